@@ -1,4 +1,4 @@
-"""python -m benchmarks [encoder|censors|estimators|whole|growth|floor|all ...]: tables, and JSON in bench-results/."""
+"""python -m benchmarks [floor|encoder|censors|growth|all ...]: tables of timings, and JSON in bench-results/."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from pathlib import Path
 
 import torch
 
-from . import censors, encoder, estimators, floor, growth, whole_run
+from . import censors, encoder, floor, growth
 from .options import Options
-from .tables import Table, crowded, machine, show, write
+from .tables import Table, crowded, machine, write
 
 SECTIONS: dict[str, Callable[[Options], Iterator[Table]]] = {
     "floor": floor.tables,
     "encoder": encoder.tables,
     "censors": censors.tables,
-    "estimators": estimators.tables,
-    "whole": whole_run.tables,
     "growth": growth.tables,
 }
 
@@ -31,27 +29,22 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=Options.rounds, help="at most; two where time is short")
     parser.add_argument("--quick", action="store_true", help="few sizes, under a minute: a look, not a result")
     parser.add_argument("--members", type=int, nargs="+", help="sizes of populations in place of the usual ones")
-    parser.add_argument("--data", type=Path, help="recordings (.npz) for the whole run")
-    parser.add_argument("--epochs", type=int, help="epochs of the whole run")
-    parser.add_argument("--markdown", action="store_true", help="print tables as markdown")
     parser.add_argument("--out", type=Path, default=Path("bench-results"))
-    found = parser.parse_args(arguments)
-    unknown = [name for name in found.sections if name not in (*SECTIONS, "all")]
+    asked = parser.parse_args(arguments)
+    unknown = [name for name in asked.sections if name not in (*SECTIONS, "all")]
     if unknown:
         parser.error(f"unknown section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, all")
-    if found.device == "cuda" and not torch.cuda.is_available():
+    if asked.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch finds no CUDA device here; leave --device away to measure the CPU")
-    if found.rounds < 1 or min(found.members or [1]) < 1:
+    if asked.rounds < 1 or min(asked.members or [1]) < 1:
         parser.error("--rounds and --members take numbers of at least 1")
-    return found
+    return asked
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     asked = parse(arguments)
-    options = Options(
-        device=asked.device, size="quick" if asked.quick else "full", rounds=asked.rounds,
-        members=tuple(asked.members) if asked.members else None, data=asked.data, epochs=asked.epochs,
-    )  # fmt: skip
+    members = tuple(asked.members) if asked.members else None
+    options = Options(asked.device, "quick" if asked.quick else "full", asked.rounds, members)
     sections = SECTIONS if not asked.sections or "all" in asked.sections else dict.fromkeys(asked.sections)
     warning = crowded(machine(options.device))
     if warning:
@@ -59,11 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for section in sections:
         facts, start, done = machine(options.device), time.perf_counter(), list[Table]()
         for table in SECTIONS[section](options):
-            show(table, markdown=asked.markdown)
+            print(table.markdown(), flush=True)
             done.append(table)
-            path = write(
-                asked.out, section, options, facts, done
-            )  # after each table: an interrupted run keeps its work
+            # after each table: an interrupted run keeps its work
+            path = write(asked.out, section, options, facts, done)
         print(f"{section}: {time.perf_counter() - start:.0f} s, {path}\n", file=sys.stderr, flush=True)
 
 

@@ -20,7 +20,8 @@ from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.csv_tables import csv_of, read_table
 
-from .markdown import NOTHING, markdown
+from .evidence import table_of
+from .markdown import markdown
 
 MOMENTS = (60, 180, 360, 540)  # seconds
 
@@ -38,14 +39,11 @@ def rows_of(data: str, machine: str, choice: Choice) -> list[dict[str, object]]:
 
 def at_moments(folder: Path) -> str:
     """The table of docs/results.md, from anytime.csv."""
-    path = folder / "anytime.csv"
-    if not path.exists():
-        return NOTHING
     lines = []
-    for (data, machine), answers in read_table(path).groupby(["data", "machine"], sort=True):
+    for (data, machine), answers in table_of(folder, "anytime").groupby(["data", "machine"], sort=True):
         first, last = answers.iloc[0], answers.iloc[-1]
-        known = [answers[answers["seconds"] <= moment] for moment in MOMENTS]
-        at = [score(own["score"].iloc[-1]) if len(own) else "–" for own in known]
+        scores = [answers[answers["seconds"] <= moment]["score"] for moment in MOMENTS]
+        at = [score(before.iloc[-1]) if len(before) else "–" for before in scores]
         end = f"{score(last['score'])} after {last['seconds']:.0f} s, {len(answers)} answers"
         lines.append([str(data), str(machine), f"{score(first['score'])} after {first['seconds']:.0f} s", *at, end])
     heads = [f"after {moment // 60} min" for moment in MOMENTS]
@@ -58,15 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--machine", required=True, help="where they ran")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
-    rows: list[dict[str, object]] = []
-    for run in asked.runs:
-        rows += rows_of(run.name.split("-")[0], asked.machine, read_choice(run))
-    made = pd.DataFrame(rows)
+    runs = [rows_of(run.name.split("-")[0], asked.machine, read_choice(run)) for run in asked.runs]
+    table = pd.DataFrame([row for rows in runs for row in rows])
     if asked.out.exists():
         kept = read_table(asked.out)
-        kept = kept[(kept["machine"] != asked.machine) | ~kept["data"].isin(made["data"])]
-        made = pd.concat([kept, made], ignore_index=True)
-    write_atomically(asked.out, csv_of(made))
+        kept = kept[(kept["machine"] != asked.machine) | ~kept["data"].isin(table["data"])]
+        table = pd.concat([kept, table], ignore_index=True)
+    write_atomically(asked.out, csv_of(table))
     print(at_moments(asked.out.parent))
 
 

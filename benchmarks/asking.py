@@ -1,4 +1,4 @@
-"""Labels that a session asks for, beside labels of any windows:
+"""Labels that a session asks for, compared with labels of any windows:
 
     python -m benchmarks.asking DATA.npz... --out asking.csv [--draws 2] [--folds 4]
 
@@ -17,6 +17,7 @@ been seen, on which fewer labels were asked for than were to be compared.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy_of
 
 from .by_dataset import measure_datasets
+from .csv_rows import command
 from .markdown import markdown
 
 Rows = NDArray[np.int64]
@@ -127,22 +129,22 @@ def curve(person: Person, come: Rows, scored: Rows, *, asks: bool) -> tuple[list
 
 def mean_curve(curves: Sequence[Sequence[float]], most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """After at most 0 … `most` labels (most + 1,): how many there are, and the score."""
-    places = [np.minimum(np.arange(most + 1), len(own) - 1) for own in curves]
-    scores = [np.asarray(own)[place] for own, place in zip(curves, places, strict=True)]
+    places = [np.minimum(np.arange(most + 1), len(scores) - 1) for scores in curves]
+    scores = [np.asarray(scores)[place] for scores, place in zip(curves, places, strict=True)]
     return np.mean(places, 0), np.mean(scores, 0)
 
 
-def measured(recordings: at.Recordings, folds: int, draws: int) -> Iterator[dict[Any, Any]]:
+def measured(recordings: at.Recordings, options: argparse.Namespace) -> Iterator[dict[Any, Any]]:
     curves: dict[str, list[tuple[list[float], int]]] = {"any": [], "asked": []}
-    everybody = list(people(recordings, folds))
+    everybody = list(people(recordings, options.folds))
     for person in everybody:
-        for draw in range(draws):
+        for draw in range(options.draws):
             if (split := halves(person, draw)) is not None:
-                for windows, own in curves.items():
-                    own.append(curve(person, *split, asks=windows == "asked"))
-    for windows, own in curves.items():
-        if own:
-            scores, firsts = zip(*own, strict=True)
+                for windows in curves:
+                    curves[windows].append(curve(person, *split, asks=windows == "asked"))
+    for windows, drawn in curves.items():
+        if drawn:
+            scores, firsts = zip(*drawn, strict=True)
             first = round(float(np.mean(firsts)), 2)
             for labels, (used, score) in enumerate(zip(*mean_curve(scores, MOST * recordings.n_classes), strict=True)):
                 values = (recordings.name, len(everybody), windows, first, labels, round(used, 3), round(score, 5))
@@ -159,17 +161,17 @@ def needed(curve: NDArray[np.float64], target: float) -> float:
 def table_of(rows: pd.DataFrame) -> str:
     """Labels that `asked` needs for what `any` scores with so many for every class, as a share."""
     lines, shares = [], []
-    for dataset, own in rows.groupby("dataset"):
-        of = {name: part.sort_values("labels")[["used", "score"]].to_numpy().T for name, part in own.groupby("windows")}
-        classes = (len(of["any"][0]) - 1) // MOST
-        targets = [of["any"][1][mark * classes] for mark in MARKS]
-        need = [needed(of["asked"], target) / needed(of["any"], target) for target in targets]
-        shares.append(need)
-        first = own[own["windows"] == "asked"]["first"].iloc[0]
-        ends = [of["any"][1][0], of["any"][1][-1], of["asked"][1][-1], of["asked"][1][round(first)]]
-        told = [f"{share:.2f}" if share == share else "never" for share in need]
-        counts = [str(own["people"].iloc[0]), str(MOST * classes)]
-        lines.append([str(dataset), *counts, *(f"{end:.3f}" for end in ends), f"{first:.0f}", *told])
+    for dataset, measured_rows in rows.groupby("dataset"):
+        by_windows = {name: part.sort_values("labels") for name, part in measured_rows.groupby("windows")}
+        anybody, asked = (by_windows[name][["used", "score"]].to_numpy().T for name in ("any", "asked"))
+        classes = (len(anybody[0]) - 1) // MOST
+        targets = [anybody[1][mark * classes] for mark in MARKS]
+        shares.append([needed(asked, target) / needed(anybody, target) for target in targets])
+        first = by_windows["asked"]["first"].iloc[0]
+        ends = [anybody[1][0], anybody[1][-1], asked[1][-1], asked[1][round(first)]]
+        cells = [f"{share:.2f}" if share == share else "never" for share in shares[-1]]
+        counts = [str(measured_rows["people"].iloc[0]), str(MOST * classes)]
+        lines.append([str(dataset), *counts, *(f"{end:.3f}" for end in ends), f"{first:.0f}", *cells])
     worst = np.where(np.isnan(shares), np.inf, shares)  # a score that is never reached has no mean
     lines.append(["**median over sets**", *([""] * 7), *(f"{middle:.2f}" for middle in np.median(worst, 0))])
     heads = ["", "people", "labels", "none", "any windows", "asked", "as long as a session asks", "its labels"]
@@ -178,7 +180,10 @@ def table_of(rows: pd.DataFrame) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    print(table_of(measure_datasets(arguments, __doc__, "asking.csv", COLUMNS, measured, folds=4, draws=2)))
+    parser = command(__doc__, "asking.csv", files="*")
+    parser.add_argument("--folds", type=int, default=4)
+    parser.add_argument("--draws", type=int, default=2)
+    print(table_of(measure_datasets(parser.parse_args(arguments), COLUMNS, measured)))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas as pd
@@ -14,30 +13,22 @@ import autotransfer as at
 from autotransfer.files import write_atomically
 from autotransfer.runs.csv_tables import csv_of, read_table
 
-Measure = Callable[..., Iterable[dict[Any, Any]]]
+Measure = Callable[[at.Recordings, argparse.Namespace], Iterable[dict[Any, Any]]]
 
 
-def measure_datasets(
-    arguments: Sequence[str] | None, about: str | None, out: str, columns: list[str], measured: Measure,
-    **numbers: int,
-) -> pd.DataFrame:  # fmt: skip
-    """The table of all rows, of files that the command line names and of those measured before.
+def measure_datasets(options: argparse.Namespace, columns: list[str], measured: Measure) -> pd.DataFrame:
+    """The rows of `options.out`, with those of each of `options.files` that was not measured before.
 
-    measured: rows of recordings, given the numbers by name. numbers: its options, with their defaults.
+    columns: of the CSV; the first holds the name of the data set.
     """
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", metavar="DATA", help=".npz, or anything that autotransfer.load takes")
-    parser.add_argument("--out", type=Path, default=Path(out))
-    for name, usual in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=usual)
-    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    rows: list[dict[Any, Any]] = read_table(options.out).to_dict("records") if options.out.exists() else []
+    table = read_table(options.out, dtype={columns[0]: str}) if options.out.exists() else pd.DataFrame(columns=columns)
     for source in options.files:
         recordings = at.load(source)
-        if recordings.name in {row["dataset"] for row in rows}:
+        if recordings.name in set(table[columns[0]]):
             continue
-        rows += measured(recordings, **{name: getattr(options, name) for name in numbers})
-        write_atomically(options.out, csv_of(pd.DataFrame(rows, columns=columns)))
-        print(recordings.name, flush=True)
-    return pd.DataFrame(rows, columns=columns)
+        rows = pd.DataFrame(list(measured(recordings, options)), columns=columns)
+        table = pd.concat([table, rows], ignore_index=True) if len(table) else rows
+        write_atomically(options.out, csv_of(table))
+        print(f"{recordings.name}: {len(rows)} rows", flush=True)
+    return table

@@ -31,9 +31,9 @@ def mige_of(setting: at.Setting) -> MIGEOptions | None:
 
 
 def limit_of(setting: at.Setting) -> float:
-    """Eigenvectors and the search for every row's own scale may cost more."""
-    own = mige_of(setting)
-    slow = own is not None and (own.estimator in ("ssge", "nu_method") or own.length_scale == "perplexity")
+    """Eigenvectors, and the search for a scale for every row, may cost more."""
+    mige = mige_of(setting)
+    slow = mige is not None and (mige.estimator in ("ssge", "nu_method") or mige.length_scale == "perplexity")
     return SPECTRAL_LIMIT if slow else LIMIT
 
 
@@ -58,8 +58,8 @@ def parts(size: str) -> list[list[at.Setting]]:
 
 
 def label(setting: at.Setting) -> str:
-    own = mige_of(setting)
-    details = "" if own is None else f" {own.estimator} {own.length_scale}"
+    mige = mige_of(setting)
+    details = "" if mige is None else f" {mige.estimator} {mige.length_scale}"
     return f"{setting.method}{details}, {setting.mode}"
 
 
@@ -72,12 +72,12 @@ def table_of(members: int, options: Options, limit_s: float) -> Table:
     for settings in parts(options.size):
         steps: dict[str, Step] = {"": stacked_step(recordings, at.Setting(batch_size=batch), members, device)}
         steps |= {label(setting): stacked_step(recordings, setting, members, device) for setting in settings}
-        found = measure(steps, rounds=options.rounds, device=device, limit_s=limit_s)
+        timings = measure(steps, rounds=options.rounds, device=device, limit_s=limit_s)
         if not table.rows:
-            table.add({"step": "uncensored", "µs per member": found[""].median * 1e6})
+            table.add({"step": "uncensored", "µs per member": timings[""].median * 1e6})
         for setting in settings:
-            timing, limit = found[label(setting)], limit_of(setting)
-            ratio = timing.ratio_to(found[""])
+            timing, limit = timings[label(setting)], limit_of(setting)
+            ratio = timing.ratio_to(timings[""])
             missed += ratio.median > limit
             table.add({
                 "step": label(setting), "µs per member": timing.median * 1e6, **ratio.columns("ratio"),

@@ -9,27 +9,23 @@ import pandas as pd
 
 from autotransfer.report.statistics import Paired, holm
 from autotransfer.report.wording import interval, probability, score, signed
-from autotransfer.runs.csv_tables import read_table
 
-from .evidence import Evidence, Scores, pairs, pool
+from .evidence import Evidence, pairs, pool, scores_by, table_of
 from .markdown import NOTHING, markdown
 
 
-def table_of(part: str) -> Callable[[Evidence, Path], str]:
+def changes_table(part: str) -> Callable[[Evidence, Path], str]:
     def made(evidence: Evidence, folder: Path) -> str:
         """Every change of a part minus its reference, over all people; p corrected over the part."""
-        path = folder / "changes.csv"
-        if not path.exists():
-            return NOTHING
-        found = differences(read_table(path, dtype={"subject": str, "dataset": str}), part)
-        whole = {name: pooled for name, by_set in found.items() if (pooled := pool(by_set)) is not None}
-        corrected = holm({name: one.p for name, one in whole.items()})
+        gains = gains_of(table_of(folder, "changes"), part)
+        whole = {name: pooled for name, by_set in gains.items() if (pooled := pool(by_set)) is not None}
+        corrected = holm({name: pooled.p for name, pooled in whole.items()})
         order = sorted(whole, key=lambda name: -whole[name].mean)
         rows = [
             [
                 name, str(whole[name].n), signed(whole[name].mean), interval(whole[name]), probability(corrected[name]),
-                f"{sum(pair.mean > 0 for pair in found[name].values())} of {len(found[name])}",
-                ", ".join(f"{dataset} {signed(pair.mean)}" for dataset, pair in sorted(found[name].items())),
+                f"{sum(pair.mean > 0 for pair in gains[name].values())} of {len(gains[name])}",
+                ", ".join(f"{dataset} {signed(pair.mean)}" for dataset, pair in sorted(gains[name].items())),
             ]
             for name in order
         ]  # fmt: skip
@@ -41,14 +37,10 @@ def table_of(part: str) -> Callable[[Evidence, Path], str]:
 
 def turned(evidence: Evidence, folder: Path) -> str:
     """Scores as recorded and with the test person's channels turned, without and with `turn` (turned.py)."""
-    path = folder / "turned.csv"
-    if not path.exists():
-        return NOTHING
-    table = read_table(path, dtype={"subject": str, "dataset": str})
     rows = []
-    for dataset, own in table.groupby("dataset"):
-        means = own.groupby(["turn", "places"])["score"].mean()
-        around = int(own["places"].max()) + 1
+    for dataset, table in table_of(folder, "turned").groupby("dataset"):
+        means = table.groupby(["turn", "places"])["score"].mean()
+        around = int(table["places"].max()) + 1
         cells = []
         for turn in ("none", "transductive"):
             moved = [(means[turn, k] + means[turn, around - k]) / 2 for k in range(1, min(4, around // 2) + 1)]
@@ -57,18 +49,15 @@ def turned(evidence: Evidence, folder: Path) -> str:
         gained = float(means["transductive", 0] - means["none", 0])
         gap = reachable - float(means["none", 0])
         closed = f"{100 * gained / gap:.0f} %" if gap > 0 else "no gap"
-        rows.append([str(dataset), str(own["subject"].nunique()), *cells, score(reachable), closed])
+        rows.append([str(dataset), str(table["subject"].nunique()), *cells, score(reachable), closed])
     heads = ["", "people", "as recorded", "turned by 1, 2, …", "as recorded, with `turn`", "turned, with `turn`",
              "same person", "closed"]  # fmt: skip
     return markdown(heads, rows)
 
 
-def differences(table: pd.DataFrame, part: str) -> dict[str, dict[str, Paired]]:
+def gains_of(table: pd.DataFrame, part: str) -> dict[str, dict[str, Paired]]:
     """Change -> data set -> what it gains over its reference, person by person, seeds and folds averaged."""
-    means = table.groupby(["change", "dataset", "subject"], sort=False)["score"].mean()
-    known: dict[str, Scores] = {}
-    for row in means.reset_index().to_dict("records"):
-        known.setdefault(row["change"], {}).setdefault(row["dataset"], {})[row["subject"]] = float(row["score"])
-    own = table[table["part"] == part]
-    beside = dict(zip(own["change"], own["reference"], strict=True))
-    return {change: pairs(known[change], known.get(reference, {})) for change, reference in beside.items()}
+    scores = scores_by(table, "change", "dataset", "subject")
+    changes = table[table["part"] == part]
+    references = dict(zip(changes["change"], changes["reference"], strict=True))
+    return {change: pairs(scores[change], scores.get(reference, {})) for change, reference in references.items()}

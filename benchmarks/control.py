@@ -8,12 +8,11 @@ import pandas as pd
 
 from autotransfer.censoring import CENSORS
 from autotransfer.report.statistics import Paired
-from autotransfer.report.wording import interval, signed
-from autotransfer.runs.csv_tables import read_table
+from autotransfer.report.wording import signed
 
 from .drawing import arrows
-from .evidence import Evidence, Scores, both_sides, pairs, twins
-from .markdown import METHODS, NOTHING, beside, markdown
+from .evidence import Evidence, Scores, both_sides, pairs, table_of, twins
+from .markdown import METHODS, NOTHING, differences_table, markdown, with_interval
 
 BATCHES = {"marginal": "people", "conditional": "balanced"}  # of a mode, and of the network it is compared with
 
@@ -23,33 +22,33 @@ def control(evidence: Evidence, folder: Path) -> str:
     true, shuffled, base = (
         evidence.ours.get("nested", {}), evidence.control.get("nested", {}), evidence.ours.get("none", {})
     )  # fmt: skip
-    both = {dataset: own for dataset, own in true.items() if dataset in shuffled}
+    both = {dataset: people for dataset, people in true.items() if dataset in shuffled}
     if not both:
         return NOTHING
     columns = [
         pairs(both, base),
-        pairs(shuffled, evidence.control.get("none", {})),  # its own baseline: the same trainings
+        pairs(shuffled, evidence.control.get("none", {})),  # the baseline of the control: the same trainings
         pairs(both, shuffled),
     ]
-    return beside(["data set", "true subjects", "shuffled subjects", "true minus shuffled"], columns)
+    return differences_table(["data set", "true subjects", "shuffled subjects", "true minus shuffled"], columns)
 
 
 def penalty(evidence: Evidence) -> dict[str, Paired]:
-    """The nested choice minus the same settings without their penalties, each person with their own: windows, training
-    and batches alike. By data set."""
+    """The nested choice of each person minus the same setting without its penalty: windows, training and batches alike.
+    By data set."""
     if not len(evidence.results):
         return {}
-    own = evidence.results[~evidence.results["control"]].astype({"test_score": float, "test_subject": str})
-    known = own.groupby(["dataset", "setting", "test_subject"])["test_score"].mean().to_dict()
-    without = twins(own, "uncensored")
-    found: tuple[Scores, Scores] = ({}, {})
+    results = evidence.results[~evidence.results["control"]].astype({"test_score": float, "test_subject": str})
+    known = results.groupby(["dataset", "setting", "test_subject"])["test_score"].mean().to_dict()
+    without = twins(results, "uncensored")
+    both: tuple[Scores, Scores] = ({}, {})
     for dataset, settings in evidence.nested.items():
         for subject, name in settings.items():
             places = [(dataset, setting, subject) for setting in (name, without.get(name))]
             if all(place in known for place in places):
-                for scores, place in zip(found, places, strict=True):
+                for scores, place in zip(both, places, strict=True):
                     scores.setdefault(dataset, {})[subject] = float(known[place])
-    return pairs(*found)
+    return pairs(*both)
 
 
 def same_settings(evidence: Evidence, folder: Path) -> str:
@@ -58,42 +57,39 @@ def same_settings(evidence: Evidence, folder: Path) -> str:
     if not len(evidence.results) or not evidence.control:
         return NOTHING
     known, shuffled = both_sides(evidence.results, "test"), twins(evidence.results, "shuffled")
-    found = {}
+    compared = {}
     for method in METHODS:
-        own = evidence.settings.get(method, {})
-        other = {dataset: shuffled[name] for dataset, name in own.items() if name in shuffled}
-        found[method] = pairs(_scores_of(known, own, control=False), _scores_of(known, other, control=True))
-    sets = sorted({dataset for by_set in found.values() for dataset in by_set})
+        settings = evidence.settings.get(method, {})
+        other = {dataset: shuffled[name] for dataset, name in settings.items() if name in shuffled}
+        compared[method] = pairs(_scores_of(known, settings, control=False), _scores_of(known, other, control=True))
+    sets = sorted({dataset for by_set in compared.values() for dataset in by_set})
     rows = [
-        [METHODS[method], *(f"{signed(own[d].mean)} ({interval(own[d])})" if d in own else "–" for d in sets)]
-        for method, own in found.items()
-        if own
+        [METHODS[method], *(with_interval(by_set.get(dataset)) for dataset in sets)]
+        for method, by_set in compared.items()
+        if by_set
     ]
     return markdown(["true minus shuffled subjects", *sets], rows) if rows else NOTHING
 
 
 def _scores_of(known: pd.DataFrame, settings: dict[str, str], *, control: bool) -> Scores:
     """By data set, of the setting that each has."""
-    found: Scores = {}
+    scores: Scores = {}
     for dataset, name in settings.items():
         place = (dataset, control, name)
         if place in known.index:
-            own = known.loc[[place]]
-            found[dataset] = dict(zip(own["subject"], own["score"], strict=True))
-    return found
+            people = known.loc[[place]]
+            scores[dataset] = dict(zip(people["subject"], people["score"], strict=True))
+    return scores
 
 
 def removed(evidence: Evidence, folder: Path) -> str:
     """What each penalty takes out of the codes and what the score gains, with true and with shuffled people, minus the
     same network in the same batches: a figure and a table, sets weighing the same."""
-    path = folder / "leaking.csv"
-    if not path.exists():
-        return NOTHING
-    table = read_table(path, dtype={"test_subject": str, "data": str})
+    table = table_of(folder, "leaking")
     plain = table[table["method"] == "none"]
-    found = _beside_none(table)
+    changed = _minus_uncensored(table)
     panels = {
-        mode: [(method, found[method, mode, "shuffled"], found[method, mode, "true"]) for method in CENSORS]
+        mode: [(method, changed[method, mode, "shuffled"], changed[method, mode, "true"]) for method in CENSORS]
         for mode in BATCHES
     }
     up = "score, balanced accuracy; open dots: shuffled people, filled: true people"
@@ -101,26 +97,27 @@ def removed(evidence: Evidence, folder: Path) -> str:
     (folder / "leaking.svg").write_text(drawing, encoding="utf-8")
     sides = [(mode, people) for mode in BATCHES for people in ("true", "shuffled")]
     rows = [
-        [method, *(", ".join(map(signed, found[method, mode, people])) for mode, people in sides)] for method in CENSORS
+        [method, *(", ".join(map(signed, changed[method, mode, people])) for mode, people in sides)]
+        for method in CENSORS
     ]
-    said = "What penalties remove and what it is worth, with true and with shuffled people"
+    alt = "What penalties remove and what it is worth, with true and with shuffled people"
     return (
-        f"![{said}]({folder.name}/leaking.svg)\n\nOver {', '.join(sorted(set(table['data'])))}; a network without a "
+        f"![{alt}]({folder.name}/leaking.svg)\n\nOver {', '.join(sorted(set(table['data'])))}; a network without a "
         f"penalty leaks {plain['leakage'].mean():.2f} (chance {plain['chance'].mean():.2f}).\n\n"
         + markdown(["leakage, score", *(f"{mode}, {people} people" for mode, people in sides)], rows)
     )
 
 
-def _beside_none(table: pd.DataFrame) -> dict[tuple[str, str, str], tuple[float, float]]:
+def _minus_uncensored(table: pd.DataFrame) -> dict[tuple[str, str, str], tuple[float, float]]:
     """Leakage and score minus those of the network without a penalty, by method, mode and whose people."""
     keys, measured = ["data", "test_subject"], ["leakage", "score"]
     plain = table[table["method"] == "none"].set_index(["mode", *keys])[measured]
-    own = table[table["method"] != "none"].assign(batches=lambda t: t["mode"].map(BATCHES))
-    own = own.join(plain.add_suffix("_plain"), on=["batches", *keys])
+    changed = table[table["method"] != "none"].assign(batches=lambda t: t["mode"].map(BATCHES))
+    changed = changed.join(plain.add_suffix("_plain"), on=["batches", *keys])
     for name in measured:
-        own[name] -= own.pop(f"{name}_plain")
+        changed[name] -= changed.pop(f"{name}_plain")
     groups = ["method", "mode", "people"]
-    means = own.groupby([*groups, "data"])[measured].mean().groupby(groups).mean().reset_index()
+    means = changed.groupby([*groups, "data"])[measured].mean().groupby(groups).mean().reset_index()
     return {
         (row["method"], row["mode"], row["people"]): (row["leakage"], row["score"]) for row in means.to_dict("records")
     }
@@ -134,10 +131,10 @@ def leakage(evidence: Evidence, folder: Path) -> str:
     rows = []
     means = evidence.leakage.groupby(["dataset", "control", "role"])[["accuracy", "chance", "bits"]].mean()
     for dataset, is_control in dict.fromkeys(index[:2] for index in means.index):
-        own = means.loc[(dataset, is_control)]
-        told = {role: f"{own.loc[role, 'accuracy']:.3f}, {own.loc[role, 'bits']:.2f} bits" for role in own.index}
+        roles = means.loc[(dataset, is_control)]
+        cells = {role: f"{roles.loc[role, 'accuracy']:.3f}, {roles.loc[role, 'bits']:.2f} bits" for role in roles.index}
         name = f"{dataset}, shuffled subjects" if is_control else dataset
-        chosen = told.get("chosen", "the baseline was chosen")
-        without = told.get("uncensored", "–")
-        rows.append([name, told.get("baseline", "–"), without, chosen, f"{own['chance'].iloc[0]:.3f}"])
+        chosen = cells.get("chosen", "the baseline was chosen")
+        plain, uncensored = (cells.get(role, "–") for role in ("baseline", "uncensored"))
+        rows.append([name, plain, uncensored, chosen, f"{roles['chance'].iloc[0]:.3f}"])
     return markdown(["data set", "baseline", "as chosen, without the censor", "chosen setting", "chance"], rows)

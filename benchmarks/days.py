@@ -18,6 +18,7 @@ A row of the CSV is the balanced accuracy of one person, the mean over their lat
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from autotransfer.training.metrics import balanced_accuracy_of
 
 from .asking import Person, Rows, people
 from .by_dataset import measure_datasets
+from .csv_rows import command
 from .markdown import markdown
 
 CASES = ("none", "alike", "yesterday", "today", "both", "own", "own_both")
@@ -53,11 +55,11 @@ def scores(person: Person, first: Rows, today: Rows, scored: Rows) -> dict[str, 
             labels.add(person.x[today], y[today])
         log_p[case] = labels.correct(person.x[scored], person.log_p[scored])
     for case, known in (("own", today), ("own_both", np.append(first, today))):
-        each = list(person.x.double().transpose(0, 1))  # of P parts (n, R)
+        codes = list(person.x.double().transpose(0, 1))  # of P parts (n, R)
         labelled = np.isin(np.arange(len(person.y)), known)
-        log_p[case] = personal_log_probs(each, person.y, person.groups, labelled, n_classes)[scored]
+        log_p[case] = personal_log_probs(codes, person.y, person.groups, labelled, n_classes)[scored]
     truth = person.y[scored]
-    return {case: balanced_accuracy_of(own.argmax(1).numpy(), truth, n_classes) for case, own in log_p.items()}
+    return {case: balanced_accuracy_of(log_p[case].argmax(1).numpy(), truth, n_classes) for case in CASES}
 
 
 def row_of(person: Person, sessions: Rows) -> dict[str, float] | None:
@@ -67,43 +69,45 @@ def row_of(person: Person, sessions: Rows) -> dict[str, float] | None:
     def first_of(day: int) -> Rows:
         return first_of_each(person.y, np.flatnonzero(sessions == day), LABELS)
 
-    measured = []
+    by_day = []
     for day in days[1:]:
         today = first_of(day)
         scored = np.flatnonzero((sessions == day) & ~np.isin(person.groups, person.groups[today]))
         if all(len(np.unique(person.y[rows])) == n_classes for rows in (first_of(days[0]), today, scored)):
-            measured.append(scores(person, first_of(days[0]), today, scored))
-    if not measured:
+            by_day.append(scores(person, first_of(days[0]), today, scored))
+    if not by_day:
         return None
-    return {"days": len(measured)} | {case: float(np.mean([own[case] for own in measured])) for case in CASES}
+    return {"days": len(by_day)} | {case: float(np.mean([day[case] for day in by_day])) for case in CASES}
 
 
-def measured(recordings: at.Recordings, folds: int) -> Iterator[dict[Any, Any]]:
+def measured(recordings: at.Recordings, options: argparse.Namespace) -> Iterator[dict[Any, Any]]:
     if recordings.session is None:
         raise SystemExit(f"{recordings.name} has no sessions")
-    for person in people(recordings, folds):
+    for person in people(recordings, options.folds):
         row = row_of(person, recordings.session.numpy()[person.rows])
         if row is not None:
             days = person.labels().days
-            kept = (float("nan"),) * 2 if days is None else tuple(float(own.mean()) for own in days)
-            told = {"dataset": recordings.name, "subject": person.name}
+            kept = (float("nan"),) * 2 if days is None else tuple(float(share.mean()) for share in days)
             shares = dict(zip(("kept_shift", "kept_interaction"), kept, strict=True))
-            yield told | {name: round(value, 5) for name, value in (row | shares).items()}
+            names = {"dataset": recordings.name, "subject": person.name}
+            yield names | {name: round(value, 5) for name, value in (row | shares).items()}
 
 
 def table_of(rows: pd.DataFrame) -> str:
     """The mean over people of each set."""
     lines = []
-    for dataset, own in rows.groupby("dataset"):
-        kept = [f"{own[name].mean():.2f}" for name in ("kept_shift", "kept_interaction")]
-        lines.append([str(dataset), str(len(own)), *kept, *(f"{own[case].mean():.3f}" for case in CASES)])
+    for dataset, part in rows.groupby("dataset"):
+        kept = [f"{part[name].mean():.2f}" for name in ("kept_shift", "kept_interaction")]
+        lines.append([str(dataset), str(len(part)), *kept, *(f"{part[case].mean():.3f}" for case in CASES)])
     means = rows.groupby("dataset")[list(CASES)].mean().mean()
     lines.append(["**mean over sets**", "", "", "", *(f"{means[case]:.3f}" for case in CASES)])
     return markdown(["", "people", "shift kept", "effects of classes kept", *CASES], lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    print(table_of(measure_datasets(arguments, __doc__, "days.csv", COLUMNS, measured, folds=4)))
+    parser = command(__doc__, "days.csv", files="*")
+    parser.add_argument("--folds", type=int, default=4)
+    print(table_of(measure_datasets(parser.parse_args(arguments), COLUMNS, measured)))
 
 
 if __name__ == "__main__":

@@ -5,87 +5,70 @@ gave. Rows go to docs/results/decisions.csv as they are done; a set that is in i
 from __future__ import annotations
 
 import argparse
-import csv
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from autotransfer.runs.choice import Answering, Choice
+import autotransfer as at
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.decision import decide
 from autotransfer.search.kinds import closed_forms
 
-OUT = Path("docs/results/decisions.csv")
+from .by_dataset import measure_datasets
+from .csv_rows import command
+
+OUT = "docs/results/decisions.csv"
+COLUMNS = ["data", "people", "coverage_0.8", "coverage_0.9", "coverage_0.95", "worst_person_0.9",
+           "classes_in_a_set_0.9", "accuracy", "unanswered_0.2", "accuracy_0.2", "gain_0.2"]  # fmt: skip
 WITHIN = 0.03  # of the coverage that is asked for
 
 
-def measured(file: Path) -> Choice:
-    """What closed forms come to on the recordings of a file."""
+def measured(recordings: at.Recordings, _: argparse.Namespace) -> Iterator[dict[Any, Any]]:
+    """Means over people, and the person whose sets hold the true class least often; none where people are too few."""
     with TemporaryDirectory() as folder:
-        options = RunOptions(source=str(file), adaptation="auto", folds="auto", device="cpu")
-        run = Run.create(Path(folder) / "run", options)
-        try:
+        options = RunOptions(source=recordings.name, adaptation="auto", folds="auto", device="cpu")
+        run = Run.create(Path(folder) / "run", options, recordings=recordings)
+        with closing(run.ledger):
             candidates = closed_forms(run.options, run.recordings)
             run.add(run.entry("folds", setting, *fold, 0) for setting in candidates for fold in run.folds())
             run.work(shown=False)
-            choice, _, _ = decide(run, candidates)
-        finally:
-            run.ledger.close()
-    return choice
+            answering = decide(run, candidates)[0].answering
+    if answering is None:
+        return
 
+    def mean(by_person: dict[str, float]) -> float:
+        return round(float(np.mean(list(by_person.values()))), 4)
 
-def row(name: str, found: Answering) -> dict[str, object]:
-    """Means over people, and the person whose sets hold the true class least often."""
-
-    def mean(table: dict[str, dict[str, float]], asked: str) -> float:
-        return round(float(np.mean(list(table[asked].values()))), 4)
-
-    before, after = mean(found.accuracy, "0"), mean(found.accuracy, "0.2")
-    return {
-        "data": name, "people": found.thresholds.people,
-        **{f"coverage_{asked}": mean(found.coverage, asked) for asked in found.coverage},
-        "worst_person_0.9": round(min(found.coverage["0.9"].values()), 4),
-        "classes_in_a_set_0.9": mean(found.set_size, "0.9"),
-        "accuracy": before, "unanswered_0.2": round(1 - mean(found.answered, "0.2"), 4),
+    before, after = mean(answering.accuracy["0"]), mean(answering.accuracy["0.2"])
+    yield {
+        "data": recordings.name, "people": answering.thresholds.people,
+        **{f"coverage_{level}": mean(covered) for level, covered in answering.coverage.items()},
+        "worst_person_0.9": round(min(answering.coverage["0.9"].values()), 4),
+        "classes_in_a_set_0.9": mean(answering.set_size["0.9"]),
+        "accuracy": before, "unanswered_0.2": round(1 - mean(answering.answered["0.2"]), 4),
         "accuracy_0.2": after, "gain_0.2": round(after - before, 4),
     }  # fmt: skip
 
 
-def summary(rows: list[dict[str, str]]) -> list[str]:
+def summary(rows: pd.DataFrame) -> str:
     """The mean coverage over all sets, and those that are off."""
-    means = {row["data"]: float(row["coverage_0.9"]) for row in rows}
-    off = [f"{name} {value:.3f}" for name, value in means.items() if abs(value - 0.9) > WITHIN]
-    gains = [float(row["gain_0.2"]) for row in rows]
-    return [
-        f"90 % sets: {np.mean(list(means.values())):.3f} over {len(means)} sets; further than {WITHIN} from it: "
-        + (", ".join(off) or "none"),
-        f"with a fifth unanswered, accuracy gains {np.mean(gains):+.3f} ({min(gains):+.3f} to {max(gains):+.3f})",
-    ]
+    coverage, gains = rows.set_index("data")["coverage_0.9"], rows["gain_0.2"]
+    off = [f"{name} {value:.3f}" for name, value in coverage.items() if abs(value - 0.9) > WITHIN]
+    return (
+        f"90 % sets: {coverage.mean():.3f} over {len(rows)} sets; further than {WITHIN} from it: "
+        f"{', '.join(off) or 'none'}\nwith a fifth unanswered, accuracy gains {gains.mean():+.3f} "
+        f"({gains.min():+.3f} to {gains.max():+.3f})"
+    )
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.decisions", description=__doc__)
-    parser.add_argument("data", type=Path, nargs="+", help="recordings (.npz)")
-    parser.add_argument("--out", type=Path, default=OUT)
-    asked = parser.parse_args(arguments)
-    rows = list(csv.DictReader(asked.out.open())) if asked.out.exists() else []
-    for file in asked.data:
-        if file.stem in {row["data"] for row in rows}:
-            continue
-        found = measured(file).answering
-        if found is None:
-            print(f"{file.stem}: too few people")
-            continue
-        rows.append({name: str(value) for name, value in row(file.stem, found).items()})
-        with asked.out.open("w", newline="") as out:
-            table = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-            table.writeheader()
-            table.writerows(sorted(rows, key=lambda row: row["data"]))
-        print(" ".join(f"{name}={value}" for name, value in rows[-1].items()), flush=True)
-    for line in summary(rows):
-        print(line)
+def main(arguments: Sequence[str] | None = None) -> None:
+    print(summary(measure_datasets(command(__doc__, OUT, files="*").parse_args(arguments), COLUMNS, measured)))
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ def strips(panels: Mapping[str, Sequence[tuple[str, Sequence[float]]]], label: s
         parts.append(_text(LEFT, y + 4, dataset, "start", bold=True))
         for name, scores in rows:
             y += ROW
-            found = spread(scores)
-            quartile, mean = found.lower_quartile, found.mean
+            people = spread(scores)
+            quartile, mean = people.lower_quartile, people.mean
             parts += [_text(LEFT - 10, y + 4, name, "end"), *(_dot(x(v), y, PALE) for v in scores)]
             parts += [_line(x(quartile), y - 4, x(quartile), y + 4, ORANGE, 2.5)]
             parts += [_line(x(mean), y - 7, x(mean), y + 7, BLUE, 3)]
@@ -112,13 +112,13 @@ def arrows(
             parts += [_ring(x(shuffled[0]), y(shuffled[1]), GREY), _dot(x(true[0]), y(true[1]), BLUE)]
             parts += [_text(x(true[0]) - 6, y(true[1]) - 6, str(names.index(name) + 1), "end", bold=True)]
         parts += _axis(x, left, far, height, across)
-    told = [f"{k} {name}" for k, name in enumerate(names, 1)]
-    for row, first in enumerate(range(0, len(told), 5)):
-        parts.append(_text(70, height + 62 + 18 * row, ",   ".join(told[first : first + 5]), "start"))
-    return _drawing(parts, height + 62 + 18 * math.ceil(len(told) / 5))
+    key = [f"{k} {name}" for k, name in enumerate(names, 1)]
+    for row, first in enumerate(range(0, len(key), 5)):
+        parts.append(_text(70, height + 62 + 18 * row, ",   ".join(key[first : first + 5]), "start"))
+    return _drawing(parts, height + 62 + 18 * math.ceil(len(key) / 5))
 
 
-# Legible on light and on dark pages alike: this picture has no background of its own.
+# Legible on light and on dark pages alike: this picture has no background.
 MIDDLE, SEA, EMBER = "#6e7781", "#2f7fd1", "#d9622b"
 
 
@@ -172,10 +172,8 @@ def gained(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence[str
             parts.append(_text(start, bottom + 40 + 17 * k, note, "start", bold=not k, colour=MIDDLE if k else SEA))
         if panel.third:
             y = bottom + 40 + 17 * len(panel.notes)
-            parts += [
-                _line(start + 4, y - 10, start + 4, y + 2, EMBER, 2),
-                _text(start + 12, y, panel.third[0], "start"),
-            ]
+            parts += [_line(start + 4, y - 10, start + 4, y + 2, EMBER, 2)]
+            parts += [_text(start + 12, y, panel.third[0], "start")]
     height = bottom + 40 + 17 * (1 + len(notes))
     return _drawing(parts, height, clear=True)
 

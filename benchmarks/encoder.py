@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from unittest.mock import patch
 
 import autotransfer as at
 
@@ -40,15 +41,8 @@ def without_kernels(step: Step) -> Step:
     """The same work by torch's operations alone."""
 
     def run() -> None:
-        before = os.environ.get("AUTOTRANSFER_KERNELS")
-        os.environ["AUTOTRANSFER_KERNELS"] = "0"
-        try:
+        with patch.dict(os.environ, AUTOTRANSFER_KERNELS="0"):
             step.run()
-        finally:
-            if before is None:
-                del os.environ["AUTOTRANSFER_KERNELS"]
-            else:
-                os.environ["AUTOTRANSFER_KERNELS"] = before
 
     return Step(run, step.units, step.kept)
 
@@ -57,15 +51,15 @@ def peaks_here(makers: Sequence[Callable[[], Step]]) -> list[int | None]:
     """Bytes that building each step and running it twice has added to this process at most: the largest last."""
     plain_step(2, 32, 4, "cpu").run()  # what libraries load once is nobody's
     stacked((2, 32, 8), 2, "cpu").run()
-    before, found = resident(peak=False), list[int | None]()
+    before, peaks = resident(peak=False), list[int | None]()
     for make in makers:
         step = make()
         step.run()
         step.run()
         del step
         now = resident(peak=True)
-        found.append(None if now is None or before is None else now - before)
-    return found
+        peaks.append(None if now is None or before is None else now - before)
+    return peaks
 
 
 def build(
@@ -97,18 +91,18 @@ def table_of(shape: Shape, asked: Sequence[int], options: Options, limits: floor
     recordings, setting = noise(*shape, steps=STEPS[device]), at.Setting(batch_size=batch)
     members = [p for p in asked if has_room(recordings, setting, p, device)]
     steps, memory = build(shape, members, device, here if options.size == "tiny" else fresh_process)
-    found = measure(steps, rounds=options.rounds, device=device, limit_s=limit_s)
+    timings = measure(steps, rounds=options.rounds, device=device, limit_s=limit_s)
     least = floor.member_step(channels, times, batch).seconds(limits)
     table = Table(f"member-step, {channels} channels × {times} samples, batch {batch}, {device}")
-    for name, timing in found.items():
+    for name, timing in timings.items():
         peak = memory.get(name)
         table.add({
             "forward + backward + AdamW": name, **timing.columns("ms", 1e3),
-            "speed-up": found[PLAIN].ratio_to(timing).median, "× floor": timing.median / least,
+            "speed-up": timings[PLAIN].ratio_to(timing).median, "× floor": timing.median / least,
             "peak MiB": None if peak is None else peak / 2**20, "faults": timing.usage.faults,
             "system ms": 1e3 * timing.usage.system,
         })  # fmt: skip
-    rounds = len(found[PLAIN].readings)
+    rounds = len(timings[PLAIN].readings)
     table.notes.append(f"{rounds} interleaved rounds; floor {shown(least * 1e6)} µs; all per member and step.")
     if SKORCH not in steps:
         table.notes.append("skorch is not installed: not measured.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -12,6 +13,7 @@ from autotransfer.report.statistics import Paired, paired, spread
 from autotransfer.runs.csv_tables import read_table
 
 ENSEMBLE = "_ensemble"  # how the pipelines of ensembles end in scores.csv
+TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case", "labels"), str)
 
 Scores = dict[str, dict[str, float]]  # data set -> subject -> mean score over seeds
 
@@ -31,25 +33,28 @@ class Evidence:
 
     @property
     def sets(self) -> list[str]:
-        found = [*self.ours.values(), *self.peers.values()]
-        return sorted({dataset for scores in found for dataset in scores})
+        return sorted({dataset for scores in (*self.ours.values(), *self.peers.values()) for dataset in scores})
+
+
+def table_of(folder: Path, name: str) -> pd.DataFrame:
+    """A CSV of the folder, with names as text; where there is none, results.made says so on the page."""
+    return read_table(folder / f"{name}.csv", dtype=TEXTS)
 
 
 def read(folder: Path) -> Evidence:
+    """What is missing is empty."""
+
     def table(name: str) -> pd.DataFrame:
-        path = folder / f"{name}.csv"
-        texts = {"subject": str, "test_subject": str, "dataset": str}
-        found = read_table(path, dtype=texts) if path.exists() else pd.DataFrame()
-        return _in_todays_words(found)
+        return _in_todays_words(table_of(folder, name) if (folder / f"{name}.csv").exists() else pd.DataFrame())
 
     scores = table("scores")
-    true = scores[~scores["control"]] if len(scores) else scores
-    control = scores[scores["control"]] if len(scores) else scores
-    known = _scores(true)
-    single = {name: own for name, own in known.items() if not name.endswith(ENSEMBLE)}
-    together = {name.removesuffix(ENSEMBLE): own for name, own in known.items() if name.endswith(ENSEMBLE)}
-    peers, leakage, results = _scores(table("peers")), table("leakage"), _with_twins(table("results"))
-    return Evidence(single, together, _scores(control), peers, _settings(true), _nested(true), leakage, results)
+    true, control = (scores[~scores["control"]], scores[scores["control"]]) if len(scores) else (scores, scores)
+    pipelines = scores_by(true, "pipeline", "dataset", "subject")
+    single = {name: values for name, values in pipelines.items() if not name.endswith(ENSEMBLE)}
+    ensembles = {name.removesuffix(ENSEMBLE): pipelines[name] for name in pipelines if name.endswith(ENSEMBLE)}
+    controls, peers = (scores_by(part, "pipeline", "dataset", "subject") for part in (control, table("peers")))
+    leakage, results = table("leakage"), _with_twins(table("results"))
+    return Evidence(single, ensembles, controls, peers, _settings(true), _nested(true), leakage, results)
 
 
 # ---- CSVs of the first version ---------------------------------------------------------------------------------------
@@ -76,8 +81,9 @@ def _in_todays_words(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _todays_name(name: str) -> str:
-    penalty, *traits = name.split(" with ", 1)
-    return " with ".join([penalty, *(", ".join(WORDS.get(one, one) for one in own.split(", ")) for own in traits)])
+    penalty, *rest = name.split(" with ", 1)
+    traits = [", ".join(WORDS.get(trait, trait) for trait in part.split(", ")) for part in rest]
+    return " with ".join([penalty, *traits])
 
 
 def _with_twins(results: pd.DataFrame) -> pd.DataFrame:
@@ -98,8 +104,8 @@ def _uncensored(name: str) -> str:
 
 def _shuffled(name: str) -> str:
     penalty, *traits = name.split(" with ", 1)
-    own = penalty if penalty == "baseline" else f"{penalty.removesuffix(' shuffled')} shuffled"
-    return " with ".join([own, *traits])
+    shuffled = penalty if penalty == "baseline" else f"{penalty.removesuffix(' shuffled')} shuffled"
+    return " with ".join([shuffled, *traits])
 
 
 # ---- what they say ---------------------------------------------------------------------------------------------------
@@ -111,20 +117,20 @@ def twins(results: pd.DataFrame, kind: str) -> dict[str, str]:
 
 
 def _nested(table: pd.DataFrame) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+    settings: dict[str, dict[str, str]] = {}
     if len(table):
         for row in table[table["pipeline"] == "nested"].to_dict("records"):
-            found.setdefault(row["dataset"], {})[row["subject"]] = row["setting"]
-    return found
+            settings.setdefault(row["dataset"], {})[row["subject"]] = row["setting"]
+    return settings
 
 
 def _settings(table: pd.DataFrame) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+    settings: dict[str, dict[str, str]] = {}
     if len(table):
-        for (pipeline, dataset), own in table.groupby(["pipeline", "dataset"], sort=False)["setting"]:
-            if own.nunique() == 1:
-                found.setdefault(str(pipeline), {})[str(dataset)] = str(own.iloc[0])
-    return found
+        for (pipeline, dataset), names in table.groupby(["pipeline", "dataset"], sort=False)["setting"]:
+            if names.nunique() == 1:
+                settings.setdefault(str(pipeline), {})[str(dataset)] = str(names.iloc[0])
+    return settings
 
 
 def both_sides(results: pd.DataFrame, of: str) -> pd.DataFrame:
@@ -137,26 +143,35 @@ def both_sides(results: pd.DataFrame, of: str) -> pd.DataFrame:
     return both.astype({"subject": str, "score": float}).groupby(names[:4])["score"].mean().reset_index("subject")
 
 
-def _scores(table: pd.DataFrame) -> dict[str, Scores]:
-    """Seeds are averaged before anything is compared."""
-    found: dict[str, Scores] = {}
+def scores_by(table: pd.DataFrame, *columns: str) -> dict[str, Any]:
+    """Nested dictionaries by these columns, in the order of the table; scores that share them, as of several seeds,
+    are averaged."""
+    nested: dict[str, Any] = {}
     if len(table):
-        means = table.groupby(["pipeline", "dataset", "subject"], sort=False)["score"].mean().reset_index()
-        for row in means.to_dict("records"):
-            found.setdefault(row["pipeline"], {}).setdefault(row["dataset"], {})[row["subject"]] = float(row["score"])
-    return found
+        means = table.groupby(list(columns), sort=False)["score"].mean()
+        for (*places, last), score in zip(means.index, means, strict=True):
+            inner = nested
+            for place in places:
+                inner = inner.setdefault(place, {})
+            inner[last] = float(score)
+    return nested
 
 
 def set_means_of(scores: Scores) -> dict[str, float]:
     """Mean over the people of each data set."""
-    return {dataset: spread(list(own.values())).mean for dataset, own in scores.items()}
+    return {dataset: spread(list(people.values())).mean for dataset, people in scores.items()}
 
 
 def pairs(first: Scores, second: Scores) -> dict[str, Paired]:
     """By data set, where both have subjects in common."""
-    found = {dataset: paired(own, second.get(dataset, {})) for dataset, own in first.items()}
-    return {dataset: pair for dataset, pair in found.items() if pair is not None}
+    compared = {dataset: paired(people, second.get(dataset, {})) for dataset, people in first.items()}
+    return {dataset: pair for dataset, pair in compared.items() if pair is not None}
 
 
-def pool(differences: dict[str, Paired], *, equal_sets: bool = False) -> Pooled | None:
-    return pooled({name: pair.differences for name, pair in differences.items()}, equal_sets=equal_sets)
+def differences(first: Scores, second: Scores) -> Scores:
+    """first minus second of everybody whom both have."""
+    return {dataset: pair.differences for dataset, pair in pairs(first, second).items()}
+
+
+def pool(compared: dict[str, Paired], *, equal_sets: bool = False) -> Pooled | None:
+    return pooled({name: pair.differences for name, pair in compared.items()}, equal_sets=equal_sets)

@@ -1,4 +1,4 @@
-"""Peers of the field beside runs as they ship:
+"""Peers of the field, compared with runs as they ship:
 
     python -m benchmarks.field --set DATA.npz... --peer catch22 libemg [--out docs/results/field.csv]
 
@@ -34,8 +34,8 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import signal_of
 from autotransfer.training.metrics import balanced_accuracy_of
 
+from .csv_rows import append, known_rows
 from .field_peers import PEERS
-from .peer_rows import append, begin, known_rows
 from .shallow import task_of
 
 COLUMNS = ("set", "peer", "adaptation", "person", "score", "seed", "family", "seconds")
@@ -55,7 +55,7 @@ def evaluate(
     scored, names = set(scorable(recordings)), recordings.subjects
     y, who = recordings.y.numpy(), recordings.subject.numpy()
     people = {fold.key: sorted(scored & set(who[fold.test].tolist())) for fold in folds_of(recordings)}
-    left = [f for f in folds_of(recordings) if any(str(names[one]) not in skip for one in people[f.key])]
+    left = [f for f in folds_of(recordings) if any(str(names[person]) not in skip for person in people[f.key])]
     predict = PEERS[family].ready(recordings, seed, device) if left and time.monotonic() < until else None
     for fold in left:
         if predict is None or time.monotonic() > until:
@@ -64,8 +64,9 @@ def evaluate(
         for peer, adaptation, classes in predict(task_of(recordings, fold, seed)):
             seconds = time.perf_counter() - start
             for person in people[fold.key]:
-                own = who[fold.test] == person
-                score = balanced_accuracy_of(classes[own], y[fold.test][own], recordings.n_classes)
+                rows_of_person = who[fold.test] == person
+                truth = y[fold.test][rows_of_person]
+                score = balanced_accuracy_of(classes[rows_of_person], truth, recordings.n_classes)
                 values = (recordings.name, peer, adaptation, str(names[person]), round(score, 5), seed, family)
                 rows.append(dict(zip(COLUMNS, (*values, round(seconds, 2)), strict=True)))
             start = time.perf_counter()
@@ -74,32 +75,34 @@ def evaluate(
 
 def run(sources: Sequence[str], families: Sequence[str], out: Path, *, seeds: int, device: str, minutes: float) -> None:
     """Append every fold's rows the moment they are there."""
-    begin(out, COLUMNS)
     until = time.monotonic() + 60 * minutes
     for source in sources:
         recordings = at.load(source)
-        meant = [one for one in families if PEERS[one].signals in ((), (signal_of(recordings),))]
+        meant = [family for family in families if PEERS[family].signals in ((), (signal_of(recordings),))]
         for family in meant or (families if len(families) == 1 else ()):
             for seed in range(seeds if PEERS[family].random else 1):
                 asked = {"set": recordings.name, "family": family, "seed": str(seed)}
-                rows = [row for row in known_rows(out) if all(row[name] == value for name, value in asked.items())]
-                skip = {row["person"] for row in rows}
+                skip = {row["person"] for row in rows_of(out, asked)}
                 try:
                     for fold in evaluate(recordings, family, seed, skip=skip, device=device, until=until):
                         append(out, fold, COLUMNS)
                 except UserError as error:
                     print(f"{recordings.name}, {family}: left out: {error}", flush=True)
                     continue
-                print(f"{recordings.name}, {family}, seed {seed}: {told(out, asked)}", flush=True)
+                print(f"{recordings.name}, {family}, seed {seed}: {summary(rows_of(out, asked))}", flush=True)
 
 
-def told(out: Path, asked: dict[str, str]) -> str:
+def rows_of(out: Path, asked: dict[str, str]) -> list[dict[str, str]]:
+    """Rows of the CSV that have these values."""
+    return [row for row in known_rows(out) if asked.items() <= row.items()]
+
+
+def summary(rows: Sequence[dict[str, str]]) -> str:
     """Means over the people who are there."""
-    scores: dict[tuple[str, str], list[float]] = {}
-    for row in known_rows(out):
-        if all(row[name] == value for name, value in asked.items()):
-            scores.setdefault((row["peer"], row["adaptation"]), []).append(float(row["score"]))
-    means = (f"{peer}, {adaptation} {np.mean(own):.3f} ({len(own)})" for (peer, adaptation), own in scores.items())
+    scores: dict[str, list[float]] = {}
+    for row in rows:
+        scores.setdefault(f"{row['peer']}, {row['adaptation']}", []).append(float(row["score"]))
+    means = (f"{name} {np.mean(values):.3f} ({len(values)})" for name, values in scores.items())
     return "; ".join(means) or "no time was left"
 
 

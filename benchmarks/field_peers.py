@@ -57,9 +57,9 @@ def catch22(recordings: at.Recordings, seed: int, device: str) -> Predict:
     ])  # fmt: skip
     values = np.nan_to_num(values, posinf=0.0, neginf=0.0)  # of flat channels
 
-    def boosted(own: Array, task: Task) -> Classes:
+    def boosted(features: Array, task: Task) -> Classes:
         model = lightgbm.LGBMClassifier(class_weight="balanced", random_state=seed, n_jobs=1, verbose=-1)
-        return np.asarray(model.fit(own[task.known], task.y[task.known]).predict(own[task.test]))
+        return np.asarray(model.fit(features[task.known], task.y[task.known]).predict(features[task.test]))
 
     return _both("catch22 + LightGBM", values, recordings, boosted)
 
@@ -75,8 +75,8 @@ def libemg(recordings: at.Recordings, seed: int, device: str) -> Predict:
         ready.append(_both(f"LibEMG {group} + LDA", values, recordings, discriminant))
 
     def predict(task: Task) -> Answers:
-        for own in ready:
-            yield from own(task)
+        for predict_group in ready:
+            yield from predict_group(task)
 
     return predict
 
@@ -85,9 +85,7 @@ def _libemg_extractor() -> Any:
     """From its file: the package itself imports drivers, games and windows of all kinds."""
     package = importlib.util.find_spec("libemg")
     if package is None or package.origin is None:
-        raise UserError(
-            "LibEMG is not installed; pip install --no-deps libemg, and librosa and PyWavelets, which it needs"
-        )
+        raise UserError("LibEMG is not installed; pip install --no-deps libemg librosa PyWavelets")
     path = Path(package.origin).with_name("feature_extractor.py")
     spec = importlib.util.spec_from_file_location("libemg_features", path)
     assert spec is not None
@@ -102,8 +100,8 @@ def _both(name: str, values: Array, recordings: at.Recordings, fitted: Callable[
     forms = {ZERO_SHOT: values, TRANSDUCTIVE: by_person(values, recordings.subject.numpy())}
 
     def predict(task: Task) -> Answers:
-        for adaptation, own in forms.items():
-            yield name, adaptation, fitted(own, task)
+        for adaptation, features in forms.items():
+            yield name, adaptation, fitted(features, task)
 
     return predict
 
@@ -116,10 +114,9 @@ def minirocket(recordings: at.Recordings, seed: int, device: str) -> Predict:
     from aeon.classification.convolution_based import MiniRocketClassifier
 
     return _of_kernels(
-        "MiniRocket",
-        lambda: MiniRocketClassifier(KERNELS, class_weight="balanced", random_state=seed, n_jobs=1),
+        "MiniRocket", lambda: MiniRocketClassifier(KERNELS, class_weight="balanced", random_state=seed, n_jobs=1),
         recordings,
-    )
+    )  # fmt: skip
 
 
 def multirocket_hydra(recordings: at.Recordings, seed: int, device: str) -> Predict:
@@ -136,8 +133,8 @@ def _of_kernels(name: str, made: Callable[[], Any], recordings: at.Recordings) -
     """Kernels sum channels, so channels are in units of the known people, or of each person."""
     windows, subject = recordings.X.numpy().astype(np.float32), recordings.subject.numpy()
     alike = windows.copy()
-    for one in np.unique(subject):
-        alike[subject == one] = _standardised(windows[subject == one], windows[subject == one])
+    for person in np.unique(subject):
+        alike[subject == person] = _standardised(windows[subject == person], windows[subject == person])
 
     def predict(task: Task) -> Answers:
         for adaptation, X in ((ZERO_SHOT, _standardised(windows, windows[task.known])), (TRANSDUCTIVE, alike)):
@@ -168,9 +165,7 @@ def stimuli(recordings: at.Recordings) -> list[float]:
     """Frequencies that classes are named after, in Hz."""
     rates = sorted({float(name[1]) for name in map(STIMULUS.search, map(str, recordings.classes)) if name})
     if not rates or recordings.sfreq is None:
-        raise UserError(
-            f"{recordings.name}: no class is named after a stimulus ('13 Hz'), or no sampling rate is known"
-        )
+        raise UserError(f"{recordings.name}: no class is named after a stimulus ('13 Hz'), or it has no sampling rate")
     return rates
 
 
@@ -179,13 +174,13 @@ def correlations(X: Array, rates: list[float], sfreq: float) -> Array:
     frequency and its harmonics."""
     time = np.arange(X.shape[2]) / sfreq
     channels = np.linalg.qr((X - X.mean(2, keepdims=True)).transpose(0, 2, 1))[0]  # (N, T, C)
-    found = []
+    largest = []
     for rate in rates:
         angles = 2 * math.pi * rate * time[:, None] * np.arange(1, HARMONICS + 1)
         sines = np.concatenate([np.sin(angles), np.cos(angles)], 1)
         reference = np.linalg.qr(sines - sines.mean(0))[0]  # (T, 2H)
-        found.append(np.linalg.svd(channels.transpose(0, 2, 1) @ reference, compute_uv=False)[:, 0])
-    return np.stack(found, 1)
+        largest.append(np.linalg.svd(channels.transpose(0, 2, 1) @ reference, compute_uv=False)[:, 0])
+    return np.stack(largest, 1)
 
 
 def task_related(recordings: at.Recordings, seed: int, device: str) -> Predict:
@@ -196,18 +191,18 @@ def task_related(recordings: at.Recordings, seed: int, device: str) -> Predict:
     stimuli(recordings)  # says why not
     raw, sfreq = recordings.X.numpy().astype(np.float64), recordings.sfreq or 1.0
     filters = [butter(4, band, "bandpass", fs=sfreq, output="sos") for band in BANDS]
-    bands = [sosfiltfilt(own, raw, axis=2) for own in filters]
+    bands = [sosfiltfilt(sections, raw, axis=2) for sections in filters]
 
     def predict(task: Task) -> Answers:
-        said = np.zeros((len(task.test), task.n_classes))
+        likeness = np.zeros((len(task.test), task.n_classes))
         for number, X in enumerate(bands, start=1):
             trials = [X[task.known][task.y[task.known] == label] for label in range(task.n_classes)]
-            W = np.stack([component(own) for own in trials], 1)  # (C, K)
-            seen = [(W.T @ own).reshape(-1) for own in X[task.test]]
-            known = [(W.T @ own.mean(0)).reshape(-1) for own in trials]
+            W = np.stack([component(x) for x in trials], 1)  # (C, K)
+            seen = [(W.T @ window).reshape(-1) for window in X[task.test]]
+            known = [(W.T @ x.mean(0)).reshape(-1) for x in trials]
             rho = np.corrcoef(seen, known)[: len(seen), len(seen) :]
-            said += (number**-1.25 + 0.25) * np.sign(rho) * rho**2
-        yield "TRCA", ZERO_SHOT, said.argmax(1)
+            likeness += (number**-1.25 + 0.25) * np.sign(rho) * rho**2
+        yield "TRCA", ZERO_SHOT, likeness.argmax(1)
 
     return predict
 
@@ -234,7 +229,7 @@ def eegnet_aligned(recordings: at.Recordings, seed: int, device: str) -> Predict
 
     def predict(task: Task) -> Answers:
         (outcome,) = at.train(recordings, [at.Job(setting, task.fold, seed)], device, progress=False)
-        tested = outcome.said.numpy()[len(task.fold.validation) :]
+        tested = outcome.held_out_log_probs.numpy()[len(task.fold.validation) :]
         yield "EEGNet, Euclidean alignment", TRANSDUCTIVE, tested.argmax(1)
 
     return predict

@@ -1,4 +1,4 @@
-"""Tables of docs/results.md on peers of the field, from field.csv (`python -m benchmarks.field`) beside shipped.csv."""
+"""Tables of docs/results.md on peers of the field, from field.csv (`python -m benchmarks.field`) and shipped.csv."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from autotransfer.report.wording import score
-from autotransfer.runs.csv_tables import read_table
 
-from .evidence import Evidence, Scores, pairs, set_means_of
-from .inference import Differences, over_both, over_people, over_sets
+from .evidence import Evidence, Scores, differences, pairs, scores_by, set_means_of, table_of
+from .inference import over_both, over_people, over_sets
 from .markdown import NOTHING, by_set_table, markdown
 from .shipped import FIXED
 
@@ -25,27 +24,20 @@ Columns = dict[str, Scores]  # by name; ours first
 def measured(folder: Path) -> dict[str, Columns]:
     """By adaptation: ours, the best simple model of each run, and every peer of the field, on the sets that have both a
     run and a peer that is complete: everybody whom the run scored."""
-    paths = [folder / name for name in ("shipped.csv", "field.csv")]
-    if not all(path.exists() for path in paths):
-        return {}
-    shipped = read_table(paths[0], dtype={"subject": str})
-    field = read_table(paths[1], dtype={"person": str})
+    shipped, field = table_of(folder, "shipped"), table_of(folder, "field")
     return {adaptation: _columns(shipped, field, adaptation) for adaptation in ADAPTATIONS}
 
 
 def _columns(shipped: pd.DataFrame, field: pd.DataFrame, adaptation: str) -> Columns:
     runs = {
-        str(data): own.set_index("subject")
-        for data, own in shipped[shipped["adaptation"] == adaptation].groupby("data")
+        str(data): people.set_index("subject")
+        for data, people in shipped[shipped["adaptation"] == adaptation].groupby("data")
     }
-    peers: Columns = {}
-    own = field[(field["adaptation"] == adaptation) & field["set"].isin(list(runs))]
-    means = own.groupby(["peer", "set", "person"])["score"].mean().reset_index()  # over seeds
-    for row in means.to_dict("records"):
-        peers.setdefault(row["peer"], {}).setdefault(row["set"], {})[row["person"]] = float(row["score"])
-    peers = {
+    columns = ["peer", "set", "person"]
+    field = field[(field["adaptation"] == adaptation) & field["set"].isin(list(runs))].sort_values(columns)
+    peers: Columns = {
         peer: {data: people for data, people in scores.items() if set(people) >= set(runs[data].index)}
-        for peer, scores in sorted(peers.items())
+        for peer, scores in scores_by(field, *columns).items()
     }
     sets = {data for scores in peers.values() for data in scores}
     ours = {data: _by_person(runs[data]["score"]) for data in sorted(sets)}
@@ -72,12 +64,10 @@ def ahead(evidence: Evidence, folder: Path) -> str:
             for dataset, pair in pairs(scores, columns[OURS]).items():
                 if pair.mean > 0:
                     gap = over_people({dataset: pair.differences})
-                    told = (set_means_of(one)[dataset] for one in (scores, columns[OURS]))
-                    rows.append((-pair.mean, [dataset, adaptation, peer, *map(score, told), str(gap)]))
+                    means = (set_means_of(both)[dataset] for both in (scores, columns[OURS]))
+                    rows.append((-pair.mean, [dataset, adaptation, peer, *map(score, means), str(gap)]))
     heads = ["data set", "adaptation", "peer", "its mean", OURS, "ahead by (95 % interval over people)"]
-    if rows:
-        return markdown(heads, [cells for _, cells in sorted(rows)])
-    return "None on the sets below.\n" if measured(folder) else NOTHING
+    return markdown(heads, [cells for _, cells in sorted(rows)]) if rows else "None on the sets below.\n"
 
 
 def by_signal(evidence: Evidence, folder: Path) -> str:
@@ -85,15 +75,15 @@ def by_signal(evidence: Evidence, folder: Path) -> str:
     blocks = []
     for signal in dict.fromkeys(SIGNALS.values()):
         for adaptation, columns in measured(folder).items():
-            own = {
+            means = {
                 name: {data: mean for data, mean in set_means_of(scores).items() if signal_of_set(data) == signal}
                 for name, scores in columns.items()
             }
-            people = {data: len(columns[OURS][data]) for data in own.get(OURS, {})}
+            people = {data: len(columns[OURS][data]) for data in means.get(OURS, {})}
             if people:
-                order = [name for name in own if own[name] and name != OURS]
-                told = by_set_table({name: own[name] for name in [*order, OURS]}, people)
-                blocks.append(f"{signal}, {ADAPTATIONS[adaptation]}:\n\n{told}")
+                order = [name for name in means if means[name] and name != OURS]
+                table = by_set_table({name: means[name] for name in [*order, OURS]}, people)
+                blocks.append(f"{signal}, {ADAPTATIONS[adaptation]}:\n\n{table}")
     return "\n".join(blocks) or NOTHING
 
 
@@ -101,7 +91,7 @@ def signal_of_set(name: str) -> str:
     return SIGNALS.get(name.split("_")[0], "Other")
 
 
-def differences(evidence: Evidence, folder: Path) -> str:
+def gaps(evidence: Evidence, folder: Path) -> str:
     """AutoTransfer minus each peer, and minus the best of them on each set, which is picked on these scores."""
     rows = []
     for adaptation, columns in measured(folder).items():
@@ -112,17 +102,17 @@ def differences(evidence: Evidence, folder: Path) -> str:
                 if data not in best or set_means_of({data: people})[data] > set_means_of(best)[data]:
                     best[data] = people
         for name, scores in {"the best of all, set by set": best, **peers}.items():
-            gaps: Differences = {data: pair.differences for data, pair in pairs(columns[OURS], scores).items()}
-            if gaps:
-                wins = sum(over_people({data: own}).value > 0 for data, own in gaps.items())
-                several = [str(over(gaps)) for over in (over_sets, over_both)] if len(gaps) > 1 else ["–", "–"]
+            ahead_by = differences(columns[OURS], scores)
+            if ahead_by:
+                wins = sum(over_people({data: people}).value > 0 for data, people in ahead_by.items())
+                several = [str(over(ahead_by)) for over in (over_sets, over_both)] if len(ahead_by) > 1 else ["–", "–"]
                 rows.append([
-                    name, adaptation, f"{wins} of {len(gaps)}", str(sum(map(len, gaps.values()))),
-                    str(over_people(gaps)), *several,
+                    name, adaptation, f"{wins} of {len(ahead_by)}", str(sum(map(len, ahead_by.values()))),
+                    str(over_people(ahead_by)), *several,
                 ])  # fmt: skip
     heads = [f"{OURS} minus", "adaptation", "sets ahead", "people", "people as the unit", "sets as the unit",
              "sets, then people"]  # fmt: skip
     return markdown(heads, rows) if rows else NOTHING
 
 
-PARTS = {"field_ahead": ahead, "field": by_signal, "field_differences": differences}
+PARTS = {"field_ahead": ahead, "field": by_signal, "field_differences": gaps}

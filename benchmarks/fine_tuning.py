@@ -1,5 +1,5 @@
 """Networks that learn from a person's first labelled windows:
-python -m benchmarks.fine_tuning FILE... --out fine_tuning.csv --seeds 1
+python -m benchmarks.fine_tuning DATA... --out fine_tuning.csv --seeds 1
 
 What a person calibrates our model with (search/playback.py) is given to the published EEGNet instead: the same windows
 of everybody are played, the first 1, 2, 5 and 10 of each class are labelled, those of other groups are scored.
@@ -35,7 +35,6 @@ import argparse
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +53,7 @@ from autotransfer.search.playback import windows_of_each
 from autotransfer.training.metrics import balanced_accuracy_of
 from autotransfer.training.packing import resolve_device
 
-from .peer_rows import append, begin, known_rows
+from .csv_rows import append, command, known_rows
 from .shallow import Task, task_of
 from .stacked_peers import (
     RATE,
@@ -73,7 +72,7 @@ COLUMNS = ("dataset", "pipeline", "labels", "subject", "seed", "score", "seconds
 BATCH, STEPS = 64, 200
 
 
-class Way(NamedTuple):
+class Tuning(NamedTuple):
     """What is done with the labelled windows."""
 
     pooled: bool  # it begins with the network of everybody else
@@ -82,11 +81,11 @@ class Way(NamedTuple):
     head_only: bool = False
 
 
-WAYS = {
-    "scratch": Way(pooled=False, rate=RATE),
-    "before": Way(pooled=True, rate=0.0, steps=0),
-    "fine_tuned": Way(pooled=True, rate=RATE / 10),
-    "head_tuned": Way(pooled=True, rate=RATE, head_only=True),
+TUNINGS = {
+    "scratch": Tuning(pooled=False, rate=RATE),
+    "before": Tuning(pooled=True, rate=0.0, steps=0),
+    "fine_tuned": Tuning(pooled=True, rate=RATE / 10),
+    "head_tuned": Tuning(pooled=True, rate=RATE, head_only=True),
 }
 
 State = Mapping[str, Tensor]  # of one network
@@ -113,10 +112,10 @@ class Member:
 def labelled(y: Ints, rows: Ints, groups: Ints) -> Iterator[tuple[int, Ints, Ints]]:
     """Numbers of labels of each class that a person of these rows can give, with the labelled rows and those that are
     scored: as playback has them, in other groups. y: of all recordings; groups: (n,) of the rows."""
-    own = y[rows]
+    classes = y[rows]
     for labels in LABELS:
-        known, left = labelled_and_scored(own, groups, labels, windows_of_each(own))
-        if len(np.unique(own[left])) == len(np.unique(own)):
+        known, left = labelled_and_scored(classes, groups, labels, windows_of_each(classes))
+        if len(np.unique(classes[left])) == len(np.unique(classes)):
             yield labels, rows[known], rows[left]
 
 
@@ -157,7 +156,7 @@ class Tuner:
         tasks, device = [member.task for member in members], windows.X.device
         self.population = Population(tasks)
         if states is None:
-            self.mean, self.spread = own_standardisation(windows, members)
+            self.mean, self.spread = standardisation_of_labelled(windows, members)
         else:
             stacked = {name: torch.stack([state[name] for state in states]) for name in self.population.state_dict()}
             self.population.load_state_dict(stacked)
@@ -166,27 +165,27 @@ class Tuner:
         self.noise = as_keys(keys_of("dropout", tasks), device)
         longest = max(len(member.known) for member in members)
         self.known, self.y = (
-            torch.from_numpy(np.stack([np.resize(own, longest) for own in rows])).to(device)
-            for rows in ([member.known for member in members], [member.y for member in members])
-        )  # (P, n); batches have no place behind a member's own windows
+            torch.from_numpy(np.stack([np.resize(values, longest) for values in of_members])).to(device)
+            for of_members in ([member.known for member in members], [member.y for member in members])
+        )  # (P, n); batches have no place behind the windows that a member has
 
     def gathered(self, rows: Tensor) -> Tensor:
         """Windows of rows (P, B) as each member sees them."""
         return self.windows.gathered(rows, self.mean, self.spread)
 
-    def train(self, way: Way) -> None:
-        if not way.steps:
+    def train(self, tuning: Tuning) -> None:
+        if not tuning.steps:
             return
         encoder, head = self.population.encoder, self.population.classifier
-        trained = head if way.head_only else self.population
-        optimiser = torch.optim.AdamW(trained.parameters(), lr=way.rate, fused=True)
-        codes = self._codes() if way.head_only else None
+        trained = head if tuning.head_only else self.population
+        optimiser = torch.optim.AdamW(trained.parameters(), lr=tuning.rate, fused=True)
+        codes = self._codes() if tuning.head_only else None
         self.population.train()
         if self.pooled:
             for layer in encoder.modules():
                 if isinstance(layer, BatchNorm):
                     layer.eval()
-        for number, places in enumerate(self._batches(way.steps)):
+        for number, places in enumerate(self._batches(tuning.steps)):
             if codes is None:
                 z = encoder(self.gathered(self.known.gather(1, places)), noise=fold_in(self.noise, number))
             else:
@@ -214,11 +213,13 @@ class Tuner:
         return codes
 
 
-def own_standardisation(windows: Windows, members: Sequence[Member]) -> tuple[Tensor, Tensor]:
+def standardisation_of_labelled(windows: Windows, members: Sequence[Member]) -> tuple[Tensor, Tensor]:
     """Mean and spread of each member's labelled windows: two (P, 1, C, 1)."""
-    own = [member.task.X[member.known].astype(np.float64) for member in members]
-    spreads = [x.std((0, 2)) for x in own]
-    return windows.column([x.mean((0, 2)) for x in own]), windows.column([np.where(s > 0, s, 1.0) for s in spreads])
+    labelled = [member.task.X[member.known].astype(np.float64) for member in members]
+    spreads = [x.std((0, 2)) for x in labelled]
+    return windows.column([x.mean((0, 2)) for x in labelled]), windows.column(
+        [np.where(s > 0, s, 1.0) for s in spreads]
+    )
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -234,64 +235,55 @@ def evaluate(
     skip: pipelines, numbers of labels, subjects and seeds that are known already.
     """
     members = members_of(recordings, seed)
-    missing = {name: [m for m in members if (name, m.labels, m.subject, seed) not in skip] for name in WAYS}
+    missing = {name: [m for m in members if (name, m.labels, m.subject, seed) not in skip] for name in TUNINGS}
     windows = Windows(recordings.X.numpy(), recordings.subject.numpy(), device)
     truth, most = recordings.y.numpy(), min(population or len(members), room(recordings, device))
     states: dict[str, State] = {}
-    for name, way in WAYS.items():
+    for name, tuning in TUNINGS.items():
         start = time.perf_counter()
-        if way.pooled and not states:
-            asked = [m for other, own in missing.items() if WAYS[other].pooled for m in own]
-            folds = {member.subject: member.task.fold for member in asked}
+        if tuning.pooled and not states:
+            pooled = [member for other in TUNINGS if TUNINGS[other].pooled for member in missing[other]]
+            folds = {member.subject: member.task.fold for member in pooled}
             states = pooled_networks(recordings, list(folds.values()), seed, epochs, device) if folds else {}
         share = (time.perf_counter() - start) / max(len(missing[name]), 1)
         for first in range(0, len(missing[name]), most):
-            start, own = time.perf_counter(), missing[name][first : first + most]
-            tuner = Tuner(windows, own, [states[member.subject] for member in own] if way.pooled else None)
-            tuner.train(way)
-            found = tuner.predict()
-            seconds = round(share + (time.perf_counter() - start) / len(own), 3)
+            start, stack = time.perf_counter(), missing[name][first : first + most]
+            tuner = Tuner(windows, stack, [states[member.subject] for member in stack] if tuning.pooled else None)
+            tuner.train(tuning)
+            predictions = tuner.predict()
+            seconds = round(share + (time.perf_counter() - start) / len(stack), 3)
             rows = []
-            for member, predicted in zip(own, found, strict=True):
-                reached = round(balanced_accuracy_of(predicted, truth[member.left], recordings.n_classes), 6)
-                values = (recordings.name, name, member.labels, member.subject, seed, reached, seconds)
+            for member, predicted in zip(stack, predictions, strict=True):
+                score = round(balanced_accuracy_of(predicted, truth[member.left], recordings.n_classes), 6)
+                values = (recordings.name, name, member.labels, member.subject, seed, score, seconds)
                 rows.append(dict(zip(COLUMNS, values, strict=True)))
             yield rows
 
 
 @using_kernels(wanted=True)
-def run(files: Sequence[str], options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Append the rows of every population the moment they are there."""
-    begin(options.out, COLUMNS)
     device = resolve_device(options.device)
-    for source in files:
+    for source in options.files:
         recordings = at.load(source)
         epochs = options.epochs or usual_epochs(recordings)
-        own = [row for row in known_rows(options.out) if row["dataset"] == recordings.name]
-        skip = {(row["pipeline"], int(row["labels"]), row["subject"], int(row["seed"])) for row in own}
+        known = [row for row in known_rows(options.out) if row["dataset"] == recordings.name]
+        skip = {(row["pipeline"], int(row["labels"]), row["subject"], int(row["seed"])) for row in known}
         how = {"epochs": epochs, "device": device, "population": options.population, "skip": skip}
         for seed in range(options.seeds):
             for rows in evaluate(recordings, seed=seed, **how):
                 append(options.out, rows, COLUMNS)
                 seconds = sum(row["seconds"] for row in rows)
-                told = ", ".join(
-                    f"{np.mean(scores):.3f} with {labels}"
-                    for labels in LABELS
-                    if (scores := [row["score"] for row in rows if row["labels"] == labels])
+                mean = np.mean([row["score"] for row in rows])
+                print(
+                    f"{recordings.name}, seed {seed}, {rows[0]['pipeline']}: {mean:.3f} ({seconds:.0f} s)", flush=True
                 )
-                print(f"{recordings.name}, seed {seed}, {rows[0]['pipeline']}: {told} ({seconds:.0f} s)", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", metavar="FILE", help=".npz, or anything that autotransfer.load takes")
-    parser.add_argument("--out", type=Path, default=Path("fine_tuning.csv"))
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--epochs", type=int, help="of the network of everybody else; default: as a run would have")
-    parser.add_argument("--device", default="auto")
+    parser = command(__doc__, "fine_tuning.csv", "seeds", "epochs", "device")
     parser.add_argument("--population", type=int, help="networks tuned at once; default: as many as fit")
-    options = parser.parse_args()
-    run(options.files, options)
+    run(parser.parse_args())
 
 
 if __name__ == "__main__":

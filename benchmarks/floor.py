@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import torch
 
 from .options import Options
 from .tables import Table
-from .timing import Step, clock, measure
+from .timing import Step, clock
 
 FILTERS, DEPTH, LATENT = 8, 2, 16  # EEGNet's defaults: temporal filters, spatial filters of each, latent filters
 WIDE = FILTERS * DEPTH
@@ -60,23 +61,10 @@ def member_step(channels: int, times: int, batch: int, classes: int = 4) -> Floo
     return Floor(2.0 * (2 * by_channel + 3 * rest), float(FLOAT * floats))
 
 
-def products(channels: int, times: int, batch: int, members: int) -> dict[str, tuple[int, int, int, int]]:
-    """The matrix products of a forward step as (N, rows, inner, columns)."""
-    short = times // FIRST_POOL
-    tile = min(times, KERNEL)
-    return {
-        "channels": (members, WIDE, channels, batch * times),
-        "times, Toeplitz": (members * FILTERS, DEPTH * batch * (times // tile), tile + KERNEL - 1, tile),
-        "second times, Toeplitz": (members * WIDE, batch, short, short),
-        "pointwise": (members, LATENT, WIDE, batch * short),
-        "one large product": (1, 1024, 1024, 1024),
-    }
-
-
-def product_step(shape: tuple[int, int, int, int], device: str) -> Step:
-    count, rows, inner, columns = shape
-    a, b = torch.randn(count, rows, inner, device=device), torch.randn(count, inner, columns, device=device)
-    out = torch.empty(count, rows, columns, device=device)
+def product_step(shape: tuple[int, int, int], device: str) -> Step:
+    rows, inner, columns = shape
+    a, b = torch.randn(1, rows, inner, device=device), torch.randn(1, inner, columns, device=device)
+    out = torch.empty(1, rows, columns, device=device)
     return Step(lambda: torch.bmm(a, b, out=out))
 
 
@@ -87,58 +75,20 @@ def copy_step(floats: int, device: str) -> Step:
 
 
 def limits(options: Options) -> Limits:
-    """A quick measurement for use beside other tables: the best of three."""
+    """What the device does at most: the best of three."""
     device = options.device
-    shape = (1, 64, 64, 64) if options.size == "tiny" else (1, 2048 if device == "cuda" else 512, 1024, 2048)
+    shape = (64, 64, 64) if options.size == "tiny" else (2048 if device == "cuda" else 512, 1024, 2048)
     floats = COPY[options.size]
     best = []
     for step in (product_step(shape, device), copy_step(floats, device)):
         repeats = 20 if device == "cuda" else 3  # enough that waiting for the device does not show
         clock(step, 1, device)
         best.append(min(clock(step, repeats, device) / repeats for _ in range(3)))
-    return Limits(2.0 * shape[0] * shape[1] * shape[2] * shape[3] / best[0], 2.0 * FLOAT * floats / best[1])
+    return Limits(2.0 * math.prod(shape) / best[0], 2.0 * FLOAT * floats / best[1])
 
 
 def tables(options: Options) -> Iterator[Table]:
-    device, tiny = options.device, options.size == "tiny"
-    limit_s = 2.0 if options.size == "full" else 0.3
-    members = 1 if tiny else (options.members or {"cpu": (8,), "cuda": (128,)}[device])[-1]
-    channels, times, batch = (2, 32, 8) if tiny else (16, 128, 64)
-    shapes = products(channels, times, batch, members)
-    steps = {name: product_step(shape, device) for name, shape in shapes.items()}
-    precisions = ("highest", "high") if device == "cuda" else ("highest",)
-    table = Table(f"matrix products of {channels} channels × {times} samples, batch {batch}, P = {members}, {device}")
-    before = torch.get_float32_matmul_precision()
-    try:
-        for precision in precisions:
-            torch.set_float32_matmul_precision(precision)
-            found = measure(steps, rounds=options.rounds, device=device, limit_s=limit_s)
-            for name, (count, rows, inner, columns) in shapes.items():
-                work = 2e-9 * count * rows * inner * columns
-                readings = sorted(work / seconds for seconds in found[name].readings)
-                table.add({
-                    "product": name, "shape": f"{count} × ({rows} × {inner}) ({inner} × {columns})",
-                    "precision": "tf32" if precision == "high" else "float32",
-                    "GFLOP/s": work / found[name].median, "least": readings[0], "most": readings[-1],
-                })  # fmt: skip
-    finally:
-        torch.set_float32_matmul_precision(before)
-    yield table
-
-    sizes = {"one member's signal": WIDE * batch * times, "main memory": COPY[options.size]}
-    copies = {name: copy_step(floats, device) for name, floats in sizes.items()}
-    table = Table(f"copying, {device}")
-    for name, timing in measure(copies, rounds=options.rounds, device=device, limit_s=limit_s).items():
-        moved = 2 * FLOAT * sizes[name]
-        rates = sorted(moved / seconds / 1e9 for seconds in timing.readings)
-        table.add({"where": name, "MiB": FLOAT * sizes[name] / 2**20, "GB/s": moved / timing.median / 1e9,
-                     "least": rates[0], "most": rates[-1]})  # fmt: skip
-    yield table
-
-    yield floors(limits(options), device)
-
-
-def floors(machine: Limits, device: str) -> Table:
+    device, machine = options.device, limits(options)
     table = Table(f"floor of a member-step, batch 64, {device}")
     for channels in (8, 16, 56):
         for times in (128, 384):
@@ -148,5 +98,7 @@ def floors(machine: Limits, device: str) -> Table:
                 "MB": floor.bytes / 1e6, "operations, µs": floor.operations / machine.flops * 1e6,
                 "bytes, µs": floor.bytes / machine.bandwidth * 1e6, "floor, µs": floor.seconds(machine) * 1e6,
             })  # fmt: skip
-    table.notes.append(f"At {machine.flops / 1e9:.3g} GFLOP/s and {machine.bandwidth / 1e9:.3g} GB/s, measured above.")
-    return table
+    table.notes.append(
+        f"At {machine.flops / 1e9:.3g} GFLOP/s and {machine.bandwidth / 1e9:.3g} GB/s, measured with it."
+    )
+    yield table

@@ -58,7 +58,7 @@ def step_at(point: dict[str, int], method: str | None, mode: str | None, device:
 
 def grow(factor: str, levels: Sequence[int], options: Options, limit_s: float) -> dict[tuple[str, int], Timing]:
     """Every censor at every level of a factor; the levels of a censor are interleaved."""
-    found: dict[tuple[str, int], Timing] = {}
+    by_level: dict[tuple[str, int], Timing] = {}
     censors = CENSORS[:2] if options.size != "full" else CENSORS
     for method, mode in censors:
         name = "uncensored" if method is None else f"{method}, {mode}"
@@ -66,10 +66,10 @@ def grow(factor: str, levels: Sequence[int], options: Options, limit_s: float) -
             str(level): step_at(base_of(options) | {factor: level}, method, mode, options.device) for level in levels
         }
         timings = measure(steps, rounds=options.rounds, device=options.device, limit_s=limit_s / len(censors))
-        found |= {(name, level): timings[str(level)] for level in levels}
+        by_level |= {(name, level): timings[str(level)] for level in levels}
         steps.clear()
         release(options.device)
-    return found
+    return by_level
 
 
 def tables(options: Options) -> Iterator[Table]:
@@ -78,11 +78,12 @@ def tables(options: Options) -> Iterator[Table]:
     if options.size == "quick":
         factors = {factor: levels[:3:2] for factor, levels in factors.items()}
     for factor, levels in factors.items():
-        found = grow(factor, levels, options, options.budget("growth", len(factors)))
+        timings = grow(factor, levels, options, options.budget("growth", len(factors)))
         table = Table(f"growth with {factor}: ms of a population's step, {device}")
-        for name in dict.fromkeys(name for name, _ in found):
-            medians = [found[name, level].median for level in levels]
-            spread = max(max(found[name, level].readings) / min(found[name, level].readings) for level in levels)
+        for name in dict.fromkeys(name for name, _ in timings):
+            medians = [timings[name, level].median for level in levels]
+            readings = [timings[name, level].readings for level in levels]
+            spread = max(max(seconds) / min(seconds) for seconds in readings)
             table.add({
                 "step": name, **{str(level): s * 1e3 for level, s in zip(levels, medians, strict=True)},
                 "exponent": exponent(levels, medians), "most / least": spread,

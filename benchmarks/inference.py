@@ -53,11 +53,13 @@ def over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERA
     taken further out as in `bootstrap_interval`, by Student's t for the number of sets.
     """
     generator = np.random.default_rng(seed)
-    groups = [np.sort(list(own.values())) for own in differences.values() if own]  # the order must not matter
+    groups = [np.sort(list(people.values())) for people in differences.values() if people]  # the order must not matter
     n = len(groups)
     if n < 2:
         return Mean(float(groups[0].mean()), None)
-    again = np.stack([own[generator.integers(0, len(own), (resamples, n, len(own)))].mean(2) for own in groups])
+    again = np.stack([
+        values[generator.integers(0, len(values), (resamples, n, len(values)))].mean(2) for values in groups
+    ])  # fmt: skip
     drawn = generator.integers(0, n, (resamples, n))  # (resamples, n): the set in each place
     means = again[drawn, np.arange(resamples)[:, None], np.arange(n)].mean(1)
     tail = float(stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf(0.025, n - 1)))
@@ -85,24 +87,15 @@ def equivalence(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], margi
     return Equivalence((float(interval.low), float(interval.high)), float(max(below.pvalue, above.pvalue)))
 
 
-def both_equivalences(differences: Differences) -> tuple[Equivalence, Equivalence]:
-    """With people and with sets as the unit."""
-    return equivalence(_everyone(differences)), equivalence(_means(differences))
-
-
 def equivalence_table(claims: Mapping[str, Differences]) -> str:
     """A row for each claim that there is no difference."""
     rows = []
     for name, differences in claims.items():
-        units = both_equivalences(differences)
+        units = (equivalence(_everyone(differences)), equivalence(_means(differences)))
         within = all(unit.p < SIGNIFICANT for unit in units)
         rows.append([name, *map(str, units), f"less than {MARGIN:.3f} either way" if within else "not shown"])
-    heads = [
-        f"two one-sided tests against ± {MARGIN:.3f}",
-        "people: 90 % interval",
-        "sets: 90 % interval",
-        "difference",
-    ]
+    margin = f"two one-sided tests against ± {MARGIN:.3f}"
+    heads = [margin, "people: 90 % interval", "sets: 90 % interval", "difference"]
     return markdown(heads, rows)
 
 
@@ -117,25 +110,19 @@ def harm_table(steps: Mapping[str, Differences]) -> str:
     rows = []
     for name, differences in steps.items():
         lose, gain = harm(differences)
-        rates = {dataset: harm({dataset: own})[0] for dataset, own in differences.items() if own}
+        rates = {dataset: harm({dataset: people})[0] for dataset, people in differences.items() if people}
         worst = max(rates, key=lambda dataset: rates[dataset])
         values = _everyone(differences)
         most = f"{share(rates[worst])} ({worst})" if rates[worst] else "–"
         rows.append([name, str(len(values)), share(lose), share(gain), most, signed(float(values.min()))])
-    heads = [
-        "",
-        "people",
-        f"lose more than {LOST:g}",
-        f"gain more than {LOST:g}",
-        "set with most losers",
-        "largest loss",
-    ]
+    limits = [f"lose more than {LOST:g}", f"gain more than {LOST:g}"]
+    heads = ["", "people", *limits, "set with most losers", "largest loss"]
     return markdown(heads, rows)
 
 
 def _everyone(differences: Differences) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    return np.array([value for own in differences.values() for value in own.values()], dtype=float)
+    return np.array([value for people in differences.values() for value in people.values()], dtype=float)
 
 
 def _means(differences: Differences) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    return np.array([np.mean(list(own.values())) for own in differences.values() if own], dtype=float)
+    return np.array([np.mean(list(people.values())) for people in differences.values() if people], dtype=float)

@@ -42,13 +42,13 @@ def random_mixture(
     trained = networks(options, options.settings(), rec)
     solved = closed_forms(options, rec)
     chosen = [*trained[: CANDIDATES - 3], *solved[::2]][:CANDIDATES]
-    members = 1 if refit else most_of_each(sum(not one.network.closed_form for one in chosen))
+    members = 1 if refit else most_of_each(sum(not setting.network.closed_form for setting in chosen))
     folds = at.leave_one_subject_out(rec)
     parts = []
     for place, setting in enumerate(chosen):
         count = 1 if setting.network.closed_form else members
-        own = [folds[k % len(folds)] for k in range(count)]
-        parts.append(Part(setting, random_states(setting, rec, count, place), own, 1 / len(chosen)))
+        trained_on = [folds[k % len(folds)] for k in range(count)]
+        parts.append(Part(setting, random_states(setting, rec, count, place), trained_on, 1 / len(chosen)))
     return assemble_mixture(rec, parts, scores={})
 
 
@@ -65,13 +65,13 @@ def random_states(setting: Setting, rec: at.Recordings, count: int, seed: int) -
 
 def milliseconds(session: at.Session, windows: np.ndarray, timed: int) -> np.ndarray:
     """(timed, 2): on the clock, and of the processor, which others on the machine disturb less."""
-    found = []
+    taken = []
     for k in range(WARM_UP + timed):
         window = windows[k % len(windows)]
         start, worked = time.perf_counter(), time.thread_time()
         session.predict_proba(window)
-        found.append((1e3 * (time.perf_counter() - start), 1e3 * (time.thread_time() - worked)))
-    return np.array(found[WARM_UP:])
+        taken.append((1e3 * (time.perf_counter() - start), 1e3 * (time.thread_time() - worked)))
+    return np.array(taken[WARM_UP:])
 
 
 def rows(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) -> Iterator[str]:
@@ -94,9 +94,9 @@ def rows(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) ->
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
     parser.add_argument("--windows", type=int, default=TIMED, help="timed, after a few to warm up")
-    options = parser.parse_args()
+    windows = parser.parse_args().windows
     torch.set_num_threads(1)
-    for row in rows(timed=options.windows):
+    for row in rows(timed=windows):
         print(row, flush=True)
 
 

@@ -15,8 +15,8 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 
-import numpy as np
 import pandas as pd
 
 from autotransfer.errors import UserError
@@ -28,79 +28,75 @@ from autotransfer.runs.csv_tables import csv_of, read_table
 from . import played
 from .averages import PEERS
 from .confirmation import ALL_WINDOWS_PEERS, SIMPLE, ZERO_SHOT_PEERS, Confirmed
-from .evidence import Evidence, Scores, pairs, read, set_means_of
+from .evidence import Evidence, Scores, differences, read, scores_by, set_means_of
 from .inference import over_people
-from .markdown import NAMES, NOTHING, markdown
+from .markdown import NAMES, markdown
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
+HEADS = ["", "sets", "people", "mean over its sets", "minus AutoTransfer, same people", "ahead of it on"]
 COLUMNS = ["dataset", "mode", "pipeline", "subject", "score"]
 TEXTS = dict.fromkeys((*COLUMNS[:4], "trained_on"), str)
 MODES = {
     "zero-shot": "nothing of the subject",
     "online": "the subject's unlabelled windows that came before",
     "transductive": "all unlabelled windows of the subject",
-    **{
-        f"labels-{number}": f"the subject's first labelled windows of each class, {number} of them" for number in LABELS
-    },
+    **{f"labels-{n}": f"the subject's first labelled windows of each class, {n} of them" for n in LABELS},
 }
 
 
 def known(folder: Path) -> pd.DataFrame:
     """The leaderboard as the committed CSVs have it."""
     evidence = read(folder)
-    found: list[list[object]] = []
+    rows: list[list[object]] = []
 
     def add(mode: str, pipeline: str, scores: Scores) -> None:
-        for dataset, own in scores.items():
-            found.extend([dataset, mode, pipeline, subject, round(value, 5)] for subject, value in own.items())
+        for dataset, people in scores.items():
+            rows.extend([dataset, mode, pipeline, subject, round(value, 5)] for subject, value in people.items())
 
     for mode, peers in PEERS.items():
-        own = read(folder / "average" / mode).ours
-        add(mode, "AutoTransfer", own.get("nested", {}))
+        ours = read(folder / "average" / mode).ours
+        add(mode, "AutoTransfer", ours["nested"])
         if mode == "zero-shot":
-            add(mode, "EEGNet, as published", own.get("none", {}))
+            add(mode, "EEGNet, as published", ours["none"])
         for peer in peers:
             add(mode, NAMES[peer].removesuffix(" (transductive)"), evidence.peers.get(peer, {}))
     sets = played.played(folder)
-    got = {dataset: played.delivered(own) for dataset, own in sets.items()}
+    got = {dataset: played.delivered(scores) for dataset, scores in sets.items()}
     add("online", "AutoTransfer", played.by_set(sets, "adapted", "recorded"))
     for mode in MODES:
         if (labels := mode.removeprefix("labels-")) != mode:
             add(mode, "AutoTransfer", played.by_set(got, "calibrated", labels))
             add(mode, "own classifier", played.by_set(sets, "own", labels))
     _add_confirmed(Confirmed(folder), add)
-    return pd.DataFrame(found, columns=COLUMNS).sort_values(COLUMNS[:4], kind="stable")
+    return pd.DataFrame(rows, columns=COLUMNS).sort_values(COLUMNS[:4], kind="stable")
 
 
 def _add_confirmed(confirmed: Confirmed, add: Callable[[str, str, Scores], None]) -> None:
     """The eight sets of the confirmation."""
-    if not confirmed.zero_shot:
-        return
     add("zero-shot", "AutoTransfer", confirmed.zero_shot["average"])
     add("zero-shot", "EEGNet, as published", confirmed.zero_shot["plain network"])
     add("transductive", "AutoTransfer", confirmed.all_windows["average"])
     add("online", "AutoTransfer", confirmed.followed("recorded")[1])
-    # The run's own closed forms have folds of groups; leave-one-person-out peers take their place once they are there.
+    # Closed forms of the run have folds of groups; leave-one-person-out peers take their place once they are there.
     for name in SIMPLE if "lda" not in confirmed.peers else ():
         add("zero-shot", f"{name}, of a run", confirmed.zero_shot[name])
     for mode, names in {"zero-shot": ZERO_SHOT_PEERS, "transductive": ALL_WINDOWS_PEERS}.items():
         for name in names:
             add(mode, NAMES[name].removesuffix(" (transductive)"), confirmed.peers.get(name, {}))
     for number in LABELS:
-        _, calibrated, own = confirmed.labels(number)
+        _, calibrated, personal = confirmed.labels(number)
         add(f"labels-{number}", "AutoTransfer", calibrated)
-        add(f"labels-{number}", "own classifier", own)
+        add(f"labels-{number}", "own classifier", personal)
 
 
 def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:
     """One line for the first thing that is wrong."""
-    missing = [name for name in [*COLUMNS, "trained_on"] if name not in submission]
+    columns = [*COLUMNS, "trained_on"]
+    missing = [name for name in columns if name not in submission]
     if missing:
-        raise UserError(f"the submission has no column {missing[0]!r}; it needs {', '.join([*COLUMNS, 'trained_on'])}")
-    people = {str(dataset): set(own) for dataset, own in board.groupby("dataset")["subject"]}
-    for dataset, mode, pipeline, subject, value, trained_on in submission[[*COLUMNS, "trained_on"]].itertuples(
-        index=False
-    ):
+        raise UserError(f"the submission has no column {missing[0]!r}; it needs {', '.join(columns)}")
+    people = {str(dataset): set(subjects) for dataset, subjects in board.groupby("dataset")["subject"]}
+    for dataset, mode, pipeline, subject, value, trained_on in submission[columns].itertuples(index=False):
         where = f"{pipeline!r} on {dataset!r}, subject {subject!r}"
         if dataset not in people:
             raise UserError(f"{where}: there is no such set; there are {', '.join(sorted(people))}")
@@ -115,83 +111,68 @@ def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:
             raise UserError(f"{where}: their own labels were trained on; leave each person out")
         if strangers := others - people[dataset]:
             raise UserError(f"{where}: trained on {min(strangers)!r}, who is not in the set")
-    for (dataset, mode, pipeline), own in submission.groupby(["dataset", "mode", "pipeline"]):
+    for (dataset, mode, pipeline), subjects in submission.groupby(["dataset", "mode", "pipeline"])["subject"]:
         where = f"{pipeline!r} on {dataset!r}, {mode}"
-        if twice := own["subject"][own["subject"].duplicated()].tolist():
+        if twice := subjects[subjects.duplicated()].tolist():
             raise UserError(f"{where}: {twice[0]!r} is there twice; average seeds first")
         asked = set(board[(board["dataset"] == dataset) & (board["mode"] == mode)]["subject"]) or people[str(dataset)]
-        if absent := asked - set(own["subject"]):
+        if absent := asked - set(subjects):
             raise UserError(f"{where}: {min(absent)!r} is missing; every person is left out once")
 
 
 def standing(board: pd.DataFrame) -> str:
     """Means by set, best first, a block for each mode."""
     blocks = []
-    for mode, own in board.groupby("mode", sort=False):
-        means = own.groupby(["pipeline", "dataset"])["score"].mean().unstack("dataset")
+    for mode, rows in board.groupby("mode", sort=False):
+        means = rows.groupby(["pipeline", "dataset"])["score"].mean().unstack("dataset")
         means.insert(0, "mean over sets", means.mean(axis=1))
-        means.insert(0, "sets", own.groupby("pipeline")["dataset"].nunique())
+        means.insert(0, "sets", rows.groupby("pipeline")["dataset"].nunique())
         order = means.sort_values(["sets", "mean over sets"], ascending=False)
         blocks.append(f"{mode}: uses {MODES[str(mode)]}\n{order.round(3).to_string(na_rep='–')}")
     return "\n\n".join(blocks)
 
 
 def page(evidence: Evidence, folder: Path) -> str:
-    """The part of docs/leaderboard.md: everybody beside AutoTransfer on the same people, the best first."""
-    path = folder / "leaderboard.csv"
-    if not path.exists():
-        return NOTHING
-    board = read_table(path, dtype=TEXTS)
-    scores = _scores_of(board)
-    confirmed = set(Confirmed(folder).zero_shot.get("average", {}))
+    """The part of docs/leaderboard.md: everybody compared with AutoTransfer on the same people, the best first."""
+    scores = scores_by(read_table(folder / "leaderboard.csv", dtype=TEXTS), "mode", "pipeline", "dataset", "subject")
+    confirmed = set(Confirmed(folder).zero_shot["average"])
     blocks = []
     for mode in ("zero-shot", "online", "transductive", "labels-5"):
-        ours = scores.get((mode, "AutoTransfer"), {})
+        ours = scores[mode]["AutoTransfer"]
         kinds = {"sets of the confirmation": confirmed, "sets of development": set(ours) - confirmed}
         for title, wanted in kinds.items():
             rows = []
-            for (of, pipeline), by_set in scores.items():
-                own = {dataset: people for dataset, people in by_set.items() if dataset in wanted}
-                if of == mode and own:
-                    rows.append(_standing_row(pipeline, own, ours))
+            for pipeline, by_set in scores[mode].items():
+                measured = {dataset: people for dataset, people in by_set.items() if dataset in wanted}
+                if measured:
+                    rows.append(_standing_row(pipeline, measured, ours))
             if rows:
                 rows.sort(key=lambda row: -row[0])
-                heads = [
-                    "",
-                    "sets",
-                    "people",
-                    "mean over its sets",
-                    "minus AutoTransfer, same people",
-                    "ahead of it on",
-                ]
-                told = markdown(heads, [cells for _, cells in rows])
-                blocks.append(f"**{mode}**, {title}; uses {MODES[mode]}:\n\n{told}")
+                table = markdown(HEADS, [cells for _, cells in rows])
+                blocks.append(f"**{mode}**, {title}; uses {MODES[mode]}:\n\n{table}")
     return "\n".join(blocks)
 
 
-def _standing_row(pipeline: str, own: Scores, ours: Scores) -> tuple[float, list[str]]:
-    by_set = pairs(own, ours)
-    gap = over_people({dataset: pair.differences for dataset, pair in by_set.items()})
-    ahead = [dataset for dataset, pair in by_set.items() if pair.mean > 0]
-    mean = float(np.mean(list(set_means_of(own).values())))
-    cells = [pipeline, str(len(own)), str(sum(map(len, own.values()))), score(mean)]
+def _standing_row(pipeline: str, scores: Scores, ours: Scores) -> tuple[float, list[str]]:
+    cells = [
+        pipeline,
+        str(len(scores)),
+        str(sum(map(len, scores.values()))),
+        score(fmean(set_means_of(scores).values())),
+    ]
     if pipeline == "AutoTransfer":
         return 0.0, [*cells, "–", "–"]
+    gaps = differences(scores, ours)
+    ahead = [dataset for dataset, people in gaps.items() if fmean(people.values()) > 0]
+    gap = over_people(gaps)
     return gap.value, [*cells, str(gap), ", ".join(ahead) or "none"]
-
-
-def _scores_of(board: pd.DataFrame) -> dict[tuple[str, str], Scores]:
-    found: dict[tuple[str, str], Scores] = {}
-    for dataset, mode, pipeline, subject, value in board[COLUMNS].itertuples(index=False):
-        found.setdefault((mode, pipeline), {}).setdefault(dataset, {})[subject] = float(value)
-    return found
 
 
 def submitted(path: Path) -> pd.DataFrame:
     """What a file holds, with scores as numbers; one line where it cannot be read."""
     try:
         table = read_table(path, dtype=TEXTS)
-    except (OSError, ValueError) as error:  # pandas' and Unicode's own are ValueErrors
+    except (OSError, ValueError) as error:  # those of pandas and of Unicode are ValueErrors
         raise UserError(f"{path} cannot be read as a CSV: {error}") from error
     return table.assign(score=pd.to_numeric(table["score"], errors="coerce")) if "score" in table else table
 
@@ -209,15 +190,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     board = read_table(path, dtype=TEXTS)
     try:
-        if options.check is not None:
-            submission = submitted(options.check)
+        if path := options.check or options.submission:
+            submission = submitted(path)
             check(submission, board)
-            sets = submission["dataset"].nunique()
-            print(f"{options.check}: nothing is wrong with its {len(submission)} scores on {sets} data sets")
-            return 0
-        if options.submission is not None:
-            submission = submitted(options.submission)
-            check(submission, board)
+            if options.check:
+                sets = submission["dataset"].nunique()
+                print(f"{path}: nothing is wrong with its {len(submission)} scores on {sets} data sets")
+                return 0
             board = pd.concat([board, submission[COLUMNS]])
             board = board[board["mode"].isin(submission["mode"]) & board["dataset"].isin(submission["dataset"])]
     except UserError as error:

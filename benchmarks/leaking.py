@@ -14,7 +14,6 @@ import argparse
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -29,6 +28,7 @@ from autotransfer.settings import Setting
 from autotransfer.training.latent import encode
 from autotransfer.training.leakage import leakage
 
+from .csv_rows import command
 from .one_change import base
 
 COLUMNS = ["data", "method", "mode", "people", "test_subject", "score", "leakage", "chance", "bits"]
@@ -43,17 +43,17 @@ def settings_of(plain: Setting) -> Iterator[tuple[str, str, str, Setting]]:
     for method, kind in CENSORS.items():
         for mode in MODES:
             if mode in getattr(kind, "modes", MODES):
-                own = plain.replace(method=method, mode=mode, strength=kind.useful[1], batches="auto")
-                yield method, mode, "true", own
-                yield method, mode, "shuffled", own.replace(shuffle_subjects=True)
+                penalised = plain.replace(method=method, mode=mode, strength=kind.useful[1], batches="auto")
+                yield method, mode, "true", penalised
+                yield method, mode, "shuffled", penalised.replace(shuffle_subjects=True)
 
 
 def read(z: NDArray[np.float32], s: NDArray[np.int64]) -> tuple[float, float, float]:
-    found = leakage(z, s)
-    return found.accuracy, found.chance, found.bits
+    leak = leakage(z, s)
+    return leak.accuracy, leak.chance, leak.bits
 
 
-def of(source: str, options: argparse.Namespace) -> pd.DataFrame:
+def measured(source: str, options: argparse.Namespace) -> pd.DataFrame:
     recordings = at.load(source)
     epochs = options.epochs or RunOptions(source=recordings.name).for_data(recordings).max_epochs
     all_folds = at.leave_one_subject_out(recordings)
@@ -78,20 +78,17 @@ def of(source: str, options: argparse.Namespace) -> pd.DataFrame:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="+", metavar="DATA")
-    parser.add_argument("--out", type=Path, required=True)
+    parser = command(__doc__, None, "epochs", "device")
+    parser.set_defaults(device="cpu")
     parser.add_argument("--folds", type=int, default=2, help="evenly spread; each holds two people out")
-    parser.add_argument("--epochs", type=int, help="default: as many as a run would have")
     parser.add_argument("--processes", type=int, default=2, help="for the probes")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args(arguments)
     done = read_table(options.out, dtype={"test_subject": str}) if options.out.exists() else None
-    for source in options.data:
-        found = of(source, options)
-        done = found if done is None else pd.concat([done[~done["data"].isin(found["data"])], found])
+    for source in options.files:
+        rows = measured(source, options)
+        done = rows if done is None else pd.concat([done[~done["data"].isin(rows["data"])], rows])
         write_atomically(options.out, csv_of(done))
-        print(found.groupby(["method", "mode", "people"])[["score", "leakage"]].mean().round(3).to_string(), flush=True)
+        print(rows.groupby(["method", "mode", "people"])[["score", "leakage"]].mean().round(3).to_string(), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autotransfer.censoring import CENSORS
+from autotransfer.report.pooled import Pooled
 from autotransfer.report.statistics import Paired
 from autotransfer.report.wording import interval, score, signed
 
@@ -44,31 +45,31 @@ def markdown(heads: list[str], rows: list[list[str]]) -> str:
 
 def best_in_bold(values: Sequence[float | None]) -> list[str]:
     """Scores as cells of a row, '–' where there is none; the best in bold, whoever it is, and all that round alike."""
-    told = [score(value) for value in values]
-    best = max((cell for cell, value in zip(told, values, strict=True) if value is not None), default=None)
-    return [f"**{cell}**" if cell == best else cell for cell in told]
+    cells = [score(value) for value in values]
+    best = max((cell for cell, value in zip(cells, values, strict=True) if value is not None), default=None)
+    return [f"**{cell}**" if cell == best else cell for cell in cells]
+
+
+def with_interval(pair: Paired | Pooled | None) -> str:
+    """A mean difference and its 95 % interval as a cell."""
+    return "–" if pair is None else f"{signed(pair.mean)} ({interval(pair)})"
 
 
 def by_set_table(columns: Mapping[str, Mapping[str, float]], people: Mapping[str, int]) -> str:
     """Column -> data set -> mean: a row for each set with its people, the best of it in bold; then the mean over sets.
     Only for columns that may be subtracted: the same people and windows."""
     rows = [
-        [dataset, str(people[dataset]), *best_in_bold([own.get(dataset) for own in columns.values()])]
+        [dataset, str(people[dataset]), *best_in_bold([means.get(dataset) for means in columns.values()])]
         for dataset in sorted(people)
     ]
-    whole = [sum(own.values()) / len(own) if set(own) >= set(people) else None for own in columns.values()]
+    whole = [sum(means.values()) / len(means) if set(means) >= set(people) else None for means in columns.values()]
     return markdown(["", "people", *columns], [*rows, ["mean over sets", "", *best_in_bold(whole)]])
 
 
-def beside(heads: list[str], columns: list[dict[str, Paired]]) -> str:
+def differences_table(heads: list[str], columns: list[dict[str, Paired]]) -> str:
     """Differences by data set and over all subjects, with their intervals."""
     datasets = sorted({dataset for column in columns for dataset in column})
     if not datasets:
         return NOTHING
-    rows = [
-        [dataset, *(f"{signed(c[dataset].mean)} ({interval(c[dataset])})" if dataset in c else "–" for c in columns)]
-        for dataset in datasets
-    ]
-    whole = [pool(column) for column in columns]
-    rows.append(["**all subjects**", *(f"{signed(own.mean)} ({interval(own)})" if own else "–" for own in whole)])
-    return markdown(heads, rows)
+    rows = [[dataset, *(with_interval(column.get(dataset)) for column in columns)] for dataset in datasets]
+    return markdown(heads, [*rows, ["**all subjects**", *(with_interval(pool(column)) for column in columns)]])

@@ -1,4 +1,4 @@
-"""One change at a time: every penalty and augmentation beside the same network without it.
+"""One change at a time: every penalty and augmentation compared with the same network without it.
 
     python -m benchmarks.one_change DATA... --out changes.csv [--parts penalties augmentations nuisances control
         preprocessing]
@@ -13,18 +13,17 @@ What is in the CSV is not trained again.
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
 from autotransfer.censoring import CENSORS
-from autotransfer.runs.csv_tables import as_it_was, harmless
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import AVERAGED, PENALISED
 from autotransfer.settings import Setting
+
+from .csv_rows import append, command, known_rows
 
 COLUMNS = ("dataset", "part", "change", "reference", "subject", "seed", "score")
 TOGETHER = 192  # trainings that are handed over at once, and lost where the program is killed
@@ -115,56 +114,34 @@ def changes_of(recordings: at.Recordings, parts: Iterable[str], epochs: int) -> 
 def rows_of(recordings: at.Recordings, change: Change, outcomes: Sequence[at.Outcome]) -> Iterator[dict[str, object]]:
     """Every training has two held-out people, whom it scores alike."""
     for outcome in outcomes:
-        for one in (outcome, outcome.swapped):
-            if one is not None and one.failure is None:
-                values = (recordings.name, change.part, change.name, change.reference, one.job.fold.test_subject,
-                          one.job.seed, round(one.test_score, 6))  # fmt: skip
+        for side in (outcome, outcome.swapped):
+            if side is not None and side.failure is None:
+                values = (recordings.name, change.part, change.name, change.reference, side.job.fold.test_subject,
+                          side.job.seed, round(side.test_score, 6))  # fmt: skip
                 yield dict(zip(COLUMNS, values, strict=True))
-
-
-def known(out: Path) -> set[tuple[str, str]]:
-    """Data sets and changes that are done."""
-    if not out.exists():
-        return set()
-    with out.open(newline="") as file:
-        return {(as_it_was(row["dataset"]), as_it_was(row["change"])) for row in csv.DictReader(file)}
-
-
-def append(out: Path, rows: Iterable[dict[str, object]]) -> None:
-    begun = out.exists()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if not begun:
-            writer.writeheader()
-        writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)
 
 
 def run(source: str, options: argparse.Namespace) -> None:
     recordings = at.load(source)
     epochs = options.epochs or RunOptions(source=recordings.name).for_data(recordings).max_epochs
-    done = known(options.out)
+    done = {(row["dataset"], row["change"]) for row in known_rows(options.out)}
     missing = [c for c in changes_of(recordings, options.parts, epochs) if (recordings.name, c.name) not in done]
     folds = at.leave_one_subject_out(recordings)
-    each = len(folds) * options.seeds
-    step = max(1, TOGETHER // each)
+    trainings = len(folds) * options.seeds  # of each change
+    step = max(1, TOGETHER // trainings)
     for first in range(0, len(missing), step):
-        own = missing[first : first + step]
-        jobs = [at.Job(c.setting, fold, seed) for c in own for seed in range(options.seeds) for fold in folds]
+        changes = missing[first : first + step]
+        jobs = [at.Job(c.setting, fold, seed) for c in changes for seed in range(options.seeds) for fold in folds]
         outcomes = at.train(recordings, jobs, options.device, progress=False)
-        for place, change in enumerate(own):
-            append(options.out, rows_of(recordings, change, outcomes[place * each : (place + 1) * each]))
-        print(f"{recordings.name}: {first + len(own)} of {len(missing)} changes", flush=True)
+        for place, change in enumerate(changes):
+            part = outcomes[place * trainings : (place + 1) * trainings]
+            append(options.out, rows_of(recordings, change, part), COLUMNS)
+        print(f"{recordings.name}: {first + len(changes)} of {len(missing)} changes", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", metavar="DATA", help=".npz, or anything that autotransfer.load takes")
-    parser.add_argument("--out", type=Path, default=Path("changes.csv"))
+    parser = command(__doc__, "changes.csv", "seeds", "epochs", "device")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=["penalties", "augmentations", "nuisances"])
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--epochs", type=int, help="default: as many as a run would have")
-    parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     for source in options.files:
         run(source, options)

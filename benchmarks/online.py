@@ -1,7 +1,7 @@
 """What a person who keeps using a model gets: python -m benchmarks.online DATA.npz... --runs FOLDER --out online.csv
 
-Protocol, fixed before it was run. Each set has one run with the usual options (zero-shot candidates, and beside them
-the closed forms that sessions use). Everybody is played back, or as many as --people says, evenly spread: each by
+Protocol, fixed before it was run. Each set has one run with the usual options (zero-shot candidates, and the closed
+forms that sessions use). Everybody is played back, or as many as --people says, evenly spread: each by
 trainings that left them out, with weights found without them, in four orders of their first 240 windows or so (as many
 of each class): recorded, drawn at random, class after class, and all windows of one class before the others. What a
 session does is decided for each person by the others (search/following.py). One row of the CSV is the balanced accuracy
@@ -11,7 +11,7 @@ of one person in one order by one method:
     session       what a session of the delivered model does, where the others decide
     online        the average for sessions, by the rule that the others choose, whether or not it is delivered
     all_windows   the same with all windows of the person at once
-    WAY           each way to follow a person in the codes
+    METHOD        each adaptation method in the codes
 
 `loses` says whether the session clearly scores less than zero_shot: a paired bootstrap of the person's own windows.
 
@@ -33,13 +33,16 @@ from autotransfer.files import write_atomically
 from autotransfer.runs.choice import Playback, StageScore
 from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import is_run, reopen
+from autotransfer.runs.recovery import reopen
+from autotransfer.runs.run import is_run
 from autotransfer.search.decision import decide
 from autotransfer.search.online import find_online
 from autotransfer.search.plan import Plan
 from autotransfer.search.planning import begin
 from autotransfer.search.playback import FEWEST, play_back
 from autotransfer.search.procedure import conduct
+
+from .csv_rows import command
 
 COLUMNS = ("dataset", "subject", "order", "method", "score", "loses")
 
@@ -65,8 +68,8 @@ def playback_of(source: Path, folder: Path, options: argparse.Namespace) -> Play
 
 def rows_of(dataset: str, played: Playback) -> Iterator[tuple[object, ...]]:
     tables = {"zero_shot": played.zero_shot, "session": played.adapted, "online": played.online, **played.ways}
-    for method, own in tables.items():
-        for order, scores in own.items():
+    for method, orders in tables.items():
+        for order, scores in orders.items():
             for subject, score in scores.items():
                 loses = method == "session" and subject in played.losing.get(order, ())
                 yield dataset, subject, order, method, score, loses
@@ -92,8 +95,8 @@ def summary(table: pd.DataFrame) -> Iterator[str]:
     yield from means.round(4).to_string().splitlines()
 
 
-def beside(table: pd.DataFrame, shipped: pd.DataFrame) -> str:
-    """The gain in the recorded order beside that of runs whose candidates all use all windows (benchmarks.shipped)."""
+def relative_to_transductive(table: pd.DataFrame, shipped: pd.DataFrame) -> str:
+    """The gain in the recorded order, and that of runs whose candidates all use all windows (benchmarks.shipped)."""
     means = shipped.groupby(["adaptation", "data"])["score"].mean()
     whole = (means["transductive"] - means["zero-shot"]).dropna()
     recorded = table[table["order"] == "recorded"].pivot_table(index="dataset", columns="method", values="score")
@@ -104,19 +107,16 @@ def beside(table: pd.DataFrame, shipped: pd.DataFrame) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("data", nargs="*", type=Path, help="none: the summary of what --out holds")
+    parser = command(__doc__, "online.csv", "device", files="*")
     parser.add_argument("--beside", type=Path, help="table of benchmarks.shipped, with transductive runs")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--out", type=Path, default=Path("online.csv"))
     parser.add_argument("--people", type=int, default=1000)
     parser.add_argument("--networks", default=None, help="of RunOptions: all, main, one or none")
     parser.add_argument("--seeds", type=int, default=None)
     parser.add_argument("--time", default=None, help="of each run")
-    parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     table = read_table(options.out, dtype={"subject": str, "dataset": str}) if options.out.exists() else None
-    for source in options.data:
+    for source in map(Path, options.files):
         if table is not None and source.stem in set(table["dataset"]):
             continue
         played = playback_of(source, options.runs / source.stem, options)
@@ -130,7 +130,7 @@ def main() -> None:
     if table is not None:
         print("\n".join(summary(table)))
         if options.beside is not None:
-            print(beside(table, read_table(options.beside)))
+            print(relative_to_transductive(table, read_table(options.beside)))
 
 
 if __name__ == "__main__":

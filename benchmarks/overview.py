@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
-from autotransfer.report.statistics import Paired, holm, spread
-from autotransfer.report.wording import interval, probability, score, signed
-from autotransfer.runs.csv_tables import read_table
+from autotransfer.report.statistics import holm, spread
+from autotransfer.report.wording import probability, score, signed
 
 from . import played
 from .averages import PEERS, best_peers
 from .drawing import forest
-from .evidence import Evidence, Scores, pairs, pool, read, set_means_of
+from .evidence import Evidence, Scores, differences, pairs, pool, read, scores_by, set_means_of, table_of
 from .inference import equivalence_table, harm_table, over_both
-from .markdown import NOTHING, by_set_table, markdown
+from .markdown import by_set_table, markdown, with_interval
 
 SINGLE = ("CensoredClassifier(channel_mask=0)", "CensoredClassifier()")  # of as_it_comes.csv
 LABELS = "5"  # of each class, in the table
@@ -27,27 +25,27 @@ REFERENCE, PUBLISHED, PENALTY, AUGMENTATION = "shuffled", "as published", "mmd c
 
 def columns(evidence: Evidence, folder: Path) -> dict[str, Scores]:
     """What the table shows, by data set and person."""
-    none, all_windows = (read(folder / "average" / mode) for mode in ("zero-shot", "transductive"))
+    none, all_windows = (read(folder / "average" / mode).ours for mode in ("zero-shot", "transductive"))
     sets = played.played(folder)
-    got = {dataset: played.delivered(own) for dataset, own in sets.items()}
+    got = {dataset: played.delivered(scores) for dataset, scores in sets.items()}
     peers = {
-        mode: {dataset: own for dataset, (_, own) in best_peers(evidence.peers, names).items()}
+        mode: {dataset: people for dataset, (_, people) in best_peers(evidence.peers, names).items()}
         for mode, names in PEERS.items()
     }
     return {
-        "plain network": none.ours.get("none", {}),
+        "plain network": none["none"],
         "best peer": peers["zero-shot"],
-        "AutoTransfer": none.ours.get("nested", {}),
+        "AutoTransfer": none["nested"],
         "following the person": played.by_set(sets, "adapted", "recorded"),
         "best peer, all windows": peers["transductive"],
-        "AutoTransfer, all windows": all_windows.ours.get("nested", {}),
+        "AutoTransfer, all windows": all_windows["nested"],
         "own classifier, five labels": played.by_set(sets, "own", LABELS),
         "AutoTransfer, five labels": played.by_set(got, "calibrated", LABELS),
         "zero-shot, played back": played.by_set(sets, "zero_shot", "recorded"),
         "before the five labels": played.by_set(sets, "before", LABELS),
-        "choosing one candidate": none.ours.get("choosing", {}),
-        "equal weights": none.ours.get("equal", {}),
-        "without penalties": none.ours.get("nested_uncensored", {}),
+        "choosing one candidate": none["choosing"],
+        "equal weights": none["equal"],
+        "without penalties": none["nested_uncensored"],
     }
 
 
@@ -67,17 +65,14 @@ BLOCKS = {  # columns of one block have the same people and windows, so that the
 
 def table(evidence: Evidence, folder: Path) -> str:
     """Mean over the people of each set, and the figure of what is gained over the best peer."""
-    found = columns(evidence, folder)
-    own = found["AutoTransfer"]
-    if not own:
-        return NOTHING
-    gains = pairs(own, found["best peer"])
+    scores = columns(evidence, folder)
+    gains = pairs(scores["AutoTransfer"], scores["best peer"])
     rows = [(f"{dataset}, {pair.n} people", pair) for dataset, pair in sorted(gains.items())]
     drawing = forest(rows, "AutoTransfer minus the best shallow peer of the set, balanced accuracy")
     (folder / "ahead.svg").write_text(drawing, encoding="utf-8")
-    people = {dataset: len(scores) for dataset, scores in own.items()}
+    people = {dataset: len(by_person) for dataset, by_person in scores["AutoTransfer"].items()}
     parts = [
-        f"{title}\n\n{by_set_table({head: set_means_of(found[name]) for name, head in block.items()}, people)}"
+        f"{title}\n\n{by_set_table({head: set_means_of(scores[name]) for name, head in block.items()}, people)}"
         for title, block in BLOCKS.items()
     ]
     figure = f"![What is gained over the best shallow peer, person by person]({folder.name}/ahead.svg)\n"
@@ -85,17 +80,14 @@ def table(evidence: Evidence, folder: Path) -> str:
 
 
 def estimators(evidence: Evidence, folder: Path) -> str:
-    """Both estimators as they come, beside what scikit-learn and pyRiemann have."""
-    path = folder / "as_it_comes.csv"
-    if not path.exists():
-        return NOTHING
-    table = read_table(path, dtype={"subject": str, "data": str})
+    """Both estimators as they come, and what scikit-learn and pyRiemann have."""
+    table = table_of(folder, "as_it_comes")
     several = read(folder / "average" / "zero-shot").ours.get("nested", {})
-    own = table.groupby(["model", "data"])["score"].mean()
+    means = table.groupby(["model", "data"])["score"].mean()
     rows = []
     for dataset in sorted(set(table["data"])):
         peers = [spread(list(evidence.peers[name][dataset].values())).mean for name in ("lda", "riemann")]
-        single = [score(float(own[model, dataset])) if (model, dataset) in own.index else "–" for model in SINGLE]
+        single = [score(float(means[model, dataset])) if (model, dataset) in means.index else "–" for model in SINGLE]
         average = spread(list(several[dataset].values())).mean
         rows.append([dataset, *map(score, peers), *single, score(average)])
     return markdown(["", "LDA", "pyRiemann", *SINGLE, "AutoTransferClassifier()"], rows)
@@ -120,27 +112,24 @@ CLAIMS = {
 
 def claims(evidence: Evidence, folder: Path) -> str:
     """Every claim with people and with sets as the unit, corrected over all of them, and without each set in turn."""
-    found = columns(evidence, folder)
-    compared = {name: pairs(found[first], found[second]) for name, (first, second, _) in CLAIMS.items()}
+    scores = columns(evidence, folder)
+    compared = {name: pairs(scores[first], scores[second]) for name, (first, second, _) in CLAIMS.items()}
     compared = {name: by_set for name, by_set in compared.items() if len(by_set) > 1}
-    if not compared:
-        return NOTHING
-    by_sets = {name: _of_sets(by_set) for name, by_set in compared.items()}
-    whole = {name: pool(by_set) for name, by_set in compared.items()}
-    people_p = holm({name: one.p for name, one in whole.items() if one})
-    sets_p = holm({name: p for name, (_, _, p) in by_sets.items()})
+    # People are nested in sets, and new sets are to be met: Student's t over the means of sets.
+    tests = {name: stats.ttest_1samp([pair.mean for pair in by_set.values()], 0.0) for name, by_set in compared.items()}
+    whole = {name: pooled for name, by_set in compared.items() if (pooled := pool(by_set)) is not None}
+    people_p = holm({name: pooled.p for name, pooled in whole.items()})
+    sets_p = holm({name: float(test.pvalue) for name, test in tests.items()})
     rows = []
     for name, by_set in compared.items():
-        pooled = whole[name]
-        assert pooled is not None
-        low, high, _ = by_sets[name]
+        low, high = map(float, tests[name].confidence_interval(0.95))
         centre = float(np.mean([pair.mean for pair in by_set.values()]))
-        least = [pool({k: p for k, p in by_set.items() if k != dataset}) for dataset in by_set]
-        without = [one.mean for one in least if one]
+        others = (pool({k: pair for k, pair in by_set.items() if k != dataset}) for dataset in by_set)
+        without = [pooled.mean for pooled in others if pooled]
         both = over_both({dataset: pair.differences for dataset, pair in by_set.items()})
         rows.append([
             name, CLAIMS[name][2] or "–", f"{sum(pair.mean > 0 for pair in by_set.values())} of {len(by_set)}",
-            f"{signed(pooled.mean)} ({interval(pooled)})", probability(people_p[name]),
+            with_interval(whole[name]), probability(people_p[name]),
             f"{signed(centre)} ({signed(low)} to {signed(high)})", probability(sets_p[name]),
             str(both), f"{signed(min(without))} to {signed(max(without))}",
         ])  # fmt: skip
@@ -151,72 +140,43 @@ def claims(evidence: Evidence, folder: Path) -> str:
 
 def equivalent(evidence: Evidence, folder: Path) -> str:
     """Whether what penalties add is less than a hundredth."""
-    found = columns(evidence, folder)
-    by_set = pairs(found["AutoTransfer"], found["without penalties"])
-    if len(by_set) < 2:
-        return NOTHING
+    scores = columns(evidence, folder)
     name = "penalties among the candidates, thirteen sets of development"
-    return equivalence_table({name: {dataset: pair.differences for dataset, pair in by_set.items()}})
+    return equivalence_table({name: differences(scores["AutoTransfer"], scores["without penalties"])})
 
 
 def harmed(evidence: Evidence, folder: Path) -> str:
     """How many people lose by what is done for them."""
-    found = columns(evidence, folder)
-    if not found["AutoTransfer"]:
-        return NOTHING
+    scores = columns(evidence, folder)
     steps = {
         "AutoTransfer in place of the best shallow peer of the set": ("AutoTransfer", "best peer"),
         "followed as recorded": ("following the person", "zero-shot, played back"),
         "all windows at once, in place of none": ("AutoTransfer, all windows", "AutoTransfer"),
         "5 labels of each class": ("AutoTransfer, five labels", "before the five labels"),
     }
-    compared = {name: pairs(found[after], found[before]) for name, (after, before) in steps.items()}
-    return harm_table({
-        name: {dataset: pair.differences for dataset, pair in by_set.items()}
-        for name, by_set in compared.items() if by_set
-    })  # fmt: skip
-
-
-def _of_sets(by_set: Mapping[str, Paired]) -> tuple[float, float, float]:
-    """Student's 95 % interval of the mean over sets, and p: people are nested in sets, and new sets are to be met."""
-    means = np.array([pair.mean for pair in by_set.values()])
-    found = stats.ttest_1samp(means, 0.0)
-    low, high = found.confidence_interval(0.95)
-    return float(low), float(high), float(found.pvalue)
+    return harm_table({name: differences(scores[after], scores[before]) for name, (after, before) in steps.items()})
 
 
 def ladder(evidence: Evidence, folder: Path) -> str:
     """What each part adds to the one before, on the sets where all were measured."""
-    path = folder / "changes.csv"
-    found = columns(evidence, folder)
-    if not path.exists() or not found["AutoTransfer"]:
-        return NOTHING
-    changes = read_table(path, dtype={"subject": str, "dataset": str})
-    changes = changes[changes["dataset"].isin(found["AutoTransfer"])]
-
-    def changed(name: str) -> Scores:
-        own = changes[changes["change"] == name].groupby(["dataset", "subject"])["score"].mean().reset_index()
-        scores: Scores = {}
-        for row in own.to_dict("records"):
-            scores.setdefault(row["dataset"], {})[row["subject"]] = float(row["score"])
-        return scores
-
-    trained = changed(REFERENCE)
+    changes, scores = table_of(folder, "changes"), columns(evidence, folder)
+    changes = changes[changes["dataset"].isin(scores["AutoTransfer"])].sort_values(["dataset", "subject"])
+    changed: dict[str, Scores] = scores_by(changes, "change", "dataset", "subject")
+    trained, published, chosen = changed[REFERENCE], changed[PUBLISHED], scores["choosing one candidate"]
     steps: list[tuple[str, Scores, Scores]] = [
-        ("training: a constant rate, averaged weights", changed(PUBLISHED), found["plain network"]),
-        ("preprocessing: units of the training people, scale and log power", trained, changed(PUBLISHED)),
-        ("a penalty: conditional MMD of strength 1, in balanced batches", changed(PENALTY), changed("balanced")),
-        ("an augmentation: one channel in ten masked", changed(AUGMENTATION), trained),
-        ("averaging: one candidate chosen, its networks averaged", found["choosing one candidate"], trained),
-        ("kinds: all candidates averaged, networks and closed forms", found["AutoTransfer"],
-         found["choosing one candidate"]),
-        ("following the person", found["following the person"], found["zero-shot, played back"]),
-        ("five labels of each class", found["AutoTransfer, five labels"], found["before the five labels"]),
-    ]  # fmt: skip
+        ("training: a constant rate, averaged weights", published, scores["plain network"]),
+        ("preprocessing: units of the training people, scale and log power", trained, published),
+        ("a penalty: conditional MMD of strength 1, in balanced batches", changed[PENALTY], changed["balanced"]),
+        ("an augmentation: one channel in ten masked", changed[AUGMENTATION], trained),
+        ("averaging: one candidate chosen, its networks averaged", chosen, trained),
+        ("kinds: all candidates averaged, networks and closed forms", scores["AutoTransfer"], chosen),
+        ("following the person", scores["following the person"], scores["zero-shot, played back"]),
+        ("five labels of each class", scores["AutoTransfer, five labels"], scores["before the five labels"]),
+    ]
     rows = []
     for name, after, before in steps:
         by_set = pairs(after, before)
         whole = pool(by_set)
         if whole is not None:
-            rows.append([name, str(len(by_set)), str(whole.n), f"{signed(whole.mean)} ({interval(whole)})"])
+            rows.append([name, str(len(by_set)), str(whole.n), with_interval(whole)])
     return markdown(["", "sets", "people", "adds"], rows)

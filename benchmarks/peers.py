@@ -1,4 +1,4 @@
-"""What others would do, on the same folds with the same metric: python -m benchmarks.peers FILE... --out peers.csv
+"""What others would do, on the same folds with the same metric: python -m benchmarks.peers DATA... --out peers.csv
 
 Every pipeline is scored with balanced accuracy on the test subject of each leave-one-subject-out fold. Rows that the
 CSV already has are not computed again, so an interrupted command is simply repeated. Needs `pip install
@@ -13,125 +13,94 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from rich.console import Console
-from rich.table import Table
 from sklearn.metrics import balanced_accuracy_score
 
 import autotransfer as at
+from autotransfer.runs.csv_tables import read_table
 
 from . import deep, shallow
-from .peer_rows import COLUMNS, append, begin, known_rows
+from .csv_rows import COLUMNS, append, command, known_rows
 
 
 class Peer(NamedTuple):
-    """A family of pipelines that share their work: (task, epochs, device) -> name and predictions (n_test,) of
-    each."""
+    """A family of pipelines that share their work. predict: a task, and where it is random also the number of epochs
+    and the device, to the name and predictions (n_test,) of each pipeline."""
 
-    predict: Callable[[shallow.Task, int, str], Iterator[tuple[str, Any]]]
-    random: bool  # whether another seed gives another model
+    predict: Callable[..., Iterator[tuple[str, Any]]]
+    random: bool = False  # whether another seed gives another model
 
 
 PEERS = {
-    "lda": Peer(lambda task, *_: shallow.lda(task), False),
-    "log_power": Peer(lambda task, *_: shallow.log_power(task), False),
-    "hudgins": Peer(lambda task, *_: shallow.hudgins(task), False),
-    "log_euclidean": Peer(lambda task, *_: shallow.log_euclidean(task), False),
-    "riemann": Peer(lambda task, *_: shallow.riemann(task), False),
-    "riemann_templates": Peer(lambda task, *_: shallow.riemann_templates(task), False),
-    "eegnet": Peer(deep.eegnet, True),
-    "dann_skada": Peer(deep.dann, True),
-    "coral_skada": Peer(deep.coral, True),
+    "lda": Peer(shallow.lda),
+    "log_power": Peer(shallow.log_power),
+    "hudgins": Peer(shallow.hudgins),
+    "log_euclidean": Peer(shallow.log_euclidean),
+    "riemann": Peer(shallow.riemann),
+    "riemann_templates": Peer(shallow.riemann_templates),
+    "eegnet": Peer(deep.eegnet, random=True),
+    "dann_skada": Peer(deep.dann, random=True),
+    "coral_skada": Peer(deep.coral, random=True),
 }
 SHALLOW = [name for name, peer in PEERS.items() if not peer.random]
 
 
 def evaluate(
-    recordings: at.Recordings,
-    peer: str,
-    seed: int,
-    *,
-    epochs: int,
-    skip: set[str],
-    folds: int | None = None,
-    device: str = "cpu",
-) -> Iterator[dict[str, Any]]:
-    """A row per fold and pipeline. `seconds` counts what pipelines of a family share with the first of them.
+    recordings: at.Recordings, peer: str, seed: int, *, epochs: int, skip: set[str], device: str = "cpu"
+) -> Iterator[list[dict[str, Any]]]:
+    """The rows of one fold after the other. `seconds` counts what pipelines of a family share with the first of them.
 
-    skip: subjects that are known already; folds: stop after this many.
+    skip: subjects that are known already.
     """
     truth = recordings.y.numpy()
-    for fold in at.leave_one_subject_out(recordings)[:folds]:
+    more = (epochs, device) if PEERS[peer].random else ()
+    for fold in at.leave_one_subject_out(recordings):
         if str(fold.test_subject) in skip:
             continue
-        start = time.perf_counter()
-        for name, predicted in PEERS[peer].predict(shallow.task_of(recordings, fold, seed), epochs, device):
+        rows, start = [], time.perf_counter()
+        for name, predicted in PEERS[peer].predict(shallow.task_of(recordings, fold, seed), *more):
             score = balanced_accuracy_score(truth[fold.test], predicted)
             seconds = time.perf_counter() - start
             values = (recordings.name, name, str(fold.test_subject), seed, round(score, 6), round(seconds, 2))
-            yield dict(zip(COLUMNS, values, strict=True))
+            rows.append(dict(zip(COLUMNS, values, strict=True)))
             start = time.perf_counter()
+        yield rows
 
 
-def run(files: list[str], options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Append every fold's rows the moment they are there."""
-    begin(options.out)
-    for source in files:
+    deadline = time.monotonic() + 60 * options.minutes
+    for source in options.files:
         recordings = at.load(source)
         for peer in options.peers:
             for seed in range(options.seeds if PEERS[peer].random else 1):
-                _run_one(recordings, peer, seed, options)
+                # The rows of a family and fold are written together, so that its first pipeline stands for all.
+                first = (recordings.name, peer, str(seed))
+                rows = known_rows(options.out)
+                skip = {r["subject"] for r in rows if (r["dataset"], r["pipeline"], r["seed"]) == first}
+                folds = evaluate(recordings, peer, seed, epochs=options.epochs, skip=skip, device=options.device)
+                for fold_rows in folds:
+                    append(options.out, fold_rows)
+                    if time.monotonic() > deadline:
+                        print(f"stopped after {options.minutes} minutes; repeat to continue")
+                        return
 
 
-def _run_one(recordings: at.Recordings, peer: str, seed: int, options: argparse.Namespace) -> None:
-    own = [r for r in known_rows(options.out) if r["dataset"] == recordings.name and int(r["seed"]) == seed]
-    # The rows of a family and fold are written together, so that its first pipeline stands for all.
-    skip = {r["subject"] for r in own if r["pipeline"] == peer}
-    deadline = time.monotonic() + 60 * options.minutes
-    waiting: list[dict[str, Any]] = []
-
-    def flush() -> None:
-        append(options.out, waiting)
-        waiting.clear()
-
-    how = {"epochs": options.epochs, "folds": options.folds, "device": options.device}
-    for row in evaluate(recordings, peer, seed, skip=skip, **how):
-        if waiting and waiting[-1]["subject"] != row["subject"]:
-            flush()
-            if time.monotonic() > deadline:
-                print(f"{recordings.name}, {peer}: stopped after {options.minutes} minutes; repeat to continue")
-                return
-        waiting.append(row)
-    flush()
-
-
-def show(rows: list[dict[str, str]]) -> None:
-    table = Table("data set", "pipeline", "subjects", "mean", "lower quartile", "minimum", "seconds a fold")
-    for dataset, pipeline in dict.fromkeys((r["dataset"], r["pipeline"]) for r in rows):
-        own = [r for r in rows if (r["dataset"], r["pipeline"]) == (dataset, pipeline)]
-        by_subject: dict[str, list[float]] = {}
-        for r in own:
-            by_subject.setdefault(r["subject"], []).append(float(r["score"]))
-        scores = [float(np.mean(values)) for values in by_subject.values()]
-        told = (np.mean(scores), np.percentile(scores, 25), min(scores))
-        seconds = np.mean([float(r["seconds"]) for r in own])
-        table.add_row(dataset, pipeline, str(len(scores)), *(f"{value:.3f}" for value in told), f"{seconds:.1f}")
-    Console(width=140).print(table)
+def summary(out: Path) -> str:
+    """By data set and pipeline: mean, lower quartile and minimum over people, seeds averaged."""
+    table = read_table(out, dtype={"subject": str})
+    people = table.groupby(["dataset", "pipeline", "subject"], sort=False)["score"].mean()
+    scores = people.groupby(["dataset", "pipeline"], sort=False).describe()
+    return scores[["count", "mean", "25%", "min"]].round(3).to_string()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", metavar="FILE", help=".npz, or anything that autotransfer.load takes")
-    parser.add_argument("--out", type=Path, default=Path("peers.csv"))
+    parser = command(__doc__, "peers.csv", "seeds", "device", "minutes")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=SHALLOW, help=f"default: {' '.join(SHALLOW)}")
-    parser.add_argument("--seeds", type=int, default=1, help="of the networks; the others are not random")
     parser.add_argument("--epochs", type=int, default=100, help="of the networks")
-    parser.add_argument("--device", default="cpu", help="of the networks")
-    parser.add_argument("--folds", type=int, help="only the first so many, to try")
-    parser.add_argument("--minutes", type=float, default=1e6, help="for one peer, data set and seed")
+    parser.set_defaults(device="cpu")
     options = parser.parse_args()
-    run(options.files, options)
-    show(known_rows(options.out))
+    run(options)
+    print(summary(options.out))
 
 
 if __name__ == "__main__":

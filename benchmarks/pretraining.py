@@ -63,7 +63,7 @@ GESTURES = {
 }
 CALLED = {name: gesture for gesture, names in GESTURES.items() for name in names}
 Rows = NDArray[np.int64]
-Said = NDArray[np.float64]
+LogProbs = NDArray[np.float64]
 
 
 def thinned(recordings: at.Recordings, most: int) -> at.Recordings:
@@ -71,9 +71,11 @@ def thinned(recordings: at.Recordings, most: int) -> at.Recordings:
     if recordings.n_trials <= most:
         return recordings
     cells = (recordings.subject * recordings.n_classes + recordings.y).numpy()
-    each = most // len(np.unique(cells))
-    kept = [own[np.unique(np.linspace(0, len(own) - 1, min(each, len(own))).round().astype(int))]
-            for own in (np.flatnonzero(cells == cell) for cell in np.unique(cells))]  # fmt: skip
+    most_of_cell = most // len(np.unique(cells))
+    kept = []
+    for cell in np.unique(cells):
+        rows = np.flatnonzero(cells == cell)
+        kept.append(rows[np.unique(np.linspace(0, len(rows) - 1, min(most_of_cell, len(rows))).round().astype(int))])
     rows = np.sort(np.concatenate(kept))
     return at.Recordings(
         recordings.X[rows], recordings.y[rows], recordings.subject[rows], sfreq=recordings.sfreq,
@@ -91,8 +93,8 @@ def folds_of(recordings: at.Recordings, people: Sequence[int | None]) -> Iterato
         others = [person for person in order if person not in held_out]
         for many in people:
             if many is None or many < len(others):
-                own = others if many is None else others[:many]
-                yield number, many, np.flatnonzero(np.isin(subject, own)), np.flatnonzero(np.isin(subject, held_out))
+                train = np.isin(subject, others[:many])
+                yield number, many, np.flatnonzero(train), np.flatnonzero(np.isin(subject, held_out))
 
 
 class Target:
@@ -100,7 +102,7 @@ class Target:
 
     def __init__(self, recordings: at.Recordings, device: str) -> None:
         self.recordings, self.device = recordings, device
-        self.said: dict[tuple[str, str, int, int | None], Said] = {}  # adaptation, model, fold, people
+        self.log_probs: dict[tuple[str, str, int, int | None], LogProbs] = {}  # adaptation, model, fold, people
         self.rows = {number: test for number, _, _, test in folds_of(recordings, [None])}
 
     def solve(self, adaptation: str, model: str, settings: Sequence[at.Setting]) -> None:
@@ -110,7 +112,8 @@ class Target:
         outcomes = at.train(self.recordings, jobs, device=self.device, progress=False)
         for place, (number, many, _, _) in enumerate(where):
             own = outcomes[place :: len(where)]
-            self.said[adaptation, model, number, many] = np.mean([one.said.double().numpy() for one in own], 0)
+            log_probs = [outcome.held_out_log_probs.double().numpy() for outcome in own]
+            self.log_probs[adaptation, model, number, many] = np.mean(log_probs, 0)
 
     def learn(
         self, adaptation: str, model: str, pool: at.Recordings, rows: Rows, y: Any, values: dict[str, Any]
@@ -124,26 +127,26 @@ class Target:
         setting = at.Setting(**{"encoder": "shallow"} | AVERAGED | values, max_epochs=epochs)
         jobs = [at.Job(setting, fold) for fold in folds]
         for (number, many, _, _), one in zip(where, at.train(pool, jobs, self.device, progress=False), strict=True):
-            said = one.said.double()[:, y].log_softmax(-1).numpy()
-            self.said[adaptation, model, number, many] = said
+            log_probs = one.held_out_log_probs.double()[:, y].log_softmax(-1).numpy()
+            self.log_probs[adaptation, model, number, many] = log_probs
 
     def mixtures(self, names: Sequence[str]) -> None:
         """a+b+c: the mean of their log-probabilities, where all have been."""
         for name in names:
             parts = name.split("+")
-            for adaptation, model, number, many in list(self.said):
+            for adaptation, model, number, many in list(self.log_probs):
                 keys = [(adaptation, part, number, many) for part in parts]
-                if model == parts[0] and all(key in self.said for key in keys):
-                    self.said[adaptation, name, number, many] = np.mean([self.said[key] for key in keys], 0)
+                if model == parts[0] and all(key in self.log_probs for key in keys):
+                    self.log_probs[adaptation, name, number, many] = np.mean([self.log_probs[key] for key in keys], 0)
 
     def scores(self) -> list[dict[str, Any]]:
         y, subject = self.recordings.y.numpy(), self.recordings.subject.numpy()
         found = []
-        for (adaptation, model, number, many), said in self.said.items():
+        for (adaptation, model, number, many), log_probs in self.log_probs.items():
             rows = self.rows[number]
             for person in np.unique(subject[rows]):
                 own = subject[rows] == person
-                score = balanced_accuracy_of(said[own].argmax(1), y[rows][own], self.recordings.n_classes)
+                score = balanced_accuracy_of(log_probs[own].argmax(1), y[rows][own], self.recordings.n_classes)
                 found.append({
                     "target": self.recordings.name, "adaptation": adaptation, "model": model,
                     "people": "all" if many is None else many, "subject": str(self.recordings.subjects[person]),
@@ -167,14 +170,14 @@ def pooled_by_name(studies: Studies, target: str) -> tuple[at.Recordings, Rows]:
     study = np.array(pool.heads)[pool.y.numpy()]
     labels = [(name == target, str(label)) for name, label in studies.classes]
     as_target = np.array([
-        classes.index(label) if own else number.get(CALLED.get(label, ""), -1) for own, label in labels
+        classes.index(label) if is_target else number.get(CALLED.get(label, ""), -1) for is_target, label in labels
     ])[pool.y.numpy()]  # fmt: skip
     kept = np.flatnonzero(as_target >= 0)
-    made = at.Recordings(
+    pooled = at.Recordings(
         pool.X[kept], as_target[kept], pool.subject[kept], sfreq=pool.sfreq, channels=pool.channels, classes=classes,
         ring=pool.ring, name="pooled",
     )  # fmt: skip
-    return made, np.flatnonzero(study[kept] == place)
+    return pooled, np.flatnonzero(study[kept] == place)
 
 
 def measure(
@@ -186,9 +189,9 @@ def measure(
     def lap(what: str) -> None:
         print(f"{name}: {what} after {time.perf_counter() - start:.0f} s", flush=True)
 
-    others = Studies([one for other, one in sets.items() if other != name])
+    rest = [recordings for other, recordings in sets.items() if other != name]
     base = pretrain(
-        others, options.out / f"base-{name}", members=options.members, device=options.device, seed=options.seed,
+        Studies(rest), options.out / f"base-{name}", members=options.members, device=options.device, seed=options.seed,
         progress=False, **({} if options.epochs is None else {"epochs": options.epochs}),
     )  # fmt: skip
     base.check_new(sets[name])
@@ -197,7 +200,7 @@ def measure(
     for adaptation in ADAPTATIONS:
         forms = closed_forms(RunOptions(source="", adaptation=adaptation), sets[name])
         # Without those that turn the ring, which take their time.
-        target.solve(adaptation, "closed", [one for one in forms if "turn" not in one.to_dict()])
+        target.solve(adaptation, "closed", [form for form in forms if "turn" not in form.to_dict()])
         for kind in ("base", "random_base"):
             target.solve(adaptation, kind, of_base(names, kind, adaptation))
         lap(f"closed forms, {adaptation}")
@@ -208,19 +211,19 @@ def measure(
             y = np.arange(sets[name].n_classes)
             target.learn(adaptation, "network", sets[name], rows, y, {"standardise": scale, "steps": steps})
         lap("networks of the target alone")
-        every = Studies([sets[name], *(one for other, one in sets.items() if other != name)])
+        every = Studies([sets[name], *rest])
         y = np.arange(sets[name].n_classes)
         fixed = {key: value for key, value in SETTING.items() if key not in ("encoder", *AVERAGED)}
         if every.n_times == round(sets[name].n_times * (every.sfreq or 1) / (sets[name].sfreq or 1)):
             target.learn("zero-shot", "joint", every.recordings, rows, y, fixed | {"steps": 2 * steps})
             lap("joint")
-            pool, own = pooled_by_name(every, name)
-            target.learn("zero-shot", "pooled", pool, own, y, fixed | {"steps": steps})
+            pool, rows = pooled_by_name(every, name)
+            target.learn("zero-shot", "pooled", pool, rows, y, fixed | {"steps": steps})
             lap("pooled")
-            for model in ("joint", "pooled"):  # they use nothing of a new person, and may stand beside what does
-                for (adaptation, one, number, many), said in list(target.said.items()):
+            for model in ("joint", "pooled"):  # they use nothing of a new person, and may be averaged with what does
+                for (adaptation, one, number, many), log_probs in list(target.log_probs.items()):
                     if one == model and adaptation == "zero-shot":
-                        target.said["transductive", model, number, many] = said
+                        target.log_probs["transductive", model, number, many] = log_probs
     target.mixtures([
         "closed+base", "closed+random_base", "closed+network", "closed+network+base", "closed+joint", "closed+pooled",
         "closed+network+joint", "closed+network+base+joint",
@@ -254,12 +257,12 @@ def main() -> None:
         if time.perf_counter() - begun > 60 * options.minutes:
             print(f"no time for {name}", flush=True)
             continue
-        found, base = measure(name, sets, options)
-        rows += [row | {"seed": options.seed, "base_people": base.card.people} for row in found]
+        scores, base = measure(name, sets, options)
+        rows += [row | {"seed": options.seed, "base_people": base.card.people} for row in scores]
         table = pd.DataFrame(rows)
         write_atomically(options.out / "pretraining.csv", csv_of(table))
-        own = table[table.target == name].groupby(["adaptation", "people", "model"], sort=False).score.mean()
-        print(own.unstack("people").round(3).to_string(), flush=True)
+        means = table[table.target == name].groupby(["adaptation", "people", "model"], sort=False).score.mean()
+        print(means.unstack("people").round(3).to_string(), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ Killed or stopped by --minutes, the same command continues where it was; it then
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
 from contextlib import closing
@@ -25,7 +24,7 @@ from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
-from autotransfer.runs.choice import Playback, Scores
+from autotransfer.runs.choice import Playback
 from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.executor import LocalExecutor
 from autotransfer.runs.lock import Lock
@@ -35,10 +34,11 @@ from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from autotransfer.settings import Setting
 
+from .csv_rows import command
+
 TABLES = ("results", "scores", "leakage", "playback")
 # of RunOptions
-ASKED = ("grid", "epochs", "seeds", "standardise", "align", "adaptation", "lr", "batch_size", "patience", "nested",
-         "rule")  # fmt: skip
+ASKED = ("grid", "epochs", "seeds", "adaptation", "lr", "batch_size", "rule")
 STOPPED = 3
 
 
@@ -96,32 +96,28 @@ def tables_of(run: Run, *, leakage: bool = True) -> list[pd.DataFrame]:
     summary = collect(run, weights=leakage)
     choice = summary.choice
     assert choice is not None
-    found = trained(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
+    trainings = trained(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
     picks = {"nested": choice.nested_choices, "nested_full": choice.nested_full_choices}
     scores = [
-        {
-            "pipeline": row.key,
-            "setting": row.setting or picks.get(row.key, {}).get(subject, ""),
-            "subject": subject,
-            "score": score,
-        }
+        {"pipeline": row.key, "setting": row.setting or picks.get(row.key, {}).get(subject, ""), "subject": subject,
+         "score": score}
         for row in contenders(summary)
         for subject, score in row.scores.items()
-    ]
+    ]  # fmt: skip
     more = {
         "nested_uncensored": choice.nested_uncensored_test_scores,
-        **{f"{role}_ensemble": own for role, own in choice.delivered_test_scores.items()},
+        **{f"{role}_ensemble": people for role, people in choice.delivered_test_scores.items()},
     }
     if choice.average is not None:
-        more |= {f"without_{kind}": own for kind, own in choice.average.without_kind.items()}
+        more |= {f"without_{kind}": people for kind, people in choice.average.without_kind.items()}
     scores += [
         {"pipeline": key, "setting": "", "subject": subject, "score": score}
-        for key, own in more.items()
-        for subject, score in own.items()
+        for key, people in more.items()
+        for subject, score in people.items()
     ]
-    leaks = [{"role": role, **asdict(leak)} for role, own in summary.weights.leakage.items() for leak in own]
+    leaks = [{"role": role, **asdict(leak)} for role, by_fold in summary.weights.leakage.items() for leak in by_fold]
     parts = [
-        pd.DataFrame([result_row(run.options, one, baseline=choice.baseline.setting) for one in found]),
+        pd.DataFrame([result_row(run.options, training, baseline=choice.baseline.setting) for training in trainings]),
         pd.DataFrame(scores),
         pd.DataFrame(leaks, columns=["role", "test_subject", "accuracy", "chance", "bits"]),
         pd.DataFrame(played_rows(choice.playback), columns=["what", "case", "subject", "score"]),
@@ -135,31 +131,32 @@ def tables_of(run: Run, *, leakage: bool = True) -> list[pd.DataFrame]:
 def played_rows(playback: Playback | None) -> list[dict[str, object]]:
     """What everybody scores by what is done for them (`zero_shot`, `adapted`, …) in which order, or with how many
     labels of each class."""
-    found: dict[str, dict[str, Scores]] = {}
-    if playback is not None:
-        found = {what: getattr(playback, what) for what in ("zero_shot", "adapted", "before", "calibrated", "own")}
-        found |= playback.ways
+    if playback is None:
+        return []
+    played = {what: getattr(playback, what) for what in ("zero_shot", "adapted", "before", "calibrated", "own")}
     return [
         {"what": what, "case": case, "subject": subject, "score": score}
-        for what, cases in found.items()
-        for case, own in cases.items()
-        for subject, score in own.items()
+        for what, cases in (played | playback.ways).items()
+        for case, people in cases.items()
+        for subject, score in people.items()
     ]
 
 
-def result_row(options: RunOptions, one: Trained, *, baseline: Setting) -> dict[str, object]:
+def result_row(options: RunOptions, training: Trained, *, baseline: Setting) -> dict[str, object]:
     """A training as a row of results.csv. `uncensored` and `shuffled` name the setting's twins: the same without its
     penalty, and with shuffled subjects."""
-    setting, record, swapped = one.setting, one.record, one.record.swapped
+    setting, record, swapped = training.setting, training.record, training.record.swapped
     uncensored = shuffled = setting
     if setting.penalty is not None:
         uncensored = setting.uncensored(setting.training.batches)
         shuffled = setting.replace(shuffle_subjects=True)
     return {
-        "stage": one.stage, "setting": one.name, "baseline": setting == baseline, "method": setting.method or "none",
-        "checkpoint": setting.training.checkpoint, "uncensored": options.name_of(uncensored),
-        "shuffled": options.name_of(shuffled), "validation_subject": one.validation_subject,
-        "test_subject": one.test_subject, "seed": one.seed, "best_epoch": record.best_epoch, "epochs": record.epochs,
+        "stage": training.stage, "setting": training.name, "baseline": setting == baseline,
+        "method": setting.method or "none", "checkpoint": setting.training.checkpoint,
+        "uncensored": options.name_of(uncensored),
+        "shuffled": options.name_of(shuffled), "validation_subject": training.validation_subject,
+        "test_subject": training.test_subject, "seed": training.seed, "best_epoch": record.best_epoch,
+        "epochs": record.epochs,
         "validation_score": record.validation_score, "test_score": record.test_score,
         "swapped_best_epoch": None if swapped is None else swapped.best_epoch,
         "swapped_validation_score": None if swapped is None else swapped.validation_score,
@@ -177,31 +174,20 @@ def gather(out: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="+", metavar="DATA")
-    parser.add_argument("--out", type=Path, required=True)
+    parser = command(__doc__, None, "seeds", "epochs", "device", "minutes")
+    parser.set_defaults(seeds=3)
     parser.add_argument("--grid", default="quick")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, help="default: 2,500 steps' worth")
-    parser.add_argument("--standardise", help="for all settings; default: each setting's own")
-    parser.add_argument("--align")
-    parser.add_argument(
-        "--adaptation", "--preprocessing", help="zero-shot, online or transductive: find the best one first"
-    )
+    parser.add_argument("--adaptation", "--preprocessing", help="zero-shot, online or transductive")
     parser.add_argument("--lr", type=float)
     parser.add_argument("--batch-size", type=int)
-    parser.add_argument("--patience", type=int)
-    parser.add_argument("--nested", default="fast", help="fast or full")
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--shuffled", action="store_true", help="the control: subjects shuffled within class")
     parser.add_argument("--no-leakage", dest="leakage", action="store_false", help="probing weights takes a while")
     parser.add_argument("--rule", default="average", help="average or published")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so many")
     options = parser.parse_args(arguments)
 
     executor = Until(time.monotonic() + 60 * options.minutes)
     try:
-        for source in options.data:
+        for source in options.files:
             prove(source, options, executor)
             gather(options.out)
     except TimeIsUp:

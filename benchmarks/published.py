@@ -151,7 +151,7 @@ def measured(name: str, folder: Path, *, apart: bool = False, **options: Any) ->
     train = protocol.read(folder, protocol.train)
     model = at.AutoTransferClassifier(sfreq=train.sfreq, kinds=protocol.kinds, **options)
     model.fit(train.X, train.y, subjects=train.subject)
-    test = protocol.read(folder, [one for one in protocol.test if not apart or one != TWICE])
+    test = protocol.read(folder, [person for person in protocol.test if not apart or person != TWICE])
     predicted = np.asarray(model.predict(test.X))
     yield "people who train", len(np.unique(train.subject))
     yield "people who test", len(np.unique(test.subject))
@@ -172,11 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"published: {error}", file=sys.stderr)
         return 2
-    print(
-        markdown(
-            ["", asked.protocol], [[name, f"{value:.3f}" if value % 1 else f"{value:.0f}"] for name, value in values]
-        )
-    )
+    rows = [[name, f"{value:.3f}" if value % 1 else f"{value:.0f}"] for name, value in values]
+    print(markdown(["", asked.protocol], rows))
     return 0
 
 

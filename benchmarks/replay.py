@@ -32,41 +32,29 @@ def wait_for_listener(outlet: object, seconds: float = 120.0) -> None:
 
 
 def play(
-    name: str,
-    signal: NDArray[np.float32],
-    channels: Sequence[str],
-    sfreq: float,
-    *,
-    speed: float = 1.0,
-    chunk: int = 10,
-    dropped: NDArray[np.bool_] | None = None,
-    jitter: float = 0.0,
-    stops: Sequence[int] = (),
-    away: float = 3.0,
-    seed: int = 0,
-) -> None:
-    """signal: (samples, channels). dropped: (samples,) samples that are never sent. jitter: seconds that a chunk may be
-    stamped late. stops: samples at which the stream ends for `away` seconds and comes back."""
+    options: argparse.Namespace, signal: NDArray[np.float32], channels: Sequence[str], sfreq: float,
+    dropped: NDArray[np.bool_],
+) -> None:  # fmt: skip
+    """signal: (samples, channels). dropped: (samples,) samples that are never sent."""
     from mne_lsl.lsl import local_clock
 
     warnings.filterwarnings("ignore", "A single sample is pushed", RuntimeWarning)  # all that a burst left of a chunk
-    draw = np.random.default_rng(seed)
-    outlet = outlet_of(name, channels, sfreq)
+    draw, chunk = np.random.default_rng(options.seed), options.chunk
+    outlet = outlet_of(options.name, channels, sfreq)
     wait_for_listener(outlet)
     begun, stamp = time.monotonic(), local_clock()
     for start in range(0, len(signal), chunk):
-        if any(start <= stop < start + chunk for stop in stops):
+        if any(start <= stop < start + chunk for stop in options.stop):
             time.sleep(1.0)  # what was sent shall arrive
             del outlet
-            time.sleep(away)
-            outlet = outlet_of(name, channels, sfreq)
+            time.sleep(options.away)
+            outlet = outlet_of(options.name, channels, sfreq)
             wait_for_listener(outlet)
-        due = begun + (start + chunk) / sfreq / speed
+        due = begun + (start + chunk) / sfreq / options.speed
         time.sleep(max(0.0, due - time.monotonic()))
         rows = np.arange(start, min(start + chunk, len(signal)))
-        if dropped is not None:
-            rows = rows[~dropped[rows]]
-        stamps = stamp + rows / sfreq + draw.uniform(0, jitter)
+        rows = rows[~dropped[rows]]
+        stamps = stamp + rows / sfreq + draw.uniform(0, options.jitter)
         if len(rows):
             outlet.push_chunk(np.ascontiguousarray(signal[rows]), timestamp=stamps)  # type: ignore[attr-defined]  # as above
     time.sleep(1.0)
@@ -98,10 +86,7 @@ def main() -> None:
         dropped[start : start + draw.integers(1, round(sfreq / 2))] = True
     dropped[-1] = False
     channels = meta.get("channels", [f"ch{c}" for c in range(signal.shape[1])])
-    play(
-        given.name, signal, channels, sfreq, speed=given.speed, chunk=given.chunk, dropped=dropped,
-        jitter=given.jitter, stops=given.stop, away=given.away, seed=given.seed,
-    )  # fmt: skip
+    play(given, signal, channels, sfreq, dropped)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], dropped, [False]]).astype(int)))
     bursts = edges.reshape(-1, 2).tolist()
     print(json.dumps({"samples": len(signal), "dropped": int(dropped.sum()), "bursts": bursts}))

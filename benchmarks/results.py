@@ -18,16 +18,16 @@ from typing import Any
 
 import pandas as pd
 
-from autotransfer.report.statistics import holm, spread
+from autotransfer.report.statistics import Paired, holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
 
 from . import averages, confirmation, field_tables, leaderboard, overview, played
 from .anytime import at_moments
-from .changes import table_of, turned
+from .changes import changes_table, turned
 from .control import control, leakage, penalty, removed, same_settings
 from .drawing import forest, strips
 from .evidence import Evidence, Scores, both_sides, pairs, pool, read, set_means_of
-from .markdown import METHODS, NAMES, NOTHING, beside, markdown
+from .markdown import METHODS, NAMES, NOTHING, differences_table, markdown, with_interval
 from .shipped import as_shipped
 from .tuned import tuned
 
@@ -43,29 +43,28 @@ def every_score(evidence: Evidence, folder: Path) -> str:
     together = {f"{NAMES.get(name, name)}, ensemble": scores for name, scores in evidence.ensembles.items()}
     every = {**evidence.ours, **together, **evidence.peers}
     means = [set_means_of(scores) for scores in every.values()]
-    best = {dataset: max(own[dataset] for own in means if dataset in own) for dataset in evidence.sets}
+    best = {dataset: max(column[dataset] for column in means if dataset in column) for dataset in evidence.sets}
     for pipeline, scores in every.items():
         cells = []
         for dataset in evidence.sets:
-            found = spread(list(scores[dataset].values())) if dataset in scores else None
-            if found is None:
+            if dataset not in scores:
                 cells.append("–")
                 continue
-            mean = f"**{score(found.mean)}**" if score(found.mean) == score(best[dataset]) else score(found.mean)
-            cells.append(f"{mean} · {score(found.lower_quartile)} · {score(found.minimum)}")
+            people = spread(list(scores[dataset].values()))
+            mean = f"**{score(people.mean)}**" if score(people.mean) == score(best[dataset]) else score(people.mean)
+            cells.append(f"{mean} · {score(people.lower_quartile)} · {score(people.minimum)}")
         rows.append([NAMES.get(pipeline, pipeline), *cells])
     return markdown(["mean · lower quartile · minimum", *evidence.sets], rows) if rows else NOTHING
 
 
 def gains(evidence: Evidence, folder: Path) -> str:
     """Every setting's difference to the baseline, by data set, p corrected over the methods of the set."""
-    base = evidence.ours.get("none", {})
-    found = {name: pairs(scores, base) for name, scores in evidence.ours.items() if name != "none"}
+    compared = _minus_baseline(evidence)
     rows, drawn = [], []
     for dataset in evidence.sets:
-        own = {name: by_set[dataset] for name, by_set in found.items() if dataset in by_set}
-        corrected = holm({name: pair.p for name, pair in own.items() if name in METHODS})
-        for name, pair in own.items():
+        by_name = {name: by_set[dataset] for name, by_set in compared.items() if dataset in by_set}
+        corrected = holm({name: pair.p for name, pair in by_name.items() if name in METHODS})
+        for name, pair in by_name.items():
             count = f"{pair.wins} / {pair.ties} / {pair.losses}"
             p = probability(corrected.get(name, pair.p))
             rows.append([dataset, NAMES.get(name, name), signed(pair.mean), interval(pair), count, p])
@@ -77,21 +76,25 @@ def gains(evidence: Evidence, folder: Path) -> str:
     return f"![Gain of every setting on every data set]({folder.name}/gains.svg)\n\n" + markdown(heads, rows)
 
 
+def _minus_baseline(evidence: Evidence) -> dict[str, dict[str, Paired]]:
+    base = evidence.ours.get("none", {})
+    return {name: pairs(scores, base) for name, scores in evidence.ours.items() if name != "none"}
+
+
 def together(evidence: Evidence, folder: Path) -> str:
     """Pooled over the data sets: each subject counting once, and each set counting the same."""
-    base = evidence.ours.get("none", {})
-    found = {name: pairs(scores, base) for name, scores in evidence.ours.items() if name != "none"}
-    once = {name: pool(by_set) for name, by_set in found.items()}
-    corrected = holm({name: own.p for name, own in once.items() if own and name in METHODS})
+    compared = _minus_baseline(evidence)
+    once = {name: pool(by_set) for name, by_set in compared.items()}
+    corrected = holm({name: people.p for name, people in once.items() if people and name in METHODS})
     rows = []
-    for name, own in once.items():
-        equal = pool(found[name], equal_sets=True)
-        if own is None or equal is None:
+    for name, people in once.items():
+        equal = pool(compared[name], equal_sets=True)
+        if people is None or equal is None:
             continue
-        raised = sum(pair.first.lower_quartile > pair.second.lower_quartile for pair in found[name].values())
-        p = probability(corrected.get(name, own.p))
-        rows.append([NAMES.get(name, name), str(own.n), signed(own.mean), interval(own), p, signed(equal.mean),
-                     interval(equal), f"{raised} of {equal.sets}"])  # fmt: skip
+        raised = sum(pair.first.lower_quartile > pair.second.lower_quartile for pair in compared[name].values())
+        p = probability(corrected.get(name, people.p))
+        rows.append([NAMES.get(name, name), str(people.n), signed(people.mean), interval(people), p,
+                     signed(equal.mean), interval(equal), f"{raised} of {equal.sets}"])  # fmt: skip
     heads = ["", "subjects", "difference", "95 % interval", "p", "sets weighing the same", "95 % interval",
              "lower quartile raised"]  # fmt: skip
     return markdown(heads, rows) if rows else NOTHING
@@ -105,35 +108,35 @@ def censoring(evidence: Evidence, folder: Path) -> str:
         for known in (evidence.ours, evidence.ensembles)
     ]
     heads = ["data set", "minus the same without its penalty", "minus the best uncensored", "the same, ensembles"]
-    return beside(heads, [penalty(evidence), *free])
+    return differences_table(heads, [penalty(evidence), *free])
 
 
 def ensembles(evidence: Evidence, folder: Path) -> str:
-    """What is delivered against the same ensemble of plain networks, and against a single one of its own."""
-    own = evidence.ensembles.get("nested", {})
-    columns = [pairs(own, evidence.ensembles.get("baseline", {})), pairs(own, evidence.ours.get("nested", {}))]
-    return beside(["data set", "nested minus baseline, both ensembles", "nested, ensemble minus single"], columns)
+    """What is delivered against the same ensemble of plain networks, and against a single one of its networks."""
+    nested = evidence.ensembles.get("nested", {})
+    columns = [pairs(nested, evidence.ensembles.get("baseline", {})), pairs(nested, evidence.ours.get("nested", {}))]
+    return differences_table(
+        ["data set", "nested minus baseline, both ensembles", "nested, ensemble minus single"], columns
+    )
 
 
 def against_peers(evidence: Evidence, folder: Path) -> str:
     """The nested choice minus each peer, by data set: as an ensemble, as it is delivered, and as a single network."""
     both = (("ensemble", evidence.ensembles), ("single", evidence.ours))
     tables = [
-        _minus(f"AutoTransfer, nested, {label}, minus", own.get("nested", {}), evidence.peers, evidence.sets)
-        for label, own in both
+        _minus(f"AutoTransfer, nested, {label}, minus", ours.get("nested", {}), evidence.peers, evidence.sets)
+        for label, ours in both
     ]
     return "\n".join(filter(None, tables)) or NOTHING
 
 
-def _minus(head: str, own: Scores, peers: dict[str, Scores], sets: list[str]) -> str:
+def _minus(head: str, ours: Scores, peers: dict[str, Scores], sets: list[str]) -> str:
     rows = []
     for name, scores in peers.items():
-        found = pairs(own, scores)
-        if not found:
-            continue
-        cells = [f"{signed(found[d].mean)} ({interval(found[d])})" if d in found else "–" for d in sets]
-        ahead = sum(pair.mean > 0 for pair in found.values())
-        rows.append([NAMES.get(name, name), *cells, f"{ahead} of {len(found)}"])
+        if by_set := pairs(ours, scores):
+            ahead = sum(pair.mean > 0 for pair in by_set.values())
+            cells = [with_interval(by_set.get(dataset)) for dataset in sets]
+            rows.append([NAMES.get(name, name), *cells, f"{ahead} of {len(by_set)}"])
     return markdown([head, *sets, "ahead"], rows) if rows else ""
 
 
@@ -145,26 +148,26 @@ ADAPTING = (
 
 
 def adaptation(evidence: Evidence, folder: Path) -> str:
-    """With adaptation to each person (the CSVs in folder/adaptive and folder/transductive), beside peers that adapt."""
+    """With adaptation to each person (the CSVs in folder/adaptive and folder/transductive), and peers that adapt."""
     ours = {"zero-shot, nested, ensemble": evidence.ensembles.get("nested", {})}
     for kind, place in {"online": "adaptive", "transductive": "transductive"}.items():
-        found = read(folder / place)
-        ours |= {f"{kind}, nested": found.ours.get("nested", {})}
-        ours |= {f"{kind}, nested, ensemble": found.ensembles.get("nested", {})}
-    sets = sorted({dataset for name, own in ours.items() if "zero-shot" not in name for dataset in own})
+        adapted = read(folder / place)
+        ours |= {f"{kind}, nested": adapted.ours.get("nested", {})}
+        ours |= {f"{kind}, nested, ensemble": adapted.ensembles.get("nested", {})}
+    sets = sorted({dataset for name, scores in ours.items() if "zero-shot" not in name for dataset in scores})
     if not sets:
         return NOTHING
     peers = {name: evidence.peers[name] for name in ADAPTING if name in evidence.peers}
     rows = []
-    for name, scores in (ours | {NAMES[peer]: own for peer, own in peers.items()}).items():
+    for name, scores in (ours | {NAMES[peer]: scores for peer, scores in peers.items()}).items():
         known = {dataset: spread(list(scores[dataset].values())) for dataset in sets if dataset in scores}
         if known:
             cells = [f"{score(known[d].mean)} · {score(known[d].lower_quartile)}" if d in known else "–" for d in sets]
             rows.append([name, *cells])
-    told = markdown(["mean · lower quartile", *sets], rows)
+    table = markdown(["mean · lower quartile", *sets], rows)
     name = "transductive, nested, ensemble"
     against = _minus(f"{name}, minus", ours[name], peers, sets)
-    return f"{told}\n{against}" if against else told
+    return f"{table}\n{against}" if against else table
 
 
 def people(evidence: Evidence, folder: Path) -> str:
@@ -187,8 +190,8 @@ def seeds(evidence: Evidence, folder: Path) -> str:
     table = evidence.results
     if not len(table):
         return NOTHING
-    own = table[table["baseline"] & ~table["control"]]
-    means = own.groupby(["dataset", "seed"])["test_score"].mean().groupby("dataset")
+    baseline = table[table["baseline"] & ~table["control"]]
+    means = baseline.groupby(["dataset", "seed"])["test_score"].mean().groupby("dataset")
     rows = [
         [str(dataset), str(len(values)), score(values.mean()), f"{values.std(ddof=1):.3f}" if len(values) > 1 else "–"]
         for dataset, values in means
@@ -200,10 +203,10 @@ def optimism(evidence: Evidence, folder: Path) -> str:
     """How much better a snapshot looks to the subject who chose its epoch than to the other who was held out."""
     if not len(evidence.results):
         return NOTHING
-    own = evidence.results[~evidence.results["control"]]
-    own = own[own["checkpoint"] != "last"]  # the last epoch was chosen by nobody
-    numbers = own[["validation_score", "test_score"]].apply(pd.to_numeric, errors="coerce")
-    table = own.assign(gap=numbers["validation_score"] - numbers["test_score"])
+    results = evidence.results[~evidence.results["control"]]
+    results = results[results["checkpoint"] != "last"]  # the last epoch was chosen by nobody
+    numbers = results[["validation_score", "test_score"]].apply(pd.to_numeric, errors="coerce")
+    table = results.assign(gap=numbers["validation_score"] - numbers["test_score"])
     gaps: dict[Any, float] = table.groupby(["method", "dataset"])["gap"].mean().to_dict()
     names = {"none": "uncensored"} | METHODS
     rows = [
@@ -215,20 +218,19 @@ def optimism(evidence: Evidence, folder: Path) -> str:
 
 
 def preprocessings(evidence: Evidence, folder: Path) -> str:
-    """By validation, what every preprocessing gains over the plain network's own, with the standard error."""
+    """By validation, what every preprocessing gains over that of the plain network, with the standard error."""
     table = evidence.results
     if not len(table):
         return NOTHING
-    own = table[(table["stage"] == "prepare") & ~table["control"]]
-    found = both_sides(own, "validation").reset_index()
-    means = found.set_index(["dataset", "subject", "setting"])["score"].unstack("setting")
+    prepared = both_sides(table[(table["stage"] == "prepare") & ~table["control"]], "validation")
+    means = prepared.reset_index().set_index(["dataset", "subject", "setting"])["score"].unstack("setting")
     cells: dict[str, list[str]] = {}
     for dataset in evidence.sets:
         scores = means.loc[dataset] if dataset in means.index else means.iloc[:0]
         for name in means.columns.drop("baseline", errors="ignore"):
             gap = (scores[name] - scores["baseline"]).dropna()
-            told = f"{signed(gap.mean())} ± {gap.std(ddof=1) / math.sqrt(len(gap)):.3f}" if len(gap) > 1 else "–"
-            cells.setdefault(str(name).removeprefix("baseline with "), []).append(told)
+            cell = f"{signed(gap.mean())} ± {gap.std(ddof=1) / math.sqrt(len(gap)):.3f}" if len(gap) > 1 else "–"
+            cells.setdefault(str(name).removeprefix("baseline with "), []).append(cell)
     rows = [[name, *values] for name, values in cells.items()]
     return markdown(["by validation, minus the plain network", *evidence.sets], rows) if rows else NOTHING
 
@@ -239,7 +241,7 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "control": control, "same_settings": same_settings, "leakage": leakage, "peers": against_peers, "seeds": seeds,
     "optimism": optimism, "preprocessings": preprocessings, "average_zero_shot": averages.zero_shot,
     "average_transductive": averages.transductive, "average_kinds": averages.kinds,
-    "turned": turned, "played_orders": played.orders, "played_ways": played.ways, "played_twelve": played.twelve,
+    "turned": turned, "played_orders": played.orders, "played_ways": played.methods, "played_twelve": played.twelve,
     "played_tuned": tuned,
     "played_labels": played.labels,
     "average_one_seed": averages.one_seed, "overview": overview.table, "claims": overview.claims,
@@ -247,19 +249,23 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
     **confirmation.PARTS, **field_tables.PARTS, "leaderboard": leaderboard.page,
     "shipped": lambda _, folder: as_shipped(folder), "anytime": lambda _, folder: at_moments(folder),
-    **{f"changes_{part}": table_of(part) for part in ("penalties", "control", "augmentations", "nuisances")},
+    **{f"changes_{part}": changes_table(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip
+
+
+def made(part: str, evidence: Evidence, folder: Path) -> str:
+    """A part of the page; where its CSVs are missing it says so."""
+    if part not in PARTS:
+        raise SystemExit(f"the page asks for {part!r}; there are {', '.join(PARTS)}")
+    try:
+        return PARTS[part](evidence, folder)
+    except FileNotFoundError:
+        return NOTHING
 
 
 def fill(page: str, evidence: Evidence, folder: Path) -> str:
     """The page with every marked part made anew."""
-
-    def made(found: re.Match[str]) -> str:
-        if found[2] not in PARTS:
-            raise SystemExit(f"the page asks for {found[2]!r}; there are {', '.join(PARTS)}")
-        return found[1] + PARTS[found[2]](evidence, folder) + found[3]
-
-    return PART.sub(made, page)
+    return PART.sub(lambda marked: marked[1] + made(marked[2], evidence, folder) + marked[3], page)
 
 
 def main(arguments: list[str] | None = None) -> None:

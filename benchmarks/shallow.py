@@ -7,7 +7,7 @@ the test subject. The labels of the test subject are never touched here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -83,24 +83,28 @@ def log_power(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
 def hudgins(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Time-domain features after Hudgins et al. (1993), without and with four coefficients of autoregression, as
     LibEMG's groups HTD and TDAR; also z-scored by person, which uses all windows of a new one."""
-    key = (task.X.shape, float(task.X[0].sum()))
-    if key not in _TIME_DOMAIN:
-        _TIME_DOMAIN.clear()  # one data set at a time
-        _TIME_DOMAIN[key] = (time_domain(task.X), autoregression(task.X))
-    plain, coefficients = _TIME_DOMAIN[key]
-    for name, own in {"hudgins": plain, "hudgins_ar": np.concatenate([plain, coefficients], 1)}.items():
-        yield name, discriminant(own, task)
-        yield f"{name}_by_person", discriminant(by_person(own, task.subject), task)
+    plain, coefficients = _once("hudgins", task, b"", lambda: (time_domain(task.X), autoregression(task.X)))
+    for name, values in {"hudgins": plain, "hudgins_ar": np.concatenate([plain, coefficients], 1)}.items():
+        yield name, discriminant(values, task)
+        yield f"{name}_by_person", discriminant(by_person(values, task.subject), task)
 
 
-_TIME_DOMAIN: dict[Any, tuple[Array, Array]] = {}
+_KEPT: dict[str, tuple[Any, Any]] = {}
 ORDER = 4  # of the autoregression
+
+
+def _once(name: str, task: Task, units: bytes, compute: Callable[[], Any]) -> Any:
+    """What is computed for all windows of a data set in these units: kept until another is asked for by this name."""
+    key = (task.X.shape, float(task.X[0].sum()), units)
+    if name not in _KEPT or _KEPT[name][0] != key:
+        _KEPT[name] = (key, compute())
+    return _KEPT[name][1]
 
 
 def time_domain(X: Array) -> Array:
     """(N, C, T) -> (N, 4C): mean absolute value, zero crossings, changes of the slope's sign, length of the curve."""
     slope = np.diff(X, axis=2)
-    crossings, turns = ((one[..., :-1] * one[..., 1:] < 0).sum(2) for one in (X, slope))
+    crossings, turns = ((signal[..., :-1] * signal[..., 1:] < 0).sum(2) for signal in (X, slope))
     return np.concatenate([np.abs(X).mean(2), crossings, turns, np.abs(slope).sum(2)], 1)
 
 
@@ -117,10 +121,10 @@ def autoregression(X: Array, order: int = ORDER) -> Array:
 def by_person(values: Array, subject: NDArray[np.int64]) -> Array:
     """(N, D) -> (N, D), at mean 0 and deviation 1 over all windows of each person."""
     scored = np.empty(values.shape)
-    for one in np.unique(subject):
-        own = values[subject == one]
-        deviation = own.std(0)
-        scored[subject == one] = (own - own.mean(0)) / np.where(deviation > 0, deviation, 1.0)
+    for person in np.unique(subject):
+        x = values[subject == person]
+        deviation = x.std(0)
+        scored[subject == person] = (x - x.mean(0)) / np.where(deviation > 0, deviation, 1.0)
     return scored
 
 
@@ -142,35 +146,28 @@ def discriminant(values: Array, task: Task) -> NDArray[np.int64]:
 def riemann(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Covariances of the window, with delayed copies of the channels where there are fewer than 16 of them."""
     unit = _units(task)
-    key = (task.X.shape, float(task.X[0].sum()), unit.tobytes())
-    if key not in _CENTRED:
-        _CENTRED.clear()  # one data set at a time
-        _CENTRED[key] = Centred.of(covariances(_delayed(_scaled(task.X, unit), task.sfreq)), task.subject)
-    yield from _tangent_spaces("riemann", _CENTRED[key], task)
+
+    def compute() -> Centred:
+        return Centred.of(covariances(_delayed(_scaled(task.X, unit), task.sfreq)), task.subject)
+
+    yield from _tangent_spaces("riemann", _once("riemann", task, unit.tobytes(), compute), task)
 
 
 def log_euclidean(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Logarithms of covariances without delayed copies: pyRiemann's tangent space with its log-Euclidean metric, as it
     is and with each person's mean subtracted, and a logistic regression that is shrunk less. Delays and shrinkage were
     chosen by scores on emg_minimal, of four regressions with and without delays, which flatters the peer there."""
-    unit = _units(task)
-    key = (task.X.shape, float(task.X[0].sum()), unit.tobytes())
-    if key not in _LOGARITHMS:
-        from pyriemann.geometry.base import logm
-        from pyriemann.geometry.tangentspace import upper
+    from pyriemann.geometry.base import logm
+    from pyriemann.geometry.tangentspace import upper
 
-        _LOGARITHMS.clear()  # one data set at a time
-        _LOGARITHMS[key] = upper(logm(covariances(_scaled(task.X, unit))))
-    vectors = _LOGARITHMS[key]
+    unit = _units(task)
+    vectors = _once("logm", task, unit.tobytes(), lambda: upper(logm(covariances(_scaled(task.X, unit)))))
     yield "log_euclidean", _logistic(vectors, task)
 
     centred = vectors.copy()
-    for one in np.unique(task.subject):
-        centred[task.subject == one] -= vectors[task.subject == one].mean(0)
+    for person in np.unique(task.subject):
+        centred[task.subject == person] -= vectors[task.subject == person].mean(0)
     yield "log_euclidean_recentred", _logistic(centred, task)
-
-
-_LOGARITHMS: dict[Any, Array] = {}
 
 
 def _logistic(vectors: Array, task: Task) -> NDArray[np.int64]:
@@ -232,21 +229,18 @@ class Centred:
 
     C: Array  # (N, d, d)
     means: Array  # (subjects, d, d), Riemannian, of all windows of the subject
-    vectors: Array  # (N, d(d+1)/2) tangent vectors at the subject's own mean
+    vectors: Array  # (N, d(d+1)/2) tangent vectors at the mean of the subject
 
     @classmethod
     def of(cls, C: Array, subject: NDArray[np.int64]) -> Centred:
         from pyriemann.geometry.mean import mean_riemann
 
         rows = [np.flatnonzero(subject == s) for s in range(subject.max() + 1)]
-        means = np.stack([mean_riemann(C[own], tol=1e-6) for own in rows])
+        means = np.stack([mean_riemann(C[person], tol=1e-6) for person in rows])
         vectors = np.empty((len(C), C.shape[1] * (C.shape[1] + 1) // 2))
-        for own, mean in zip(rows, means, strict=True):
-            vectors[own] = tangent(C[own], mean)
+        for person, mean in zip(rows, means, strict=True):
+            vectors[person] = tangent(C[person], mean)
         return cls(C, means, vectors)
-
-
-_CENTRED: dict[Any, Centred] = {}
 
 
 def _tangent_spaces(name: str, data: Centred, task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
@@ -273,7 +267,7 @@ def tangent(C: Array, at_mean: Array) -> Array:
 
     if at_mean.ndim == 2:
         return np.asarray(tangent_space(C, at_mean))
-    return np.concatenate([tangent_space(one[None], mean) for one, mean in zip(C, at_mean, strict=True)])
+    return np.concatenate([tangent_space(matrix[None], mean) for matrix, mean in zip(C, at_mean, strict=True)])
 
 
 def online(C: Array, prior: Array, order: NDArray[np.int64]) -> Array:

@@ -1,4 +1,4 @@
-"""Runs as they ship, on several data sets, beside the simple models that every run scores:
+"""Runs as they ship, on several data sets, and the simple models that every run scores:
 
     python -m benchmarks.shipped DATA.npz... --runs FOLDER --out shipped.csv [--adaptation zero-shot transductive]
 
@@ -17,7 +17,6 @@ taken to cost nothing where the difference, pooled over sets, is above −0.005.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -31,12 +30,15 @@ from autotransfer.report.wording import score, signed
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import is_run, reopen
+from autotransfer.runs.recovery import reopen
+from autotransfer.runs.run import is_run
 from autotransfer.search.planning import begin
 from autotransfer.search.procedure import conduct
 from autotransfer.training.intervals import bootstrap_interval
 
-from .markdown import NOTHING, markdown
+from .csv_rows import command
+from .evidence import table_of
+from .markdown import markdown
 
 FIXED = ["data", "adaptation", "subject", "score", "first", "stages", "first_seconds", "seconds", "time", "seeds"]
 
@@ -86,11 +88,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 def as_shipped(folder: Path) -> str:
     """The table of docs/results.md, from shipped.csv."""
-    path = folder / "shipped.csv"
-    if not path.exists():
-        return NOTHING
     rows = []
-    for line in summary(read_table(path, dtype={"subject": str})).to_dict("records"):
+    for line in summary(table_of(folder, "shipped")).to_dict("records"):
         rows.append([
             line["data"], line["adaptation"], str(line["people"]), score(line["its"]), score(line["first"]),
             score(line["score"]), f"{signed(line['difference'])} ({signed(line['low'])} to {signed(line['high'])})",
@@ -102,17 +101,14 @@ def as_shipped(folder: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="+")
+    parser = command(__doc__, None, "device")
     parser.add_argument("--runs", type=Path, required=True, help="where the folders of runs are, or shall be")
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--adaptation", nargs="+", default=["zero-shot"], help="zero-shot, online, transductive")
     parser.add_argument("--time", help="as of `autotransfer run`")
     parser.add_argument("--seeds", type=int, help="as of `autotransfer run`")
-    parser.add_argument("--device", default="auto")
     asked = parser.parse_args(arguments)
     given = {name: value for name, value in (("time", asked.time), ("seeds", asked.seeds)) if value is not None}
-    for source in asked.data:
+    for source in asked.files:
         for adaptation in asked.adaptation:
             name, fixed = Path(source).stem, given | {"device": asked.device, "adaptation": adaptation}
             options = RunOptions.of("recommended", source=source, **fixed)

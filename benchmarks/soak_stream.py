@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -55,24 +56,24 @@ def soak(folder: Path, seconds: float, drops: float, jitter: float) -> dict[str,
         env=env, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     memory = watch(decoding, folder / "out.csv")
-    told = decoding.communicate()[1]
-    done = json.loads(replay.communicate()[0])
-    return judged(folder / "out.csv", told, done) | grown(memory) | {"summary": told.splitlines()[-1]}
+    printed = decoding.communicate()[1]
+    sent = json.loads(replay.communicate()[0])
+    return judged(folder / "out.csv", printed, sent) | grown(memory) | {"summary": printed.splitlines()[-1]}
 
 
 def watch(process: subprocess.Popen[str], out: Path) -> list[tuple[float, float]]:
     """Seconds since the first decision, and MiB of memory."""
-    found: list[tuple[float, float]] = []
+    seen: list[tuple[float, float]] = []
     begun = None
     while process.poll() is None:
         begun = time.monotonic() if begun is None and out.exists() else begun
         if begun is not None:
             try:
-                found.append((time.monotonic() - begun, psutil.Process(process.pid).memory_info().rss / 2**20))
+                seen.append((time.monotonic() - begun, psutil.Process(process.pid).memory_info().rss / 2**20))
             except psutil.NoSuchProcess:
                 break
         time.sleep(1.0)
-    return found
+    return seen
 
 
 def grown(memory: list[tuple[float, float]]) -> dict[str, object]:
@@ -82,9 +83,9 @@ def grown(memory: list[tuple[float, float]]) -> dict[str, object]:
     return {"memory_mib": round(last, 1), "growth_mib": round(last - first, 2)}
 
 
-def judged(out: Path, told: str, done: dict[str, object]) -> dict[str, object]:
+def judged(out: Path, printed: str, sent: dict[str, Any]) -> dict[str, object]:
     """Windows by what was sent, against those that were decoded or reported."""
-    samples, bursts = int(str(done["samples"])), list(done["bursts"])  # type: ignore[call-overload]  # pairs, from JSON
+    samples, bursts = sent["samples"], sent["bursts"]
     usable = np.ones(samples, bool)
     for first, last in bursts:
         usable[first:last] = False
@@ -92,7 +93,7 @@ def judged(out: Path, told: str, done: dict[str, object]) -> dict[str, object]:
     whole = {k for k, start in enumerate(starts) if usable[start : start + TIMES].all()}
     with out.open() as file:
         decoded = {int(row["window"]) for row in csv.DictReader(file)}
-    reported = int(re.search(r"([\d,]+) missed", told).group(1).replace(",", ""))  # type: ignore[union-attr]  # it always says so
+    reported = int(re.search(r"([\d,]+) missed", printed).group(1).replace(",", ""))  # type: ignore[union-attr]  # it always says so
     return {
         "windows": len(starts),
         "decoded": len(decoded),
@@ -100,7 +101,7 @@ def judged(out: Path, told: str, done: dict[str, object]) -> dict[str, object]:
         "decoded_with_a_hole": len(decoded - whole),
         "whole_but_not_decoded": len(whole - decoded),
         "unreported": len(starts) - len(decoded) - reported,
-        "dropped_samples": done["dropped"],
+        "dropped_samples": sent["dropped"],
         "bursts": len(bursts),
     }
 

@@ -1,19 +1,19 @@
 """DANN and DeepCORAL for every fold and seed of a data set at once:
-python -m benchmarks.stacked_peers FILE... --out peers.csv --methods dann coral --seeds 3
+python -m benchmarks.stacked_peers DATA... --out peers.csv --methods dann coral --seeds 3
 
 The methods are SKADA's, with its defaults, as in benchmarks.deep: unsupervised domain adaptation from everybody else
 (source) to the test subject's unlabelled windows (target), so transductive. P trainings are one program, the member on
-axis 0, around our own stacked EEGNet. Neither SKADA nor skorch has to be installed.
+axis 0, around our stacked EEGNet. Neither SKADA nor skorch has to be installed.
 
 A step sees 128 source and 128 target windows as one batch, which normalisation layers see as one too. An epoch has as
 many full batches as the larger side; the smaller side is shuffled anew whenever it is used up. The loss is the
 cross-entropy of the source windows plus the adaptation term of both halves. All epochs are trained and the last weights
 are used.
 
-Two things differ from SKADA 0.6. Its DANN ends in a softmax over one output, which is 1 whatever the input, so that no
-gradient comes from the domains; `dann` has the sigmoid of the published method in its place, and `dann_skada` is what
-SKADA's amounts to: no adaptation term. And where both sides have fewer than 128 windows SKADA takes no step at all;
-here an epoch has one, with windows repeated.
+Two things differ from SKADA 0.6. Its DANN (`dann_skada` of benchmarks.peers) ends in a softmax over one output, which
+is 1 whatever the input, so that no gradient comes from the domains; `dann` has the sigmoid of the published method in
+its place. And where both sides have fewer than 128 windows SKADA takes no step at all; here an epoch has one, with
+windows repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,10 +36,10 @@ from autotransfer.model.layers import BatchNorm, Linear
 from autotransfer.model.stack import Size
 from autotransfer.randomness import as_keys, fold_in, key_of
 from autotransfer.runs.options import RunOptions
-from autotransfer.training.metrics import balanced_accuracy, confusion_counts
+from autotransfer.training.metrics import balanced_accuracy_of
 from autotransfer.training.packing import SHARE, free_memory, resolve_device
 
-from .peer_rows import COLUMNS, append, begin, known_rows
+from .csv_rows import COLUMNS, append, command, known_rows
 from .shallow import Array, Task, task_of
 
 BATCH, RATE = 128, 1e-3
@@ -102,17 +101,7 @@ class Dann(nn.Module):
         return F.softplus(source).mean(1) + F.softplus(-target).mean(1)
 
 
-class Nothing(nn.Module):
-    """No adaptation but that of the normalisation layers."""
-
-    def __init__(self, members: int, width: int, seeds: Sequence[int]) -> None:
-        super().__init__()
-
-    def forward(self, z: Tensor) -> Tensor:
-        return z.new_zeros(len(z))
-
-
-METHODS = {"dann": Dann, "coral": Coral, "dann_skada": Nothing}
+METHODS = {"dann": Dann, "coral": Coral}
 
 
 # ---- data ------------------------------------------------------------------------------------------------------------
@@ -124,9 +113,9 @@ class Windows:
     def __init__(self, X: Array, subject: Ints, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.X = torch.from_numpy(X).to(device, dtype)  # (N, C, T)
         self.subject = subject
-        own = [X[subject == s].astype(np.float64) for s in range(subject.max() + 1)]
-        self.means = np.stack([x.mean((0, 2)) for x in own])  # (subjects, C)
-        self.variances = np.stack([x.var((0, 2)) for x in own])
+        by_subject = [X[subject == s].astype(np.float64) for s in range(subject.max() + 1)]
+        self.means = np.stack([x.mean((0, 2)) for x in by_subject])  # (subjects, C)
+        self.variances = np.stack([x.var((0, 2)) for x in by_subject])
 
     def standardisation(self, tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
         """Mean and spread of each member's training subjects: two (P, 1, C, 1). Pooled from those of the subjects,
@@ -193,13 +182,13 @@ class Population(nn.Module):
         self.encoder = EEGNet(channels, times, members, temporal_kernel=kernel, seeds=keys_of("encoder", tasks))
         width = self.encoder.latent_dim
         self.classifier = Linear(members, width, tasks[0].n_classes, seeds=keys_of("classifier", tasks))
-        self.term = (Nothing if method is None else METHODS[method])(members, width, keys_of("term", tasks))
+        self.term = None if method is None else METHODS[method](members, width, keys_of("term", tasks))
 
     def losses(self, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
         """x (P, 2B, C, T), source first; y (P, B) of the source; noise (P,) keys of dropout -> (P,)."""
         z = self.encoder(x, noise=noise)
-        term: Tensor = self.term(z)
-        return cross_entropy(self.classifier(z[:, : y.shape[1]]), y) + term
+        loss = cross_entropy(self.classifier(z[:, : y.shape[1]]), y)
+        return loss if self.term is None else loss + self.term(z)
 
     def forward(self, x: Tensor) -> Tensor:
         """(P, B, C, T) -> logits (P, B, K)."""
@@ -266,28 +255,17 @@ class Trainer:
 
 @torch.no_grad()
 def classes_of(population: Population, gathered: Callable[[Tensor], Tensor], rows: Sequence[Ints]) -> list[Ints]:
-    """What each member says of its own rows (n,). gathered: windows of rows (P, B), as members see them."""
+    """The classes (n,) that each member predicts for its rows (n,). gathered: windows of rows (P, B) as members see
+    them."""
     population.eval()
     longest = max(map(len, rows))
-    padded = torch.from_numpy(np.stack([np.resize(own, longest) for own in rows]))
+    padded = torch.from_numpy(np.stack([np.resize(member, longest) for member in rows]))
     sent = padded.to(population.classifier.weight.device)
-    found = torch.cat([population(gathered(part)).argmax(-1) for part in torch.split(sent, 2 * BATCH, 1)], 1)
-    return [own[: len(asked)] for own, asked in zip(found.cpu().numpy(), rows, strict=True)]
-
-
-def predictions(windows: Windows, tasks: Sequence[Task], method: str, epochs: int) -> list[Ints]:
-    trainer = Trainer(windows, tasks, method)
-    trainer.train(epochs)
-    return trainer.predict()
+    classes = torch.cat([population(gathered(part)).argmax(-1) for part in torch.split(sent, 2 * BATCH, 1)], 1)
+    return [predicted[: len(member)] for predicted, member in zip(classes.cpu().numpy(), rows, strict=True)]
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
-
-
-def score(truth: Ints, predicted: Ints, n_classes: int) -> float:
-    """Balanced accuracy of (n,) predictions."""
-    y, found = torch.from_numpy(truth)[None], torch.from_numpy(predicted)[None]
-    return float(balanced_accuracy(confusion_counts(found, y, torch.ones_like(y), n_classes))[0])
 
 
 def usual_epochs(recordings: at.Recordings) -> int:
@@ -300,20 +278,14 @@ def room(recordings: at.Recordings, device: torch.device) -> int:
     size = Size(recordings.n_channels, recordings.n_times, recordings.n_classes, recordings.sfreq)
     batch = 2 * BATCH
     gathered = 4 * 5 * batch * size.channels * size.times  # windows and copies of them, for a while
-    each = EEGNetOptions().member_bytes(size, batch, 4) + gathered
-    return max(1, int(SHARE * free_memory(device)) // each)
+    training = EEGNetOptions().member_bytes(size, batch, 4) + gathered
+    return max(1, int(SHARE * free_memory(device)) // training)
 
 
 def evaluate(
-    recordings: at.Recordings,
-    method: str,
-    *,
-    seeds: int,
-    epochs: int,
-    device: torch.device,
-    population: int,
+    recordings: at.Recordings, method: str, *, seeds: int, epochs: int, device: torch.device, population: int,
     skip: set[tuple[str, int]],
-) -> Iterator[list[dict[str, Any]]]:
+) -> Iterator[list[dict[str, Any]]]:  # fmt: skip
     """Rows of one population after the other. `seconds` is the population's time divided by its members.
 
     skip: subjects and seeds that are known already.
@@ -328,47 +300,42 @@ def evaluate(
     truth = recordings.y.numpy()
     population = min(population, room(recordings, device))
     for first in range(0, len(tasks), population):
-        own = tasks[first : first + population]
+        stack = tasks[first : first + population]
         start = time.perf_counter()
-        found = predictions(windows, own, method, epochs)
-        seconds = round((time.perf_counter() - start) / len(own), 2)
+        trainer = Trainer(windows, stack, method)
+        trainer.train(epochs)
+        predictions = trainer.predict()
+        seconds = round((time.perf_counter() - start) / len(stack), 2)
         rows = []
-        for task, predicted in zip(own, found, strict=True):
-            reached = round(score(truth[task.test], predicted, recordings.n_classes), 6)
-            values = (recordings.name, method, str(task.fold.test_subject), task.seed, reached, seconds)
+        for task, predicted in zip(stack, predictions, strict=True):
+            score = round(balanced_accuracy_of(predicted, truth[task.test], recordings.n_classes), 6)
+            values = (recordings.name, method, str(task.fold.test_subject), task.seed, score, seconds)
             rows.append(dict(zip(COLUMNS, values, strict=True)))
         yield rows
 
 
 @using_kernels(wanted=True)
-def run(files: Sequence[str], options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Append the rows of every population the moment they are there."""
-    begin(options.out)
     device = resolve_device(options.device)
-    for source in files:
+    for source in options.files:
         recordings = at.load(source)
         epochs = options.epochs or usual_epochs(recordings)
         for method in options.methods:
-            own = [r for r in known_rows(options.out) if (r["dataset"], r["pipeline"]) == (recordings.name, method)]
+            known = [r for r in known_rows(options.out) if (r["dataset"], r["pipeline"]) == (recordings.name, method)]
             how = {"seeds": options.seeds, "epochs": epochs, "device": device, "population": options.population}
-            for rows in evaluate(recordings, method, skip={(r["subject"], int(r["seed"])) for r in own}, **how):
+            for rows in evaluate(recordings, method, skip={(r["subject"], int(r["seed"])) for r in known}, **how):
                 append(options.out, rows)
                 mean, seconds = np.mean([r["score"] for r in rows]), sum(r["seconds"] for r in rows)
-                said = f"{len(rows)} trainings of {epochs} epochs, mean {mean:.3f}, {seconds:.0f} s"
-                print(f"{recordings.name}, {method}: {said}", flush=True)
+                line = f"{len(rows)} trainings of {epochs} epochs, mean {mean:.3f}, {seconds:.0f} s"
+                print(f"{recordings.name}, {method}: {line}", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", metavar="FILE", help=".npz, or anything that autotransfer.load takes")
-    parser.add_argument("--out", type=Path, default=Path("peers.csv"))
+    parser = command(__doc__, "peers.csv", "seeds", "epochs", "device")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["dann", "coral"])
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--epochs", type=int, help="default: as many as a run of the library would have")
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--population", type=int, default=128, help="trainings at once; fewer where memory is short")
-    options = parser.parse_args()
-    run(options.files, options)
+    run(parser.parse_args())
 
 
 if __name__ == "__main__":

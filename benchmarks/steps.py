@@ -6,14 +6,15 @@ from importlib.util import find_spec
 
 import numpy as np
 import torch
-from tests.plain_eegnet import PlainEEGNet
 from torch import nn
 
 import autotransfer as at
 
+from .deep import Network
 from .timing import Step
 
 SUBJECTS, CLASSES = 10, 4
+KERNEL = 64  # samples: half a second at 128 Hz
 
 
 def noise(
@@ -26,18 +27,10 @@ def noise(
     return at.Recordings(X, np.arange(n) % classes, np.arange(n) // per_subject, sfreq=128)
 
 
-def plain_network(channels: int, times: int, classes: int = CLASSES) -> nn.Sequential:
-    """EEGNet of torch's own layers with a linear classifier, its kernel half a second at 128 Hz."""
-    encoder = PlainEEGNet(channels, times, 64, dropout=0.25)
-    with torch.no_grad():
-        width = encoder(torch.zeros(2, channels, times)).shape[1]
-    return nn.Sequential(encoder, nn.Linear(width, classes))
-
-
-def plain_step(channels: int, times: int, batch: int, device: str, classes: int = CLASSES) -> Step:
+def plain_step(channels: int, times: int, batch: int, device: str) -> Step:
     """The bare loop that everyone writes: forward, backward, AdamW on one batch that is already in place."""
-    net = plain_network(channels, times, classes).to(device)
-    x, y = torch.randn(batch, channels, times, device=device), torch.randint(classes, (batch,), device=device)
+    net = Network(channels, times, CLASSES, KERNEL).to(device)
+    x, y = torch.randn(batch, channels, times, device=device), torch.randint(CLASSES, (batch,), device=device)
     optimiser = torch.optim.AdamW(net.parameters())
 
     def step() -> None:
@@ -55,8 +48,8 @@ def skorch_step(channels: int, times: int, batch: int, device: str) -> Step | No
     from skorch import NeuralNetClassifier
 
     net = NeuralNetClassifier(
-        plain_network(channels, times), criterion=nn.CrossEntropyLoss, optimizer=torch.optim.AdamW, train_split=None,
-        max_epochs=1, batch_size=batch, verbose=0, device=device, classes=list(range(CLASSES)),
+        Network(channels, times, CLASSES, KERNEL), criterion=nn.CrossEntropyLoss, optimizer=torch.optim.AdamW,
+        train_split=None, max_epochs=1, batch_size=batch, verbose=0, device=device, classes=list(range(CLASSES)),
     ).initialize()  # fmt: skip
     generator = np.random.default_rng(0)
     X = generator.standard_normal((batch, channels, times)).astype(np.float32)
@@ -70,8 +63,8 @@ def spread_jobs(recordings: at.Recordings, setting: at.Setting, members: int, *,
     jobs = []
     for member in range(members):
         turn, fold = divmod(member, len(folds))
-        own = setting.replace(lr=setting.training.lr * (1 + turn / 1000))
-        jobs.append(at.Job(setting if alone else own, folds[fold], seed=turn if alone else 0))
+        slower = setting.replace(lr=setting.training.lr * (1 + turn / 1000))
+        jobs.append(at.Job(setting if alone else slower, folds[fold], seed=turn if alone else 0))
     return jobs
 
 

@@ -1,4 +1,4 @@
-"""A table of results: on the terminal, as markdown for a page, as JSON with the facts of the machine."""
+"""A table of timings: as markdown for the terminal and a page, as JSON with the facts of the machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table as RichTable
 
 from .options import Options
 
 Value = str | float | int | None
 CROWDED = 0.5  # of the cores in use before anything is measured
-WIDTH = 132  # of tables in a file or a log
 
 
 @dataclass
@@ -33,12 +30,12 @@ class Table:
     def add(self, row: Mapping[str, Value]) -> None:
         self.rows.append(dict(row))
 
-    @property
-    def headings(self) -> list[str]:
-        return list(dict.fromkeys(heading for row in self.rows for heading in row))
-
-    def cells(self) -> list[list[str]]:
-        return [[shown(row.get(heading)) for heading in self.headings] for row in self.rows]
+    def markdown(self) -> str:
+        headings = list(dict.fromkeys(heading for row in self.rows for heading in row))
+        ruler = ["---", *["---:"] * (len(headings) - 1)]
+        cells = [[shown(row.get(heading)) for heading in headings] for row in self.rows]
+        lines = ["| " + " | ".join(line) + " |" for line in (headings, ruler, *cells)]
+        return "\n".join([f"### {self.title}", "", *lines, *(f"\n{note}" for note in self.notes)]) + "\n"
 
 
 def shown(value: Value) -> str:
@@ -48,32 +45,6 @@ def shown(value: Value) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     return str(value)
-
-
-def as_markdown(table: Table) -> str:
-    headings = table.headings
-    lines = [f"### {table.title}", "", "| " + " | ".join(headings) + " |"]
-    lines.append("| " + " | ".join("---" if i == 0 else "---:" for i in range(len(headings))) + " |")
-    lines += ["| " + " | ".join(cells) + " |" for cells in table.cells()]
-    lines += [f"\n{note}" for note in table.notes]
-    return "\n".join(lines) + "\n"
-
-
-def show(table: Table, *, markdown: bool) -> None:
-    if markdown:
-        print(as_markdown(table), flush=True)
-        return
-    rich = RichTable(title=table.title, title_justify="left")
-    for index, heading in enumerate(table.headings):
-        rich.add_column(heading, justify="left" if index == 0 else "right", no_wrap=index == 0)
-    for cells in table.cells():
-        rich.add_row(*cells)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
-    console.print(rich)
-    for note in table.notes:
-        console.print(note, highlight=False)
 
 
 def machine(device: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 
@@ -44,8 +45,8 @@ class Usage(NamedTuple):
             import resource
         except ImportError:  # Windows
             return cls()
-        told = resource.getrusage(resource.RUSAGE_SELF)
-        return cls(told.ru_minflt, told.ru_stime, told.ru_utime)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(usage.ru_minflt, usage.ru_stime, usage.ru_utime)
 
 
 class Timing(NamedTuple):
@@ -60,7 +61,7 @@ class Timing(NamedTuple):
 
     def ratio_to(self, other: Timing) -> Timing:
         """Round by round, so that a slow moment of the machine cancels."""
-        return Timing([own / base for own, base in zip(self.readings, other.readings, strict=True)])
+        return Timing([a / b for a, b in zip(self.readings, other.readings, strict=True)])
 
     def columns(self, name: str, scale: float = 1.0) -> dict[str, str | float | int | None]:
         """For a table: median and spread."""
@@ -112,8 +113,8 @@ def measure(steps: Mapping[str, Step], *, rounds: int, device: str, limit_s: flo
                 used[name] = Usage(*(old + now - then for old, now, then in spent))
             readings[name].append(seconds / repeats[name] / step.units)
     units = {name: len(values) * repeats[name] * steps[name].units for name, values in readings.items()}
-    each = {name: Usage(*(part / units[name] for part in used[name])) for name in steps}
-    return {name: Timing(values, each[name]) for name, values in readings.items()}
+    usages = {name: Usage(*(part / units[name] for part in used[name])) for name in steps}
+    return {name: Timing(values, usages[name]) for name, values in readings.items()}
 
 
 def release(device: str) -> None:
@@ -153,16 +154,10 @@ def fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
 
     Compilers keep what they made on disk, so they get an empty folder. The function is a module's own.
     """
-    caches = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-    before = {name: os.environ.get(name) for name in caches}
     with tempfile.TemporaryDirectory() as folder:
-        os.environ.update({name: os.path.join(folder, name) for name in caches})
-        try:
-            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-                return pool.submit(function, *arguments).result()
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+        caches = {name: os.path.join(folder, name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
+        with (
+            patch.dict(os.environ, caches),
+            ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
+        ):
+            return pool.submit(function, *arguments).result()

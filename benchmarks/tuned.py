@@ -1,4 +1,4 @@
-"""The part of docs/results.md that sets a calibrated model beside networks that learn from the same labelled windows,
+"""The part of docs/results.md that compares a calibrated model with networks that learn from the same labelled windows,
 from FOLDER/fine_tuning.csv (`python -m benchmarks.fine_tuning`) and FOLDER/average/playback.csv."""
 
 from __future__ import annotations
@@ -8,33 +8,23 @@ from pathlib import Path
 import numpy as np
 
 from autotransfer.person.calibration import LABELS
-from autotransfer.report.wording import interval, signed
-from autotransfer.runs.csv_tables import read_table
 
 from .drawing import curves
-from .evidence import Evidence, Scores, pairs, pool
-from .markdown import NOTHING, best_in_bold, markdown
+from .evidence import Evidence, Scores, pairs, pool, scores_by, table_of
+from .markdown import NOTHING, best_in_bold, markdown, with_interval
 from .played import by_set, delivered, played
 
 NAMES = {"fine_tuned": "fine-tuned", "head_tuned": "head alone", "scratch": "from scratch"}
 CASES = [str(number) for number in LABELS]
 
 
-def networks(folder: Path) -> dict[str, dict[str, Scores]]:
-    """Pipeline -> number of labels -> what people of each set score, seeds averaged."""
-    table = read_table(folder / "fine_tuning.csv", dtype={"subject": str, "dataset": str, "labels": str})
-    found: dict[str, dict[str, Scores]] = {name: {case: {} for case in CASES} for name in ("before", *NAMES)}
-    means = table.groupby(["pipeline", "labels", "dataset", "subject"], sort=False)["score"].mean().reset_index()
-    for row in means.to_dict("records"):
-        found[row["pipeline"]][row["labels"]].setdefault(row["dataset"], {})[row["subject"]] = float(row["score"])
-    return found
-
-
 def tuned(evidence: Evidence, folder: Path) -> str:
-    """Calibrated with a few labels of each class, beside EEGNet tuned on the same windows: people that both have."""
-    if not (folder / "fine_tuning.csv").exists():
-        return NOTHING
-    theirs, calibrated = networks(folder), _calibrated(folder)
+    """Calibrated with a few labels of each class, and EEGNet tuned on the same windows, on people that both have."""
+    by_pipeline = scores_by(table_of(folder, "fine_tuning"), "pipeline", "labels", "dataset", "subject")
+    theirs: dict[str, dict[str, Scores]] = {  # pipeline -> number of labels -> scores
+        name: {case: by_pipeline.get(name, {}).get(case, {}) for case in CASES} for name in ("before", *NAMES)
+    }
+    calibrated = _calibrated(folder)
     means = {case: _means(calibrated[case], {name: theirs[name][case] for name in NAMES}) for case in CASES}
     sets = sorted({dataset for by_case in means.values() for dataset in by_case})
     if not sets:
@@ -63,20 +53,20 @@ def _drawn(means: dict[str, dict[str, dict[str, float]]], sets: list[str], folde
 
 def _calibrated(folder: Path) -> dict[str, Scores]:
     """By the number of labels, as people get it."""
-    got = {dataset: delivered(own) for dataset, own in played(folder).items()}
+    got = {dataset: delivered(scores) for dataset, scores in played(folder).items()}
     return {case: by_set(got, "calibrated", case) for case in CASES}
 
 
 def _means(ours: Scores, theirs: dict[str, Scores]) -> dict[str, dict[str, float]]:
     """Data set -> who -> mean over the people that everybody with scores of the set has."""
-    found: dict[str, dict[str, float]] = {}
-    for dataset, own in ours.items():
+    means: dict[str, dict[str, float]] = {}
+    for dataset, calibrated in ours.items():
         tables = {NAMES[name]: scores[dataset] for name, scores in theirs.items() if dataset in scores}
-        people = [person for person in own if all(person in table for table in tables.values())]
+        people = [person for person in calibrated if all(person in table for table in tables.values())]
         if tables and people:
-            every = {"calibrated": own, **tables}
-            found[dataset] = {who: float(np.mean([table[p] for p in people])) for who, table in every.items()}
-    return found
+            every = {"calibrated": calibrated, **tables}
+            means[dataset] = {who: float(np.mean([table[p] for p in people])) for who, table in every.items()}
+    return means
 
 
 def _cell(means: dict[str, float] | None) -> str:
@@ -87,5 +77,4 @@ def _cell(means: dict[str, float] | None) -> str:
 
 def _differences(label: str, first: dict[str, Scores], second: dict[str, Scores]) -> list[str]:
     """A row of what they differ by over all people, by the number of labels."""
-    whole = [pool(pairs(first[case], second[case])) for case in CASES]
-    return [f"**{label}**, all people", *(f"{signed(one.mean)} ({interval(one)})" if one else "–" for one in whole)]
+    return [f"**{label}**, all people", *(with_interval(pool(pairs(first[case], second[case]))) for case in CASES)]

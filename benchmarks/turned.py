@@ -1,4 +1,4 @@
-"""What turning people back gains: python -m benchmarks.turned DATA... --out turned.csv
+"""What the transform `turn` gains: python -m benchmarks.turned DATA... --out turned.csv
 
 For recordings whose channels form a ring. Tangent vectors with shrinkage LDA, centred by person, with and without
 `turn`: every person is left out once and scored as recorded, and with their channels turned by every number of places.
@@ -7,10 +7,7 @@ For recordings whose channels form a ring. Tangent vectors with shrinkage LDA, c
 
 from __future__ import annotations
 
-import argparse
-import csv
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,11 +17,12 @@ import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.models.assembly import assemble
 from autotransfer.models.saved_model import SavedModel
-from autotransfer.runs.csv_tables import harmless
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import closed_forms
 from autotransfer.settings import Setting
-from autotransfer.training.metrics import balanced_accuracy, confusion_counts
+from autotransfer.training.metrics import balanced_accuracy_of
+
+from .csv_rows import append, command
 
 Rows = NDArray[np.int64]
 COLUMNS = ("dataset", "turn", "subject", "places", "score")
@@ -32,9 +30,9 @@ COLUMNS = ("dataset", "turn", "subject", "places", "score")
 
 def settings(recordings: at.Recordings) -> tuple[Setting, Setting]:
     """As a transductive run has them: the first one centres a person's tangent vectors, the other turns as well."""
-    found = closed_forms(RunOptions(source=recordings.name, adaptation="transductive"), recordings)
-    own = [one for one in found if one.kind == "tangent" and _value(one, "centre") == "transductive"]
-    plain, turned = (next(one for one in own if (_value(one, "turn") != "none") == turns) for turns in (False, True))
+    forms = closed_forms(RunOptions(source=recordings.name, adaptation="transductive"), recordings)
+    centred = [form for form in forms if form.kind == "tangent" and _value(form, "centre") == "transductive"]
+    plain, turned = (next(s for s in centred if (_value(s, "turn") != "none") == turns) for turns in (False, True))
     return plain, turned
 
 
@@ -46,24 +44,17 @@ def rows_of(recordings: at.Recordings, setting: Setting) -> Iterator[dict[str, o
     """Scores of every person, turned by 0 and more places."""
     assert recordings.ring is not None
     ring = torch.tensor(recordings.ring)
-    for outcome in at.train(
-        recordings, [at.Job(setting, fold) for fold in at.leave_one_subject_out(recordings)], "cpu"
-    ):
+    jobs = [at.Job(setting, fold) for fold in at.leave_one_subject_out(recordings)]
+    for outcome in at.train(recordings, jobs, "cpu"):
         fold = outcome.job.fold
         model = SavedModel(*assemble(recordings, setting, [outcome.state], [fold], kind="fold", scores={}))
-        X, y = recordings.X[fold.test], recordings.y[fold.test]
+        X, y = recordings.X[fold.test], recordings.y.numpy()[fold.test]
         for places in range(len(ring)):
             x = X.clone()
             x[:, ring] = X[:, ring.roll(places)]
-            found = torch.from_numpy(model.predict_proba(x, torch.zeros(len(x), dtype=torch.long)).argmax(1))
-            counts = confusion_counts(found[None], y[None], torch.ones_like(y[None]), recordings.n_classes)
-            values = (
-                recordings.name,
-                _value(setting, "turn"),
-                fold.test_subject,
-                places,
-                round(float(balanced_accuracy(counts)[0]), 6),
-            )
+            predicted = model.predict_proba(x, torch.zeros(len(x), dtype=torch.long)).argmax(1)
+            score = round(balanced_accuracy_of(predicted, y, recordings.n_classes), 6)
+            values = (recordings.name, _value(setting, "turn"), fold.test_subject, places, score)
             yield dict(zip(COLUMNS, values, strict=True))
 
 
@@ -71,48 +62,39 @@ def first_half(recordings: at.Recordings, rows: Rows) -> NDArray[np.bool_]:
     """(n,): which of a person's rows lie in the first half of their sessions, else of their repetitions (a column
     `group`), else of each class."""
     for values in (recordings.session, getattr(recordings.columns.get("group"), "values", None)):
-        if values is not None and len(distinct := np.unique(own := np.asarray(values)[rows])) > 1:
-            return np.isin(own, distinct[: (len(distinct) + 1) // 2])
+        if values is not None and len(distinct := np.unique(parts := np.asarray(values)[rows])) > 1:
+            return np.isin(parts, distinct[: (len(distinct) + 1) // 2])
     y = recordings.y.numpy()[rows]
     place = np.array([np.count_nonzero(y[:n] == label) for n, label in enumerate(y)])
     return np.asarray(place < np.bincount(y, minlength=recordings.n_classes)[y] / 2, dtype=np.bool_)
 
 
 def same_person(recordings: at.Recordings, setting: Setting) -> Iterator[dict[str, object]]:
-    """Everybody's second half by a model of their own first half: what an unseen person could reach."""
+    """Everybody's second half, predicted by a model of their first half: what an unseen person could reach."""
     plain = setting.replace(centre="none")
     for number, subject in enumerate(recordings.subjects):
         rows = np.flatnonzero(recordings.subject.numpy() == number)
         first = first_half(recordings, rows)
         part = np.where(first, np.cumsum(first) % 2, 2)  # recordings have three people at least
-        own = at.Recordings(recordings.X[rows], recordings.y[rows], part, sfreq=recordings.sfreq)
-        none = np.empty(0, np.int64)
-        (outcome,) = at.train(own, [at.Job(plain, Fold(np.flatnonzero(first), none, np.flatnonzero(~first)))], "cpu")
+        person = at.Recordings(recordings.X[rows], recordings.y[rows], part, sfreq=recordings.sfreq)
+        fold = Fold(np.flatnonzero(first), np.empty(0, np.int64), np.flatnonzero(~first))
+        (outcome,) = at.train(person, [at.Job(plain, fold)], "cpu")
         values = (recordings.name, "same person", subject, 0, round(outcome.test_score, 6))
         yield dict(zip(COLUMNS, values, strict=True))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", metavar="DATA", help=".npz, or anything that autotransfer.load takes")
-    parser.add_argument("--out", type=Path, default=Path("turned.csv"))
-    options = parser.parse_args()
-    begun = options.out.exists()
-    with options.out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if not begun:
-            writer.writeheader()
-        for source in options.files:
-            recordings = at.load(source)
-            if recordings.ring is None:
-                raise SystemExit(f"{source}: the channels form no ring that is known; say so with ring in meta")
-            plain, turned = settings(recordings)
-            for own in (rows_of(recordings, plain), same_person(recordings, plain), rows_of(recordings, turned)):
-                rows = list(own)
-                writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)
-                file.flush()
-                mean = np.mean([row["score"] for row in rows if row["places"] == 0])
-                print(f"{recordings.name}, turn {rows[0]['turn']}: {mean:.3f} as recorded", flush=True)
+    options = command(__doc__, "turned.csv").parse_args()
+    for source in options.files:
+        recordings = at.load(source)
+        if recordings.ring is None:
+            raise SystemExit(f"{source}: the channels form no ring that is known; say so with ring in meta")
+        plain, turned = settings(recordings)
+        for part in (rows_of(recordings, plain), same_person(recordings, plain), rows_of(recordings, turned)):
+            rows = list(part)
+            append(options.out, rows, COLUMNS)
+            mean = np.mean([row["score"] for row in rows if row["places"] == 0])
+            print(f"{recordings.name}, turn {rows[0]['turn']}: {mean:.3f} as recorded", flush=True)
 
 
 if __name__ == "__main__":

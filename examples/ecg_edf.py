@@ -12,7 +12,7 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 import autotransfer as at
 
 # A file per person: a beat a second, every third one is ventricular: early, wide and upside down. Height and width of
-# the waves are the person's own.
+# the waves differ from person to person.
 rng = np.random.default_rng(0)
 sfreq, beats = 100.0, 60
 Path("ecg").mkdir(exist_ok=True)
@@ -35,10 +35,10 @@ print(rec)
 
 X, y, people = rec.X.numpy(), np.array(rec.classes)[rec.y], np.array(rec.subjects)[rec.subject]
 clf = at.CensoredClassifier(method="mmd", mode="conditional", max_epochs=8, lr=1e-2, sfreq=rec.sfreq)
-said = cross_val_predict(clf, X, y, groups=people, cv=LeaveOneGroupOut(), params={"subjects": people})
+predicted = cross_val_predict(clf, X, y, groups=people, cv=LeaveOneGroupOut(), params={"subjects": people})
 for who in rec.subjects:
-    own = people == who
-    print(f"{who}: {np.mean(said[own] == y[own]):.2f} of {own.sum()} beats are right")
+    rows = people == who
+    print(f"{who}: {np.mean(predicted[rows] == y[rows]):.2f} of {rows.sum()} beats are right")
 
 figure, axes = plt.subplots(1, len(rec.subjects), figsize=(8.6, 2.4), sharey=True, layout="constrained")
 for axis, who in zip(axes, rec.subjects, strict=True):
@@ -46,7 +46,7 @@ for axis, who in zip(axes, rec.subjects, strict=True):
         axis.plot(
             np.arange(X.shape[2]) / rec.sfreq - 0.2, 1e3 * X[(people == who) & (y == kind), 0].mean(0), label=kind
         )
-    axis.set(title=f"{who}: {np.mean(said[people == who] == y[people == who]):.0%}", xlabel="s")
+    axis.set(title=f"{who}: {np.mean(predicted[people == who] == y[people == who]):.0%}", xlabel="s")
 axes[0].set(ylabel="mean beat, mV")
 axes[0].legend(frameon=False, fontsize=7)
 figure.savefig("ecg_edf.svg")

@@ -11,7 +11,7 @@ import numpy as np
 
 import autotransfer as at
 
-# Left or right hand: the 11 Hz rhythm weakens over C4 or C3, how strongly and from what level is the person's own.
+# Left or right hand: the 11 Hz rhythm weakens over C4 or C3, how strongly and from what level differs between people.
 rng = np.random.default_rng(1)
 sfreq, trials = 64.0, 40
 for who in range(6):
@@ -36,15 +36,15 @@ print(rec)
 X, y, people = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
 counts, curves = (0, 1, 2, 5, 8), []
 for new in range(3):  # three of them are new in turn
-    own = people == new
+    of_new = people == new
     clf = at.CensoredClassifier(standardise="train", log_power=True, max_epochs=10, lr=1e-2, sfreq=rec.sfreq)
-    clf.fit(X[~own], y[~own], subjects=people[~own])
-    first = [np.flatnonzero(y[own] == c) for c in range(2)]
+    clf.fit(X[~of_new], y[~of_new], subjects=people[~of_new])
+    first = [np.flatnonzero(y[of_new] == c) for c in range(2)]
     test = np.concatenate([rows[max(counts) :] for rows in first])
-    curve = [clf.score(X[own][test], y[own][test])]
+    curve = [clf.score(X[of_new][test], y[of_new][test])]
     for k in counts[1:]:
         few = np.concatenate([rows[:k] for rows in first])
-        curve.append(clf.calibrate(X[own][few], y[own][few]).score(X[own][test], y[own][test]))
+        curve.append(clf.calibrate(X[of_new][few], y[of_new][few]).score(X[of_new][test], y[of_new][test]))
     curves.append(curve)
     print(f"{rec.subjects[new]}: {dict(zip(counts, np.round(curve, 2).tolist(), strict=True))}")
 

@@ -10,7 +10,7 @@ import numpy as np
 import autotransfer as at
 
 # A file per person and gesture, 200 Hz. A gesture is how strongly each of four muscles is active; skin and electrodes
-# give everybody their own gains.
+# give everybody other gains.
 rng = np.random.default_rng(0)
 GESTURES = {"fist": [3, 1, 1, 2], "open": [1, 3, 2, 1], "point": [2, 1, 3, 1]}
 for who in ("ann", "bob", "cy", "dee", "eve"):
@@ -29,14 +29,14 @@ settings = {"plain": at.Setting(**common), "MMD": at.Setting(method="mmd", mode=
 outcomes = at.train(rec, [at.Job(s, fold, 0) for s in settings.values() for fold in folds], "cpu", progress=False)
 
 figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
-for label, own in zip(settings, (outcomes[: len(folds)], outcomes[len(folds) :]), strict=True):
-    told = []
-    for one in own:
-        z = at.encode(rec, [one], one.job.fold.train, final=True)[0][0]
-        told.append(at.leakage(z, rec.subject[one.job.fold.train]).accuracy)
-    scores = [one.test_score for one in own]
-    axis.plot(told, scores, "o", label=f"{label}, mean {np.mean(scores):.2f}")
-    print(f"{label}: person read with {np.mean(told):.2f}, gesture of a person never seen {np.mean(scores):.2f}")
+for label, part in zip(settings, (outcomes[: len(folds)], outcomes[len(folds) :]), strict=True):
+    leaks = []
+    for outcome in part:
+        z = at.encode(rec, [outcome], outcome.job.fold.train, final=True)[0][0]
+        leaks.append(at.leakage(z, rec.subject[outcome.job.fold.train]).accuracy)
+    scores = [outcome.test_score for outcome in part]
+    axis.plot(leaks, scores, "o", label=f"{label}, mean {np.mean(scores):.2f}")
+    print(f"{label}: person read with {np.mean(leaks):.2f}, gesture of a person never seen {np.mean(scores):.2f}")
 axis.set(xlabel="how well the person is read from the code", ylabel="balanced accuracy, new person")
 axis.legend(frameon=False)
 figure.savefig("emg_csv.svg")

@@ -63,5 +63,5 @@ if __name__ == "__main__":
         trainer.fit(model, loader)
         model.eval()
         right = (model(X[~seen]).argmax(1) == rec.y[~seen]).float().mean()
-        told = at.leakage(model.encoder(X[seen]), rec.subject[seen])
-        print(f"{method}: {right:.2f} right on the unseen person; {told}")
+        leakage = at.leakage(model.encoder(X[seen]), rec.subject[seen])
+        print(f"{method}: {right:.2f} right on the unseen person; {leakage}")

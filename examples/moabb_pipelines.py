@@ -1,4 +1,4 @@
-"""In MOABB's own evaluation, beside its usual pipelines. Give any of its data sets; this one is made up."""
+"""In an evaluation of MOABB, next to its usual pipelines. Give any of its data sets; this one is made up."""
 
 from __future__ import annotations
 

@@ -44,15 +44,15 @@ with tempfile.TemporaryDirectory() as folder:
     sink = open_sink(str(decisions), session.classes_.tolist(), "example")
     print(stream.run(sink))
     sink.close()
-    found = pd.read_csv(decisions)
+    decided = pd.read_csv(decisions)
 
-middle = (found["time"] * rec.sfreq - rec.n_times / 2).astype(int) // rec.n_times
-print(f"{np.mean(found['prediction'] == y[new][middle]):.2f} of {len(found)} smoothed decisions are right")
+middle = (decided["time"] * rec.sfreq - rec.n_times / 2).astype(int) // rec.n_times
+print(f"{np.mean(decided['prediction'] == y[new][middle]):.2f} of {len(decided)} smoothed decisions are right")
 
 figure, axis = plt.subplots(figsize=(7.6, 2.6), layout="constrained")
-first = found["time"] < 20
-axis.step(found["time"][first], y[new][middle][first], color="grey", lw=1, where="mid", label="true class")
-axis.plot(found["time"][first], found[f"p_{session.classes_[1]}"][first], label="probability of class 1")
+first = decided["time"] < 20
+axis.step(decided["time"][first], y[new][middle][first], color="grey", lw=1, where="mid", label="true class")
+axis.plot(decided["time"][first], decided[f"p_{session.classes_[1]}"][first], label="probability of class 1")
 axis.set(xlabel="time, s", ylim=(-0.05, 1.05))
 axis.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 1.18), ncols=2)
 figure.savefig("stream_person.svg")

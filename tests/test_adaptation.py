@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from autotransfer.person import adaptation
-from autotransfer.person.adaptation import WAYS, Adaptation, Entropy, Prototypes, Statistics, Way
+from autotransfer.person.adaptation import (
+    ADAPTATION_METHODS,
+    Adaptation,
+    AdaptationMethod,
+    Entropy,
+    Prototypes,
+    Statistics,
+)
 from autotransfer.training.effects import Effects, Evidence
 
 P, C, R = 2, 3, 4
@@ -33,23 +40,23 @@ def windows(n: int, shift: float = 0.0, classes: int = C) -> tuple[Tensor, Tenso
     return x, (each * WEIGHTS[:, None]).sum(1).log_softmax(-1), y
 
 
-def known_after(way: Way, x: Tensor, p: Tensor) -> dict[str, Tensor]:
-    known = way.begin()
+def known_after(method: AdaptationMethod, x: Tensor, p: Tensor) -> dict[str, Tensor]:
+    known = method.begin()
     for own, said in zip(x, p, strict=True):
-        known = way.count(known, own, said)
+        known = method.count(known, own, said)
     return known
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", ADAPTATION_METHODS)
 def test_nothing_known_corrects_nothing(name: str) -> None:
-    way = WAYS[name](EVERYONE, 1.0)
-    weight, bias = way.correction(way.begin())
+    method = ADAPTATION_METHODS[name](EVERYONE, 1.0)
+    weight, bias = method.correction(method.begin())
     assert (weight.shape, bias.shape) == ((P, R, C), (P, C))
     np.testing.assert_allclose(weight, 0, atol=1e-6)
     np.testing.assert_allclose(bias, 0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", ADAPTATION_METHODS)
 def test_people_side_by_side_are_people_by_themselves(name: str) -> None:
     """Orders are followed as a further axis; each is as it would be alone."""
     (x, log_p, _), (x2, log_p2, _) = windows(30, 1.0), windows(30, -0.5)
@@ -64,8 +71,8 @@ def test_people_side_by_side_are_people_by_themselves(name: str) -> None:
 def test_prototypes_are_the_classes_of_sure_windows() -> None:
     x, log_p, _ = windows(60, 0.7)
     p = log_p.softmax(-1)
-    way = Prototypes(EVERYONE, 1.0)
-    known = known_after(way, x, p)
+    method = Prototypes(EVERYONE, 1.0)
+    known = known_after(method, x, p)
     doubt = -(p * p.log()).sum(-1)
     sure = doubt < adaptation.SURE * math.log(C)
     assert 5 < int(sure.sum()) < 60
@@ -73,14 +80,14 @@ def test_prototypes_are_the_classes_of_sure_windows() -> None:
     sums = torch.einsum("nc,npr->pcr", hard, x[sure])
     np.testing.assert_allclose(known["sums"], sums, rtol=1e-4, atol=1e-4)
     want = EVERYONE.given(Evidence(sums, hard.sum(0)), alike=adaptation.GUESSED)
-    np.testing.assert_allclose(way.posterior(known).means, want.means, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(method.posterior(known).means, want.means, rtol=1e-4, atol=1e-4)
 
 
 def test_statistics_are_those_of_a_normalisation() -> None:
     """Windows and MOMENTS pseudo-windows of everybody, normalised, then as everybody's are: the logits of that."""
     x, log_p, _ = windows(50, 1.5)
-    way = Statistics(EVERYONE, 1.0)
-    weight, bias = way.correction(known_after(way, x, log_p.softmax(-1)))
+    method = Statistics(EVERYONE, 1.0)
+    weight, bias = method.correction(known_after(method, x, log_p.softmax(-1)))
     n0, mean0 = adaptation.MOMENTS, EVERYONE.means.mean(1)
     variance0 = 1 + EVERYONE.shift + EVERYONE.interaction + EVERYONE.means.var(1, correction=0)
     mean = (n0 * mean0 + x.sum(0)) / (n0 + 50)
@@ -93,28 +100,28 @@ def test_statistics_are_those_of_a_normalisation() -> None:
 
 def test_entropy_goes_down_the_gradient_of_its_objective() -> None:
     """One window: entropy of p minus how evenly classes are used, whose weight is that of the window in the mean."""
-    way = Entropy(EVERYONE, 2.0)
-    start = way.begin()
+    method = Entropy(EVERYONE, 2.0)
+    start = method.begin()
     start["classes"] = torch.tensor([0.5, 0.3, 0.2])
     said = torch.tensor([3.0, 0.2, -1.0], requires_grad=True)
     p = said.softmax(-1)
-    known = way.count(start, torch.zeros(P, R), p.detach())
+    known = method.count(start, torch.zeros(P, R), p.detach())
     used = (start["classes"] + adaptation.FORGETTING * (p.detach() - start["classes"])).log()
     loss = -(p * p.log()).sum() + (p * used).sum()
     (gradient,) = torch.autograd.grad(loss, said)
     np.testing.assert_allclose(known["bias"], -adaptation.RATE * gradient, rtol=1e-4, atol=1e-6)
-    weight, bias = way.correction(known)
+    weight, bias = method.correction(known)
     assert not weight.any()
     np.testing.assert_allclose(2.0 * bias[0], known["bias"], rtol=1e-6)
 
 
 def test_entropy_rests_where_windows_are_one_sided_or_doubtful() -> None:
-    way = Entropy(EVERYONE, 1.0)
-    one_sided = way.begin() | {"classes": torch.tensor([0.98, 0.01, 0.01])}
+    method = Entropy(EVERYONE, 1.0)
+    one_sided = method.begin() | {"classes": torch.tensor([0.98, 0.01, 0.01])}
     sure, doubtful = torch.tensor([0.97, 0.02, 0.01]), torch.tensor([0.4, 0.35, 0.25])
-    assert not way.count(one_sided, torch.zeros(P, R), sure)["bias"].any()
-    assert not way.count(way.begin(), torch.zeros(P, R), doubtful)["bias"].any()
-    assert way.count(way.begin(), torch.zeros(P, R), sure)["bias"].any()
+    assert not method.count(one_sided, torch.zeros(P, R), sure)["bias"].any()
+    assert not method.count(method.begin(), torch.zeros(P, R), doubtful)["bias"].any()
+    assert method.count(method.begin(), torch.zeros(P, R), sure)["bias"].any()
 
 
 @pytest.mark.parametrize("name", ["shift", "prototypes", "statistics"])
@@ -125,12 +132,12 @@ def test_a_shifted_person_gains(name: str) -> None:
     assert (after == y[300:]).double().mean() > (before == y[300:]).double().mean() + 0.03
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", ADAPTATION_METHODS)
 def test_years_of_windows_stay_finite(name: str) -> None:
-    way = WAYS[name](EVERYONE, 1.0)
-    known = way.begin()
+    method = ADAPTATION_METHODS[name](EVERYONE, 1.0)
+    known = method.begin()
     sure = torch.tensor([1.0, 0.0, 0.0])
     for _ in range(2000):
-        known = way.count(known, 30 * torch.ones(P, R), sure)
-    for own in (*known.values(), *way.correction(known)):
+        known = method.count(known, 30 * torch.ones(P, R), sure)
+    for own in (*known.values(), *method.correction(known)):
         assert torch.isfinite(own).all()

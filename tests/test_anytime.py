@@ -353,7 +353,7 @@ def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
     assert plan is not None
     conductor = procedure.Conductor(again, plan, quiet, shown=False, played=0, answered=None)
     then = conductor._nested_after(2)
-    assert set(then.said) == set(range(4))
+    assert set(then.log_probs) == set(range(4))
     again.ledger.close()
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from autotransfer.search import average
 from autotransfer.search.average import blocks, calibration, find_nested, find_weights, without_kind
-from autotransfer.search.said import Said
+from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.settings import Setting
 
 PEOPLE, CLASSES = 6, 3
@@ -16,7 +16,7 @@ QUALITY = [2.0, 1.0, 0.3, 1.5]
 ALL = range(len(QUALITY))
 
 
-def said_of(quality: list[float] = QUALITY, people: int = PEOPLE, seed: int = 0, rows: int = 40) -> Said:
+def held_out_of(quality: list[float] = QUALITY, people: int = PEOPLE, seed: int = 0, rows: int = 40) -> HeldOutLogProbs:
     """A ring of folds; each training says something of the two people it held out."""
     generator = np.random.default_rng(seed)
     y = {person: generator.integers(0, CLASSES, rows) for person in range(people)}
@@ -28,17 +28,17 @@ def said_of(quality: list[float] = QUALITY, people: int = PEOPLE, seed: int = 0,
             logits[:, np.arange(rows), y[person]] += np.array(quality)[:, None]
             found[fold, person] = (logits - np.log(np.exp(logits).sum(-1, keepdims=True))).astype(np.float32)
     candidates = [Setting(lr=0.001 * (k + 1)) for k in range(len(quality))]
-    return Said(candidates, found, y)
+    return HeldOutLogProbs(candidates, found, y)
 
 
 @pytest.mark.parametrize("people", [PEOPLE, 3])
 def test_whatever_a_person_has_touched_does_not_reach_their_weights(people: int) -> None:
     """Their labels, and everything said by trainings that held them out, of them and of the other, become noise."""
-    clean = find_nested(said_of(people=people), ALL).weights
+    clean = find_nested(held_out_of(people=people), ALL).weights
     for person in range(people):
-        noisy, generator = said_of(people=people), np.random.default_rng(person)
+        noisy, generator = held_out_of(people=people), np.random.default_rng(person)
         noisy.y[person] = generator.integers(0, CLASSES, 40)
-        for (fold, _), own in noisy.said.items():
+        for (fold, _), own in noisy.log_probs.items():
             if person in fold:
                 own[:] = np.log(generator.dirichlet(np.ones(CLASSES), own.shape[:2]))
         again = find_nested(noisy, ALL).weights
@@ -48,61 +48,61 @@ def test_whatever_a_person_has_touched_does_not_reach_their_weights(people: int)
 
 
 def test_a_person_is_predicted_by_all_who_held_them_out() -> None:
-    said = said_of()
-    nested = find_nested(said, ALL)
+    held_out = held_out_of()
+    nested = find_nested(held_out, ALL)
     for person in range(PEOPLE):
-        own = [np.exp(p) for (fold, who), p in said.said.items() if who == person]
+        own = [np.exp(p) for (fold, who), p in held_out.log_probs.items() if who == person]
         assert len(own) == 2
         direct = np.tensordot(nested.weights[person].exponents, np.log(np.mean(own, 0)), 1)
-        np.testing.assert_array_equal(nested.said[person].argmax(1), direct.argmax(1))
-        np.testing.assert_allclose(np.exp(nested.said[person]).sum(1), 1)
+        np.testing.assert_array_equal(nested.log_probs[person].argmax(1), direct.argmax(1))
+        np.testing.assert_allclose(np.exp(nested.log_probs[person]).sum(1), 1)
 
 
 def test_the_better_weighs_more_and_the_average_beats_the_best_alone() -> None:
-    said = said_of(rows=200)
-    found = find_weights(said, ALL)
+    held_out = held_out_of(rows=200)
+    found = find_weights(held_out, ALL)
     assert found.shares.sum() == pytest.approx(1)
     assert list(np.argsort(-found.exponents)[:2]) == [0, 3]
-    nested = find_nested(said, ALL)
-    together = np.mean([said.score(p, own) for p, own in nested.said.items()])
-    alone = np.mean([said.score(p, said.of_person(p)[0]) for p in said.people])
+    nested = find_nested(held_out, ALL)
+    together = np.mean([held_out.score(p, own) for p, own in nested.log_probs.items()])
+    alone = np.mean([held_out.score(p, held_out.of_person(p)[0]) for p in held_out.people])
     assert together > alone + 0.01
 
 
 def test_no_more_are_delivered_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(average, "MOST", 2)
-    found = find_weights(said_of(rows=100), ALL)
+    found = find_weights(held_out_of(rows=100), ALL)
     assert (found.exponents > 0).sum() == 2
     assert set(np.flatnonzero(found.exponents)) == {0, 3}
 
 
 def test_only_those_asked_for_weigh() -> None:
-    found = find_weights(said_of(), among=[1, 2])
+    found = find_weights(held_out_of(), among=[1, 2])
     assert set(np.flatnonzero(found.exponents)) <= {1, 2}
 
 
 def test_many_people_are_left_out_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(average, "BLOCKS", 3)
     assert blocks([[n] for n in range(7)]) == [[0, 1, 2], [3, 4], [5, 6]]
-    said = said_of(people=7)
-    nested = find_nested(said, ALL)
+    held_out = held_out_of(people=7)
+    nested = find_nested(held_out, ALL)
     assert set(nested.weights) == set(range(7))
-    direct = find_weights(said, ALL, without=[3, 4])
+    direct = find_weights(held_out, ALL, without=[3, 4])
     np.testing.assert_array_equal(nested.weights[4].exponents, direct.exponents)
 
 
 def test_without_a_kind_the_others_keep_their_weights() -> None:
-    said = said_of()
-    nested, kinds = find_nested(said, ALL), ["a", "b", "b", "a"]
-    found = without_kind(said, nested, kinds, "a")
+    held_out = held_out_of()
+    nested, kinds = find_nested(held_out, ALL), ["a", "b", "b", "a"]
+    found = without_kind(held_out, nested, kinds, "a")
     for person, value in found.items():
         beta = nested.weights[person].exponents * [0, 1, 1, 0]
-        mixed = np.tensordot(beta, said.of_person(person), 1)
-        assert value == pytest.approx(said.score(person, mixed))
+        mixed = np.tensordot(beta, held_out.of_person(person), 1)
+        assert value == pytest.approx(held_out.score(person, mixed))
 
 
 def test_three_people_are_enough() -> None:
-    nested = find_nested(said_of(people=3), ALL)
+    nested = find_nested(held_out_of(people=3), ALL)
     assert set(nested.weights) == {0, 1, 2}
 
 
@@ -113,23 +113,23 @@ class Sure:
         y = np.zeros(len(right), dtype=np.int64)
         p = np.where(right, confidence, 1 - confidence)
         log_p = np.log(np.stack([p, 1 - p], 1))
-        self.said = Said([Setting()], {((1, 0), 0): log_p[None].astype(np.float32)}, {0: y})
+        self.held_out = HeldOutLogProbs([Setting()], {((1, 0), 0): log_p[None].astype(np.float32)}, {0: y})
         self.nested = average.Nested({0: average.Weights(np.ones(1))}, {0: log_p})
 
 
 @pytest.mark.parametrize(("confidence", "hits", "error"), [(0.8, 8, 0.0), (0.9, 5, 0.4), (0.6, 10, 0.4)])
 def test_the_calibration_error_is_the_gap(confidence: float, hits: int, error: float) -> None:
     sure = Sure(confidence, np.arange(10) < hits)
-    found = calibration(sure.said, sure.nested)
+    found = calibration(sure.held_out, sure.nested)
     assert found.error == pytest.approx(error, abs=1e-6)
     assert found.accuracy == pytest.approx([hits / 10])
     assert found.share == pytest.approx([1.0])
 
 
 def test_a_temperature_calibrates_what_is_too_sure() -> None:
-    said = said_of([0.8, 0.6], people=20, rows=300)
-    for own in said.said.values():
+    held_out = held_out_of([0.8, 0.6], people=20, rows=300)
+    for own in held_out.log_probs.values():
         own *= 5
         own -= np.log(np.exp(own).sum(-1, keepdims=True))
-    found = calibration(said, find_nested(said, [0, 1]))
+    found = calibration(held_out, find_nested(held_out, [0, 1]))
     assert found.error < 0.05 < found.error_before

@@ -134,14 +134,15 @@ def test_held_out_people_are_told_by_what_the_other_picked() -> None:
         for outcome in at.train(rec, jobs_of(rec, epochs=12, checkpoint=kind, lr=0.01)):
             fold, cut = outcome.job.fold, len(outcome.job.fold.validation)
             assert outcome.swapped is not None
-            for said, rows, score in (
-                (outcome.said[cut:], fold.test, outcome.test_score),
-                (outcome.said[:cut], fold.validation, outcome.swapped.test_score),
+            for log_probs, rows, score in (
+                (outcome.held_out_log_probs[cut:], fold.test, outcome.test_score),
+                (outcome.held_out_log_probs[:cut], fold.validation, outcome.swapped.test_score),
             ):
-                y, predicted = rec.y[rows], said.argmax(1)
+                y, predicted = rec.y[rows], log_probs.argmax(1)
                 recall = [(predicted[y == k] == k).double().mean() for k in y.unique()]
                 assert score == pytest.approx(float(torch.stack(recall).mean()))
             differ += outcome.best_epoch != outcome.swapped.best_epoch
-            torch.testing.assert_close(outcome.swapped.said, outcome.said.roll(-cut, 0))
-            torch.testing.assert_close(outcome.said.exp().sum(1), torch.ones(len(outcome.said)))
+            torch.testing.assert_close(outcome.swapped.held_out_log_probs, outcome.held_out_log_probs.roll(-cut, 0))
+            totals = outcome.held_out_log_probs.exp().sum(1)
+            torch.testing.assert_close(totals, torch.ones_like(totals))
     assert differ > 0, "or it does not matter who picked"

@@ -20,7 +20,8 @@ from autotransfer.runs.data_facts import Data
 from autotransfer.runs.ledger import Ledger, backup_of
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import Run, reopen
+from autotransfer.runs.recovery import reopen
+from autotransfer.runs.run import Run
 from autotransfer.runs.sqlite_errors import DamagedLedger, explained
 from autotransfer.search.procedure import conduct
 from faults import assert_one_line, assert_same_run, call, few_settings, interrupted_run, quiet, tampered, whole_run

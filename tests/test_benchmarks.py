@@ -1,4 +1,4 @@
-"""The benchmarks run, divide by the right number of steps, and compare things that compute the same."""
+"""The benchmarks run and divide by the right number of steps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from benchmarks import anytime, estimators, floor, growth, shipped, timing
+from benchmarks import anytime, floor, growth, shipped, timing
 from benchmarks.__main__ import SECTIONS, main
 from benchmarks.encoder import peaks_here
-from benchmarks.markdown import NOTHING
 from benchmarks.options import Options
 from benchmarks.steps import noise, plain_step, skorch_step, spread_jobs, stacked_step
-from benchmarks.tables import Table, as_markdown, crowded, machine, write
+from benchmarks.tables import Table, crowded, machine, write
 from benchmarks.timing import Step, Timing, fresh_process, measure
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -49,7 +48,7 @@ def test_section(section: str, tmp_path: Path) -> None:
             assert numbers
             assert all(map(math.isfinite, numbers.values()))
             assert all(value > 0 for name, value in numbers.items() if name not in MAY_BE_NOTHING)
-        assert len(as_markdown(table).splitlines()) >= 4 + len(table.rows)
+        assert len(table.markdown().splitlines()) >= 4 + len(table.rows)
 
 
 @pytest.fixture
@@ -96,9 +95,9 @@ def test_rounds_are_interleaved_and_divided(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
     steps = {"long": Step(partial(work, "long", 2.0), units=4), "short": Step(partial(work, "short", 0.006))}
-    found = measure(steps, rounds=3, device="cpu", limit_s=100.0)
-    assert found["long"].readings == pytest.approx([0.5] * 3)
-    assert found["short"].readings == pytest.approx([0.006] * 3)
+    timings = measure(steps, rounds=3, device="cpu", limit_s=100.0)
+    assert timings["long"].readings == pytest.approx([0.5] * 3)
+    assert timings["short"].readings == pytest.approx([0.006] * 3)
     assert order == ["long", *["short"] * 2, *(["long", *["short"] * 4] * 3)]  # 4 calls reach 20 ms
     assert len(measure(steps, rounds=9, device="cpu", limit_s=5.0)["long"].readings) == 3  # 2 s each, over after 6 s
     assert len(measure(steps, rounds=9, device="cpu", limit_s=0.0)["long"].readings) == 2
@@ -107,12 +106,6 @@ def test_rounds_are_interleaved_and_divided(monkeypatch: pytest.MonkeyPatch) -> 
 def test_ratios_are_taken_within_a_round() -> None:
     slow_second_round = Timing([2.0, 20.0, 2.0]).ratio_to(Timing([1.0, 10.0, 1.0]))
     assert slow_second_round.columns("ratio") == {"ratio": 2.0, "least": 2.0, "most": 2.0}
-
-
-@pytest.mark.parametrize("name", [*estimators.ESTIMATORS, *estimators.DISTANCES])
-def test_loops_compute_what_ours_computes(name: str) -> None:
-    z, y, s = estimators.problem(5, 2, "cpu", batch=40, dtype=torch.float64)
-    assert estimators.difference(name, z, y, s) < 1e-8
 
 
 def filtered(signal: torch.Tensor, taps: torch.Tensor) -> torch.Tensor:
@@ -148,11 +141,11 @@ def hold(mebibytes: int) -> Step:
 
 @pytest.mark.slow
 def test_peak_memory_of_a_fresh_process() -> None:
-    found = fresh_process(peaks_here, [partial(hold, 64), partial(hold, 160)])
-    if None in found:
+    peaks = fresh_process(peaks_here, [partial(hold, 64), partial(hold, 160)])
+    if None in peaks:
         pytest.skip("the system does not say how much memory a process has used")
-    assert found[0] == pytest.approx(64 * MIB, abs=8 * MIB)
-    assert found[1] == pytest.approx(160 * MIB, abs=8 * MIB)
+    assert peaks[0] == pytest.approx(64 * MIB, abs=8 * MIB)
+    assert peaks[1] == pytest.approx(160 * MIB, abs=8 * MIB)
 
 
 def test_a_fresh_process_starts_with_nothing_compiled() -> None:
@@ -189,7 +182,7 @@ def test_markdown_and_what_was_not_measured() -> None:
     table.add({"step": "one", "ms": 1234.5678})
     table.add({"step": "two", "ms": 0.012345, "peak MiB": None})
     table.notes.append("A note.")
-    assert as_markdown(table).splitlines() == [
+    assert table.markdown().splitlines() == [
         "### a title",
         "",
         "| step | ms | peak MiB |",
@@ -220,7 +213,6 @@ def test_the_best_simple_model_of_a_set_stands_beside_runs_as_they_ship() -> Non
 
 
 def test_a_moment_has_the_score_of_the_last_answer_before_it(tmp_path: Path) -> None:
-    assert anytime.at_moments(tmp_path) == NOTHING
     rows = [
         {"data": "a", "machine": "two cores", "people": 4, "answer": k, "stage": "s", "seconds": seconds,
          "score": value, "ended": ""}

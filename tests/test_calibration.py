@@ -25,7 +25,7 @@ from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture, Model
 from autotransfer.models.saved_model import SavedModel
-from autotransfer.person.adaptation import WAYS
+from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.person.calibration import LABELS, adapted
 from autotransfer.recordings import save_npz
 from faults import assert_one_line, call, few_settings, whole_run
@@ -319,10 +319,10 @@ def test_a_session_equals_batch_prediction(kind: str) -> None:
 
 @both
 @pytest.mark.parametrize("of", ["everybody", "the person"])
-@pytest.mark.parametrize("way", WAYS)
-def test_an_adapting_session(kind: str, way: str, of: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ADAPTATION_METHODS)
+def test_an_adapting_session(kind: str, method: str, of: str, tmp_path: Path) -> None:
     clf = KINDS[kind]() if of == "everybody" else calibrated_clf(kind)
-    clf = with_model(clf, with_card(clf.model_, follows=way))
+    clf = with_model(clf, with_card(clf.model_, follows=method))
     session = at.Session(clf, adapt=True)
     assert session.adapts
     one_by_one = [session.predict_proba(window) for window in X[REST[:20]]]
@@ -332,7 +332,7 @@ def test_an_adapting_session(kind: str, way: str, of: str, tmp_path: Path) -> No
     np.testing.assert_allclose(np.stack(one_by_one), together, rtol=0, atol=1e-5)
     plain = clf.predict_proba(X[REST])
     np.testing.assert_allclose(one_by_one[0], plain[0], rtol=0, atol=1e-5)  # nothing is known before
-    sure = way == "entropy" and of == "the person"  # nothing is left to be surer of
+    sure = method == "entropy" and of == "the person"  # nothing is left to be surer of
     assert np.abs(np.log(together) - np.log(plain)).max() > (1e-5 if sure else 0.02)
 
     again = at.Session.load(tmp_path / "ann.session", clf)
@@ -362,18 +362,18 @@ def test_a_way_that_nobody_knows_is_refused() -> None:
         at.Session(clf, adapt=True)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_all_windows_at_once_count_as_one_by_one(way: str) -> None:
+@pytest.mark.parametrize("method", ADAPTATION_METHODS)
+def test_all_windows_at_once_count_as_one_by_one(method: str) -> None:
     """`adapt` guesses with the model as it is: what a session has learned after windows that it did not correct."""
-    clf = with_model(mixed(), with_card(mixed().model_, follows=way))
+    clf = with_model(mixed(), with_card(mixed().model_, follows=method))
     session = at.Session(clf, adapt=True)
     person = session._adaptation
     assert person is not None
     codes, log_p = session._decoder.read(REC.X[REST], session._decoder.follow())
     x = person.project(codes)
-    known = person.way.begin()
+    known = person.method.begin()
     for own, said in zip(x, log_p.softmax(-1).float(), strict=True):
-        known = person.way.count(known, own, said)
+        known = person.method.count(known, own, said)
     person.restore(known)
     weight, bias = person._correction
     want = (log_p + x.flatten(1) @ weight + bias).softmax(-1)

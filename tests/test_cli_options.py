@@ -27,7 +27,7 @@ from autotransfer.recordings import save_npz
 from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
-from autotransfer.runs.study import UNTOLD, command_of, study_text
+from autotransfer.runs.study import UNWRITTEN, command_of, study_text
 from autotransfer.training.packing import resolve_device
 from autotransfer.training.progress import Progress, trainings_words
 from test_schema import choice, record
@@ -125,7 +125,7 @@ def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], opt
     assert asked == [own]
     told = set(re.findall(r"^(\w+) = ", path.read_text(), re.MULTILINE)) | {"source"}
     unset = {field.name for field in fields(own) if getattr(own, field.name) is None}
-    assert {field.name for field in fields(own)} - unset - set(UNTOLD) <= told
+    assert {field.name for field in fields(own)} - unset - set(UNWRITTEN) <= told
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_the_seed_does_not_matter(way: dict[str, Any]) -> None:
     rec = people()
     setting, fold = at.Setting(**way), at.leave_one_subject_out(rec)[0]
     first, other = at.train(rec, [at.Job(setting, fold, seed) for seed in (0, 7)])
-    assert torch.equal(first.said, other.said)
+    assert torch.equal(first.held_out_log_probs, other.held_out_log_probs)
     assert all(torch.equal(tensor, other.state[name]) for name, tensor in first.state.items())
 
 
@@ -216,8 +216,8 @@ def test_members_of_one_stack_differ_in_shrinkage() -> None:
     assert {outcome.population for outcome in together} == {3}
     for setting, found in zip(settings, together, strict=True):
         (alone,) = at.train(rec, [at.Job(setting, fold)])
-        torch.testing.assert_close(found.said, alone.said)
-    assert not torch.allclose(together[0].said, together[1].said)
+        torch.testing.assert_close(found.held_out_log_probs, alone.held_out_log_probs)
+    assert not torch.allclose(together[0].held_out_log_probs, together[1].held_out_log_probs)
 
 
 @EVERY
@@ -229,7 +229,7 @@ def test_held_out_labels_matter_to_nobody(way: dict[str, Any]) -> None:
     y[held] = 1 - y[held]
     changed = at.Recordings(rec.X, y, rec.subject, sfreq=24)
     first, other = (at.train(data, [at.Job(at.Setting(**way), fold)])[0] for data in (rec, changed))
-    assert torch.equal(first.said, other.said)
+    assert torch.equal(first.held_out_log_probs, other.held_out_log_probs)
     assert first.test_score == pytest.approx(1 - other.test_score)
 
 
@@ -243,7 +243,7 @@ def test_windows_from_a_file_give_the_same(way: dict[str, Any]) -> None:
         population = population_of(rec, jobs, windows, torch.float32)
         population.train_epoch()
         population.evaluate()
-        found.append(population.snapshots.said.clone())
+        found.append(population.snapshots.log_probs.clone())
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-4)
 
 
@@ -269,8 +269,8 @@ def test_saved_loaded_and_exported_predictions_agree(way: dict[str, Any], tmp_pa
             np.testing.assert_allclose(model.graph()(X).numpy(), expected, atol=TOLERANCE)
     # What the first member alone says of its test subject is what it was scored with.
     alone = SavedModel(*assemble(rec, setting, [outcomes[0].state], folds[:1], kind="single", scores={}))
-    said = outcomes[0].said[len(folds[0].validation) :].double().exp().numpy()
-    np.testing.assert_allclose(alone.predict_proba(rec.X[folds[0].test]), said, atol=1e-4)
+    expected = outcomes[0].held_out_log_probs[len(folds[0].validation) :].double().exp().numpy()
+    np.testing.assert_allclose(alone.predict_proba(rec.X[folds[0].test]), expected, atol=1e-4)
 
 
 @EVERY
@@ -292,7 +292,7 @@ def test_a_fold_that_lacks_a_class_and_one_without_held_out_rows() -> None:
     for way in WAYS.values():
         setting = at.Setting(**way)
         outcomes = at.train(three, [at.Job(setting, fold) for fold in at.leave_one_subject_out(three)])
-        assert all(outcome.failure is None and outcome.said.isfinite().all() for outcome in outcomes)
+        assert all(outcome.failure is None and outcome.held_out_log_probs.isfinite().all() for outcome in outcomes)
         everybody = Fold(np.arange(rec.n_trials))
         (refit,) = at.train(rec, [at.Job(setting, everybody)])
         assert refit.failure is None

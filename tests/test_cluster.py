@@ -237,12 +237,12 @@ def processor_seconds(pid: int) -> float:
 
 
 def test_workers_of_a_host_take_different_places_whatever_they_are_called() -> None:
-    from autotransfer.cluster import _place
+    from autotransfer.cluster import _position_on_host
 
     hosts = {"gpu-a": "one", "gpu-b": "one", "worker": "one", "0": "two", "2": "two", "10": "two"}
-    assert sorted(_place(name, hosts) for name in ("gpu-a", "gpu-b", "worker")) == [0, 1, 2]
-    assert [_place(name, hosts) for name in ("0", "2", "10")] == [0, 1, 2], "in the order of their numbers"
-    assert _place("not listed yet", hosts) == 0
+    assert sorted(_position_on_host(name, hosts) for name in ("gpu-a", "gpu-b", "worker")) == [0, 1, 2]
+    assert [_position_on_host(name, hosts) for name in ("0", "2", "10")] == [0, 1, 2], "in the order of their numbers"
+    assert _position_on_host("not listed yet", hosts) == 0
 
 
 @pytest.mark.parametrize("cause", [None, RuntimeError("Nanny failed to start worker process")])
@@ -279,8 +279,8 @@ def test_a_child_that_dies_at_start_ends_in_one_line(tmp_path: Path) -> None:
 
 def test_a_worker_that_joined_later_is_compared_too() -> None:
     from autotransfer.cluster import train_task
+    from autotransfer.runs.provenance import versions
     from autotransfer.runs.pruning import Pruning
-    from autotransfer.runs.run import versions
     from tiny import tiny
 
     with pytest.raises(UserError, match=r"a worker that joined later has torch .*, this process has 0"):

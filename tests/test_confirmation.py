@@ -37,7 +37,7 @@ def test_the_interval_of_sets_and_people_covers_what_it_says() -> None:
     for seed in range(60):
         low, high = inference.over_both(nested(seed), resamples=500).interval or (0, 0)
         both += low <= 0.05 <= high
-        everyone = [value for own in nested(seed).values() for value in own.values()]
+        everyone = [value for people in nested(seed).values() for value in people.values()]
         low, high = bootstrap_interval(everyone, seed=0, resamples=500) or (0, 0)
         people += low <= 0.05 <= high
     assert both >= 55
@@ -53,19 +53,19 @@ def test_its_width_is_that_of_sets_where_people_agree() -> None:
     low, high = inference.over_both(alike).interval or (0, 0)
     assert inference.over_sets(alike).interval == (0, 0), "sets do not differ"
     assert (high - low) / 2 == pytest.approx(2.8 * 0.1 / np.sqrt(4 * 6), rel=0.15), "people do: 2.8 is t's for 6 sets"
-    shuffled = {name: dict(reversed(own.items())) for name, own in nested(1).items()}
+    shuffled = {name: dict(reversed(people.items())) for name, people in nested(1).items()}
     assert inference.over_both(shuffled) == inference.over_both(nested(1)), "the order of people is of no matter"
 
 
 def test_equivalence_is_two_one_sided_tests() -> None:
     values = np.random.default_rng(0).normal(0.002, 0.01, 30)
-    found = inference.equivalence(values)
+    equivalence = inference.equivalence(values)
     one, other = (
         stats.ttest_1samp(values, edge, alternative=side).pvalue for edge, side in ((-0.01, "greater"), (0.01, "less"))
     )
-    assert found.p == pytest.approx(max(one, other))
-    assert found.p < 0.05
-    assert -0.01 < found.interval[0] < found.interval[1] < 0.01
+    assert equivalence.p == pytest.approx(max(one, other))
+    assert equivalence.p < 0.05
+    assert -0.01 < equivalence.interval[0] < equivalence.interval[1] < 0.01
     assert inference.equivalence(values + 0.01).p > 0.5, "a difference of .012 is one"
     wide = inference.equivalence(np.random.default_rng(0).normal(0.0, 0.2, 8))
     assert wide.p > 0.05, "nothing is shown by eight noisy sets"
@@ -90,15 +90,15 @@ def test_what_readme_quotes_is_what_the_scores_say() -> None:
     assert first is not None
     assert first[0] == confirmation.headline(RESULTS), "the first number is the confirmation's"
     assert re.findall(r"\b0\.\d{3}\b", readme)[:3] == re.findall(r"0\.\d{3}", first[0])
-    found = confirmation.Confirmed(RESULTS)
-    assert sum(map(len, found.zero_shot["average"].values())) == 166
+    confirmed = confirmation.Confirmed(RESULTS)
+    assert sum(map(len, confirmed.zero_shot["average"].values())) == 166
 
 
 def test_calibrated_as_people_get_it_is_as_the_run_played_it() -> None:
     """Labels helped on all eight sets, so that nobody's calibration is switched off by the others."""
-    found = confirmation.Confirmed(RESULTS)
-    for dataset, own in found.played.items():
-        assert found.delivered[dataset]["calibrated"]["5"] == own["calibrated"]["5"]
+    confirmed = confirmation.Confirmed(RESULTS)
+    for dataset, scores in confirmed.played.items():
+        assert confirmed.delivered[dataset]["calibrated"]["5"] == scores["calibrated"]["5"]
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def test_the_page_works_without_and_with_peers_by_person(copied: Path, monkeypat
     rows = [
         {"dataset": dataset, "pipeline": name, "subject": person, "seed": 0, "score": value - gap, "seconds": 1}
         for name, gap in {"log_euclidean": 0.1, "hudgins": 0.02, "log_euclidean_recentred": 0.0}.items()
-        for dataset, own in average.items()
-        for person, value in own.items()
+        for dataset, people in average.items()
+        for person, value in people.items()
     ]  # fmt: skip
     pd.DataFrame(rows).to_csv(copied / "confirmation" / "peers.csv", index=False)
     claims, peers = confirmation.claims(evidence, copied), confirmation.peers(evidence, copied)
@@ -137,10 +137,10 @@ def test_twelve_decide_for_the_others() -> None:
     level = {order: dict.fromkeys(people, 0.5) for order in orders}
     up = {order: dict.fromkeys(people, 0.53) for order in orders}
     lost = {order: dict.fromkeys(people, 0.4 if order == "one-sided" else 0.9) for order in orders}
-    own = {"zero_shot": level, "shift": up, "statistics": lost, "prototypes": level, "entropy": level}
-    gains, way, often = played._decided_by_twelve(own, orders)
+    scores = {"zero_shot": level, "shift": up, "statistics": lost, "prototypes": level, "entropy": level}
+    gains, method, often = played._decided_by_twelve(scores, orders)
     np.testing.assert_allclose(gains, 0.03)
-    assert (way, often) == ("shift", 1.0)
+    assert (method, often) == ("shift", 1.0)
 
 
 def test_the_picture_draws_every_set_before_and_after() -> None:

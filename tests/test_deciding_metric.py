@@ -20,8 +20,8 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.schema import from_values, to_values
 from autotransfer.search.decision import decide
+from autotransfer.search.held_out import HeldOutLogProbs, probabilities_of
 from autotransfer.search.procedure import conduct
-from autotransfer.search.said import Said, probabilities_of
 from autotransfer.search.validation import entries_of, honest_scores, measured_scores
 from tiny import tiny_file
 
@@ -49,11 +49,11 @@ def test_people_are_scored_by_it_everywhere(run: Run) -> None:
     assert set(choice.other_metrics) >= {"balanced_accuracy", "f1_macro"}
     settings = candidates(run, choice)
     entries = entries_of(run, settings, run.folds())
-    said = Said.of(run, settings, entries)
+    held_out = HeldOutLogProbs.of(run, settings, entries)
     _, _, nested = decide(run, settings)
     assert nested is not None
-    for person, log_p in nested.said.items():
-        expected = np.mean([roc_auc_score(said.y[person] == k, np.exp(log_p[:, k])) for k in (0, 1)])
+    for person, log_p in nested.log_probs.items():
+        expected = np.mean([roc_auc_score(held_out.y[person] == k, np.exp(log_p[:, k])) for k in (0, 1)])
         assert choice.nested_test_scores[str(person)] == pytest.approx(expected)
     names = {row.key for row in contenders(collect(run, weights=False))}
     assert "nested" in names
@@ -119,14 +119,14 @@ def test_costs_of_mistakes_decide(run: Run, tmp_path: Path) -> None:
         assert RunOptions.from_dict(run.options.to_dict()).metric == asked.metric  # the file is not needed again
         choice, _, nested = decide(run, candidates(run, read_choice(run.folder)))
         assert nested is not None
-        said = Said.of(run, candidates(run, read_choice(run.folder)), [])
-        for person, log_p in nested.said.items():
+        held_out = HeldOutLogProbs.of(run, candidates(run, read_choice(run.folder)), [])
+        for person, log_p in nested.log_probs.items():
             y, predicted = run.recordings.y.numpy()[run.recordings.subject.numpy() == person], log_p.argmax(1)
             left, right = 0, 1
             paid = sum({(left, right): 1, (right, left): 5}.get(pair, 0) for pair in zip(y, predicted, strict=True))
             worst = sum(5 if label == right else 1 for label in y)
             assert choice.nested_test_scores[str(person)] == pytest.approx(1 - paid / worst)
-        assert said.metric.label == "avoided cost"
+        assert held_out.metric.label == "avoided cost"
         assert choice.chance == pytest.approx(5 / 6)
         assert "avoided cost on 4 people" in choice.verdict
         assert set(choice.other_metrics) >= {"balanced_accuracy", "roc_auc"}

@@ -18,12 +18,12 @@ from autotransfer.models.assembly import assemble
 from autotransfer.models.loading import load_model
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.executor import SAID
+from autotransfer.runs.executor import LOG_PROBS
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import decision
+from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.procedure import conduct
-from autotransfer.search.said import Said
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
 from tiny import tiny_file
@@ -86,7 +86,7 @@ def test_failed_trainings_take_no_part(finished: tuple[Run, Choice]) -> None:
     own = [e for e in entries if 0 in (e.test, e.validation)]
     half = [replace(e, status="failed") if e in own[:2] else e for e in entries]
     remaining = [e for e in entries if e not in own[:2]]
-    found, expected = (Said.of(run, [plain], some).of_person(0) for some in (half, remaining))
+    found, expected = (HeldOutLogProbs.of(run, [plain], some).of_person(0) for some in (half, remaining))
     np.testing.assert_array_equal(found, expected)
 
 
@@ -94,8 +94,8 @@ def test_a_candidate_that_failed_everywhere_knows_nothing(finished: tuple[Run, C
     run, _ = finished
     plain, other = run.options.settings()[:2]
     entries = [replace(e, status="failed") if e.setting == other else e for e in run.ledger.entries()]
-    said = Said.of(run, [plain, other], entries)
-    np.testing.assert_allclose(np.exp(said.of_person(0)[1]), 1 / run.recordings.n_classes)
+    held_out = HeldOutLogProbs.of(run, [plain, other], entries)
+    np.testing.assert_allclose(np.exp(held_out.of_person(0)[1]), 1 / run.recordings.n_classes)
 
 
 def test_uncensored_choices_are_made_among_uncensored_settings(finished: tuple[Run, Choice]) -> None:
@@ -154,7 +154,7 @@ def test_predictions_that_are_missing_or_damaged_are_told(
 ) -> None:
     run, _ = finished
     entry, real = run.ledger.entries()[0], Run.weights
-    shape = run.said(entry).shape
+    shape = run.held_out_log_probs(entry).shape
     assert shape == (24, 2)
     for change, words in (
         (None, "earlier version"),
@@ -163,12 +163,12 @@ def test_predictions_that_are_missing_or_damaged_are_told(
     ):
 
         def weights(own: Run, key: str, change: Tensor | None = change) -> dict[str, Tensor]:
-            tensors = {name: tensor for name, tensor in real(own, key).items() if name != SAID}
-            return tensors if change is None else tensors | {SAID: change}
+            tensors = {name: tensor for name, tensor in real(own, key).items() if name != LOG_PROBS}
+            return tensors if change is None else tensors | {LOG_PROBS: change}
 
         monkeypatch.setattr(Run, "weights", weights)
         with pytest.raises(UserError, match=words):
-            run.said(entry)
+            run.held_out_log_probs(entry)
 
 
 def test_a_candidate_whose_trainings_all_failed_is_not_delivered(

@@ -387,7 +387,7 @@ def test_without_onnxruntime_the_file_is_written_and_said_to_be_unchecked(
 ) -> None:
     monkeypatch.setattr(export, "find_spec", lambda _: None)
     monkeypatch.setitem(FORMATS, "onnx", FORMATS["onnx"]._replace(write=lambda _: b"autotransfer_version"))
-    monkeypatch.setattr(export, "needed", lambda _: None)
+    monkeypatch.setattr(export, "need_onnx", lambda: None)
     exported = export_model(random_model("trial"), "onnx", tmp_path / "m.onnx")
     assert exported.path.exists()
     assert (exported.difference, exported.latency) == (None, None)

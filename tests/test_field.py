@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks import field, field_peers, field_tables
-from benchmarks.peer_rows import append, begin, known_rows
+from benchmarks.csv_rows import append, known_rows
 from benchmarks.shallow import Task
 
 import autotransfer as at
@@ -50,9 +50,9 @@ def test_the_largest_canonical_correlation_is_that_of_scikit_learn() -> None:
 
     X = flicker(noise=2.0).X.numpy()[:3].astype(np.float64)
     time = np.arange(128) / SFREQ
-    own = field_peers.correlations(X, [13.0], SFREQ)[:, 0]
+    correlations = field_peers.correlations(X, [13.0], SFREQ)[:, 0]
     sines = np.stack([wave(2 * np.pi * 13 * n * time) for n in (1, 2, 3) for wave in (np.sin, np.cos)], 1)
-    for window, value in zip(X, own, strict=True):
+    for window, value in zip(X, correlations, strict=True):
         first, second = CCA(1, max_iter=10_000, tol=1e-12).fit_transform(window.T, sines)
         assert value == pytest.approx(abs(np.corrcoef(first[:, 0], second[:, 0])[0, 1]), abs=1e-4)
 
@@ -131,14 +131,13 @@ def folder(tmp_path: Path) -> Path:
     runs = [f"{name},zero-shot,{one},0.8,0.7,1,1,1,1m,1,0.6\n" for name in ("eeg_a", "emg_b") for one in "pq"]
     (tmp_path / "shipped.csv").write_text(header + "".join(runs))
     out = tmp_path / "field.csv"
-    begin(out, field.COLUMNS)
     scores = [("eeg_a", "p", 0.9), ("eeg_a", "q", 0.9), ("emg_b", "p", 0.4), ("emg_b", "q", 0.6)]
     fixed = {"adaptation": "zero-shot", "seed": 0, "seconds": 1.0}
-    own = [
+    good = [
         {"set": data, "peer": "Good", "person": one, "score": value, "family": "good"} for data, one, value in scores
     ]
     half = {"set": "emg_b", "peer": "Half", "person": "p", "score": 1.0, "family": "half"}
-    append(out, [row | fixed for row in [*own, half]], field.COLUMNS)
+    append(out, [row | fixed for row in [*good, half]], field.COLUMNS)
     return tmp_path
 
 
@@ -149,11 +148,12 @@ def test_who_is_ahead_is_named(folder: Path) -> None:
 
 
 def test_tables_hold_complete_peers_alone(folder: Path) -> None:
-    told = field_tables.by_signal(None, folder)  # type: ignore[arg-type]
-    assert "| eeg_a | 2 | 0.600 | **0.900** | 0.800 |" in told
-    assert "| emg_b | 2 | 0.600 | 0.500 | **0.800** |" in told
-    assert "Half" not in told
-    gaps = field_tables.differences(None, folder)  # type: ignore[arg-type]
+    table = field_tables.by_signal(None, folder)  # type: ignore[arg-type]
+    assert "| eeg_a | 2 | 0.600 | **0.900** | 0.800 |" in table
+    assert "| emg_b | 2 | 0.600 | 0.500 | **0.800** |" in table
+    assert "Half" not in table
+    gaps = field_tables.gaps(None, folder)  # type: ignore[arg-type]
     assert "| the best of all, set by set | zero-shot | 1 of 2 | 4 | +0.050" in gaps
     (folder / "field.csv").unlink()
-    assert field_tables.ahead(None, folder) == field_tables.NOTHING  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError, match="field"):
+        field_tables.ahead(None, folder)  # type: ignore[arg-type]

@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 import torch
 from benchmarks import fine_tuning as tuning
+from benchmarks.csv_rows import known_rows
 from benchmarks.evidence import read
-from benchmarks.fine_tuning import WAYS, Member, Tuner, members_of
-from benchmarks.markdown import NOTHING
-from benchmarks.peer_rows import known_rows
+from benchmarks.fine_tuning import TUNINGS, Member, Tuner, members_of
 from benchmarks.stacked_peers import Windows
 from benchmarks.tuned import tuned
 
@@ -44,17 +43,17 @@ def states_of(members: list[Member], recordings: at.Recordings) -> list[tuning.S
     return [known[member.subject] for member in members]
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", TUNINGS)
 def test_a_member_of_the_stack_equals_the_same_member_alone(name: str) -> None:
-    recordings, way = uneven(), WAYS[name]._replace(steps=min(WAYS[name].steps, 5))
+    recordings, how = uneven(), TUNINGS[name]._replace(steps=min(TUNINGS[name].steps, 5))
     windows, members = windows_of(recordings), members_of(recordings, 0)
-    states = states_of(members, recordings) if way.pooled else None
+    states = states_of(members, recordings) if how.pooled else None
     together = Tuner(windows, members, states)
-    together.train(way)
+    together.train(how)
     state, predicted = together.population.state_dict(), together.predict()
     for place in (0, 3, len(members) - 1):
         alone = Tuner(windows, [members[place]], None if states is None else [states[place]])
-        alone.train(way)
+        alone.train(how)
         for key, value in alone.population.state_dict().items():
             torch.testing.assert_close(state[key][place], value[0], rtol=0, atol=1e-9, msg=key)
         assert (alone.predict()[0] == predicted[place]).all()
@@ -82,13 +81,13 @@ def test_what_is_not_labelled_does_not_matter() -> None:
     changed = at.Recordings(X, recordings.y, recordings.subject, sfreq=16)
     twin = members_of(changed, 0)[1]
     for name in ("scratch", "fine_tuned", "head_tuned"):
-        way, found = WAYS[name]._replace(steps=3), []
-        for rec, own in ((recordings, member), (changed, twin)):
-            tuner = Tuner(windows_of(rec), [own], states_of([own], rec) if way.pooled else None)
-            tuner.train(way)
-            found.append(tuner.population.state_dict())
-        for key, value in found[0].items():
-            assert (value == found[1][key]).all(), key
+        how, states = TUNINGS[name]._replace(steps=3), []
+        for rec, person in ((recordings, member), (changed, twin)):
+            tuner = Tuner(windows_of(rec), [person], states_of([person], rec) if how.pooled else None)
+            tuner.train(how)
+            states.append(tuner.population.state_dict())
+        for key, value in states[0].items():
+            assert (value == states[1][key]).all(), key
 
 
 def test_the_test_person_is_no_part_of_the_pooled_network() -> None:
@@ -112,9 +111,9 @@ def test_before_is_what_the_library_says_of_the_person() -> None:
     assert member.subject == "1"
     whole = Member(member.task, 1, member.known, member.y, fold.test)
     tuner = Tuner(windows_of(recordings, torch.float32), [whole], [outcome.state])
-    tuner.train(WAYS["before"])
+    tuner.train(TUNINGS["before"])
     predicted = tuner.predict()[0]
-    expected = outcome.said[-len(fold.test) :].argmax(1)
+    expected = outcome.held_out_log_probs[-len(fold.test) :].argmax(1)
     assert (predicted == expected.numpy()).all()
 
 
@@ -123,15 +122,15 @@ def test_running_statistics_are_frozen_where_a_network_is_tuned() -> None:
     members = members_of(recordings, 0)
     states = states_of(members, recordings)
     for name in ("scratch", "fine_tuned", "head_tuned"):
-        way = WAYS[name]._replace(steps=3)
-        tuner = Tuner(windows_of(recordings, torch.float32), members, states if way.pooled else None)
+        how = TUNINGS[name]._replace(steps=3)
+        tuner = Tuner(windows_of(recordings, torch.float32), members, states if how.pooled else None)
         before = {key: value.clone() for key, value in tuner.population.state_dict().items()}
-        tuner.train(way)
+        tuner.train(how)
         moved = {key for key, value in tuner.population.state_dict().items() if (value != before[key]).any()}
         expected = set(before) - {"encoder.norm1.bias"}  # without a gradient beside statistics of the batch
-        if way.pooled:
+        if how.pooled:
             expected = {key for key in before if "running" not in key}
-        if way.head_only:
+        if how.head_only:
             expected = {"classifier.weight", "classifier.bias"}
         assert moved == expected
 
@@ -141,9 +140,9 @@ def test_scratch_learns_classes_that_differ() -> None:
     recordings = tiny(per_class=30)
     members = members_of(recordings, 0)
     tuner = Tuner(windows_of(recordings, torch.float32), members, None)
-    tuner.train(WAYS["scratch"])
+    tuner.train(TUNINGS["scratch"])
     truth = recordings.y.numpy()
-    right = [np.mean(own == truth[member.left]) for member, own in zip(members, tuner.predict(), strict=True)]
+    right = [np.mean(classes == truth[member.left]) for member, classes in zip(members, tuner.predict(), strict=True)]
     by_labels = {labels: np.mean([r for r, m in zip(right, members, strict=True) if m.labels == labels])
                  for labels in LABELS}  # fmt: skip
     assert by_labels[10] > 0.95
@@ -151,10 +150,10 @@ def test_scratch_learns_classes_that_differ() -> None:
 
 
 def test_numbers_of_labels_that_leave_no_window_of_a_class_are_skipped() -> None:
-    found: dict[str, list[int]] = {}
+    labels: dict[str, list[int]] = {}
     for member in members_of(uneven(), 0):
-        found.setdefault(member.subject, []).append(member.labels)
-    assert found == {"0": [1, 2, 5, 10], "1": [1, 2, 5, 10], "2": [1, 2, 5, 10], "3": [1, 2]}
+        labels.setdefault(member.subject, []).append(member.labels)
+    assert labels == {"0": [1, 2, 5, 10], "1": [1, 2, 5, 10], "2": [1, 2, 5, 10], "3": [1, 2]}
 
 
 def test_a_person_of_one_class_is_left_out() -> None:
@@ -168,14 +167,16 @@ def test_a_person_of_one_class_is_left_out() -> None:
 def test_rows_are_tidy_and_a_repeated_command_computes_only_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "WAYS", {name: way._replace(steps=min(way.steps, 2)) for name, way in WAYS.items()})
+    monkeypatch.setattr(
+        tuning, "TUNINGS", {name: one._replace(steps=min(one.steps, 2)) for name, one in TUNINGS.items()}
+    )
     out, source = tmp_path / "fine_tuning.csv", str(tiny_file(tmp_path, per_class=12))
-    options = Namespace(out=out, seeds=2, epochs=2, device="cpu", population=7)
-    tuning.run([source], options)
+    options = Namespace(files=[source], out=out, seeds=2, epochs=2, device="cpu", population=7)
+    tuning.run(options)
     rows = known_rows(out)
     keys = {(r["dataset"], r["pipeline"], r["labels"], r["subject"], r["seed"]) for r in rows}
     people, seeds = map(str, range(4)), ("0", "1")
-    assert keys == {("tiny", w, str(k), s, seed) for s in people for w in WAYS for k in LABELS for seed in seeds}
+    assert keys == {("tiny", w, str(k), s, seed) for s in people for w in TUNINGS for k in LABELS for seed in seeds}
     assert len(rows) == len(keys) == 128
     lines = out.read_text().splitlines(keepends=True)
     lost = [line for line in lines if line.startswith("tiny,fine_tuned,5,2,1,")]
@@ -185,15 +186,14 @@ def test_rows_are_tidy_and_a_repeated_command_computes_only_what_is_missing(
     monkeypatch.setattr(
         tuning, "pooled_networks", lambda r, folds, *a: trained.append(len(folds)) or whole(r, folds, *a)
     )
-    tuning.run([source], options)
+    tuning.run(options)
     assert trained == [1]  # one fold of one seed
     strip = ("seconds",)
-    kept, again = ([{k: v for k, v in r.items() if k not in strip} for r in own] for own in (rows, known_rows(out)))
+    kept, again = ([{k: v for k, v in r.items() if k not in strip} for r in table] for table in (rows, known_rows(out)))
     assert sorted(map(str, again)) == sorted(map(str, kept))
 
 
 def test_the_table_sets_networks_beside_the_calibrated_model(tmp_path: Path) -> None:
-    assert tuned(read(tmp_path), tmp_path) == NOTHING
     people = [f"P{n}" for n in range(6)]
     (tmp_path / "average").mkdir()
     cases = [("zero_shot", "recorded", 0.6)]
@@ -201,19 +201,20 @@ def test_the_table_sets_networks_beside_the_calibrated_model(tmp_path: Path) -> 
     rows = [("toy", what, case, person, level) for what, case, level in cases for person in people]
     columns = ["dataset", "what", "case", "subject", "score"]
     pd.DataFrame(rows, columns=columns).to_csv(tmp_path / "average" / "playback.csv", index=False)
-    assert tuned(read(tmp_path), tmp_path) == NOTHING
+    with pytest.raises(FileNotFoundError, match="fine_tuning"):
+        tuned(read(tmp_path), tmp_path)
     levels = {"scratch": 0.5, "before": 0.55, "fine_tuned": 0.7, "head_tuned": 0.65}
     # Two seeds that are averaged, and somebody who was not played back.
-    found = [
+    scores = [
         ("toy", name, k, person, seed, level + (0.01 if seed else -0.01), 1.0)
         for name, level in levels.items()
         for k in LABELS
         for person in [*people, "P9"]
         for seed in (0, 1)
     ]
-    pd.DataFrame(found, columns=tuning.COLUMNS).to_csv(tmp_path / "fine_tuning.csv", index=False)
-    told = tuned(read(tmp_path), tmp_path)
-    assert told.count("**0.800** / 0.700 / 0.650 / 0.500") == len(LABELS)
-    line = next(line for line in told.splitlines() if "minus fine-tuned" in line)
+    pd.DataFrame(scores, columns=tuning.COLUMNS).to_csv(tmp_path / "fine_tuning.csv", index=False)
+    text = tuned(read(tmp_path), tmp_path)
+    assert text.count("**0.800** / 0.700 / 0.650 / 0.500") == len(LABELS)
+    line = next(line for line in text.splitlines() if "minus fine-tuned" in line)
     assert line.count("+0.100 (") >= len(LABELS)
     assert (tmp_path / "tuned.svg").exists()

@@ -18,9 +18,9 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import stages
 from autotransfer.search.average import find_weights
+from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.playback import model_without
 from autotransfer.search.procedure import conduct
-from autotransfer.search.said import Said
 from autotransfer.search.validation import entries_of, honest_scores
 from autotransfer.training.metrics import balanced_accuracy_of
 from faults import few_closed_forms, quiet
@@ -73,7 +73,7 @@ def test_people_of_a_group_are_scored_one_by_one() -> None:
     fold = leave_groups_out(rec, FOLDS)[1]
     (outcome,) = at.train(rec, [at.Job(at.Setting(max_epochs=2, batch_size=8), fold)], "cpu")
     who, y = rec.subject.numpy(), rec.y.numpy()
-    predicted = outcome.said.argmax(1).numpy()
+    predicted = outcome.held_out_log_probs.argmax(1).numpy()
     assert name_of(fold.test_subject) == "1, 5"
     for rows, predictions, record in (
         (fold.test, predicted[len(fold.validation) :], outcome),
@@ -111,25 +111,26 @@ def test_a_report_knows_every_person(finished: tuple[Run, Choice]) -> None:
     }
 
 
-def said_of(run: Run, choice: Choice) -> Said:
+def held_out_of(run: Run, choice: Choice) -> HeldOutLogProbs:
     candidates = [one.setting for one in choice.shortlist]
-    return Said.of(run, candidates, entries_of(run, candidates, run.folds()))
+    return HeldOutLogProbs.of(run, candidates, entries_of(run, candidates, run.folds()))
 
 
 def test_nothing_that_held_a_person_out_decides_about_them(finished: tuple[Run, Choice]) -> None:
     """What trainings that held the group out have said is replaced by noise: weights of the group stay."""
     run, choice = finished
-    said = said_of(run, choice)
-    among = range(len(said.candidates))
+    held_out = held_out_of(run, choice)
+    among = range(len(held_out.candidates))
     draw = np.random.default_rng(0)
     for group in run.groups:
-        before = find_weights(said, among, group).exponents
+        before = find_weights(held_out, among, group).exponents
         changed = {
             (fold, person): draw.normal(size=own.shape).astype(np.float32) if set(group) & set(fold) else own
-            for (fold, person), own in said.said.items()
+            for (fold, person), own in held_out.log_probs.items()
         }
-        np.testing.assert_allclose(find_weights(Said(said.candidates, changed, said.y), among, group).exponents, before)
-    assert sorted(map(sorted, said.together)) == sorted(run.groups), "weights are found once for a group"
+        noisy = HeldOutLogProbs(held_out.candidates, changed, held_out.y)
+        np.testing.assert_allclose(find_weights(noisy, among, group).exponents, before)
+    assert sorted(map(sorted, held_out.together)) == sorted(run.groups), "weights are found once for a group"
     weights = choice.average.nested_weights if choice.average else {}
     assert weights["0"] == weights["4"]
 

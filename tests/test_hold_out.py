@@ -31,8 +31,8 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.average import find_nested
 from autotransfer.search.decision import of_whole_people
+from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.procedure import conduct
-from autotransfer.search.said import Said
 from autotransfer.search.validation import entries_of
 from faults import quiet
 
@@ -186,9 +186,9 @@ def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, 
     assert choice.playback is None or set(choice.playback.zero_shot["recorded"]) <= set(NAMES)
 
 
-def said_of(run: Run, choice: Choice) -> Said:
+def held_out_of(run: Run, choice: Choice) -> HeldOutLogProbs:
     candidates = [one.setting for one in choice.shortlist]
-    return Said.of(run, candidates, entries_of(run, candidates, run.folds()))
+    return HeldOutLogProbs.of(run, candidates, entries_of(run, candidates, run.folds()))
 
 
 def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choice]) -> None:
@@ -205,15 +205,15 @@ def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choic
 def test_nothing_that_held_a_session_out_decides_about_it(finished: tuple[Run, Choice]) -> None:
     """Whatever trainings that held it out have said is replaced by noise: what is decided for it stays."""
     run, choice = finished
-    said, draw = said_of(run, choice), np.random.default_rng(0)
-    among = range(len(said.candidates))
-    before = find_nested(said, among)
+    held_out, draw = held_out_of(run, choice), np.random.default_rng(0)
+    among = range(len(held_out.candidates))
+    before = find_nested(held_out, among)
     for unit in (0, 3, 8):
         changed = {
             (fold, who): np.log(draw.dirichlet(np.ones(2), own.shape[:2])).astype(np.float32) if unit in fold else own
-            for (fold, who), own in said.said.items()
+            for (fold, who), own in held_out.log_probs.items()
         }
-        after = find_nested(Said(said.candidates, changed, said.y), among)
+        after = find_nested(HeldOutLogProbs(held_out.candidates, changed, held_out.y), among)
         np.testing.assert_allclose(after.weights[unit].exponents, before.weights[unit].exponents)
         others = [one for one in before.weights if one not in run.groups[0] + run.groups[1]]
         assert others

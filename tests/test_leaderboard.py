@@ -24,7 +24,7 @@ def test_a_right_submission_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "said"),
+    ("column", "value", "message"),
     [
         ("trained_on", "1;2", "their own labels"),
         ("trained_on", "2;stranger", "'stranger'"),
@@ -36,12 +36,12 @@ def test_a_right_submission_passes() -> None:
         ("subject", "2", "'2' is there twice"),
     ],
 )
-def test_what_is_wrong_is_named(column: str, value: object, said: str) -> None:
+def test_what_is_wrong_is_named(column: str, value: object, message: str) -> None:
     wrong = submission()
     wrong.loc[0, column] = value
     if column == "subject":
         wrong.loc[0, "trained_on"] = "1;3"
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         check(wrong, BOARD)
 
 
@@ -58,15 +58,15 @@ def test_the_committed_board_is_what_the_tables_say() -> None:
     pd.testing.assert_frame_equal(board, made, check_dtype=False)
     ours = board[(board["mode"] == "zero-shot") & (board["pipeline"] == "AutoTransfer")]
     nested = read(FOLDER / "average" / "zero-shot").ours["nested"] | Confirmed(FOLDER).zero_shot["average"]
-    assert ours.groupby("dataset").size().to_dict() == {dataset: len(own) for dataset, own in nested.items()}
+    assert ours.groupby("dataset").size().to_dict() == {dataset: len(people) for dataset, people in nested.items()}
 
 
 def test_a_submission_is_ranked(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
     BOARD.to_csv(tmp_path / "leaderboard.csv", index=False)
     submission().to_csv(tmp_path / "theirs.csv", index=False)
     assert main([str(tmp_path / "theirs.csv"), "--folder", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert said.index("theirs") < said.index("ours")
+    printed = capsys.readouterr().out
+    assert printed.index("theirs") < printed.index("ours")
     submission().iloc[1:].to_csv(tmp_path / "theirs.csv", index=False)
     assert main([str(tmp_path / "theirs.csv"), "--folder", str(tmp_path)]) == 2
 
@@ -77,14 +77,14 @@ def test_a_file_is_checked_by_a_command(tmp_path, capsys: pytest.CaptureFixture[
     submission().to_csv(path, index=False)
     assert main(["--check", str(path), "--folder", str(tmp_path)]) == 0
     assert "nothing is wrong with its 3 scores on 1 data sets" in capsys.readouterr().out
-    for text, said in {
+    for text, message in {
         submission().assign(score="high").to_csv(index=False): "between 0 and 1",
         "": "cannot be read as a CSV",
         "dataset\nset\n": "no column 'mode'",
     }.items():
         path.write_text(text)
         assert main(["--check", str(path), "--folder", str(tmp_path)]) == 2
-        told = capsys.readouterr().err
-        assert said in told
-        assert told.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert message in printed
+        assert printed.count("\n") == 1
     assert main(["--check", str(tmp_path / "none.csv"), "--folder", str(tmp_path)]) == 2

@@ -16,7 +16,7 @@ from autotransfer.errors import UserError
 from autotransfer.folds import check_scorable, scorable
 from autotransfer.recordings import save_npz
 from autotransfer.runs.choice import read_choice
-from autotransfer.search.said import Said
+from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.training.metrics import balanced_accuracy
 from faults import OPTIONS, call, few_settings, finish, interrupted_run
 from tiny import tiny
@@ -108,19 +108,20 @@ def test_a_split_whose_validation_subject_cannot_be_scored_compares_no_settings(
 def test_weights_do_not_depend_on_them() -> None:
     y = {0: np.array([0, 1] * 4), 1: np.array([0] * 8), 2: np.array([1, 0] * 4)}
 
-    def said(sure: float) -> Said:
+    def held_out(sure: float) -> HeldOutLogProbs:
         found = {}
         for fold in ((2, 0), (0, 1), (1, 2)):
             for person in fold:
                 p = np.random.default_rng(person).random((2, 8, 2)) if person != 1 else np.full((2, 8, 2), 1 - sure)
                 p[:, :, 0] = sure if person == 1 else p[:, :, 0]
                 found[fold, person] = np.log(p / p.sum(-1, keepdims=True)).astype(np.float32)
-        return Said([at.Setting(), at.Setting(lr=0.01)], found, y)
+        return HeldOutLogProbs([at.Setting(), at.Setting(lr=0.01)], found, y)
 
     from autotransfer.search.average import find_weights
 
-    assert said(0.9).people == [0, 2]
-    np.testing.assert_array_equal(find_weights(said(0.9), [0, 1]).exponents, find_weights(said(0.1), [0, 1]).exponents)
+    assert held_out(0.9).people == [0, 2]
+    sure, unsure = (find_weights(held_out(p), [0, 1]).exponents for p in (0.9, 0.1))
+    np.testing.assert_array_equal(sure, unsure)
 
 
 def test_too_few_to_decide_by_are_refused_before_any_work(tmp_path: Path) -> None:

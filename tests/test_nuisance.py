@@ -18,7 +18,8 @@ from autotransfer.recordings import save_npz
 from autotransfer.report.collect import collect
 from autotransfer.runs import options as options_module
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import Run, fingerprint
+from autotransfer.runs.provenance import fingerprint
+from autotransfer.runs.run import Run
 from autotransfer.search import decision, procedure
 from autotransfer.search.validation import validation_scores
 from autotransfer.training.groups import MemberGroups

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from benchmarks import one_change
-from benchmarks.changes import differences, table_of
+from benchmarks.changes import changes_table, gains_of
 from benchmarks.evidence import read
 
 import autotransfer as at
@@ -51,12 +51,12 @@ def test_it_continues_and_its_table_is_right(tmp_path: Path, monkeypatch: pytest
     table = pd.read_csv(options.out, dtype={"subject": str}, keep_default_na=False)
     people = {str(subject) for subject in tiny().subjects}
     assert set(table["change"]) == {"shuffled", "balanced", "people", *names}
-    assert all(set(own["subject"]) == people for _, own in table.groupby("change"))
+    assert all(set(rows["subject"]) == people for _, rows in table.groupby("change"))
     one_change.run(str(source), options)
     assert len(pd.read_csv(options.out)) == len(table)
     table.loc[table["change"] == names[0], "score"] = 0.75
     table.loc[table["change"] == "shuffled", "score"] = 0.5
-    (pair,) = differences(table, "augmentations")[names[0]].values()
+    (pair,) = gains_of(table, "augmentations")[names[0]].values()
     assert pair.mean == 0.25
     table.to_csv(options.out, index=False)
-    assert f"| {names[0]} | {len(people)} | +0.250 |" in table_of("augmentations")(read(tmp_path), tmp_path)
+    assert f"| {names[0]} | {len(people)} | +0.250 |" in changes_table("augmentations")(read(tmp_path), tmp_path)

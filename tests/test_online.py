@@ -272,7 +272,7 @@ def person(gain: float, worst: float, name: str = "online balanced, prior 8") ->
     rules = np.full((len(following.RULES), len(ORDERS)), 0.4)
     rules[list(following.RULES).index(name)] = 0.5 + gain
     rules[list(following.RULES).index(name), 2] = 0.5 + worst
-    ways = np.full((len(following.WAYS), len(ORDERS)), 0.5)
+    ways = np.full((len(following.ADAPTATION_METHODS), len(ORDERS)), 0.5)
     ways[0] += 0.02
     n = 40
     right = np.zeros((1 + len(following.METHODS), len(ORDERS), n), dtype=bool)
@@ -343,7 +343,7 @@ def zero_shot_person() -> Followed:
     one = person(0.2, 0.1)
     return one._replace(
         rules=following.NONE, all_windows=following.NONE, all_right=one.all_right[:0],
-        right=one.right[: 1 + len(following.WAYS)],
+        right=one.right[: 1 + len(following.ADAPTATION_METHODS)],
     )  # fmt: skip
 
 
@@ -364,7 +364,7 @@ def test_few_people_choose_nothing_for_each_other(n: int) -> None:
     people = {str(k): person(0.2, 0.1) for k in range(n)}
     played = playback.Playback(
         **playback.orders_of(people), **playback.online_of(people), before={}, calibrated={}, own={},
-        follows=following.delivered(list(people.values()), list(following.WAYS)), calibrates=[],
+        follows=following.delivered(list(people.values()), list(following.ADAPTATION_METHODS)), calibrates=[],
     )  # fmt: skip
     assert not played.online_session
     assert played.adapted == played.zero_shot

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import sklearn
 from benchmarks import deep, shallow
-from benchmarks.peers import PEERS, SHALLOW, evaluate, known_rows, run
+from benchmarks.csv_rows import known_rows
+from benchmarks.peers import PEERS, SHALLOW, evaluate, run
 
 import autotransfer as at
 from tiny import tiny, tiny_file
@@ -54,28 +55,28 @@ def test_recentring_undoes_a_change_of_scale_between_people() -> None:
     X[recordings.subject.numpy() == 2] *= 30
     moved = at.Recordings(X, recordings.y, recordings.subject, sfreq=16)
     fold = at.leave_one_subject_out(moved)[2]
-    found = dict(shallow.riemann(shallow.task_of(moved, fold, 0)))
+    predicted = dict(shallow.riemann(shallow.task_of(moved, fold, 0)))
     truth = moved.y.numpy()[fold.test]
-    assert set(found) == {
+    assert set(predicted) == {
         "riemann", "riemann_recentred", "riemann_running", "riemann_running_file_order"
     }  # fmt: skip
-    assert (found["riemann_recentred"] == truth).mean() > (found["riemann"] == truth).mean()
+    assert (predicted["riemann_recentred"] == truth).mean() > (predicted["riemann"] == truth).mean()
 
 
 def test_features_of_a_window() -> None:
     time = np.arange(128) / 128
     X = np.stack([np.sin(2 * np.pi * 10 * time), np.full(128, 3.0)])[None]
-    own = shallow.features(X).reshape(2, -1)
-    assert own.shape == (2, 16 + 16 + 2)
-    assert own[0, 16:32].argmax() == 2  # 10 Hz is in the third band of 4 Hz
-    np.testing.assert_allclose(own[1, :16], 3.0)
-    assert np.isfinite(own).all()
+    features = shallow.features(X).reshape(2, -1)
+    assert features.shape == (2, 16 + 16 + 2)
+    assert features[0, 16:32].argmax() == 2  # 10 Hz is in the third band of 4 Hz
+    np.testing.assert_allclose(features[1, :16], 3.0)
+    assert np.isfinite(features).all()
 
 
 def test_time_domain_features_of_a_window() -> None:
     wave = np.array([1.0, -1.0, 2.0, -2.0, 0.5])
-    own = shallow.time_domain(wave[None, None])[0]
-    np.testing.assert_allclose(own, [1.3, 4, 3, 2 + 3 + 4 + 2.5])  # |x|, crossings, turns, length
+    features = shallow.time_domain(wave[None, None])[0]
+    np.testing.assert_allclose(features, [1.3, 4, 3, 2 + 3 + 4 + 2.5])  # |x|, crossings, turns, length
 
 
 def test_autoregression_finds_its_coefficients() -> None:
@@ -103,21 +104,21 @@ def test_the_log_euclidean_peer_is_pyriemanns() -> None:
     model = LogisticRegression(C=0.1, class_weight="balanced", max_iter=300)
     model.fit(space.fit_transform(C[task.known]), task.y[task.known])
     expected = model.predict(space.transform(C[task.test]))
-    found = dict(shallow.log_euclidean(task))
-    assert (found["log_euclidean"] == expected).mean() > 0.9  # a constant in every vector, which the penalty sees
+    predicted = dict(shallow.log_euclidean(task))
+    assert (predicted["log_euclidean"] == expected).mean() > 0.9  # a constant in every vector, which the penalty sees
 
 
 def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> None:
     out = tmp_path / "peers.csv"
-    options = Namespace(out=out, peers=SHALLOW, seeds=3, epochs=1, folds=None, minutes=1.0, device="cpu")
     source = str(tiny_file(tmp_path, n_subjects=4, per_class=8))
-    run([source], options)
+    options = Namespace(files=[source], out=out, peers=SHALLOW, seeds=3, epochs=1, minutes=1.0, device="cpu")
+    run(options)
     rows = known_rows(out)
     pipelines = {row["pipeline"] for row in rows}
     assert {"lda", "riemann", "riemann_recentred", "riemann_running", "riemann_templates"} <= pipelines
     assert len(rows) == 4 * len(pipelines)
     assert {row["dataset"] for row in rows} == {"tiny"}
-    run([source], options)
+    run(options)
     assert known_rows(out) == rows
     assert np.mean([float(row["score"]) for row in rows if row["pipeline"] == "lda"]) > 0.9
 
@@ -126,8 +127,8 @@ def test_scores_do_not_come_from_the_test_labels() -> None:
     recordings = tiny(per_class=8)
     task = shallow.task_of(recordings, at.leave_one_subject_out(recordings)[0], 0)
     for name in SHALLOW:
-        first = dict(PEERS[name].predict(task, 1))
-        other = dict(PEERS[name].predict(replace(task, y=np.where(task.y < 0, -7, task.y)), 1))
+        first = dict(PEERS[name].predict(task))
+        other = dict(PEERS[name].predict(replace(task, y=np.where(task.y < 0, -7, task.y))))
         assert all((first[key] == other[key]).all() for key in first)
 
 
@@ -144,7 +145,7 @@ def configuration() -> Iterator[None]:
 def test_networks_train(peer: str, package: str) -> None:
     pytest.importorskip(package, reason="pip install 'autotransfer[bench]'")
     recordings = tiny(per_class=8)
-    rows = list(evaluate(recordings, peer, 0, epochs=2, skip=set(), folds=1))
+    rows = next(evaluate(recordings, peer, 0, epochs=2, skip=set()))
     assert [(row["pipeline"], row["subject"]) for row in rows] == [(peer, "0")]
     assert 0 <= rows[0]["score"] <= 1
     assert deep.network_of(shallow.task_of(recordings, at.leave_one_subject_out(recordings)[0], 0)).width == 16

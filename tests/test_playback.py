@@ -14,7 +14,7 @@ import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.models.mixture import Mixture
-from autotransfer.person.adaptation import WAYS
+from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.person.calibration import LABELS, calibrated
 from autotransfer.runs.choice import read_choice
 from autotransfer.search import following, playback
@@ -54,13 +54,13 @@ def test_what_is_played_is_what_a_session_does(model: Mixture) -> None:
     orders = {"recorded": ROWS, "balanced": ROWS[drawn], "one-sided": ROWS[np.argsort(y[ROWS], kind="stable")]}
     orders["one class first"] = ROWS[playback.orders_for(y[ROWS])["one class first"]]
     for place, order in enumerate(orders.values()):
-        for way, name in enumerate(WAYS):
+        for way, name in enumerate(ADAPTATION_METHODS):
             model.card = replace(model.card, follows=name)
-            for adapt, found in ((True, played_back.ways[way]), (False, played_back.zero_shot)):
+            for adapt, found in ((True, played_back.adapted[way]), (False, played_back.zero_shot)):
                 said = at.Session(model, adapt=adapt).predict_proba(hard.X[order])
                 score = balanced_accuracy_of(said.argmax(1), y[order], REC.n_classes)
                 assert found[place] == pytest.approx(score, abs=0.03), (name, place, adapt)
-    assert np.abs(played_back.ways - played_back.zero_shot).max() > 0.03  # which would not be seen otherwise
+    assert np.abs(played_back.adapted - played_back.zero_shot).max() > 0.03  # which would not be seen otherwise
 
 
 def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
@@ -97,9 +97,9 @@ def test_labels_that_people_lose_by_are_not_used() -> None:
 
 def followed(gains: dict[tuple[str, str], float]) -> following.Followed:
     """Somebody who gains by way and order, and nothing otherwise."""
-    ways = np.full((len(WAYS), len(ORDERS)), 0.5)
+    ways = np.full((len(ADAPTATION_METHODS), len(ORDERS)), 0.5)
     for (way, order), gain in gains.items():
-        ways[list(WAYS).index(way), ORDERS.index(order)] += gain
+        ways[list(ADAPTATION_METHODS).index(way), ORDERS.index(order)] += gain
     return following.Followed(np.full(len(ORDERS), 0.5), ways)
 
 

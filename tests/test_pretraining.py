@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.models.base import Base, load_base
-from autotransfer.models.base_card import CARD, WEIGHTS
+from autotransfer.models.saving import BASE
 from autotransfer.preprocessing.represent import representation_class
 from autotransfer.preprocessing.represent.pretrained import at_one_scale
 from autotransfer.recordings import save_npz
@@ -144,7 +144,7 @@ def test_training_and_evaluation_keep_heads_apart() -> None:
     (apart_,) = at.train(pool, [at.Job(setting, fold)], device="cpu", progress=False)
     rows = np.concatenate([fold.validation, fold.test])
     other = pool.heads[None] != pool.heads[pool.y[rows]][:, None]
-    assert float(apart_.said[other].max()) < -1000
+    assert float(apart_.held_out_log_probs[other].max()) < -1000
     object.__setattr__(pool, "heads", None)
     (together,) = at.train(pool, [at.Job(setting, fold)], device="cpu", progress=False)
     assert together.history["train_loss"][0] > apart_.history["train_loss"][0] + 0.3, "twice as many classes compete"
@@ -204,15 +204,15 @@ def test_people_of_the_base_are_refused(base: Path) -> None:
 
 
 def damage_card(folder: Path, **changes: object) -> None:
-    (folder / CARD).write_text(json.dumps(json.loads((folder / CARD).read_text()) | changes))
+    (folder / BASE.card).write_text(json.dumps(json.loads((folder / BASE.card).read_text()) | changes))
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-8]),
-        lambda folder: (folder / WEIGHTS).unlink(),
-        lambda folder: (folder / CARD).write_text("[]"),
+        lambda folder: (folder / BASE.weights).write_bytes((folder / BASE.weights).read_bytes()[:-8]),
+        lambda folder: (folder / BASE.weights).unlink(),
+        lambda folder: (folder / BASE.card).write_text("[]"),
         lambda folder: damage_card(folder, members=10**9),
         lambda folder: damage_card(folder, n_times=-1),
         lambda folder: damage_card(folder, name="changed"),
@@ -384,8 +384,9 @@ def test_a_base_goes_to_the_hub_and_back(base: Path, hub: FakeHub) -> None:
     found = at.from_pretrained("me/base")
     assert isinstance(found, Base)
     assert found.digest == known.digest == load_base("hf:me/base").digest
-    assert json.loads((base / CARD).read_text())["digest"]["weights"] in (hub.home / "me/base/README.md").read_text()
-    assert {path.name for path in (hub.home / "me/base").iterdir()} == {CARD, WEIGHTS, "README.md"}
+    digest = json.loads((base / BASE.card).read_text())["digest"]["weights"]
+    assert digest in (hub.home / "me/base" / BASE.page).read_text()
+    assert {path.name for path in (hub.home / "me/base").iterdir()} == {BASE.card, BASE.weights, BASE.page}
 
 
 def test_a_model_goes_to_the_hub_and_back(hub: FakeHub, tmp_path: Path) -> None:

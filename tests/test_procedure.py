@@ -20,7 +20,7 @@ from autotransfer.jobs import Record
 from autotransfer.models.loading import load_model
 from autotransfer.recordings import save_npz
 from autotransfer.runs.choice import Choice
-from autotransfer.runs.executor import SAID
+from autotransfer.runs.executor import LOG_PROBS
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -200,8 +200,8 @@ def test_nothing_a_person_has_touched_decides_for_them(
         def weights(own: Run, key: str, touched: set[str] = touched) -> dict[str, Tensor]:
             found = real(own, key)
             if key in touched:
-                shape = found[SAID].shape
-                found[SAID] = torch.from_numpy(np.log(generator.dirichlet(np.ones(shape[1]), shape[0]))).float()
+                shape = found[LOG_PROBS].shape
+                found[LOG_PROBS] = torch.from_numpy(np.log(generator.dirichlet(np.ones(shape[1]), shape[0]))).float()
             return found
 
         with monkeypatch.context() as patch:

@@ -41,9 +41,9 @@ def test_scores_are_those_of_the_run(proven: tuple[Path, Path]) -> None:
     results = pd.read_csv(proven[1] / "results.csv", keep_default_na=False)
     assert {"none", "choosing", "equal", "nested", "mmd", "adversary", "without_eegnet"} <= set(scores["pipeline"])
     baseline = scores[(scores["pipeline"] == "none") & ~scores["control"]].set_index("subject")["score"]
-    own = results[results["baseline"] & (results["control"].astype(str) == "False")]
-    assert len(own) == 4 * 2  # subjects × seeds
-    expected = own.groupby("test_subject")["test_score"].mean()
+    plain = results[results["baseline"] & (results["control"].astype(str) == "False")]
+    assert len(plain) == 4 * 2  # subjects × seeds
+    expected = plain.groupby("test_subject")["test_score"].mean()
     assert baseline.to_dict() == pytest.approx(expected.to_dict(), abs=1e-5)
 
 
@@ -60,11 +60,11 @@ def test_the_control_shuffles_every_censor_and_leaves_the_baseline(proven: tuple
 
 def test_twins_are_named_as_settings_of_the_run(proven: tuple[Path, Path]) -> None:
     results = pd.read_csv(proven[1] / "results.csv", keep_default_na=False)
-    own = results[(results["control"].astype(str) == "False") & (results["method"] == "mmd")]
-    assert set(own["uncensored"]) == {"baseline with batches balanced", "baseline with batches people"}
-    assert set(own["uncensored"]) <= set(results["setting"])
+    mmd = results[(results["control"].astype(str) == "False") & (results["method"] == "mmd")]
+    assert set(mmd["uncensored"]) == {"baseline with batches balanced", "baseline with batches people"}
+    assert set(mmd["uncensored"]) <= set(results["setting"])
     control = results[results["control"].astype(str) == "True"]
-    assert set(own["shuffled"]) <= set(control["setting"])
+    assert set(mmd["shuffled"]) <= set(control["setting"])
     assert set(results["checkpoint"]) == {"best"}
 
 
@@ -97,6 +97,6 @@ from benchmarks.proof import main
 sys.exit(main({[str(proven[0]), "--out", str(tmp_path), *QUICK, "--seeds", "1", "--epochs", "1"]!r}))
 """
     root = Path(__file__).parent.parent
-    found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
+    process = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
     assert (tmp_path / "scores.csv").exists()

@@ -58,16 +58,16 @@ def test_splits_are_those_that_are_published() -> None:
     assert not {102, 104, 107, 217} & {*published.DS1, *published.DS2}  # paced
     assert published.AAMI["L"] == published.AAMI["j"] == "N"
     assert len(published.AAMI) == 5 + 4 + 2 + 1 + 3
-    people = [set(own) for own in published.ARITHMETIC.values()]
-    assert [len(own) for own in people] == [28, 4]
+    people = [set(part) for part in published.ARITHMETIC.values()]
+    assert [len(part) for part in people] == [28, 4]
     assert not people[0] & people[1]
 
 
 def test_measures_by_hand() -> None:
     y = np.array(list("NNNSSVVVVF"))
     predicted = np.array(list("NVNSNVVVNV"))
-    found = published.of_beats(y, predicted)
-    assert found == {
+    measures = published.of_beats(y, predicted)
+    assert measures == {
         "S, sensitivity": 1 / 2, "S, positive predictive value": 1.0,
         "V, sensitivity": 3 / 4, "V, positive predictive value": 3 / 5,
     }  # fmt: skip
@@ -102,8 +102,8 @@ def small_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four records that train, two that test."""
     for name in (101, 106, 108, 109, 100, 202):
         write_record(tmp_path, name)
-    own = published.PROTOCOLS["mit-bih"]._replace(train=(101, 106, 108, 109), test=(100, 202))
-    monkeypatch.setitem(published.PROTOCOLS, "mit-bih", own)
+    protocol = published.PROTOCOLS["mit-bih"]._replace(train=(101, 106, 108, 109), test=(100, 202))
+    monkeypatch.setitem(published.PROTOCOLS, "mit-bih", protocol)
     return tmp_path
 
 
@@ -126,11 +126,15 @@ def test_a_model_of_those_who_train_is_scored_on_those_who_test(
             return np.where(X[:, 0, 90:126].mean(1) < 0, "V", "N")
 
     monkeypatch.setattr(published.at, "AutoTransferClassifier", Wide)
-    found = dict(published.measured("mit-bih", small_protocol, apart=True))
+    measures = dict(published.measured("mit-bih", small_protocol, apart=True))
     assert {"101", "106", "108", "109"} == Wide.seen
-    assert (found["people who train"], found["people who test"], found["windows that are scored"]) == (4, 1, 25)
-    assert found["V, sensitivity"] == 1.0
-    assert found["S, sensitivity"] == 0.0
+    assert (measures["people who train"], measures["people who test"], measures["windows that are scored"]) == (
+        4,
+        1,
+        25,
+    )
+    assert measures["V, sensitivity"] == 1.0
+    assert measures["S, sensitivity"] == 0.0
     assert published.main(["mit-bih", str(small_protocol)]) == 0
     assert "| people who test | 2 |" in capsys.readouterr().out
     assert published.main(["mit-bih", str(small_protocol / "no")]) == 2
@@ -140,6 +144,6 @@ def test_a_model_of_those_who_train_is_scored_on_those_who_test(
 @pytest.mark.slow
 def test_a_run_tells_ventricular_beats_of_people_it_has_not_seen(small_protocol: Path) -> None:
     quick = {"preset": "quick", "networks": "none", "adaptation": "zero-shot", "time": None}
-    found = dict(published.measured("mit-bih", small_protocol, **quick))
-    assert found["V, sensitivity"] > 0.9
-    assert found["V, positive predictive value"] > 0.9
+    measures = dict(published.measured("mit-bih", small_protocol, **quick))
+    assert measures["V, sensitivity"] > 0.9
+    assert measures["V, positive predictive value"] > 0.9

@@ -81,6 +81,14 @@ def test_is_frozen_copied_and_pickled() -> None:
         assert (other.classes, other.subjects, other.sfreq) == (rec.classes, rec.subjects, rec.sfreq)
 
 
+def test_a_derived_value_is_computed_once_for_these_recordings_alone() -> None:
+    one, other = make(), make()
+    calls: list[Recordings] = []
+    for rec in (one, one, other):
+        assert rec.once("key", lambda rec=rec: calls.append(rec)) is None  # None is a value like any other
+    assert calls == [one, other]
+
+
 # --- labels ------------------------------------------------------------------------------------------------
 
 

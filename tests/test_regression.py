@@ -25,8 +25,9 @@ from autotransfer.models.regression import RegressionModel
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import Targets
 from autotransfer.report.regression_page import page
+from autotransfer.report.result_words import regression_headline
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.regression import CONSTANT, PEER, RegressionChoice, headline, is_regression, read_choice
+from autotransfer.runs.regression import CONSTANT, PEER, RegressionChoice, is_regression, read_choice
 from autotransfer.search import regression
 from autotransfer.search.regression import STRENGTHS, search, shares
 from autotransfer.training.continuous import correlation, held_out_coverage, interval_radii, r2, radius_at
@@ -134,10 +135,10 @@ def described(**changes: Any) -> RegressionChoice:
 
 
 def test_too_few_people_for_an_interval_are_told_in_place_of_what_it_would_hold() -> None:
-    (line,) = [line for line in headline(described()) if line.startswith("Intervals")]
+    (line,) = [line for line in regression_headline(described()) if line.startswith("Intervals")]
     assert line == "Intervals: 90 % ones of ±2 hold 86 % of new people's targets."
     unlimited = described(radius=None)
-    (line,) = [line for line in headline(unlimited) if line.startswith("Intervals")]
+    (line,) = [line for line in regression_headline(unlimited) if line.startswith("Intervals")]
     assert "8 people, as different as they are, are too few for a 90 % interval; it reaches from −∞ to ∞" in line
     assert unlimited.coverage == {}
     assert "0.860" in page(described())
@@ -158,7 +159,7 @@ def test_what_only_guesses_is_not_praised_beside_a_simple_model_that_is_worse() 
 
 def test_gain_and_offset_are_a_hint_where_a_run_does_not_adapt() -> None:
     def hints(**changes: Any) -> list[str]:
-        return [line for line in headline(described(**changes)) if "--adaptation transductive" in line]
+        return [line for line in regression_headline(described(**changes)) if "--adaptation transductive" in line]
 
     high = dict.fromkeys(described().correlations, 0.9)
     (line,) = hints(correlations=high)

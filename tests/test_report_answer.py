@@ -15,6 +15,7 @@ from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.report.averaging import moved_weight, nested_shares, parts
 from autotransfer.report.comparison import contenders
 from autotransfer.report.methods import methods_paragraph
+from autotransfer.report.result_words import headline
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import answer
@@ -29,7 +30,6 @@ from autotransfer.report.wording import (
     signed,
 )
 from autotransfer.runs.choice import Average, Choice, Named
-from autotransfer.runs.verdict import headline
 from report_example import KINDS, averaged, baseline_won, empty, failing, finished, nested_full
 from report_outline import Outline, example, figure_data, light, place
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from benchmarks import played
 from benchmarks.drawing import curves
-from benchmarks.results import PARTS, main, read
+from benchmarks.results import PARTS, made, main, read
 
 import autotransfer as at
 from autotransfer.search.playback import ORDERS
@@ -32,11 +32,11 @@ def invented(folder: Path) -> None:
                 given = {"dataset": dataset, "control": control, "subject": str(i)}
                 rows.append(given | {"pipeline": "none", "setting": "baseline", "score": base})
                 for name, gain in GAIN.items():
-                    own = base + gain * (0.5 if control else 1) + (0.002 * i if gain else 0.001 * (-1) ** i)
+                    score = base + gain * (0.5 if control else 1) + (0.002 * i if gain else 0.001 * (-1) ** i)
                     setting = "mmd conditional 1 with power" if name == "mmd" else name
                     if name == "nested":
                         setting = "baseline" if i else "mmd conditional 1 with power"
-                    rows.append(given | {"pipeline": name, "setting": setting, "score": own})
+                    rows.append(given | {"pipeline": name, "setting": setting, "score": score})
             for seed in range(3):
                 results.append({"dataset": dataset, "control": False, "baseline": True, "method": "none",
                                 "stage": "prepare", "setting": "baseline", "swapped_validation_score": 0.5,
@@ -128,9 +128,9 @@ def test_censoring_beside_the_same_choice_without(page: dict[str, list[list[str]
 
 
 def test_ensembles_are_compared_with_ensembles(page: dict[str, list[list[str]]]) -> None:
-    both, own = ([row[place].split(" ")[0] for row in page["ensembles"]] for place in (1, 2))
+    both, single = ([row[place].split(" ")[0] for row in page["ensembles"]] for place in (1, 2))
     assert both == ["+0.020"] * 3  # .12 - .1, not .12
-    assert own == ["+0.080"] * 3
+    assert single == ["+0.080"] * 3
     assert not any("ensemble" in row[0] for row in page["together"])
     assert "AutoTransfer, nested, ensemble" in {row[0] for row in page["scores"]}
 
@@ -157,8 +157,8 @@ def test_the_same_setting_with_true_and_with_shuffled_subjects(page: dict[str, l
 
 
 def test_leakage_peers_and_seeds(page: dict[str, list[list[str]]]) -> None:
-    told = ["first", "0.900, 2.00 bits", "0.950, 2.00 bits", "0.400, 2.00 bits", "0.100"]
-    assert page["leakage"][0] == told, "baseline, the chosen setting without its censor, with it"
+    cells = ["first", "0.900, 2.00 bits", "0.950, 2.00 bits", "0.400, 2.00 bits", "0.100"]
+    assert page["leakage"][0] == cells, "baseline, the chosen setting without its censor, with it"
     assert page["peers"][0][0] == "shrinkage LDA"
     assert page["peers"][0][1].startswith("+0.283"), "the ensemble first"
     assert page["peers"][3][1].startswith("+0.203"), "a single network, after the second table's two lines of head"
@@ -201,7 +201,7 @@ def test_twins_are_read_from_columns_where_there_are_any(tmp_path: Path) -> None
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     evidence = read(tmp_path)
-    assert all("Not measured yet" in part(evidence, tmp_path) for part in PARTS.values())
+    assert all("Not measured yet" in made(part, evidence, tmp_path) for part in PARTS)
 
 
 # The page of results rests on every table and takes 20 seconds; the leaderboard reads most of them as well.
@@ -227,13 +227,13 @@ def test_played_people_get_what_others_gained_by(tmp_path: Path) -> None:
     people = [f"P{n}" for n in range(6)]
     level = dict.fromkeys(people, 0.5)
     lost = dict.fromkeys(people, 0.4) | {"P0": 0.9}
-    own = {
+    scores = {
         "zero_shot": dict.fromkeys(ORDERS, level),
         "before": {"1": level, "5": level},
         "calibrated": {"1": lost, "5": dict.fromkeys(people, 0.6) | {"P0": 0.1}},
         "own": {"1": level, "5": level},
     }
-    got = played.delivered(own)
+    got = played.delivered(scores)
     assert got["calibrated"]["1"]["P0"] == 0.5  # others lost by it
     assert got["calibrated"]["5"]["P0"] == 0.1  # others gained
     assert set(got["calibrated"]) == {"1", "5"}
@@ -246,7 +246,7 @@ def test_curves_end_where_their_values_say() -> None:
 
 
 def test_what_a_penalty_removes_is_measured_beside_its_own_batches() -> None:
-    from benchmarks.control import _beside_none
+    from benchmarks.control import _minus_uncensored
 
     rows = [
         ("none", "people", "true", 0.8, 0.9), ("none", "balanced", "true", 0.6, 0.7),
@@ -255,10 +255,10 @@ def test_what_a_penalty_removes_is_measured_beside_its_own_batches() -> None:
     ]  # fmt: skip
     columns = ["method", "mode", "people", "leakage", "score"]
     table = pd.concat([pd.DataFrame(rows, columns=columns).assign(data=d, test_subject="1") for d in ("a", "b")])
-    found = _beside_none(table)
-    assert found["mmd", "marginal", "true"] == pytest.approx((-0.3, 0.05))
-    assert found["mmd", "marginal", "shuffled"] == pytest.approx((0.0, 0.0))
-    assert found["mmd", "conditional", "true"] == pytest.approx((-0.1, -0.1))
+    changed = _minus_uncensored(table)
+    assert changed["mmd", "marginal", "true"] == pytest.approx((-0.3, 0.05))
+    assert changed["mmd", "marginal", "shuffled"] == pytest.approx((0.0, 0.0))
+    assert changed["mmd", "conditional", "true"] == pytest.approx((-0.1, -0.1))
 
 
 def test_estimators_in_a_stack_score_as_they_do_alone() -> None:

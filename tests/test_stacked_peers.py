@@ -14,10 +14,9 @@ import sklearn
 import torch
 from benchmarks import deep
 from benchmarks import stacked_peers as stacked
-from benchmarks.peer_rows import known_rows
+from benchmarks.csv_rows import known_rows
 from benchmarks.shallow import Task, task_of
 from benchmarks.stacked_peers import Batches, Trainer, Windows
-from sklearn.metrics import balanced_accuracy_score
 
 import autotransfer as at
 from plain_eegnet import copy_member, our_name
@@ -78,8 +77,8 @@ def test_coral_distance_of_a_double_loop() -> None:
                     for z in (source[p], target[p])
                 ]
                 expected[p] += (gap[0] - gap[1]) ** 2 / (4 * 4**2)
-    found = stacked.coral_distance(torch.from_numpy(source), torch.from_numpy(target))
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+    distance = stacked.coral_distance(torch.from_numpy(source), torch.from_numpy(target))
+    np.testing.assert_allclose(distance.numpy(), expected, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("configuration")
@@ -88,9 +87,9 @@ def test_coral_distance_is_skadas() -> None:
     from skada.deep.losses import deepcoral_loss
 
     source, target = torch.randn(3, 128, 16), 3 * torch.randn(3, 128, 16)
-    found = stacked.coral_distance(source, target)
+    distance = stacked.coral_distance(source, target)
     for member in range(3):
-        torch.testing.assert_close(found[member], deepcoral_loss(source[member], target[member]))
+        torch.testing.assert_close(distance[member], deepcoral_loss(source[member], target[member]))
 
 
 def test_domain_gradients_are_reversed_for_codes_only() -> None:
@@ -101,8 +100,8 @@ def test_domain_gradients_are_reversed_for_codes_only() -> None:
     adversarial = torch.autograd.grad(term(z).sum(), [z, *weights])
     assert plain[0].abs().max() > 0
     torch.testing.assert_close(adversarial[0], -plain[0], rtol=0, atol=0)
-    for own, other in zip(adversarial[1:], plain[1:], strict=True):
-        torch.testing.assert_close(own, other, rtol=0, atol=0)
+    for gradient, other in zip(adversarial[1:], plain[1:], strict=True):
+        torch.testing.assert_close(gradient, other, rtol=0, atol=0)
     torch.testing.assert_close(term(z), term.domain_loss(z), rtol=0, atol=0)
 
 
@@ -115,14 +114,14 @@ def test_dann_is_skadas_but_for_its_softmax() -> None:
 
     ours, theirs = stacked.Dann(1, 5, seeds=[0]), DomainClassifier(5)
     first, norm, _, last, _ = theirs.classifier
-    for layer, own in ((first, ours.hidden), (norm, ours.norm), (last, ours.out)):
-        copy_layer(layer, own)
+    for theirs_layer, our_layer in ((first, ours.hidden), (norm, ours.norm), (last, ours.out)):
+        copy_layer(theirs_layer, our_layer)
     z = torch.randn(16, 5, requires_grad=True)
 
     domains = theirs(z)
     DANNLoss()(domains[:8], domains[8:]).backward()
     assert (domains == 1).all(), "a softmax over one output"
-    assert (z.grad == 0).all(), "SKADA's default learns from domains now: dann_skada has to do so, too"
+    assert (z.grad == 0).all(), "SKADA's default learns from domains now: stacked_peers says that it does not"
 
     z.grad = None
     theirs.classifier[-1] = torch.nn.Sigmoid()
@@ -160,8 +159,8 @@ def test_a_step_has_skadas_loss_and_gradients(method: str) -> None:
     if method == "dann":
         domains = DomainClassifier(network.width).double()
         domains.classifier[-1] = torch.nn.Identity()
-        for layer, own in zip((0, 1, 3), (ours.term.hidden, ours.term.norm, ours.term.out), strict=True):
-            copy_layer(domains.classifier[layer], own)
+        for place, layer in zip((0, 1, 3), (ours.term.hidden, ours.term.norm, ours.term.out), strict=True):
+            copy_layer(domains.classifier[place], layer)
     copy_layer(network.classifier, ours.classifier)
     theirs = DomainAwareModule(network, "encoder", domains).train()
     # With logits: the plain loss refuses float64 beside SKADA's float32 labels.
@@ -173,8 +172,8 @@ def test_a_step_has_skadas_loss_and_gradients(method: str) -> None:
     torch.testing.assert_close(ours.classifier.weight.grad[0], network.classifier.weight.grad)
     gradients = dict(ours.encoder.named_parameters())
     for name, value in network.encoder.named_parameters():
-        own = gradients[our_name(name)].grad.reshape(value.shape)
-        torch.testing.assert_close(own, value.grad, rtol=1e-6, atol=1e-9, msg=name)
+        gradient = gradients[our_name(name)].grad.reshape(value.shape)
+        torch.testing.assert_close(gradient, value.grad, rtol=1e-6, atol=1e-9, msg=name)
 
 
 def copy_layer(theirs: torch.nn.Module, ours: torch.nn.Module) -> None:
@@ -231,31 +230,25 @@ def test_windows_are_standardised_by_the_training_subjects() -> None:
     tasks = tasks_of(recordings)
     trainer = Trainer(windows_of(recordings), tasks, "coral")
     X = recordings.X.numpy().astype(np.float64)
-    found = trainer.gathered(torch.arange(len(X)).expand(len(tasks), -1)).numpy()
-    for own, task in zip(found, tasks, strict=True):
+    gathered = trainer.gathered(torch.arange(len(X)).expand(len(tasks), -1)).numpy()
+    for windows, task in zip(gathered, tasks, strict=True):
         known = X[task.fold.train]
         expected = (X - known.mean((0, 2), keepdims=True)) / known.std((0, 2), keepdims=True)
-        np.testing.assert_allclose(own, expected, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(windows, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> None:
     out, source = tmp_path / "peers.csv", str(tiny_file(tmp_path, per_class=32))
-    options = Namespace(out=out, methods=["dann", "coral"], seeds=2, epochs=2, device="cpu", population=3)
-    stacked.run([source], options)
+    options = Namespace(
+        files=[source], out=out, methods=["dann", "coral"], seeds=2, epochs=2, device="cpu", population=3
+    )
+    stacked.run(options)
     rows = known_rows(out)
     expected = {("tiny", method, str(s), str(seed)) for method in options.methods for s in range(4) for seed in (0, 1)}
     assert {(r["dataset"], r["pipeline"], r["subject"], r["seed"]) for r in rows} == expected
     assert len(rows) == 16
-    stacked.run([source], options)
+    stacked.run(options)
     assert known_rows(out) == rows
-
-
-def test_the_score_is_scikit_learns() -> None:
-    draw = np.random.default_rng(0)
-    truth, predicted = draw.integers(0, 3, 50), draw.integers(0, 4, 50)  # class 3 does not occur
-    with pytest.warns(UserWarning, match="not in y_true"):
-        expected = balanced_accuracy_score(truth, predicted)
-    assert stacked.score(truth, predicted, 4) == pytest.approx(expected)
 
 
 def test_epochs_of_a_run() -> None:

@@ -15,7 +15,8 @@ import pytest
 from autotransfer.errors import UserError
 from autotransfer.export import export_model
 from autotransfer.runs.lock import Lock
-from autotransfer.runs.run import Run, reopen
+from autotransfer.runs.recovery import reopen
+from autotransfer.runs.run import Run
 from autotransfer.search import tpe
 from autotransfer.search.procedure import conduct
 from faults import Interrupted, assert_one_line, call, few_settings, interrupted_run, make_run, quiet, tampered

@@ -77,7 +77,7 @@ def test_a_model_says_what_the_trees_vote() -> None:
         20, max_depth=9, min_samples_leaf=SMALLEST, class_weight="balanced", random_state=0
     ).fit(x[:300].flatten(1), y[:300])
     want = (1 - DOUBT) * forest.predict_proba(x[350:].flatten(1)) + DOUBT / 2
-    np.testing.assert_allclose(outcome.said.exp().numpy()[50:], want, atol=1e-5)
+    np.testing.assert_allclose(outcome.held_out_log_probs.exp().numpy()[50:], want, atol=1e-5)
     line = at.Setting(encoder="linear", standardise="none")
     (straight,) = at.train(rec, [at.Job(line, fold)], "cpu", progress=False)
     assert outcome.test_score > straight.test_score + 0.1, "no line tells these classes"

@@ -36,11 +36,11 @@ def test_turned_people_lose_and_are_turned_back(tmp_path: Path) -> None:
     rec = recordings()
     plain, with_turn = turned.settings(rec)
     rows = [*turned.rows_of(rec, plain), *turned.same_person(rec, plain), *turned.rows_of(rec, with_turn)]
-    found = pd.DataFrame(rows)
-    means = found.groupby(["turn", "places"])["score"].mean()
+    scores = pd.DataFrame(rows)
+    means = scores.groupby(["turn", "places"])["score"].mean()
     assert means["none", 0] > 0.95
     assert means["same person", 0] > 0.9
     assert means["none", 2] < 0.7
     assert means["transductive", 2] > means["none", 2] + 0.2
-    found.to_csv(tmp_path / "turned.csv", index=False)
+    scores.to_csv(tmp_path / "turned.csv", index=False)
     assert "| ring | 4 |" in table(read(tmp_path), tmp_path)

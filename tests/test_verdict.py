@@ -16,10 +16,11 @@ from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.loading import load_model
 from autotransfer.report.methods import methods_paragraph
+from autotransfer.report.result_words import headline
 from autotransfer.report.statistics import paired
 from autotransfer.report.terminal import answer
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.verdict import best_peer, headline
+from autotransfer.runs.verdict import best_peer
 from autotransfer.training.intervals import next_person, next_words
 from report_example import averaged, finished
 from report_outline import Outline, light, place

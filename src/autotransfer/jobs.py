@@ -106,7 +106,7 @@ class Outcome(Record):
 
     job: Job
     # (validation rows + test rows, C) log-probabilities, each row by the snapshot that the other subject chose
-    said: Tensor = field(repr=False)
+    held_out_log_probs: Tensor = field(repr=False)
     state: dict[str, Tensor]  # encoder and classifier of the snapshot, without a member axis
     final_state: dict[str, Tensor]  # the same at the last epoch, critics included
     swapped: Outcome | None = field(default=None, repr=False)

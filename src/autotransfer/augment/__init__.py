@@ -1,9 +1,9 @@
-"""Augmentation: training windows changed a little, so that a network learns what does not matter.
+"""Augmentation: small changes of training windows, so that a network learns to ignore what does not matter.
 
 To add one, write one file with a subclass of `Augmentation` and add a line to AUGMENTATIONS. It changes preprocessed
-windows in training steps alone. What it draws is a function of (fold, seed, epoch, step, row), so that an outcome does
-not depend on what a job was stacked with. Moments of windows that it has changed are those of the changed windows: the
-encoder works them out, and no table is used.
+windows, and only in training steps. Random draws are a function of (fold, seed, epoch, step, row), so that an outcome
+does not depend on the jobs that a job is stacked with. Moments are computed from the changed windows by the encoder;
+precomputed tables of moments are not used.
 """
 
 from __future__ import annotations
@@ -38,22 +38,23 @@ AUGMENTATIONS: dict[str, type[Augmentation]] = {
 
 def augmentation_of(values: dict[str, Any]) -> tuple[Augmentation, ...]:
     """From the fields of a Setting: the value of each augmentation, and of its other fields."""
-    found = []
+    chosen = []
     for name, kind in AUGMENTATIONS.items():
         first, *others = fields(kind)
         value = plain_value(values.get(name))
         if not is_off(value):
-            own = {field.name: values[field.name] for field in others if field.name in values}
-            found.append(kind(**{first.name: value} | own))
-    return tuple(found)
+            options = {field.name: values[field.name] for field in others if field.name in values}
+            chosen.append(kind(**{first.name: value} | options))
+    return tuple(chosen)
 
 
 def augmentation_values(augmentations: tuple[Augmentation, ...]) -> dict[str, Any]:
-    """The fields of a Setting that make the same."""
-    found: dict[str, Any] = {}
+    """The fields of a Setting that give these augmentations."""
+    values: dict[str, Any] = {}
     for name, kind in AUGMENTATIONS.items():
-        for one in augmentations:
-            if type(one) is kind:
+        for augmentation in augmentations:
+            if type(augmentation) is kind:
                 first, *others = fields(kind)
-                found |= {name: getattr(one, first.name)} | {field.name: getattr(one, field.name) for field in others}
-    return found
+                values[name] = getattr(augmentation, first.name)
+                values |= {field.name: getattr(augmentation, field.name) for field in others}
+    return values

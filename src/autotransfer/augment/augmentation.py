@@ -1,4 +1,4 @@
-"""What an augmentation is."""
+"""Base class of augmentations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..recordings import Recordings
 
 
 class TrainingBatch(NamedTuple):
-    """What is known of a minibatch beside its windows."""
+    """What an augmentation may know of a minibatch besides its windows."""
 
     y: Tensor  # (G, B) classes
     s: Tensor  # (G, B) people, as training sees them
@@ -35,8 +35,8 @@ class Augmentation(ABC):
         check_types(self)
 
     def bound(self, recordings: Recordings, preprocessing: Preprocessing, device: torch.device) -> Augmentation:
-        """The same for these recordings, prepared in this way: asked once before training, of what must know more
-        than a minibatch."""
+        """The augmentation for these recordings and their preprocessing, for subclasses that must know more than a
+        minibatch. Called once before training."""
         return self
 
     @abstractmethod

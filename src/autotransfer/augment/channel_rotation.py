@@ -29,7 +29,7 @@ class ChannelRotation(Augmentation):
             raise UserError(f"channel_rotation is {self.places}; it must be at least 1, a number of places")
 
     def bound(self, recordings: Recordings, preprocessing: Preprocessing, device: torch.device) -> Augmentation:
-        """What a transform appends to the channels turns with them: all of them come once, then all again."""
+        """Bind the ring. Channels that a transform appends turn, too: they are copies of the original channels."""
         ring = check_ring(recordings.ring, f"channel_rotation={self.places}")
         channels, times = recordings.n_channels, recordings.n_times
         seen, _ = preprocessing.shape(channels, times)
@@ -38,9 +38,9 @@ class ChannelRotation(Augmentation):
                 f"channel_rotation turns channels, and of {channels} the preprocessing leaves {seen}; leave out the "
                 "transform that mixes them, such as represent='tangent'"
             )
-        own = sources(torch.tensor(ring, device=device), channels)
+        turned = sources(torch.tensor(ring, device=device), channels)
         copies = torch.arange(0, seen, channels, device=device)
-        return Rotation(self.places, (copies[:, None] + own[:, None, :]).flatten(1))
+        return Rotation(self.places, (copies[:, None] + turned[:, None, :]).flatten(1))
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         check_ring(None, f"channel_rotation={self.places}")
@@ -56,6 +56,6 @@ class Rotation(Augmentation):
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         ring = len(self.sources)
-        ways = min(2 * self.places + 1, ring)
-        draw = (uniform(key, 1)[..., 0] * ways).long().clamp(max=ways - 1)
+        positions = min(2 * self.places + 1, ring)
+        draw = (uniform(key, 1)[..., 0] * positions).long().clamp(max=positions - 1)
         return in_order(x, (draw - min(self.places, ring // 2)) % ring, self.sources)

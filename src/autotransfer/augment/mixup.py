@@ -1,7 +1,7 @@
 """Mixup within class, across people: a window with some of another person's window of the same class mixed in.
 
-What a class has in common stays, and what is one person's own is diluted. Labels need no mixing: the class is the same,
-and the larger part is always the window's own person. The partner is drawn among the rows of the minibatch.
+What a class has in common stays, and what is particular to a person is diluted. Labels are not mixed: both windows have
+the same class, and the larger part is always from the window's own person. Partners come from the same minibatch.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Mixup(Augmentation):
             raise UserError(f"mixup is {self.share}; it must be a share in (0, 0.5], so that a window stays its own")
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
-        partner, found = partners(key, batch)
-        share = (self.share * uniform(key, 1)[..., 0]).to(x.dtype) * found  # (G, B), 0 where there is nobody
+        partner, exists = partners(key, batch)
+        share = (self.share * uniform(key, 1)[..., 0]).to(x.dtype) * exists  # (G, B), 0 where there is nobody
         groups, rows, channels, times = x.shape
         signal = x.transpose(1, 2)  # (G, C, B, T), as it is in memory
         first = torch.arange(groups * channels, device=x.device).view(groups, channels, 1) * rows
@@ -41,12 +41,12 @@ class Mixup(Augmentation):
 def partners(key: Tensor, batch: TrainingBatch) -> tuple[Tensor, Tensor]:
     """For every row another person's row of the same class, (G, B), and whether there is one, (G, B).
 
-    Rows stand in a random circle, drawn by hashing their keys, and each takes the next that will do. So every one that
-    will do is as likely, and no row's place in the batch matters.
+    Rows are put on a circle at random, by hashing their keys, and each takes the next eligible row. Every eligible row
+    is therefore equally likely, and the order of rows in the batch does not matter.
     """
     place = bits(key, 2)[..., 1].long()  # (G, B); the first word says how much
     # how far ahead of row i, around the circle of 2³² places, row j stands
     ahead = (place[:, None, :] - place[:, :, None]) & 0xFFFFFFFF
-    will_do = (batch.y[:, None, :] == batch.y[:, :, None]) & (batch.s[:, None, :] != batch.s[:, :, None])
-    nearest = torch.where(will_do, ahead, 2**32).min(-1)
+    eligible = (batch.y[:, None, :] == batch.y[:, :, None]) & (batch.s[:, None, :] != batch.s[:, :, None])
+    nearest = torch.where(eligible, ahead, 2**32).min(-1)
     return nearest.indices, nearest.values < 2**32

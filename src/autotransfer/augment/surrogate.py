@@ -34,11 +34,11 @@ class Surrogate(Augmentation):
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         times = x.shape[3]
         signal = x.transpose(1, 2)  # channel-major, as it is in memory
-        own, others = signal[:, : batch.signals], signal[:, batch.signals :]
+        signals, others = signal[:, : batch.signals], signal[:, batch.signals :]
         frequencies = times // 2 + 1
         place = torch.arange(frequencies, device=x.device)
         complex_valued = (place > 0) & (2 * place < times)  # 0 and Nyquist are real, and stay
         angle = self.strength * math.pi * (2 * uniform(key, frequencies).to(x.dtype) - 1) * complex_valued  # (G, B, F)
         turn = torch.complex(angle.cos(), angle.sin())
-        turned = torch.fft.irfft(torch.fft.rfft(own) * turn[:, None], n=times)
+        turned = torch.fft.irfft(torch.fft.rfft(signals) * turn[:, None], n=times)
         return torch.cat([turned, others], 1).transpose(1, 2)

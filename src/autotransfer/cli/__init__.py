@@ -37,7 +37,7 @@ def _version(context: typer.Context, asked: bool) -> None:
         return
     print(f"autotransfer {__version__}")
     if context.params.get("verbose"):
-        from ..runs.run import versions
+        from ..runs.provenance import versions
 
         for name, version in versions().items():
             if name != "autotransfer":

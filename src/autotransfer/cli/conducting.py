@@ -1,4 +1,4 @@
-"""How a command carries a run through, to its report and the answer."""
+"""How a command performs a run, up to its report and the answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def followers(folder: Path, *, live: bool, tensorboard: Path | None) -> Iterator[None]:
-    """Those who watch the run while it works."""
+    """Live page and event files that follow the run while it works."""
     with ExitStack() as stack:
         if tensorboard is not None:
             from ..report.tensorboard import EventFiles
@@ -50,7 +50,7 @@ def workers(address: str | None) -> Iterator[Executor | None]:
 
 
 def check_end(tensorboard: Path | None = None) -> None:
-    """What is only used when all is trained is missed before."""
+    """Raise now if a package is missing that is needed only after all trainings."""
     from ..report import collect  # noqa: F401
     from ..report.page import plotly_of
 
@@ -93,14 +93,14 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
 
 
 def _kept(folder: Path) -> str:
-    """What an interrupted run has to show."""
+    """A note that an interrupted run has a usable answer, if it has one."""
     if not (folder / "model" / "model.json").exists():
         return ""
     return "the answer so far is kept, and predict and report can use it; "
 
 
 def _try_report(opened: Run) -> bool:
-    """Whether there is a page: whatever is wrong with it, the run has all that it was to find out."""
+    """Whether the page could be drawn. A failure is reported and does not end the run."""
     try:
         write_report(opened)
     except (OSError, MemoryError):  # as anywhere in a run: make room, and go on

@@ -91,8 +91,10 @@ class Windowing:
         return read(data, Cutting.of(**asdict(self)))
 
     def read_for(self, model: Model | RegressionModel, data: str, rename: Sequence[str] = ()) -> Raw:
-        """The same, in windows as long as the model's where the user does not say how long, and filtered as its
-        recordings were where the user does not say how. rename: A=B for channels that the model calls B."""
+        """Read data for a model: window length and filter are the model's unless the user gives them.
+
+        rename: A=B for channels that the model calls B.
+        """
         from ..models.regression import RegressionModel
         from ..recordings import Cutting, is_continuous, read
         from ..recordings.windows import renamed_channels
@@ -175,9 +177,9 @@ UNSAID, UNASKED, UNDETECTED = Windowing(), AskedOptions(), Detection()
 
 
 def _option(name: str) -> Any:
-    """An option of a run as typer takes it: a word or a number; whatever else Python takes has a name."""
+    """An option of a run for typer: text or a number; other types that Python accepts are given by name."""
     about, kinds = ASKED[name].__metadata__[0], get_args(ASKED[name].__origin__) or (ASKED[name].__origin__,)
-    kind: Any = str if str in kinds else next(one for one in kinds if one is not NoneType)
+    kind: Any = str if str in kinds else next(other for other in kinds if other is not NoneType)
     flags = [f"--{name.replace('_', '-')}"] if kind is bool else []  # and no --no-… beside it
     panel = None if about.group == USUAL else about.group
     option = typer.Option(*flags, help=about.help, rich_help_panel=panel, metavar=about.metavar)
@@ -185,15 +187,15 @@ def _option(name: str) -> Any:
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer takes it: where it has a parameter `windowing`, `detection` or `asked`, there are the fields
-    of that one instead."""
-    own = signature(command, eval_str=True).parameters
+    """The command for typer: a parameter `windowing`, `detection` or `asked` is replaced by the fields of its
+    dataclass."""
+    parameters = signature(command, eval_str=True).parameters
     groups: dict[str, tuple[type[Any], dict[str, Any]]] = {
         "windowing": (Windowing, get_type_hints(Windowing, include_extras=True)),
         "detection": (Detection, get_type_hints(Detection, include_extras=True)),
         "asked": (AskedOptions, {name: _option(name) for name in ASKED}),
     }
-    groups = {name: group for name, group in groups.items() if name in own}
+    groups = {name: group for name, group in groups.items() if name in parameters}
     if not groups:
         return command
 
@@ -203,9 +205,11 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = kind(**{option: values.pop(option) for option in hints})
         command(**values)
 
-    flat = [one for name, it in own.items() for one in (_parameters(*groups[name]) if name in groups else [it])]
+    flat: list[Parameter] = []
+    for name, parameter in parameters.items():
+        flat += _parameters(*groups[name]) if name in groups else [parameter]
     taking_options.__signature__ = Signature(flat)  # type: ignore[attr-defined]  # functions may have one
-    taking_options.__annotations__ = {one.name: one.annotation for one in flat}
+    taking_options.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
     return taking_options
 
 

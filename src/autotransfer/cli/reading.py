@@ -1,4 +1,4 @@
-"""What there is to begin with: inspect, plan-study, datasets, grids."""
+"""Before a run: inspect, plan-study, datasets, grids."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def inspect(
     """What recordings hold: people, classes, counts, a window of each class, and what looks wrong."""
     from ..recordings.overview import overview
 
-    found = overview(windowing.read(data))
-    for line in found.lines():
+    contents = overview(windowing.read(data))
+    for line in contents.lines():
         say(line)
     if html is not None:
         from ..report.preview import write_preview
 
-        write_preview(found, html)
+        write_preview(contents, html)
         say(f"page: {html.resolve()}")
 
 

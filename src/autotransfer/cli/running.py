@@ -38,7 +38,7 @@ Storage = Annotated[
 
 
 def _configure(context: typer.Context, path: Path | None) -> Path | None:
-    """What the file says takes the place of defaults; the command line has the last word."""
+    """Values of the file replace defaults; the command line overrides both."""
     if path is None:
         return None
     from ..runs.study import read_study
@@ -48,7 +48,7 @@ def _configure(context: typer.Context, path: Path | None) -> Path | None:
     for name, value in values.items():
         check_choice(f"option in {path}:", name, sorted(hints))
         words, types = next(
-            (found for kind, found in KINDS.items() if kind in (hints[name], *get_args(hints[name]))), TEXT
+            (accepted for kind, accepted in KINDS.items() if kind in (hints[name], *get_args(hints[name]))), TEXT
         )
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise UserError(f"{path}: {name} is {shown(value)}; it must be {words}")
@@ -164,7 +164,7 @@ def _population(text: str) -> int | str:
 
 
 def _check_alone(**others: object) -> None:
-    """Refuse what belongs to the trainings of networks, of which a continuous target has none."""
+    """Refuse options for training networks, which a run with a continuous target does not do."""
     for name, value in others.items():
         if value:
             raise UserError(f"a continuous target is predicted by closed forms alone; leave --{name} out")
@@ -223,8 +223,9 @@ def resume(
 ) -> None:
     """Continue a run after any interruption; finished jobs are never trained again."""
     from ..runs.lock import Lock
+    from ..runs.recovery import reopen
     from ..runs.regression import is_regression
-    from ..runs.run import check_is_run, reopen
+    from ..runs.run import check_is_run
 
     if is_regression(folder):
         say(f"{folder} is finished; its report is {folder / 'report.html'}")

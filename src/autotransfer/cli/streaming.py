@@ -86,8 +86,7 @@ def stream(
         }
         _replayed(person, detection, out, options)
         return
-    found = session is not None and session.exists()
-    if session and found:  # goes on as it began
+    if session is not None and session.exists():  # goes on as it began
         person = Session.load(session, home, encoders=encoders)
     else:
         person = Session(home, adapt=adapt, encoders=encoders)
@@ -142,13 +141,12 @@ def _replayed(person: Session, detection: Detection, out: str | None, options: d
     def begin() -> Session:
         return Session(person.model, adapt=person.adapts)
 
-    found = replay(recordings, begin, events=mapping, **rule, **options)
-    report = found.report(detection.false_per_hour)
+    report = replay(recordings, begin, events=mapping, **rule, **options).report(detection.false_per_hour)
     for text in report.lines():
         say(text)
     whose = [recording.subject for recording in recordings]
-    if (told := named_alike_words(person.model.card.seen, recordings[0].study, whose)) is not None:
-        print(told, file=sys.stderr)
+    if (warning := named_alike_words(person.model.card.seen, recordings[0].study, whose)) is not None:
+        print(warning, file=sys.stderr)
     if out is not None:
         write_atomically(Path(out), report.json())
         say(f"figures: {out}")

@@ -1,4 +1,4 @@
-"""What a run's model is for: predict, calibrate, export."""
+"""Using the model of a run: predict, calibrate, export."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import typer
 from ..errors import UserError, check_choice
 from ..words import printable
 from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
-from .regressing import predict_numbers
+from .regressing import give_predictions, predict_numbers
 from .voice import Log, Quiet, Verbose, say
 
 
 def _cut_otherwise(folder: Path, data: str, windowing: Windowing, seconds: float | None) -> list[str]:
-    """A line where the run's windows were cut at events, and these follow one another."""
+    """A note if the run cut its windows at events and these windows are consecutive."""
     from ..recordings import is_continuous
     from ..runs.study import NAME, read_study
 
@@ -74,12 +74,10 @@ def predict(
 ) -> None:
     """Predict the class, or the number, of new windows with a run's model. Where the data have labels, standard error
     gets scores by person and a confusion table."""
-    from ..files import write_atomically
     from ..models.loading import load_model
     from ..models.regression import RegressionModel
     from ..report.person_scores import PersonScores, card_words
     from ..runs.choice import unfinished
-    from ..runs.csv_tables import csv_of
     from ..runs.predictions import in_sequence, predictions, probabilities
     from ..training import mistake_costs
     from ..training.conformal import least_confidence, least_probability
@@ -108,33 +106,24 @@ def predict(
     raw = windowing.read_for(saved, data, rename or ())
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
-    found = probabilities(saved, raw, None if adapt == "none" else adapt)
-    smoothed = in_sequence(saved, raw, found) if sequence else None
+    probability = probabilities(saved, raw, None if adapt == "none" else adapt)
+    smoothed = in_sequence(saved, raw, probability) if sequence else None
     seconds = None if saved.card.sfreq is None else saved.card.n_times / saved.card.sfreq
-    told = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished(folder), card_words(saved)]
+    notes = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished(folder), *card_words(saved)]
     try:
-        scored = PersonScores.of(saved, raw, found)
-        told += [] if scored is None else [*scored.seen(saved, raw, metric_of(metric)), *scored.lines(metric)]
+        scored = PersonScores.of(saved, raw, probability)
+        notes += [] if scored is None else [*scored.seen(saved, raw, metric_of(metric)), *scored.lines(metric)]
         if scored is not None and smoothed is not None:
-            told.append(f"in sequence: {replace(scored, probability=smoothed).mean_words(metric)}")
+            notes.append(f"in sequence: {replace(scored, probability=smoothed).mean_words(metric)}")
     except UserError as error:  # predictions need no labels
         if scores is not None:
             raise
-        scored, told = None, [*told, str(error)]
-    table = predictions(saved, raw, found, coverage=coverage, abstain=abstain)
+        scored, notes = None, [*notes, str(error)]
+    table = predictions(saved, raw, probability, coverage=coverage, abstain=abstain)
     if smoothed is not None:
         table["smoothed"] = [str(saved.card.classes[place]) for place in smoothed.argmax(1)]
-    if out is None:
-        print(csv_of(table), end="", flush=True)
-    else:
-        write_atomically(out, csv_of(table))
-        say(f"{len(table)} predictions: {out}")
-    if scores is not None and scored is not None:
-        write_atomically(scores, csv_of(scored.table()))
-        told.append(f"scores of each person: {scores}")
-    for line in told:
-        if line is not None and not quiet:
-            print(line, file=sys.stderr)
+    people = None if scored is None or scores is None else scored.table()
+    give_predictions(table, out, people, scores, notes, quiet=quiet)
 
 
 def calibrate(
@@ -159,14 +148,14 @@ def calibrate(
         raise UserError(f"{out} is a file; choose another --out, a folder for the person's model")
     for known in (folder, out):
         refuse_links(known)
-    own = load_classifier(folder / "model", own_encoders(encoder))
-    raw = windowing.read_for(own, data, rename or ())
-    made, counts = calibrated_with(own, raw, new_day=new_day)
+    saved = load_classifier(folder / "model", own_encoders(encoder))
+    raw = windowing.read_for(saved, data, rename or ())
+    made, counts = calibrated_with(saved, raw, new_day=new_day)
     made.save(out / "model")
-    say(f"{'the model as it was' if made is own else 'calibrated'}: {out / 'model'}")
+    say(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
-    if (told := training_words(own, raw)) is not None:
-        print(told, file=sys.stderr)
+    if (warning := training_words(saved, raw)) is not None:
+        print(warning, file=sys.stderr)
 
 
 def export(

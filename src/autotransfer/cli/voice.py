@@ -29,7 +29,7 @@ VOICE = Voice()
 
 
 def say(line: str) -> None:
-    """An answer."""
+    """Print a result."""
     print(line, flush=True)
     LOG.info(line)
 
@@ -41,7 +41,7 @@ def complain(line: str) -> None:
 
 
 def tell(line: str) -> None:
-    """What is being done, which --quiet leaves out."""
+    """Print progress, unless --quiet."""
     if not VOICE.quiet:
         print(line, flush=True)
     LOG.info(line)
@@ -72,14 +72,14 @@ def _write_log(context: typer.Context, path: Path | None) -> Path | None:
             raise UserError(f"cannot write to {path} ({error.strerror}); choose another --log") from None
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         _listen(context, handler)
-        told = warnings.showwarning
+        show = warnings.showwarning
 
         def also_here(message: Any, category: Any, *where: Any, **more: Any) -> None:
-            told(message, category, *where, **more)
+            show(message, category, *where, **more)
             LOG.warning("%s", message)
 
         warnings.showwarning = also_here
-        context.call_on_close(lambda: setattr(warnings, "showwarning", told))
+        context.call_on_close(lambda: setattr(warnings, "showwarning", show))
         LOG.info("autotransfer %s: %s", __version__, " ".join(sys.argv[1:]))
     return path
 

@@ -1,7 +1,7 @@
 """Populations as tasks on a Dask cluster: the other executor of a run.
 
-Recordings travel to every worker once. What a worker returns is written into the same ledger as at home, so killing
-this process, a worker or all of them costs the populations in flight and nothing else.
+Recordings are sent to every worker once. What a worker returns is written into the same ledger as in a local run, so
+killing this process, a worker or all of them costs only the populations in flight.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..runs.executor import DTYPE, Work, split, tensors_of
 from ..runs.ledger import FINISHED, Entry, OpenPopulation
+from ..runs.provenance import versions
 from ..runs.pruning import Pruning
-from ..runs.run import job_of, versions
+from ..runs.run import job_of
 from ..training.closed_form import population_of
 from ..training.memory import first_line, out_of_memory
 from ..training.packing import resolve_device
@@ -61,10 +62,10 @@ def train_task(
     folds: int | None = None,
     expected: Mapping[str, str] | None = None,
 ) -> list[Finished]:
-    """What runs on a worker: one population from its first epoch to its last. expected: the versions at home, for a
-    worker may have joined after they were compared."""
+    """Train one population from its first epoch to its last; runs on a worker. expected: versions of the main process,
+    since a worker may have joined after they were compared."""
     if expected is not None:
-        _refuse_others(expected, versions(), "a worker that joined later")
+        _check_same_versions(expected, versions(), "a worker that joined later")
     place = _device_of_worker(device)
     jobs = [job_of(recordings, entry, folds) for entry in entries]
     members = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
@@ -99,20 +100,21 @@ def _device_of_worker(asked: str) -> torch.device:
     from distributed import get_client, get_worker
 
     worker = get_worker()
-    if worker.id not in _places:  # once: others may be lost and come back, and must not change it
-        known = get_client().scheduler_info(n_workers=-1)["workers"]
-        _places[worker.id] = _place(str(worker.name), {str(one["name"]): one["host"] for one in known.values()})
-    return torch.device("cuda", _places[worker.id] % torch.cuda.device_count())
+    if worker.id not in _positions:  # once: it must not change when other workers are lost and return
+        workers = get_client().scheduler_info(n_workers=-1)["workers"].values()
+        hosts = {str(info["name"]): info["host"] for info in workers}
+        _positions[worker.id] = _position_on_host(str(worker.name), hosts)
+    return torch.device("cuda", _positions[worker.id] % torch.cuda.device_count())
 
 
-_places: dict[str, int] = {}  # of workers in this process, by their ids
+_positions: dict[str, int] = {}  # of workers in this process, by their ids
 
 
-def _place(name: str, hosts: Mapping[str, str]) -> int:
-    """Which of the workers on its host one is, counted from 0; hosts: of all workers, by their names, which a worker
-    that is started again keeps."""
-    neighbours = {one for one, host in hosts.items() if host == hosts.get(name)} | {name}
-    return sorted(neighbours, key=lambda one: (len(one), one)).index(name)
+def _position_on_host(name: str, hosts: Mapping[str, str]) -> int:
+    """Position of a worker among those on its host, from 0. hosts: of all workers, by their names, which restarted
+    workers keep."""
+    neighbours = {other for other, host in hosts.items() if host == hosts.get(name)} | {name}
+    return sorted(neighbours, key=lambda other: (len(other), other)).index(name)
 
 
 class Cluster:
@@ -135,7 +137,7 @@ class Cluster:
             self.client.cluster.close()
 
     def device(self, asked: str) -> torch.device:
-        """The worst that a worker has: populations are packed before it is known who trains them."""
+        """The weakest device of any worker: populations are packed before it is known who trains them."""
         kinds = self.client.run(_kind_of_device, asked)
         if not kinds:
             raise UserError("the cluster has no workers; start some, or omit --cluster")
@@ -150,68 +152,68 @@ class Cluster:
         try:
             self._submit_open(run, waiting, arriving)
             for future in arriving:
-                found = waiting.pop(future)
+                population = waiting.pop(future)
                 try:
                     arrived: list[Finished] = future.result()
-                except Exception as error:  # the training's, or of a worker that is gone
-                    self._cope(run, found, error, failures)
+                except Exception as error:  # of the training, or of a lost worker
+                    self._handle_failure(run, population, error, failures)
                     self._submit_open(run, waiting, arriving)
                     continue
                 for finished in arrived:
                     run.ledger.finish(finished.key, finished.record, finished.tensors)
                 failed = [finished.record.failure is not None for finished in arrived]
                 bar.elsewhere([finished.max_epochs for finished in arrived], failed)
-                run.ledger.end_population(found.number)
+                run.ledger.end_population(population.number)
                 future.release()
                 self._lost = 0
         finally:
             self.client.cancel(list(waiting), force=True)
 
-    def _cope(self, run: Work, found: OpenPopulation, error: Exception, failures: Counter[int]) -> None:
-        """A population that did not come back: in halves if memory was short, else once more, else an error."""
+    def _handle_failure(self, run: Work, population: OpenPopulation, error: Exception, failures: Counter[int]) -> None:
+        """Handle a population that failed: split it if memory was short, else try it again, else raise."""
         kind, reason = type(error).__name__, first_line(error)
         statuses = run.ledger.statuses()
-        several = sum(statuses[key] not in FINISHED for key in found.keys) > 1
+        several = sum(statuses[key] not in FINISHED for key in population.keys) > 1
         # A population that takes one worker after another with it has most likely met the system's memory limit.
         if out_of_memory(error) or (kind == "KilledWorker" and several):
-            split(run, found, reason)
+            split(run, population, reason)
             return
         if kind in CANCELLED:  # with the last worker that had the data, and all other populations with it
             self._lost += 1
             hopeless = self._lost > LOSSES * len(run.ledger.open_populations())
         else:
-            failures[found.number] += 1
-            hopeless = kind not in LOST or failures[found.number] >= TRIES
+            failures[population.number] += 1
+            hopeless = kind not in LOST or failures[population.number] >= TRIES
         if hopeless:
             raise UserError(
-                f"population {found.number} failed on the cluster: {reason}; "
+                f"population {population.number} failed on the cluster: {reason}; "
                 f"continue with: autotransfer resume {run.folder} --cluster …"
             )
         if self._data is not None and self._data.status != "finished":
             self._data = None
 
     def _submit_open(self, run: Work, waiting: dict[Future, OpenPopulation], arriving: as_completed) -> None:
-        """Hand out every population that nobody is working on."""
+        """Submit every open population that no worker has."""
         known = {entry.key: entry for entry in run.ledger.entries(records=False)}
-        handed_out = {population.number for population in waiting.values()}
-        for found in run.ledger.open_populations():
-            if found.number in handed_out:
+        handed_out = {busy.number for busy in waiting.values()}
+        for population in run.ledger.open_populations():
+            if population.number in handed_out:
                 continue
-            todo = [known[key] for key in found.keys if known[key].status not in FINISHED]
+            todo = [known[key] for key in population.keys if known[key].status not in FINISHED]
             if not todo:
-                run.ledger.end_population(found.number)
+                run.ledger.end_population(population.number)
                 continue
             run.ledger.begin([entry.key for entry in todo])
-            pruning = Pruning(found.prune_at, by_method=run.options.search == "halving")
+            pruning = Pruning(population.prune_at, by_method=run.options.search == "halving")
             future = self.client.submit(
                 train_task, self._recordings(run), todo, pruning, run.options.device, run.encoders, run.options.n_folds,
                 versions(), pure=False,
             )  # fmt: skip
-            waiting[future] = found
+            waiting[future] = population
             arriving.add(future)
 
     def _recordings(self, run: Work) -> Future:
-        """The data where the workers are; those may be on their way back from a crash."""
+        """The recordings on the workers, which may be restarting after a crash."""
         deadline = time.monotonic() + WORKERS_WITHIN
         if self._held is not run.recordings:  # another run's data must not serve this one
             self._data, self._held = None, run.recordings
@@ -237,7 +239,7 @@ def _connect(address: str) -> Client:
         from distributed import Client
     except ImportError:
         raise UserError("--cluster needs Dask; install it with: pip install 'autotransfer[cluster]'") from None
-    # A worker that is told to stop is killed after a while anyway; nobody needs to read of it.
+    # A worker that does not stop when told is killed after a while; users need not read of it.
     logging.getLogger("distributed").setLevel(logging.ERROR)
     if address.startswith("local:"):
         number = address.removeprefix("local:")
@@ -247,18 +249,17 @@ def _connect(address: str) -> Client:
 
         return Client(local_cluster(int(number)))
     try:
-        client = Client(address, timeout="10s")
+        return Client(address, timeout="10s")
     except (OSError, TimeoutError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise UserError(f"cannot reach a Dask scheduler at {address!r} ({reason}); give host:port or local:N") from None
-    return client
 
 
 def _check_versions(client: Client) -> None:
-    """A worker with other code would give other results without a word."""
-    own = versions()
-    for worker, theirs in client.run(versions).items():
-        _refuse_others(own, theirs, f"the worker {worker}")
+    """Refuse workers with other versions, which would silently give other results."""
+    expected = versions()
+    for worker, installed in client.run(versions).items():
+        _check_same_versions(expected, installed, f"the worker {worker}")
     have = client.run(has_kernels) | {"this process": has_kernels()}
     if len(set(have.values())) > 1:
         lacking = ", ".join(name for name, there in have.items() if not there)
@@ -269,11 +270,11 @@ def _check_versions(client: Client) -> None:
         )
 
 
-def _refuse_others(own: Mapping[str, str], theirs: Mapping[str, str], worker: str) -> None:
+def _check_same_versions(expected: Mapping[str, str], installed: Mapping[str, str], worker: str) -> None:
     for package in MATTERS:
-        if theirs.get(package) != own[package]:
+        if installed.get(package) != expected[package]:
             raise UserError(
-                f"{worker} has {package} {theirs.get(package)}, this process has {own[package]}; "
+                f"{worker} has {package} {installed.get(package)}, this process has {expected[package]}; "
                 "install the same version everywhere"
             )
 

@@ -28,8 +28,10 @@ from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
 from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
+from ..runs.provenance import fingerprint
+from ..runs.recovery import reopen
 from ..runs.results import results_table, trained
-from ..runs.run import Run, Tell, check_packages, fingerprint, is_run, reopen
+from ..runs.run import Run, Tell, check_packages, is_run
 from ..search.planning import begin
 from ..search.procedure import conduct
 from ..settings import SUBJECT, Setting
@@ -160,7 +162,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
         return self
 
     def _conduct(self, run: Run, *, kept: bool) -> Choice:
-        """What the run chose, once all that is left has been done. kept: a report is drawn after every stage."""
+        """Train whatever is left and return the choice. kept: write a report after every stage."""
         if run.ledger.recall("complete", bool) and (run.folder / "choice.json").exists():
             return read_choice(run.folder)
 
@@ -193,7 +195,7 @@ AutoTransferClassifier.__init__.__annotations__ |= get_type_hints(AskedOptions)
 
 
 def _write_report(summary: Summary, path: Path) -> None:
-    """Whatever is wrong with the page, fit has done its work."""
+    """Write the report; if that fails, warn, because the fit itself succeeded."""
     try:
         write(summary, path)
     except Exception as error:
@@ -201,12 +203,12 @@ def _write_report(summary: Summary, path: Path) -> None:
 
 
 def _silent(_: str) -> None:
-    """Nobody asked to be told."""
+    """For verbose=False."""
 
 
 @contextmanager
 def _folder(wanted: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """The user's folder, or one that is gone afterwards."""
+    """The user's folder, or a temporary one."""
     if wanted is None:
         with TemporaryDirectory(prefix="autotransfer-") as name:
             yield Path(name)
@@ -242,7 +244,7 @@ def _run(
 
 
 def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
-    """Refuse to pass another run's answer off as this one's."""
+    """Raise if the folder holds a run on other data or with other options."""
     known, asked = run.recordings, in_units(recordings, run.options.hold_out)
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
     nuisance = options.nuisance if options.nuisance == run.options.nuisance else SUBJECT  # told below where they differ

@@ -1,10 +1,10 @@
-"""CensoredClassifier: one encoder whose code does not tell who it is, with scikit-learn's interface."""
+"""CensoredClassifier: one encoder with a penalty on what its codes reveal about people, for scikit-learn."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from inspect import signature
 from typing import Any, Self
 
@@ -36,6 +36,7 @@ from .window_classifier import WindowClassifier
 NOT_OF_THE_SETTING = ("sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose")
 
 
+@dataclass(eq=False, repr=False)
 class CensoredClassifier(WindowClassifier):
     """A classifier of windows (N, channels, times), trained to carry little about whose they are.
 
@@ -81,84 +82,44 @@ class CensoredClassifier(WindowClassifier):
     epoch) and `model_`.
     """
 
-    def __init__(
-        self,
-        method: str | None = "auto",
-        mode: str | None = None,
-        strength: float | None = None,
-        *,
-        setting: Setting | None = None,
-        preset: str = "recommended",
-        nuisance: str = "subject",
-        estimator: str | None = None,
-        length_scale: str | float | None = None,
-        regularization: float | None = None,
-        pairs: str | None = None,
-        fraction: float | None = None,
-        size: int | None = None,
-        variant: str | None = None,
-        critic_lr: float | None = None,
-        as_printed: bool | None = None,
-        max_epochs: int | None = None,
-        checkpoint: str | None = None,
-        patience: int | None = None,
-        batch_size: int = 128,
-        lr: float = 1e-3,
-        schedule: str | None = None,
-        weight_decay: float = 0.01,
-        dropout: float = 0.25,
-        standardise: str | None = None,
-        align: str = "none",
-        mu_law: float | None = None,
-        append_scale: bool | None = None,
-        log_power: bool | None = None,
-        channel_mask: float | None = None,
-        warm_up: int = 0,
-        encoder: str | Factory = "eegnet",
-        sfreq: float | None = None,
-        validation_subjects: str | Collection[Any] = "last",
-        random_state: Any = 0,
-        device: str = "auto",
-        scoring: str = "balanced_accuracy",
-        verbose: bool = False,
-    ) -> None:
-        self.method = method
-        self.mode = mode
-        self.strength = strength
-        self.setting = setting
-        self.preset = preset
-        self.nuisance = nuisance
-        self.estimator = estimator
-        self.length_scale = length_scale
-        self.regularization = regularization
-        self.pairs = pairs
-        self.fraction = fraction
-        self.size = size
-        self.variant = variant
-        self.critic_lr = critic_lr
-        self.as_printed = as_printed
-        self.max_epochs = max_epochs
-        self.checkpoint = checkpoint
-        self.patience = patience
-        self.batch_size = batch_size
-        self.lr = lr
-        self.schedule = schedule
-        self.weight_decay = weight_decay
-        self.dropout = dropout
-        self.standardise = standardise
-        self.align = align
-        self.mu_law = mu_law
-        self.append_scale = append_scale
-        self.log_power = log_power
-        self.channel_mask = channel_mask
-        self.warm_up = warm_up
-        self.encoder = encoder
-        self.sfreq = sfreq
-        self.validation_subjects = validation_subjects
-        self.random_state = random_state
-        self.device = device
-        self.scoring = scoring
-        self.verbose = verbose
+    method: str | None = "auto"
+    mode: str | None = None
+    strength: float | None = None
+    _: KW_ONLY
+    setting: Setting | None = None
+    preset: str = "recommended"
+    nuisance: str = "subject"
+    estimator: str | None = None
+    length_scale: str | float | None = None
+    regularization: float | None = None
+    pairs: str | None = None
+    fraction: float | None = None
+    size: int | None = None
+    variant: str | None = None
+    critic_lr: float | None = None
+    as_printed: bool | None = None
+    max_epochs: int | None = None
+    checkpoint: str | None = None
+    patience: int | None = None
+    batch_size: int = 128
+    lr: float = 1e-3
+    schedule: str | None = None
+    weight_decay: float = 0.01
+    dropout: float = 0.25
+    standardise: str | None = None
+    align: str = "none"
+    mu_law: float | None = None
+    append_scale: bool | None = None
+    log_power: bool | None = None
+    channel_mask: float | None = None
+    warm_up: int = 0
+    encoder: str | Factory = "eegnet"
+    sfreq: float | None = None
+    validation_subjects: str | Collection[Any] = "last"
+    random_state: Any = 0
+    device: str = "auto"
+    scoring: str = "balanced_accuracy"
+    verbose: bool = False
 
     def fit(
         self,
@@ -218,7 +179,7 @@ class CensoredClassifier(WindowClassifier):
         return self
 
     def _setting(self, encoder: str) -> Setting:
-        """Without a number of epochs where the preset leaves it to the size of the data."""
+        """The setting before the data are known: epochs may still depend on their size."""
         if self.setting is not None:
             return self._given_setting(encoder)
         given = {
@@ -247,7 +208,7 @@ class CensoredClassifier(WindowClassifier):
         )  # fmt: skip
 
     def _given_setting(self, encoder: str) -> Setting:
-        """The user's own; what else they say of the training would be ignored, and is refused."""
+        """The user's setting. Other parameters of the training are refused, because they would be ignored."""
         if not isinstance(self.setting, Setting):
             raise UserError(f"setting is {shown(self.setting)}; give an at.Setting(...), or None")
         for name, parameter in signature(type(self).__init__).parameters.items():
@@ -262,7 +223,7 @@ class CensoredClassifier(WindowClassifier):
         return self.setting.replace(encoder=encoder, network=None)
 
     def setting_for(self, rows: int, channels: int) -> Setting:
-        """What is trained with so many rows and channels: what neither user nor preset says follows from them."""
+        """The setting for so many training rows and channels, which decide what neither user nor preset gives."""
         setting = self._setting(encoder_of(self.encoder)[0])
         if self.preset == "paper" or self.setting is not None:
             return setting
@@ -279,8 +240,8 @@ def _thresholds(model: SavedModel, recordings: Recordings, fold: Fold) -> Thresh
     if len(people) < FEWEST:
         return None
     probability = model.predict_checked(recordings.X[rows], who)
-    own = [(who == person).numpy() for person in people]
-    return Thresholds.of([y[mine] for mine in own], [probability[mine] for mine in own])
+    masks = [(who == person).numpy() for person in people]
+    return Thresholds.of([y[mask] for mask in masks], [probability[mask] for mask in masks])
 
 
 def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:

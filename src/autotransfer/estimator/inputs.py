@@ -1,4 +1,4 @@
-"""What users hand to fit and predict: windows of any kind, and whose each of them is under one of three names."""
+"""Inputs of fit and predict: windows of any type, and subject ids under one of three names."""
 
 from __future__ import annotations
 
@@ -72,36 +72,36 @@ def training_recordings(
 
 
 def _columns(given: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
-    """The session of each trial, if anybody says so, and other columns: the epochs' own, and those that were given."""
-    own: dict[Any, object] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
-    own |= {} if raw.session is None else {"session": raw.session}
+    """The session of each trial, if known, and other columns: from the epochs' metadata and from the user."""
+    columns: dict[Any, object] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
+    columns |= {} if raw.session is None else {"session": raw.session}
     if given is not None:
         items = getattr(given, "items", None)
         if not callable(items):
             raise UserError(f"columns are {show(given)}; give a dict or a DataFrame with one value per trial in each")
-        own |= dict(items())
-    found = {name: as_list(values, f"the column {show(name)}") for name, values in own.items()}
-    for name, values in found.items():
+        columns |= dict(items())
+    lists = {name: as_list(values, f"the column {show(name)}") for name, values in columns.items()}
+    for name, values in lists.items():
         check_length(len(values), n_trials, f"the column {show(name)}")
-    return found.pop("session", None), found
+    return lists.pop("session", None), lists
 
 
-def ids_of(subjects: object, groups: object, sample_domain: object, own: object, n_trials: int) -> list[Any]:
-    """Whose each trial is, from the one name that was used, else from the epochs' own metadata."""
+def ids_of(subjects: object, groups: object, sample_domain: object, of_epochs: object, n_trials: int) -> list[Any]:
+    """The subject id of each trial, from whichever argument was given, else from the epochs' metadata."""
     given = {"subjects": subjects, "groups": groups, "sample_domain": sample_domain}
     used = [name for name, ids in given.items() if ids is not None]
     if len(used) > 1:
         raise UserError(f"{' and '.join(used)} were given, but they mean the same here; pass one of them")
-    if not used and own is None:
+    if not used and of_epochs is None:
         raise UserError(f"subject ids are missing; {HOW_TO_PASS}")
     name = used[0] if used else "the column 'subject' of the epochs' metadata"
-    ids = as_list(given[used[0]] if used else own, name)
+    ids = as_list(given[used[0]] if used else of_epochs, name)
     check_length(len(ids), n_trials, name)
     return ids
 
 
 def _sources(domains: list[Any]) -> NDArray[np.int64]:
-    """Rows of source domains. SKADA's rule: a negative domain is a target, whose labels are not to be used."""
+    """Rows of source domains. As in SKADA, a negative domain is a target, whose labels must not be used."""
     stray = next((domain for domain in domains if not isinstance(domain, (int, float))), None)
     if stray is not None:
         raise UserError(f"sample_domain holds {show(stray)}; it must hold numbers, or pass names as subjects=")
@@ -119,10 +119,10 @@ def _sources(domains: list[Any]) -> NDArray[np.int64]:
     return source
 
 
-def agreed_rate(asked: float | None, found: Any) -> Any:
-    if asked is not None and found is not None and abs(float(asked) - float(found)) > 1e-6 * float(asked):
-        raise UserError(f"sfreq is {asked!r}, but the epochs are sampled at {found} Hz; leave sfreq out")
-    return found if asked is None else asked
+def agreed_rate(asked: float | None, of_epochs: Any) -> Any:
+    if asked is not None and of_epochs is not None and abs(float(asked) - float(of_epochs)) > 1e-6 * float(asked):
+        raise UserError(f"sfreq is {asked!r}, but the epochs are sampled at {of_epochs} Hz; leave sfreq out")
+    return of_epochs if asked is None else asked
 
 
 def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
@@ -142,7 +142,7 @@ def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
 
 
 def seed_of(random_state: object) -> int:
-    """An integer as it is; a generator, or None, draws one."""
+    """The integer itself; one drawn from a generator, or at random for None."""
     if isinstance(random_state, Integral):
         if random_state < 0:
             raise UserError(f"random_state is {random_state}; it must be at least 0")

@@ -1,4 +1,4 @@
-"""What an estimator starts from where nothing is said: what thirteen data sets support, or the paper's protocol."""
+"""Defaults of an estimator: those that thirteen data sets support, or the protocol of the paper."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def check_preset(name: object) -> str:
 
 
 def penalty_of(preset: str, method: str | None, mode: str | None, strength: float | None) -> dict[str, Any]:
-    """Method, mode and strength; "auto" and None are the preset's, a strength that of the method."""
+    """Method, mode and strength; "auto" and None take the preset's, and the method's own strength."""
     usual, usual_mode = RECOMMENDED if preset == "recommended" else PUBLISHED
     method = usual if method == "auto" else method
     if strength is None and method is not None:
         check_choice("method", method, CENSORS)
         strength = CENSORS[method].useful[-1]
-    found = {"method": method, "mode": usual_mode if mode is None else mode}
-    return found if strength is None else found | {"strength": strength}
+    penalty = {"method": method, "mode": usual_mode if mode is None else mode}
+    return penalty if strength is None else penalty | {"strength": strength}
 
 
 def training_of(preset: str, encoder: str) -> dict[str, Any]:
-    """How windows are prepared and networks trained: fields of `Setting`.
+    """How windows are preprocessed and networks trained: fields of `Setting`.
 
     A user's own encoder sees as many channels as there are.
     """
@@ -45,6 +45,6 @@ def training_of(preset: str, encoder: str) -> dict[str, Any]:
             "max_epochs": plain.max_epochs, "standardise": "trial", "append_scale": False, "log_power": False,
             "schedule": plain.training.schedule, "checkpoint": plain.training.checkpoint,
         }  # fmt: skip
-    own = next((way for way in PENALISED["zero-shot"] if way["encoder"] == encoder), {"standardise": "train"})
-    usual = dict.fromkeys(EEGNET, False) | AVERAGED | own
+    networks = {network["encoder"]: network for network in reversed(PENALISED["zero-shot"])}
+    usual = dict.fromkeys(EEGNET, False) | AVERAGED | networks.get(encoder, {"standardise": "train"})
     return {name: value for name, value in usual.items() if name != "encoder"}

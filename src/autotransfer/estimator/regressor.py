@@ -81,7 +81,8 @@ class AutoTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc
         subjects (N,): the subject of each window; `groups` is another name for it. Epochs whose metadata have a column
         "subject" need neither.
         """
-        asked = {one.name: getattr(self, one.name) for one in fields(AskedOptions) if hasattr(self, one.name)}
+        names = [option.name for option in fields(AskedOptions) if hasattr(self, option.name)]
+        asked = {name: getattr(self, name) for name in names}
         options = RunOptions.of("recommended", source="", target=CONTINUOUS, **asked)
         folder = None if self.run_folder is None else Path(self.run_folder)
         if folder is not None:
@@ -95,14 +96,14 @@ class AutoTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc
         ids = ids_of(subjects, groups, None, raw.subject, n_trials)
         rate = agreed_rate(self.sfreq, raw.sfreq)
         targets = Targets.of(replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate))
-        found = search(targets, options, print if self.verbose else None)
+        regression = search(targets, options, print if self.verbose else None)
         if folder is not None:
-            write_run(folder, found)
-        self.model_: RegressionModel = found.model
-        self.choice_, self.results_ = schema.to_values(found.choice), found.table
+            write_run(folder, regression)
+        self.model_: RegressionModel = regression.model
+        self.choice_, self.results_ = schema.to_values(regression.choice), regression.table
         self.held_out_ = np.full(n_trials, np.nan)
-        self.held_out_[np.isfinite(values.astype(np.float64))] = found.predicted
-        self.verdict_, expected = found.choice.verdict, found.choice.next_person
+        self.held_out_[np.isfinite(values.astype(np.float64))] = regression.predicted
+        self.verdict_, expected = regression.choice.verdict, regression.choice.next_person
         self.next_person_ = (-np.inf, 1.0) if expected is None else (expected.low, expected.high)
         self.n_features_in_ = targets.recordings.n_channels
         if raw.channels is not None:

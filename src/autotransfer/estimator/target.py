@@ -1,4 +1,4 @@
-"""Target: the person a model will be used by, as far as fit is told of them."""
+"""Target: windows of the person who will use the model, as far as fit is given them."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class Target(NamedTuple):
     def of(
         cls, unlabelled: object, labelled: object, y: object, recordings: Recordings, classes: NDArray[Any], named: bool
     ) -> Self:
-        """Checked against what is trained on, before the work is done, under the names that MOABB passes.
+        """Check the windows against the training recordings before any training. Errors name MOABB's arguments.
 
-        named: the channels of what is trained on have names
+        named: whether the training channels have names
         """
         if (labelled is None) != (y is None):
             given, missing = ("X", "y") if y is None else ("y", "X")
             raise UserError(f"{given}_target_labeled was given without {missing}_target_labeled; give both")
-        labels = own = None
+        labels = windows = None
         if labelled is not None:
-            own = _windows("X_target_labeled", labelled, recordings, named)
+            windows = _windows("X_target_labeled", labelled, recordings, named)
             try:
-                labels = labels_of(classes.tolist(), y, len(own))
+                labels = labels_of(classes.tolist(), y, len(windows))
             except UserError as error:
                 raise UserError(f"y_target_labeled: {error}") from None
         other = None if unlabelled is None else _windows("X_target_unlabeled", unlabelled, recordings, named)
-        return cls(other, own, labels)
+        return cls(other, windows, labels)
 
     def model_for(self, model: Model) -> Model:
         """The model calibrated with the labelled windows, then adapted to the others."""
@@ -63,7 +63,7 @@ class Target(NamedTuple):
 
 
 def _windows(name: str, X: object, recordings: Recordings, named: bool) -> Tensor:
-    """Checked windows (n, channels, times) of one person that look like those trained on."""
+    """Checked windows (n, channels, times) of one person, of the same shape as the training windows."""
     try:
         raw = raw_windows(X)
         windows = windows_for_model(raw.X, recordings, raw.channels if named else None, check_sfreq(raw.sfreq))

@@ -1,4 +1,4 @@
-"""WindowClassifier: what both estimators do once they hold a trained model."""
+"""WindowClassifier: prediction, calibration and adaptation, shared by both classifiers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return tags
 
     def _keep(self, model: Model, recordings: Recordings, classes: Array, named: bool) -> None:
-        """What is known after fit; channels are the features, named where X named them."""
+        """Set the fitted attributes; channels are the features, named if X named them."""
         self.model_, self.classes_ = model, classes
         self.n_features_in_ = recordings.n_channels
         if named:
@@ -75,7 +75,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq))
 
     def _people(self, X: object, subjects: object, n_trials: int, adapt: str | None = None) -> Tensor | None:
-        """Whose each window is (N,), where that matters and anybody says so."""
+        """The subject of each window (N,), where the model needs it and it is known."""
         if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
             subjects = raw_windows(X).subject
         return people_of_windows(subjects, n_trials, "subjects")
@@ -123,7 +123,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     @property
     def unanswered_(self) -> Any:
-        """What `predict` gives in place of a class that it does not answer with."""
+        """The value that `predict` returns for windows left unanswered."""
         check_is_fitted(self)
         return unanswered_value(self.classes_.tolist())
 
@@ -139,11 +139,11 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         # a class that the model does not know is never predicted
         strange = np.zeros((len(probability), len(known) - len(self.classes_)))
         weight = None if sample_weight is None else np.asarray(sample_weight)
-        found = metric.score(places, np.hstack([probability, strange]), weight)
-        if math.isnan(found):
+        value = metric.score(places, np.hstack([probability, strange]), weight)
+        if math.isnan(value):
             message = f"y holds one class alone, so {metric.label} is not defined; leave such people out"
             warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
-        return found
+        return value
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
         """Latent codes z (N, members · D). Every member has coordinates of its own, so codes of an ensemble stand side
@@ -161,8 +161,8 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         far as people in fit came on several days (a column `session` of fit)."""
         windows = self._own_windows(X)
         labels = labels_of(self.classes_.tolist(), y, len(windows))
-        if (told := calibration_words(self.model_.card.seen, self.model_.card.name, windows, None)) is not None:
-            warnings.warn(told, stacklevel=2)
+        if (warning := calibration_words(self.model_.card.seen, self.model_.card.name, windows, None)) is not None:
+            warnings.warn(warning, stacklevel=2)
         days = None if session is None else encode_session(session, len(windows))
         return self._with(calibrated(self.model_, windows, labels, days, new_day=new_day))
 
@@ -177,9 +177,9 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return windows
 
     def _with(self, model: Model) -> Self:
-        found = copy.copy(self)
-        found.model_ = model
-        return found
+        estimator = copy.copy(self)
+        estimator.model_ = model
+        return estimator
 
     @property
     def _n_features_out(self) -> int:

@@ -1,4 +1,4 @@
-"""A finished run's model as one file that runs without us, checked against the model before it is written."""
+"""A finished run's model as one file that runs without AutoTransfer, checked against the model before it is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..models.loading import MARK, load_classifier
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
 from ..runs.lock import refuse_links
-from .formats import FORMATS, Format, attempt, needed
+from .formats import FORMATS, Format, attempt, need_onnx
 from .proof import BATCHES, Latency, largest_difference, latency, tolerance
 
 KINDS = ("ensemble", "refit")
@@ -25,7 +25,7 @@ KINDS = ("ensemble", "refit")
 
 @dataclass(frozen=True)
 class Exported:
-    """The file, and what was found when it was read back. None: there was nothing here to run it with."""
+    """The file, and the result of running it. None: no runtime for it is installed."""
 
     path: Path
     format: str
@@ -108,7 +108,7 @@ def export_model(
 
 
 def _run(form: Format, encoders: Encoders | None, part: SavedModel) -> None:
-    """Whether a part by itself is written and read."""
+    """Write and run one part by itself; raises where that fails."""
     largest_difference(part, form.open(form.write(part), encoders))
 
 
@@ -129,8 +129,7 @@ def _home(run: Path, model: str) -> Path:
 
 
 def check_target(target: Path, format: str) -> None:
-    """Everything that can be wrong with the file's place, before the work is done. An earlier export is replaced,
-    nothing else is."""
+    """Raise before any work is done if the file cannot be written. Only an earlier export is replaced."""
     others = {form.suffix: name for name, form in FORMATS.items() if name != format}
     if target.suffix in others:
         raise UserError(
@@ -149,8 +148,7 @@ def check_target(target: Path, format: str) -> None:
     except OSError as error:
         raise _unwritable(target, error) from None
     if format == "onnx":
-        needed("onnx")
-        needed("onnxscript")
+        need_onnx()
 
 
 def _unwritable(target: Path, error: OSError) -> UserError:

@@ -1,7 +1,7 @@
-"""Three ways to write a model down: ONNX, a torch.export program, and one safetensors file.
+"""Three file formats of a model: ONNX, a torch.export program, and safetensors.
 
-Each format turns a model into the bytes of a file and such bytes into something that predicts, so that what is
-checked is the file and not the module it was made from.
+Each format turns a model into the bytes of a file, and such bytes into a function that predicts: the check is of the
+file, not of the module it was made from.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib import import_module
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -33,11 +32,13 @@ from ..models.mixture import Model
 from ..models.saved_model import SavedModel
 from ..models.stacks import likeness
 from ..preprocessing.represent.foundation import stored_encoders
-from ..runs.run import versions
+from ..recordings.optional import need
+from ..runs.provenance import versions
 
 logger = logging.getLogger(__name__)
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
 CARD_FILE = "card.json"
+ONNX = ("the onnx format", "autotransfer[onnx]")  # what needs its packages, and what to install for them
 SILENT = 4  # of onnxruntime: nothing but what ends the process
 # Loggers. To torch.__trace whole graphs are written wherever a program listens to all loggers, which takes long.
 NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "torch.__trace", "onnxscript", "onnx_ir")
@@ -63,17 +64,17 @@ def exported_program(saved: Model, *, confidence: bool = False) -> torch.export.
     any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
     module = WithConfidence(saved.graph()) if confidence else saved.graph()
     with torch.no_grad(), _quiet():
-        module(example)  # tables that are kept are made here: while torch traces they would hold no numbers
+        module(example)  # fills cached tables: made while torch traces, they would hold no numbers
         program = torch.export.export(module, (example,), dynamic_shapes=any_number)
-    for node in program.graph.nodes:  # they quote our source and the paths of this machine
+    for node in program.graph.nodes:  # stack traces quote source code and paths of this machine
         node.meta.pop("stack_trace", None)
     return program
 
 
 @contextmanager
 def attempt(saved: Model, failed: str, instead: Sequence[str], again: Callable[[SavedModel], object]) -> Iterator[None]:
-    """What exporters and runtimes raise, which may be anything, as one line that says what failed and with which part;
-    all of it goes to the log. instead: formats to try; again: the same with one part, to find those that it is about.
+    """Turn any exception of an exporter or runtime into one line that says what failed and with which part; the whole
+    exception goes to the log. instead: formats to try; again: repeats the step with one part, to find those that fail.
     """
     try:
         yield
@@ -108,7 +109,7 @@ def to_torch(saved: Model) -> bytes:
     with attempt(saved, "torch cannot make a graph", ["safetensors"], exported_program):
         program = exported_program(saved)
     with attempt(saved, "torch cannot write a graph", ["onnx", "safetensors"], to_torch), _quiet():
-        program.example_inputs = None  # saved otherwise, and of no use to anybody
+        program.example_inputs = None  # would be saved too, and nobody needs them
         torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(described(saved.card))})
     return file.getvalue()
 
@@ -128,19 +129,13 @@ def from_torch(content: bytes, _: Encoders | None = None) -> Predict:
 # ONNX
 
 
-def needed(package: str) -> Any:
-    """An optional package of the onnx format; its absence is said in one line."""
-    try:
-        return import_module(package)
-    except ImportError:
-        raise UserError(
-            f"the onnx format needs {package}, which is not installed: pip install 'autotransfer[onnx]'"
-        ) from None
+def need_onnx() -> tuple[Any, Any]:
+    """The packages that write ONNX files, or a UserError that says how to get them."""
+    return need("onnx", *ONNX), need("onnxscript", *ONNX)
 
 
 def to_onnx(saved: Model) -> bytes:
-    onnx = needed("onnx")
-    needed("onnxscript")
+    onnx, _ = need_onnx()
     with attempt(saved, "torch cannot make a graph", ["safetensors"], exported_program):
         graph = exported_program(saved, confidence=True)
     with attempt(saved, "torch cannot make an ONNX graph", ["torch", "safetensors"], to_onnx), _quiet():
@@ -167,7 +162,7 @@ def _tidy(proto: Any) -> None:
 
 
 def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
-    onnxruntime = needed("onnxruntime")
+    onnxruntime = need("onnxruntime", *ONNX)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # latencies are told for one thread
     options.log_severity_level = SILENT  # what goes wrong is raised
@@ -213,17 +208,17 @@ FORMATS = {
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters speak of packages we do not use and of their own deprecations: to the log, and not to users."""
+    """Send the exporters' messages, of unused packages and of deprecations, to the log and not to users."""
     loggers = [logging.getLogger(name) for name in NOISY]
-    levels = [one.level for one in loggers]
-    for one in loggers:
-        one.setLevel(logging.CRITICAL)
+    levels = [noisy.level for noisy in loggers]
+    for noisy in loggers:
+        noisy.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
     finally:
-        for one, level in zip(loggers, levels, strict=True):
-            one.setLevel(level)
-    for warning in told:
+        for noisy, level in zip(loggers, levels, strict=True):
+            noisy.setLevel(level)
+    for warning in caught:
         logger.debug("%s", " ".join(str(warning.message).split()))

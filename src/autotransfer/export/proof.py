@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..machine import threads
 from ..models.mixture import Model
 from ..models.saved_model import SavedModel
 from .formats import Predict
 
 BATCHES = (1, 2, 125, 128, 128, 128, 128, 128, 128, 104)  # 1,000 windows, in batches that fit into memory
 TOLERANCE = 1e-5
-OF_ONE_PERSON = 1e-4  # where a correction may be steep, so that the last bits of a code count
-OF_COUNTS = 1e-3  # where samples above a threshold are counted, and the last bits of a window decide about some
+OF_ONE_PERSON = 1e-4  # where a correction may be steep, and amplifies rounding of a code
+OF_COUNTS = 1e-3  # where samples above a threshold are counted, and rounding decides about some
 TIMED, WARM_UP = 200, 20
 
 
@@ -33,8 +32,8 @@ class Latency:
 
 
 def sample_windows(saved: Model, n: int, generator: torch.Generator) -> Tensor:
-    """Raw windows (n, channels, times) of about the size that the model knows: noise, drifts, offsets, and now and
-    then a flat channel."""
+    """Raw windows (n, channels, times) on about the scale of the training data: noise, drifts, offsets, and a few flat
+    channels."""
     size = (n, len(saved.card.channels), saved.card.n_times)
     noise = torch.randn(size, generator=generator)
     drift = torch.randn(size, generator=generator).cumsum(-1) / saved.card.n_times**0.5
@@ -77,20 +76,10 @@ def tolerance(saved: Model) -> float:
 def latency(saved: Model, predict: Predict) -> Latency:
     window = sample_windows(saved, 1, torch.Generator().manual_seed(1))
     milliseconds = []
-    with one_thread():
+    with threads(1):
         for _ in range(WARM_UP + TIMED):
             start = time.perf_counter()
             predict(window)
             milliseconds.append(1e3 * (time.perf_counter() - start))
     lower, median, upper = np.percentile(milliseconds[WARM_UP:], (25, 50, 75))
     return Latency(float(median), float(lower), float(upper), TIMED)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -125,21 +125,21 @@ class AnyModule(nn.Module):
         buffers = {name: b for name, b in self.module.named_buffers() if b.is_floating_point()}
         if stacked:
             copies = {name: buffer.clone() for name, buffer in buffers.items()}
-            z, moved = vmap(self._one, randomness="error")(parameters, copies, x, keys)
+            z, moved = vmap(self._run_member, randomness="error")(parameters, copies, x, keys)
             return z, moved
         devices = [x.device] if x.device.type == "cuda" else []
         seeds = keys.tolist() if self.training else [0] * self.members
-        ended = []
+        outputs = []
         for member, seed in enumerate(seeds):
-            own = {name: tensor[member] for name, tensor in parameters.items()}
+            weights = {name: tensor[member] for name, tensor in parameters.items()}
             stats = {name: tensor[member].clone() for name, tensor in buffers.items()}
             with torch.random.fork_rng(devices=devices):
                 torch.manual_seed(seed)
-                ended.append(self._one(own, stats, x[member], keys[member]))
-        codes, states = zip(*ended, strict=True)
+                outputs.append(self._run_member(weights, stats, x[member], keys[member]))
+        codes, states = zip(*outputs, strict=True)
         return torch.stack(codes), {name: torch.stack([state[name] for state in states]) for name in buffers}
 
-    def _one(
+    def _run_member(
         self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, key: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """One member: x (B, channels, times) -> (B, D), and its buffers, which the module may have moved in place."""
@@ -154,17 +154,17 @@ class AnyModule(nn.Module):
             return False
         x = torch.linspace(-1, 1, window.numel()).view(window.shape).sin().expand(self.members, *window.shape)
         keys = torch.arange(self.members, dtype=torch.int32)
-        found = []
+        outputs = []
         try:
             for stacked in (False, True):
                 z, moved = self._run(stacked, x, keys)
                 gradients = torch.autograd.grad(
                     z.square().sum(), list(self.module.parameters()), materialize_grads=True
                 )
-                found.append([z, *gradients, *moved.values()])
-        except Exception:  # whatever a user's module may raise under vmap means: not this way
+                outputs.append([z, *gradients, *moved.values()])
+        except Exception:  # whatever a user's module may raise under vmap means that it cannot be batched
             return False
-        return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(*found, strict=True))
+        return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(*outputs, strict=True))
 
     def constrain_(self) -> None:
         """Norms are the module's own affair."""
@@ -229,10 +229,10 @@ def _stack(modules: Sequence[nn.Module]) -> nn.Module:
         for key, buffer in list(layer._buffers.items()):
             if buffer is None or key in owners[0]._parameters:
                 continue
-            own = [_tensor(owner._buffers, name, key, buffer) for owner in owners]
+            buffers = [_tensor(owner._buffers, name, key, buffer) for owner in owners]
             if buffer.is_floating_point():
-                layer._buffers[key] = torch.stack(own)
-            elif any(not torch.equal(tensor, own[0]) for tensor in own[1:]):  # one alone may have no values
+                layer._buffers[key] = torch.stack(buffers)
+            elif any(not torch.equal(tensor, buffers[0]) for tensor in buffers[1:]):  # one alone may have no values
                 raise UserError(
                     f"the integer buffer {key!r} of the encoder's layer {name!r} differs from one initialisation to "
                     "the next; make it the same in all, or floating"

@@ -26,15 +26,15 @@ DATA_SAY = {*(alias for aliases in KNOWN_AS.values() for alias in aliases), "chs
 
 
 class Named(NamedTuple):
-    """What a name says."""
+    """A model of braindecode and its options, as a name gives them."""
 
     model: str
     options: dict[str, Any]
 
     def __str__(self) -> str:
         """Canonical: equal models have equal names."""
-        told = [f"{name}={_text(value)}" for name, value in sorted(self.options.items())]
-        return PREFIX + ",".join([self.model, *told])
+        options = [f"{name}={_text(value)}" for name, value in sorted(self.options.items())]
+        return PREFIX + ",".join([self.model, *options])
 
 
 def parse(name: str) -> Named:
@@ -59,7 +59,7 @@ def braindecode_factory(name: str) -> Factory:
         raise UserError(f"braindecode has no model {shown(model)}; {_close(model, known)}")
     kind = known[model]
     signature = inspect.signature(kind)
-    own = [n for n, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD and n not in DATA_SAY]
+    allowed = [n for n, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD and n not in DATA_SAY]
     if PRETRAINED in given:
         raise UserError(
             f"{shown(name)} stays frozen, as a candidate of a run beside others; give it to autotransfer run or "
@@ -68,20 +68,19 @@ def braindecode_factory(name: str) -> Factory:
     for option in given:
         if option in DATA_SAY:
             raise UserError(f"{option} of {model} follows from the recordings; leave it out of {shown(name)}")
-        if option not in own:
-            raise UserError(f"braindecode's {model} has no option {option!r}; {_close(option, own)}")
+        if option not in allowed:
+            raise UserError(f"braindecode's {model} has no option {option!r}; {_close(option, allowed)}")
     options = {option: _layer(signature.parameters[option], value) for option, value in given.items()}
 
     def make(**sizes: Any) -> nn.Module:
         try:
-            found: nn.Module = kind(**sizes, **options)
+            return kind(**sizes, **options)
         except Exception as error:  # whatever it may raise, its sizes or options do not fit
-            told = ", ".join(f"{n}={value}" for n, value in sizes.items())
+            listed = ", ".join(f"{n}={value}" for n, value in sizes.items())
             raise UserError(
-                f"braindecode's {model} cannot be made for {told} ({one_line(error)}); give it other options, or "
+                f"braindecode's {model} cannot be made for {listed} ({one_line(error)}); give it other options, or "
                 "choose another model"
             ) from error
-        return found
 
     make.__signature__ = signature  # type: ignore[attr-defined]  # by which sizes are handed over
     return make
@@ -94,8 +93,8 @@ def _value(name: str, option: str, text: str) -> Any:
         value = text
         if not re.fullmatch(r"[\w.+-]+", text):
             raise UserError(f"{option} in {shown(name)} is {shown(text)}; give a number, a word, or [a,list]") from None
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, (dict, list)) or (isinstance(one, (int, float)) and not abs(one) <= MOST):
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, (dict, list)) or (isinstance(item, (int, float)) and not abs(item) <= MOST):
             raise UserError(f"{option} in {shown(name)} is {shown(text)}; give numbers of at most {MOST}, or words")
     return value
 
@@ -108,14 +107,14 @@ def _layer(parameter: inspect.Parameter, value: Any) -> Any:
     """A layer of torch.nn by its name, where a class is meant: activation=ELU."""
     if not isinstance(parameter.default, type) or not issubclass(parameter.default, nn.Module):
         return value
-    found = getattr(nn, value, None) if isinstance(value, str) else None
-    if not isinstance(found, type) or not issubclass(found, nn.Module):
+    layer = getattr(nn, value, None) if isinstance(value, str) else None
+    if not isinstance(layer, type) or not issubclass(layer, nn.Module):
         raise UserError(f"{parameter.name} is {shown(value)}; give a layer of torch.nn, such as ELU")
-    return found
+    return layer
 
 
 def _close(name: str, known: Any) -> str:
     """The likeliest choices, else all."""
-    lower = {one.lower(): one for one in sorted(known)}
-    close = get_close_matches(name.lower(), lower, 3, 0.5)
-    return f"did you mean {', '.join(lower[one] for one in close)}?" if close else f"choose from {', '.join(known)}"
+    lower = {choice.lower(): choice for choice in sorted(known)}
+    close = [lower[choice] for choice in get_close_matches(name.lower(), lower, 3, 0.5)]
+    return f"did you mean {', '.join(close)}?" if close else f"choose from {', '.join(known)}"

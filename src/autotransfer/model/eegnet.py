@@ -41,7 +41,7 @@ def temporal_kernel_for(sfreq: float | None) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class EEGNetOptions(EncoderOptions):
-    """Of EEGNet-8,2, as published, by default."""
+    """Hyperparameters of `EEGNet`; the defaults are those of the published EEGNet-8,2."""
 
     temporal_filters: int = 8
     spatial_depth: int = 2
@@ -170,23 +170,11 @@ class EEGNet(nn.Module):
         drop: (P,) dropout probabilities in place of self.dropout
         active: (P,) bool; members that are not leave their running statistics alone
         """
-        if isinstance(x, Picked):
-            return self._forward(x, group, moments, noise, drop, active)
-        if self.members is None:
-            return self._forward(x[None], None, moments, noise, drop, active)[0]
-        if x.dim() == 3:
-            x, group = x[None], torch.zeros(self.temporal.shape[0], dtype=torch.long, device=x.device)
-        return self._forward(x, group, moments, noise, drop, active)
-
-    def _forward(
-        self,
-        x: Tensor | Picked,
-        group: Tensor | None,
-        moments: Moments | None,
-        noise: Tensor | None,
-        drop: Tensor | None,
-        active: Tensor | None,
-    ) -> Tensor:
+        if not isinstance(x, Picked):
+            if self.members is None:
+                x, group = x[None], None
+            elif x.dim() == 3:
+                x, group = x[None], torch.zeros(self.temporal.shape[0], dtype=torch.long, device=x.device)
         wide, _ = self.spatial.shape[-2:]
         spatial = self.spatial.reshape(-1, wide, self.n_channels)
         temporal = self.temporal.reshape(-1, self.filters, self.kernel)
@@ -213,7 +201,8 @@ class EEGNet(nn.Module):
             power = log_power(squares, self.pools[1])
             power = self.power_norm(power.flatten(2), None, active).view(power.shape)
             h = torch.cat([h, self._dropped(power, 3, group, noise, drop)], 1)
-        return h.transpose(1, 2).flatten(2)
+        z = h.transpose(1, 2).flatten(2)
+        return z[0] if self.members is None and signal is not None else z
 
     def _block(
         self,

@@ -1,7 +1,7 @@
 """EEGNet for deployment: a graph of ordinary operations that any runtime can read.
 
 Training needs a network that is quick backwards. Here all normalisations use stored statistics, so they are folded into
-the filters beside them, in float64, and all members are one chain of convolutions whose groups are the members.
+the filters next to them, in float64, and all members are one chain of convolutions whose groups are the members.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .power import log_power
 
 
 class Filters(Protocol):
-    """What of an EEGNet is folded: see there."""
+    """The attributes of an EEGNet that `folded` reads."""
 
     members: int | None
     n_channels: int

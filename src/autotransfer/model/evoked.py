@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..preprocessing.represent.base import centred
 from ..preprocessing.represent.tangent import logarithm, logarithm_by_roots, tangent_of
@@ -23,7 +23,7 @@ MOST_FILTERS = 16  # of all classes together, unless there are more classes: the
 
 @dataclass(frozen=True, kw_only=True)
 class EvokedOptions(TemplatesOptions):
-    """Of event-locked responses, through their covariances."""
+    """Hyperparameters of `Evoked`."""
 
     def filters(self, size: Size) -> int:
         return min(super().filters(size), max(1, MOST_FILTERS // size.classes))
@@ -50,16 +50,5 @@ class Evoked(Templates):
     def few(self, x: Tensor) -> Tensor:
         return self.raw(x)
 
-    def graph(self) -> nn.Module:
-        return EvokedGraph(self)
-
-
-class EvokedGraph(nn.Module):
-    """Windows (P or 1, N, C, T) -> codes (P, N, D)."""
-
-    def __init__(self, net: Evoked) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.net.standardised(self.net.codes(x, slice(None), logarithm_by_roots))
+    def raw_in_graph(self, x: Tensor) -> Tensor:
+        return self.codes(x, slice(None), logarithm_by_roots)

@@ -87,8 +87,8 @@ def filter_times(x: Tensor, w: Tensor) -> Tensor:
     tile = max(TILE, -(-(kernel - 1) // 16) * 16)  # at least the overlap, and a round number for the products
     kernels = kernels_for(x, taps=kernel)
     if kernels is not None:
-        found: Tensor = apply(_Correlate, kernels, x, w)
-        return found
+        filtered: Tensor = apply(_Correlate, kernels, x, w)
+        return filtered
     if times <= 2 * tile:
         whole: Tensor = apply(_ToeplitzProduct, x, w, times, left)
         return whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -43,9 +44,6 @@ class KeyedDropout(TorchFunctionMode):
         if not training or p == 0:
             return input
         shape = (*input.shape[: input.dim() - shared], *[1] * shared)
-        n = 1
-        for size in shape:
-            n *= size
-        kept = (uniform(fold_in(self.key, self.calls), n).view(shape) >= p).to(input.dtype)
+        kept = (uniform(fold_in(self.key, self.calls), math.prod(shape)).view(shape) >= p).to(input.dtype)
         scale = kept / (1 - p) if p < 1 else kept
         return input.mul_(scale) if inplace else input * scale

@@ -13,7 +13,7 @@ from .stack import Size
 
 @dataclass(frozen=True, kw_only=True)
 class LinearOptions(SolvedOptions):
-    """Of no encoder at all: the classifier sees what preprocessing leaves."""
+    """No encoder: the classifier sees the prepared window."""
 
     def latent_dim(self, size: Size) -> int:
         return size.channels * size.times

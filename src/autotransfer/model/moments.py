@@ -57,8 +57,8 @@ def edge_sums(x: Tensor, kernel: int) -> Tensor:
     tail = x[..., max(x.shape[-1] - left, 0) :].flip(-1)  # the same, seen from the other end
     sums, products = zip(*(_edge(edge, n) for edge, n in ((x, right), (tail, left))), strict=True)
     upper = [p[..., *torch.triu_indices(*p.shape[-2:], device=x.device)] for p in products]
-    found = torch.cat([*sums, *upper], -1)
-    return F.pad(found, (0, n_sums(kernel) - 1 - kernel - found.shape[-1]))
+    edges = torch.cat([*sums, *upper], -1)
+    return F.pad(edges, (0, n_sums(kernel) - 1 - kernel - edges.shape[-1]))
 
 
 def window_sums(x: Tensor, kernel: int) -> Tensor:
@@ -75,8 +75,8 @@ def n_sums(kernel: int) -> int:
 
 @cache
 def _places(kernel: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Where among the sums of a window stand, for each k what its mean lacks (K,), and for each pair of them (K, K)
-    their lag and what it lacks: at the zero where nothing is missing."""
+    """Indices into the sums of a window: of the sum that the mean at tap k lacks (K,), and for each pair of taps (K, K)
+    of their lag and of the product that it lacks. Where nothing is lacking they point at the zero at the end."""
     left, right = padding(kernel)
     zero, k = n_sums(kernel) - 1, torch.arange(kernel)
     lags = 1 + (k[:, None] - k).abs()

@@ -1,8 +1,8 @@
 """The power of filtered signals, which a network with ELU has to piece together and a linear classifier cannot.
 
-EEGNet's code says how signals move; with power=True it says beside that how strong each spatial filter's signal is,
-in the same steps of time, as a logarithm: what differs between people by a factor then differs by a summand. It is the
-mean square, so that an offset counts as power: windows should be standardised, and levels read apart where they differ.
+EEGNet's code says how signals move; with log_power=True it also says how strong each spatial filter's signal is, in the
+same steps of time, as a logarithm: what differs between people by a factor then differs by a summand. It is the mean
+square, so that an offset counts as power: windows should be standardised, and levels read apart where they differ.
 """
 
 from __future__ import annotations

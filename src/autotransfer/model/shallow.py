@@ -30,7 +30,6 @@ from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import Moments, padding
 from .norm_pool import drawn, kept
 from .power import FLOOR
-from .spectral import MixedFilters, mean_square
 from .stack import Quick, Size, group_of
 
 MIN_TIMES = 8
@@ -45,7 +44,7 @@ def shallow_kernel_for(sfreq: float | None) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ShallowOptions(EncoderOptions):
-    """Of an encoder of log power."""
+    """Hyperparameters of `Shallow`."""
 
     power_filters: int = 32  # each with spatial weights and a temporal kernel of its own
     temporal_kernel: int | str | None = None  # samples; None: a fifth of a second, within [3, 64]; "half": half of that
@@ -207,11 +206,10 @@ class Shallow(nn.Module):
 
 
 class QuickShallow:
-    """For a few windows (G, n, C, T) at a time, each of the next so many members -> codes (P, n, D)."""
+    """A few windows (G, n, C, T), and how many members read each of the G groups -> codes (P, n, D)."""
 
     @torch.no_grad()
     def __init__(self, net: Shallow, n_constant: int) -> None:
-        self.length = net.length
         scale, shift = net.norm.folded()
         temporal = net.temporal.double() * scale[..., None]
         power_scale, power_shift = net.power_norm.folded()
@@ -219,14 +217,13 @@ class QuickShallow:
         self.networks = Networks(
             net.spatial.detach().contiguous(), temporal.float(), n_constant, FLOOR, net.length, power
         )
-        self.filters = MixedFilters(net.spatial, temporal, shift, net.n_times, n_constant)  # without kernels
-        self.scale, self.shift = (part[..., None, None] for part in power[1:])
+        self.graph = ShallowGraph(net)  # without kernels
 
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
         if available(x):
             return self.networks(x, group_of(sizes))
-        power = mean_square(self.filters(x, sizes), self.length).add_(FLOOR).log_()  # (P, F, n, S)
-        return power.mul_(self.scale).add_(self.shift).transpose(1, 2).flatten(2)
+        codes: Tensor = self.graph(x if len(x) == 1 else x[group_of(sizes)])
+        return codes
 
 
 class ShallowGraph(nn.Module):

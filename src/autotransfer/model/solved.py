@@ -1,4 +1,4 @@
-"""Encoders that no optimiser touches: what they know is worked out from the training windows in closed form.
+"""Encoders without an optimiser: their statistics are computed from the training windows in closed form.
 
 A code is a fixed function of the window, every number of it standardised with mean and deviation of the training rows.
 A classifier on such codes has a solution: see training/closed_form.py.
@@ -63,8 +63,12 @@ class Solved(nn.Module):
     def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         """Windows (M or 1, B, C, T) of M members -> codes before they are standardised (M or 1, B, D)."""
 
+    def raw_in_graph(self, x: Tensor) -> Tensor:
+        """`raw` of all members in operations that every format of export has; overridden where `raw` has others."""
+        return self.raw(x)
+
     def fit_(self, members: Sequence[int], batches: Batches) -> None:
-        """What `raw` needs to know, from the training windows of these members."""
+        """Estimate what `raw` needs from the training windows of these members."""
 
     def standardise_(self, members: Sequence[int], rows: Tensor) -> Tensor:
         """By the raw codes (n, D) of the training rows of these members; gives these rows standardised, float64. A
@@ -77,22 +81,25 @@ class Solved(nn.Module):
         for member in members:
             self.shift[member], self.inv_std[member] = shift.to(self.shift), inv_std.to(self.inv_std)
         # With the numbers as they are stored, so that training sees the codes that a prediction will.
-        own = members[0]
-        return (exact - self.shift[own].double()) * self.inv_std[own].double()
+        first = members[0]
+        return (exact - self.shift[first].double()) * self.inv_std[first].double()
 
     def head(self) -> Tensor | None:
-        """Weights (K, D) of a classifier that follows from what codes are; None: it is solved."""
+        """Weights (K, D) of the classifier where the codes imply them; None: it is solved."""
         return None
 
     def forward(self, x: Tensor, *, group: Tensor | None = None, **_: Any) -> Tensor:
-        """The other keywords of a Stack belong to training, and mean nothing here."""
+        """Codes (P, B, D). The other keywords of a Stack serve training and are ignored."""
         if x.dim() == 3:
             x = x[None]
         elif group is not None:
             x = x[group]
-        # One after the other: signals on the way may be much larger than codes, and few kernels make them.
-        each = [slice(member, member + 1) for member in range(len(self.shift))]
-        return torch.cat([self.standardised(self.raw(x if len(x) == 1 else x[own], own), own) for own in each])
+        # One after the other: intermediate signals may be much larger than codes, and few kernels make them.
+        codes = []
+        for member in range(len(self.shift)):
+            alone = slice(member, member + 1)
+            codes.append(self.standardised(self.raw(x if len(x) == 1 else x[alone], alone), alone))
+        return torch.cat(codes)
 
     def standardised(self, raw: Tensor, members: slice = slice(None)) -> Tensor:
         return (raw - self.shift[members, None]) * self.inv_std[members, None]
@@ -108,7 +115,7 @@ class Solved(nn.Module):
         return AllAtOnce(self)
 
     def quick(self, n_constant: int = 0) -> Quick:
-        """All members at once, their codes standardised by NumPy, which begins and ends an operation sooner."""
+        """All members at once, their codes standardised by NumPy, which spends less than torch on each operation."""
         shift, inv_std = (table.detach().numpy()[:, None] for table in (self.shift, self.inv_std))
 
         def codes(x: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -118,7 +125,7 @@ class Solved(nn.Module):
         return codes
 
     def few(self, x: Tensor) -> Tensor:
-        """`raw` of all members for a few windows; overridden where a kernel does it sooner."""
+        """`raw` of all members for a few windows; overridden where a kernel is faster."""
         return self.raw(x)
 
 
@@ -130,4 +137,4 @@ class AllAtOnce(nn.Module):
         self.net = net
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net.standardised(self.net.raw(x))
+        return self.net.standardised(self.net.raw_in_graph(x))

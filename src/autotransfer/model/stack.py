@@ -1,4 +1,4 @@
-"""What a stack of P members is to whoever trains it, uses it or exports it."""
+"""The interface of a stack of P members, for training, use and export."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .moments import Moments
 
 
 class Size(NamedTuple):
-    """What an encoder must know of the windows it will see."""
+    """The windows that an encoder is for."""
 
     channels: int
     times: int
@@ -24,7 +24,7 @@ class Size(NamedTuple):
     sfreq: float | None  # Hz
 
 
-# Windows (G, n, C, T), the first of the first so many members and so on, and these numbers -> codes (P, n, D).
+# Windows (G, n, C, T), and how many members read each of the G groups, in their order -> codes (P, n, D).
 Quick = Callable[[Tensor, Sequence[int]], Tensor]
 
 
@@ -71,14 +71,16 @@ def member_of(stack: nn.Module, member: int) -> nn.Module:
 
 
 def quick(stack: nn.Module, n_constant: int = 0) -> Quick:
-    """Members as they are, in eval mode, for a few windows on a CPU: what the method `quick` of the stack gives, if it
-    has one. n_constant: how many channels, the last ones, have one value throughout every window."""
-    own: Callable[[int], Quick] | None = getattr(stack, "quick", None)
-    return (lambda x, sizes: stack(x, group=group_of(sizes))) if own is None else own(n_constant)
+    """Members in eval mode for a few windows on a CPU: by the method `quick` of the stack, if it has one.
+
+    n_constant: how many channels, the last ones, have one value throughout every window.
+    """
+    make: Callable[[int], Quick] | None = getattr(stack, "quick", None)
+    return (lambda x, sizes: stack(x, group=group_of(sizes))) if make is None else make(n_constant)
 
 
 def group_of(sizes: Sequence[int]) -> Tensor:
-    """Which of the groups of so many members each member belongs to: (P,)."""
+    """The group (P,) of each member, for groups of these sizes in their order."""
     return torch.from_numpy(_groups(tuple(sizes)))
 
 
@@ -97,5 +99,5 @@ class InTurn(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(P or 1, N, C, T) -> (P, N, D)."""
-        own = [x[min(member, x.shape[0] - 1)] for member in range(len(self.networks))]
-        return torch.stack([network(one).flatten(1) for network, one in zip(self.networks, own, strict=True)])
+        last = x.shape[0] - 1
+        return torch.stack([network(x[min(k, last)]).flatten(1) for k, network in enumerate(self.networks)])

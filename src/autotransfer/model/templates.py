@@ -25,7 +25,7 @@ FLAT = 1e-6  # a signal that varies by less than this share of its level correla
 
 @dataclass(frozen=True, kw_only=True)
 class TemplatesOptions(SolvedOptions):
-    """Of event-locked responses."""
+    """Hyperparameters of `Templates`."""
 
     template_filters: int = 4  # spatial filters for each class, as many as channels and 32 in all allow
 
@@ -62,9 +62,9 @@ class Templates(Solved):
 
     def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
         signals = self.filters[members, None].to(torch.float64) @ x.to(torch.float64)  # (M, B, F, T)
-        own, _ = centred(signals)
-        spread = own.square().mean(-1).sqrt() + FLAT * signals.abs().mean(-1)
-        product = (own * self.templates[members, None].to(torch.float64)).mean(-1)
+        deviations, _ = centred(signals)
+        spread = deviations.square().mean(-1).sqrt() + FLAT * signals.abs().mean(-1)
+        product = (deviations * self.templates[members, None].to(torch.float64)).mean(-1)
         likeness = product / spread.clamp(min=QUIET)
         return torch.cat([stretches(signals).flatten(2), likeness], -1).to(x.dtype)
 
@@ -76,11 +76,11 @@ class Templates(Solved):
 
     def fit_(self, members: Sequence[int], batches: Batches) -> None:
         response, covariance, samples = statistics(batches, self.classes)
-        found = xdawn(response, covariance, samples, self.per_class)  # (K, f, C)
-        templates, _ = centred((found @ response).flatten(0, 1))
+        filters = xdawn(response, covariance, samples, self.per_class)  # (K, f, C)
+        templates, _ = centred((filters @ response).flatten(0, 1))
         templates = templates / templates.square().mean(-1, keepdim=True).sqrt().clamp(min=QUIET)
         for member in members:
-            self.filters[member] = found.flatten(0, 1).to(self.filters)
+            self.filters[member] = filters.flatten(0, 1).to(self.filters)
             self.templates[member] = templates.to(self.templates)
 
 
@@ -106,23 +106,23 @@ def statistics(batches: Batches, classes: int) -> tuple[Tensor, Tensor, int]:
     return response / count.clamp(min=1)[:, None, None], covariance, samples
 
 
-def xdawn(response: Tensor, covariance: Tensor, samples: int, filters: int) -> Tensor:
+def xdawn(response: Tensor, covariance: Tensor, samples: int, n_filters: int) -> Tensor:
     """Spatial filters (K, f, C) of unit length for mean responses (K, C, T): eigenvectors w of the largest λ in
     S w = λ Σ w, S the covariance of the response, Σ that of everything."""
-    own, _ = centred(response)
-    signal = shrunk(own @ own.mT / response.shape[-1], response.shape[-1])
+    deviation, _ = centred(response)
+    signal = shrunk(deviation @ deviation.mT / response.shape[-1], response.shape[-1])
     # In the coordinates in which Σ is the identity the problem is an ordinary one. Of silence, Σ is the identity.
     everything = shrunk(covariance, samples)
     scale = everything.diagonal().mean()
     identity = torch.eye(len(everything), dtype=everything.dtype, device=everything.device)
     everything = torch.where(scale > 0, everything + 1e-12 * scale * identity, identity)
     white = torch.linalg.inv(torch.linalg.cholesky(everything))
-    vectors = torch.linalg.eigh(white @ signal @ white.T)[1].flip(-1)[..., :filters]
-    found = (white.T @ vectors).mT
-    found = found / found.norm(dim=-1, keepdim=True)
+    vectors = torch.linalg.eigh(white @ signal @ white.T)[1].flip(-1)[..., :n_filters]
+    filters = (white.T @ vectors).mT
+    filters = filters / filters.norm(dim=-1, keepdim=True)
     # An eigenvector's sign is arbitrary; one rule for all makes results comparable.
-    largest = found.gather(-1, found.abs().argmax(-1, keepdim=True))
-    signed: Tensor = found * largest.sign()
+    largest = filters.gather(-1, filters.abs().argmax(-1, keepdim=True))
+    signed: Tensor = filters * largest.sign()
     return signed
 
 

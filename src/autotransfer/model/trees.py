@@ -30,7 +30,7 @@ DOUBT = 0.02  # share of the votes that all classes get alike: a logarithm of no
 
 @dataclass(frozen=True, kw_only=True)
 class TreesOptions(SolvedOptions):
-    """Of votes. There is no covariance to shrink."""
+    """Hyperparameters of `Trees`. There is no covariance to shrink."""
 
     trees: int = 100  # that vote
     depth: int = 9  # levels of a tree, at most
@@ -77,11 +77,11 @@ class Trees(Solved):
             right = numbers.gather(2, asked) > thresholds.gather(1, place).view_as(node)
             node = 2 * node + 1 + right.long()
         leaf = (tree * 2**self.depth + node - (2**self.depth - 1)).flatten(1)[..., None].expand(-1, -1, classes)
-        said = votes.flatten(1, 2).gather(1, leaf).view(*node.shape, classes).mean(2)  # (M, B, K)
-        return ((1 - DOUBT) * said + DOUBT / classes).log()
+        shares = votes.flatten(1, 2).gather(1, leaf).view(*node.shape, classes).mean(2)  # (M, B, K)
+        return ((1 - DOUBT) * shares + DOUBT / classes).log()
 
     def few(self, x: Tensor) -> Tensor:
-        """The same in NumPy, which begins and ends an operation sooner than torch."""
+        """The same in NumPy, which spends less than torch on each operation."""
         tables = (self.feature, self.threshold, self.votes, x.flatten(2))
         feature, threshold, votes, numbers = (table.detach().numpy() for table in tables)
         members, nodes = np.arange(len(feature))[:, None, None], 2**self.depth - 1
@@ -93,20 +93,20 @@ class Trees(Solved):
             place = tree * nodes + node
             asked = feature.take(place).astype(np.int64)
             node = 2 * node + 1 + (numbers.take(window + asked) > threshold.take(place))
-        said = votes.reshape(-1, votes.shape[-1]).take(tree * (nodes + 1) + node - nodes, axis=0).mean(2)
-        return torch.from_numpy(np.log((1 - DOUBT) * said + DOUBT / votes.shape[-1]))
+        shares = votes.reshape(-1, votes.shape[-1]).take(tree * (nodes + 1) + node - nodes, axis=0).mean(2)
+        return torch.from_numpy(np.log((1 - DOUBT) * shares + DOUBT / votes.shape[-1]))
 
     def fit_(self, members: Sequence[int], batches: Batches) -> None:
         from sklearn.ensemble import ExtraTreesClassifier
 
-        rows, y = (torch.cat(own).cpu().numpy() for own in zip(*((x.flatten(1), y) for x, y in batches()), strict=True))
+        rows, y = (torch.cat(part).cpu().numpy() for part in zip(*batches(), strict=True))
         forest = ExtraTreesClassifier(
             self.trees, max_depth=self.depth, min_samples_leaf=SMALLEST, class_weight="balanced", random_state=0
-        ).fit(rows.astype(np.float32), y)
-        tables = [complete(one.tree_, self.depth) for one in forest.estimators_]
-        feature, threshold, found = (torch.from_numpy(np.stack(own)) for own in zip(*tables, strict=True))
+        ).fit(rows.reshape(len(rows), -1).astype(np.float32), y)
+        tables = [complete(estimator.tree_, self.depth) for estimator in forest.estimators_]
+        feature, threshold, shares = (torch.from_numpy(np.stack(table)) for table in zip(*tables, strict=True))
         votes = torch.zeros(self.trees, 2**self.depth, self.latent_dim)  # classes that nobody shows get none
-        votes[..., torch.from_numpy(forest.classes_)] = found.to(votes)
+        votes[..., torch.from_numpy(forest.classes_)] = shares.to(votes)
         for member in members:
             self.feature[member] = feature.to(self.feature)
             self.threshold[member] = threshold.to(self.threshold)

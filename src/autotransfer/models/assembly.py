@@ -23,10 +23,10 @@ from ..training.sequence import stay_of
 from ..training.windows import represented
 from .card import ModelCard, OnlineCard
 from .mixture import Mixture
-from .montage import Montage, fit_montage
+from .montage import fit_montage
 from .saved_model import SavedModel
 
-ENOUGH = 2000  # windows that effects are found on
+ENOUGH = 2000  # windows that effects are estimated from
 LEAST_OF_EACH = 4  # of a person and class
 
 
@@ -78,11 +78,8 @@ def assemble(
 
 
 def scale_of(recordings: Recordings) -> float | None:
-    """Of all windows, once for all parts of a model."""
-    if "scale" not in recordings.derived:
-        recordings.derived["scale"] = typical_scale(recordings.X)
-    found: float | None = recordings.derived["scale"]
-    return found
+    """The typical scale of all windows, computed once for all parts of a model."""
+    return recordings.once("scale", lambda: typical_scale(recordings.X))
 
 
 def ensemble(
@@ -95,81 +92,81 @@ def ensemble(
     scores: dict[str, Any],
     encoders: Encoders | None = None,
 ) -> SavedModel:
-    """The same as a model, which also knows how the people that it was trained on differ."""
+    """The same as a model, with the effects of the people it was trained on and their montage."""
     model = SavedModel(*assemble(recordings, setting, states, folds, kind=kind, scores=scores), encoders)
     model.effects, model.days = effects_of(model, recordings, folds)
     if at_centre(setting):
         model.centring = centring_of(model, recordings, folds)
-    model.montage = _montage(recordings)
+    rows = _spread_rows(recordings)
+    model.montage = recordings.once("montage", lambda: fit_montage(recordings.X[rows], recordings.subject[rows]))
     return model
 
 
-def _montage(recordings: Recordings) -> Montage | None:
-    """Of some windows of everybody, once for all models."""
-    if "montage" not in recordings.derived:
-        rows = _some_of_each(recordings)
-        recordings.derived["montage"] = fit_montage(recordings.X[rows], recordings.subject[rows])
-    found: Montage | None = recordings.derived["montage"]
-    return found
-
-
 def at_centre(setting: Setting) -> bool:
-    """Whether everybody's windows are taken to lie about the centre of the training people."""
-    return any(isinstance(own, Centre) and own.kind == "train" for own in setting.preprocessing.transforms)
+    """Whether windows are centred by the mean of the training people, whoever's they are."""
+    return any(isinstance(step, Centre) and step.kind == "train" for step in setting.preprocessing.transforms)
 
 
 @torch.no_grad()
 def centring_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> Centring:
-    """Where the logits of training people lie, for each member."""
-    rows = _some_of_each(recordings)
+    """The centres of training people's logits, for each member."""
+    rows = _spread_rows(recordings)
     logits = model.classifier(_codes(model, recordings, rows))  # (members, n, C)
     size = model.setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
     reference = model.classifier(model.net(torch.zeros(1, *size)))[:, 0]  # a person's mean, once they are centred
     y, people = recordings.y[rows], recordings.subject[rows]
-    own = [torch.isin(rows, torch.from_numpy(fold.train)) for fold in folds]
-    each = zip(logits, reference, own, strict=True)
-    return stacked_centring([fit_centring(said[used], zero, y[used], people[used]) for said, zero, used in each])
+    centrings = []
+    for member_logits, member_reference, fold in zip(logits, reference, folds, strict=True):
+        used = torch.isin(rows, torch.from_numpy(fold.train))
+        centrings.append(fit_centring(member_logits[used], member_reference, y[used], people[used]))
+    return stacked_centring(centrings)
 
 
 def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> tuple[Effects | None, Days | None]:
-    """How training people differ in the codes of each member, and how their days do; None where there is nobody to
-    compare."""
-    rows = _some_of_each(recordings)
+    """How training people differ in the codes of each member, and how their days differ; None where there are fewer
+    than two people."""
+    rows = _spread_rows(recordings)
     z = _codes(model, recordings, rows, recordings.subject[rows])
     y, people = recordings.y[rows], recordings.subject[rows]
     sessions = None if recordings.session is None else recordings.session[rows]
-    found: list[Effects] = []
-    days: list[Days | None] = []
+    effects: list[Effects] = []
+    days: list[Days] = []
     for codes, fold in zip(z, folds, strict=True):
-        own = torch.isin(rows, torch.from_numpy(fold.train))
-        if len(people[own].unique()) < 2 or not torch.isfinite(codes[own]).all():  # type: ignore[no-untyped-call]  # torch's
+        used = torch.isin(rows, torch.from_numpy(fold.train))
+        labelled = codes[used], y[used], people[used]
+        if len(people[used].unique()) < 2 or not torch.isfinite(codes[used]).all():  # type: ignore[no-untyped-call]  # torch's
             return None, None
         try:
-            found.append(fit_effects(codes[own], y[own], people[own], recordings.n_classes))
+            effects.append(fit_effects(*labelled, recordings.n_classes))
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # codes too far apart in size to be compared
             return None, None
-        of = (found[-1], codes[own], y[own], people[own])
-        days.append(None if sessions is None else fit_days(*of, sessions[own], recordings.n_classes))
-    known = [own for own in days if own is not None]
-    return stacked(found), Days(*map(torch.cat, zip(*known, strict=True))) if len(known) == len(days) else None
+        if sessions is not None:
+            member_days = fit_days(effects[-1], *labelled, sessions[used], recordings.n_classes)
+            days += [] if member_days is None else [member_days]
+    return stacked(effects), Days(*map(torch.cat, zip(*days, strict=True))) if len(days) == len(effects) else None
 
 
 def _codes(model: SavedModel, recordings: Recordings, rows: Tensor, subject: Tensor | None = None) -> Tensor:
-    """Of windows that it was trained on (members, n, D); what no model changes in them is worked out once for all."""
+    """Codes (members, n, D) of these rows of the training recordings, from their representation where that is known."""
     ready = represented(recordings, model.setting.preprocessing)
     start, X = (0, recordings.X) if ready is None else ready
     return model.latents(X[rows], subject, start)
 
 
-def _some_of_each(recordings: Recordings) -> Tensor:
-    """Rows of every person and class, spread over the recording: moments need no more, and networks take their time."""
-    cells = (recordings.subject * recordings.n_classes + recordings.y).numpy()
-    most = max(LEAST_OF_EACH, ENOUGH // len(np.unique(cells)))
-    rows = []
-    for cell in np.unique(cells):
-        own = np.flatnonzero(cells == cell)
-        rows.append(own[np.unique(np.linspace(0, len(own) - 1, min(most, len(own))).round().astype(int))])
-    return torch.from_numpy(np.sort(np.concatenate(rows)))
+def _spread_rows(recordings: Recordings) -> Tensor:
+    """About ENOUGH rows (n,) in order, of every person and class alike, spread over their windows. Moments need no
+    more, and networks are slow."""
+
+    def select() -> Tensor:
+        cells = (recordings.subject * recordings.n_classes + recordings.y).numpy()
+        most = max(LEAST_OF_EACH, ENOUGH // len(np.unique(cells)))
+        selected = []
+        for cell in np.unique(cells):
+            rows = np.flatnonzero(cells == cell)
+            selected.append(rows[np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int))])
+        return torch.from_numpy(np.sort(np.concatenate(selected)))
+
+    return recordings.once("spread rows", select)
 
 
 def with_online(
@@ -200,7 +197,7 @@ def with_online(
 
 
 def in_session(setting: Setting) -> Setting:
-    """A candidate that centres people, as a session takes it; any other as it is."""
+    """The setting for a session: one that centres people online starts at the centre of the training people."""
     return setting.replace(centre="train") if setting.adaptation == "online" else setting
 
 

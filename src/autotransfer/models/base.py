@@ -10,18 +10,16 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from ..errors import UserError, one_line, shown
-from ..files import read_plain, sync_folder, write_atomically
+from ..files import read_plain
 from ..model.shallow import Shallow
 from ..preprocessing.represent.pretrained import know
 from ..recordings import Recordings
@@ -29,12 +27,13 @@ from ..recordings.copies import Traces, traces
 from ..recordings.layout import channel_map
 from ..settings import Setting
 from ..training.members import Members
-from .base_card import CARD, NEXT, PAGE, WEIGHTS, BaseCard
+from .base_card import BaseCard
 from .base_page import base_page
-from .binding import check_digest, check_size, digest_of
+from .binding import check_digest, check_size
 from .card import DIGEST
 from .foundation import is_foundation_source, open_foundation
 from .hub import HUB, download, push_to_hub
+from .saving import BASE, UNREADABLE, as_json, read_folder, write_folder
 
 KEYS, PEOPLE = "people.keys", "people.numbers"  # of Traces, among the tensors
 KINDS = ("base", "random_base")
@@ -98,7 +97,7 @@ class Base:
             )
 
     def check_like(self, recordings: Recordings) -> None:
-        """Raise where windows of these recordings cannot be made what the networks know."""
+        """Raise where windows of these recordings cannot be converted to the layout of the base."""
         if (self.card.sfreq is None) != (recordings.sfreq is None):
             rate = "" if self.card.sfreq is None else f" of {self.card.sfreq:g} Hz"
             raise UserError(f"the base is for windows{rate or ' of unknown rate'}; state sfreq, or leave --base out")
@@ -113,8 +112,8 @@ class Base:
         return channel_map(recordings.channels, recordings.ring, self.card.channels, ring)
 
     def bind(self, recordings: Recordings) -> dict[str, str]:
-        """Make it known to settings for windows like these; by kind, 'base' and 'random_base', the name by which
-        `represent` has it."""
+        """Register it for windows like these. Returns the names that `represent` takes, by kind: 'base' and
+        'random_base'."""
         self.check_like(recordings)
         mixed = torch.from_numpy(self._channel_map(recordings)).to(torch.float32)
         rates = torch.tensor([recordings.sfreq or 1.0, self.card.sfreq or 1.0, self.card.n_times], dtype=torch.float32)
@@ -128,12 +127,12 @@ class Base:
         return names
 
     def frozen(self) -> dict[str, Tensor]:
-        """The members with every normalisation folded into the filters and the classifier beside it."""
+        """The members with every normalisation folded into the filters and the classifier next to it."""
         return _folded(self.members)
 
     def untrained(self) -> dict[str, Tensor]:
-        """The same of members as they were before any training: filters that are drawn, of which each gives a white
-        signal the power 1, and mixtures of their log powers that are drawn as well."""
+        """The same of untrained members: random filters, each scaled to give a white signal the power 1, and random
+        mixtures of their log powers."""
         fresh = Members(
             self.setting, self.card.size, [_seed(self.digest, number) for number in range(self.card.members)]
         )
@@ -169,18 +168,18 @@ def _folded(members: Members) -> dict[str, Tensor]:
 
 
 def base_kinds(folder: str, recordings: Recordings) -> dict[str, str]:
-    """By kind, the names by which `represent` has the base of a folder, or a foundation encoder, for these recordings;
-    opened, checked and made known once. Raises where people of the recordings are among those of the base."""
-    key = ("base", folder)
-    if key not in recordings.derived and is_foundation_source(folder):
-        recordings.derived[key] = open_foundation(folder).bind(recordings)
-    if key not in recordings.derived:
+    """The names that `represent` takes, by kind, of the base of a folder, or of a foundation encoder, for these
+    recordings. Opened and checked once; raises where people of the recordings are among those of the base."""
+
+    def bind() -> dict[str, str]:
+        if is_foundation_source(folder):
+            return open_foundation(folder).bind(recordings)
         base = load_base(folder)
         base.check_like(recordings)
         base.check_new(recordings)
-        recordings.derived[key] = base.bind(recordings)
-    names: dict[str, str] = recordings.derived[key]
-    return names
+        return base.bind(recordings)
+
+    return recordings.once(("base", folder), bind)
 
 
 def copy_base(folder: str, out: Path) -> None:
@@ -192,15 +191,8 @@ def copy_base(folder: str, out: Path) -> None:
 
 
 def save_base(folder: Path, card: BaseCard, tensors: dict[str, Tensor]) -> None:
-    """Write a base; whoever opens the folder meanwhile, or after a kill, finds the old one or the new one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    body = save({name: tensor.contiguous() for name, tensor in tensors.items()})
-    values = json.loads(json.dumps(asdict(card)))
-    write_atomically(folder / NEXT, body)
-    write_atomically(folder / CARD, json.dumps(values | {DIGEST: digest_of(values, body)}, indent=1))
-    os.replace(folder / NEXT, folder / WEIGHTS)
-    sync_folder(folder)
-    write_atomically(folder / PAGE, base_page(card))
+    """Write a base to a folder, which `load_base` reads."""
+    write_folder(folder, BASE, as_json(card), tensors, base_page(card))
 
 
 def load_base(folder: str | os.PathLike[str]) -> Base:
@@ -214,26 +206,24 @@ def load_base(folder: str | os.PathLike[str]) -> Base:
             f"there is no folder {shown(str(place))}; make a base with: autotransfer pretrain A B --out BASE"
         )
     try:
-        try:
-            return _load(place, WEIGHTS)
-        except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError):
-            return _load(place, NEXT if (place / NEXT).exists() else WEIGHTS)
+        return read_folder(place, BASE, _load)
     except UserError as error:
         raise UserError(f"the base in {place} cannot be used ({error})") from None
     except FileNotFoundError as error:
         raise UserError(f"there is no base in {place} ({Path(error.filename).name} is missing)") from None
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+    except UNREADABLE as error:
         raise UserError(
             f"the base in {place} cannot be read ({one_line(error)}); make it again with pretrain"
         ) from None
 
 
-def _load(place: Path, file: str) -> Base:
-    values = json.loads(read_plain(place / CARD).decode())
+def _load(path: Path) -> Base:
+    """From the path of its weights."""
+    values = json.loads(read_plain(path.with_name(BASE.card)).decode())
     if not isinstance(values, dict):
-        raise ValueError(f"{CARD} is no JSON object")
+        raise ValueError(f"{BASE.card} is no JSON object")
     card = BaseCard(**{name: value for name, value in values.items() if name != DIGEST})
-    check_size(place / file)
-    weights = read_plain(place / file)
-    check_digest(values, weights, card=CARD, file=file)
+    check_size(path)
+    weights = read_plain(path)
+    check_digest(values, weights, card=BASE.card, file=path.name)
     return Base(card, load(weights), values[DIGEST]["card"])

@@ -1,4 +1,4 @@
-"""What a base was made of, and the files it is."""
+"""What a base was made of."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import Any
 
 from ..errors import UserError, check_positive, check_types, shown
 from ..model.stack import Size
-
-CARD, WEIGHTS, NEXT, PAGE = "base.json", "base.safetensors", "base.next.safetensors", "README.md"
-FILES = (CARD, WEIGHTS, PAGE)
 
 
 @dataclass(frozen=True)

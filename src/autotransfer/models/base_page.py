@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from .base_card import BaseCard
-from .model_page import TAGS, markdown, one_line_of, slug, some_of
+from .model_page import TAGS, markdown, one_line_of, page, slug, some_of
 
 
 def base_page(card: BaseCard) -> str:
@@ -16,13 +15,7 @@ def base_page(card: BaseCard) -> str:
         "tags": [*TAGS, "pretraining"],
         "datasets": [slug(study["name"]) for study in card.studies],
     }
-    # JSON is YAML, and leaves no name that could be read as anything but a name.
-    front = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items())
-    return (
-        f"---\n{front}\n---\n\n# {markdown(f'AutoTransfer base of {one_line_of(card.name)}')}\n\n"
-        + "\n".join(_body(card))
-        + "\n"
-    )
+    return page(f"AutoTransfer base of {one_line_of(card.name)}", head, _body(card))
 
 
 def _body(card: BaseCard) -> Iterable[str]:

@@ -20,6 +20,7 @@ from ..files import check_plain
 from ..model.encoders import ENCODERS, is_ours
 from ..model.stack import Size
 from ..preprocessing.represent.foundation import STORED
+from ..preprocessing.transform import with_prefix
 from ..recordings.npy import check_memory
 from ..settings import Setting
 from ..training.members import Members
@@ -33,8 +34,9 @@ def digest_of(card: Mapping[str, Any], weights: bytes) -> dict[str, str]:
     """Of a card as JSON holds it and of a safetensors file, whatever else the file's header says."""
     length = int.from_bytes(weights[:8], "little")
     tensors = {k: v for k, v in json.loads(weights[8 : 8 + length]).items() if k != "__metadata__"}
-    own = _hash(_canonical(tensors), weights[8 + length :])
-    return {"weights": own, "card": _hash(_canonical({k: v for k, v in card.items() if k != DIGEST}), own.encode())}
+    weights_digest = _hash(_canonical(tensors), weights[8 + length :])
+    values = {k: v for k, v in card.items() if k != DIGEST}
+    return {"weights": weights_digest, "card": _hash(_canonical(values), weights_digest.encode())}
 
 
 def check_digest(values: Mapping[str, Any], weights: bytes, *, card: str, file: str) -> None:
@@ -42,12 +44,12 @@ def check_digest(values: Mapping[str, Any], weights: bytes, *, card: str, file: 
     digest, so one without it was changed, too."""
     if DIGEST not in values:
         raise ValueError(f"{card} has no {DIGEST}, with which every model is saved")
-    given, found = values[DIGEST], digest_of(values, weights)
-    if not isinstance(given, dict) or set(given) != set(found):
-        raise ValueError(f"{DIGEST} of {card} is {shown(given)}")
-    if given["weights"] != found["weights"]:
+    stored, computed = values[DIGEST], digest_of(values, weights)
+    if not isinstance(stored, dict) or set(stored) != set(computed):
+        raise ValueError(f"{DIGEST} of {card} is {shown(stored)}")
+    if stored["weights"] != computed["weights"]:
         raise ValueError(f"{file} is not what {card} was saved with")
-    if given["card"] != found["card"]:
+    if stored["card"] != computed["card"]:
         raise ValueError(f"{card} was changed after the model was saved")
 
 
@@ -65,10 +67,10 @@ def _hash(*parts: bytes) -> str:
 
 
 def check_size(path: Path) -> None:
-    """Raise where a model's file is too large for memory, or is none that ends."""
-    found = path.stat()
-    check_plain(found, path)
-    check_memory(COPIES * found.st_size, "the model", path, "use a machine with more memory")
+    """Raise where a model's file is too large for memory, or no plain file, such as a pipe that never ends."""
+    status = path.stat()
+    check_plain(status, path)
+    check_memory(COPIES * status.st_size, "the model", path, "use a machine with more memory")
 
 
 def check_file(path: Path, card: Card) -> None:
@@ -83,9 +85,8 @@ def check_file(path: Path, card: Card) -> None:
 def check_shapes(shapes: Shapes, card: Card) -> None:
     """Raise where tensors have not the shapes that the card implies. Nothing is built but on the device meta."""
     if isinstance(card, MixtureCard):
-        every = {"parts": card.parts, "online": [] if card.online is None else card.online.parts}
-        for start, part in ((f"{word}.{k}.", part) for word, parts in every.items() for k, part in enumerate(parts)):
-            check_shapes({k.removeprefix(start): shape for k, shape in shapes.items() if k.startswith(start)}, part)
+        for prefix, part in card.part_cards().items():
+            check_shapes(with_prefix(prefix, shapes), part)
         return
     for name, shape in shapes.items():
         if name.startswith("montage."):  # of the recordings, whatever the members
@@ -94,9 +95,9 @@ def check_shapes(shapes: Shapes, card: Card) -> None:
                 raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {n} channels")
         elif not name.startswith(STORED) and (not shape or shape[0] != card.members):
             raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {card.members} members")
-    for name, one in _implied(card).items():
-        if name in shapes and shapes[name][1:] != one:
-            raise ValueError(f"the tensor {shown(name)} has the shape {shapes[name]}, the card implies (…, *{one})")
+    for name, implied in _implied(card).items():
+        if name in shapes and shapes[name][1:] != implied:
+            raise ValueError(f"the tensor {shown(name)} has the shape {shapes[name]}, the card implies (…, *{implied})")
 
 
 def _implied(card: ModelCard) -> Shapes:
@@ -108,11 +109,11 @@ def _implied(card: ModelCard) -> Shapes:
     size = Size(channels, times, len(card.classes), card.sfreq)
     try:
         with torch.device("meta"):
-            one = Members(setting, size, [0], device="meta")
+            member = Members(setting, size, [0], device="meta")
     except UserError:
         if setting.encoder in ENCODERS:
             raise
         return {}  # some of braindecode's look at values when they are made; what is wrong is said then
     except (NotImplementedError, RuntimeError):
         return {}
-    return {name: tuple(tensor.shape[1:]) for name, tensor in one.tensors().items()}
+    return {name: tuple(tensor.shape[1:]) for name, tensor in member.tensors().items()}

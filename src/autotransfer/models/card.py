@@ -1,4 +1,4 @@
-"""What a saved model says of itself: what it was made for, from what, and how good it is."""
+"""The card of a saved model: what it was made for, from what, and how good it is."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ModelCard:
     classes: list[Any]
     subjects: int  # whom it was trained on
     scores: dict[str, Any]
-    # How a person is followed without labels, "none" where held-out people did not gain; None: nobody has looked.
+    # How a person is followed without labels, "none" where held-out people did not gain; None: not measured.
     follows: str | None = None
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
     filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
@@ -61,7 +61,7 @@ class ModelCard:
 
 @dataclass(frozen=True)
 class OnlineCard:
-    """Such an average in the card of its mixture."""
+    """The average that uses a person's windows, in the card of its mixture."""
 
     exponents: list[float]  # (K + E,): of the mixture's parts, then of its own
     parts: list[ModelCard]  # (E,)
@@ -92,10 +92,9 @@ def online_card(values: object) -> OnlineCard | None:
     """From what JSON held; whatever is wrong raises."""
     if values is None:
         return None
-    parts = values.get("parts") if isinstance(values, dict) else None
-    if not isinstance(values, dict) or not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+    if not isinstance(values, dict) or not is_cards(values.get("parts")):
         raise UserError(f"online of the mixture is {shown(values)}; it must have a list of cards")
-    return OnlineCard(**values | {"parts": [ModelCard(**part) for part in parts]})
+    return OnlineCard(**values | {"parts": [ModelCard(**part) for part in values["parts"]]})
 
 
 @dataclass(frozen=True)
@@ -113,10 +112,10 @@ class MixtureCard:
     scores: dict[str, Any]
     exponents: list[float]  # (K,)
     parts: list[ModelCard]  # (K,)
-    # How a person is followed without labels, "none" where held-out people did not gain; None: nobody has looked.
+    # How a person is followed without labels, "none" where held-out people did not gain; None: not measured.
     follows: str | None = None
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
-    # By such numbers: the share of a correction that counts, and what the exponents are multiplied by beside it.
+    # For each such number: the share of a correction that counts, and what the exponents are multiplied by with it.
     trust: dict[str, Any] = field(default_factory=dict)
     seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
     thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
@@ -136,17 +135,22 @@ class MixtureCard:
             raise UserError(f"the mixture has {len(self.exponents)} exponents for {len(self.parts)} parts")
         check_exponents(self.exponents)
         object.__setattr__(self, "exponents", [float(value) for value in self.exponents])
-        extra = [] if self.online is None else self.online.parts
-        if self.online is not None and len(self.online.exponents) != len(self.parts) + len(extra):
+        if self.online is not None and len(self.online.exponents) != len(self.part_cards()):
             raise UserError("the online average of the mixture has another number of exponents than of parts")
-        for number, part in enumerate([*self.parts, *extra], 1):
+        for number, part in enumerate(self.part_cards().values(), 1):
             for name in SHARED:
-                own, common = getattr(part, name), getattr(self, name)
-                if own != common:
-                    raise UserError(f"{name} of part {number} is {shown(own)}, the mixture has {shown(common)}")
+                value, common = getattr(part, name), getattr(self, name)
+                if value != common:
+                    raise UserError(f"{name} of part {number} is {shown(value)}, the mixture has {shown(common)}")
         members = sum(part.members for part in self.parts)
         if self.members != members:
             raise UserError(f"members of the mixture is {self.members}, its parts have {members}")
+
+    def part_cards(self) -> dict[str, ModelCard]:
+        """The cards of all parts, also of the online average, by what their tensors' names begin with: parts.0. …"""
+        parts = {f"parts.{k}.": part for k, part in enumerate(self.parts)}
+        extra = [] if self.online is None else self.online.parts
+        return parts | {f"online.{k}.": part for k, part in enumerate(extra)}
 
     @classmethod
     def of(cls, parts: Sequence[ModelCard], exponents: Sequence[float] | Tensor, scores: dict[str, Any]) -> Self:
@@ -178,17 +182,22 @@ def card_from(values: Any) -> Card:
         values = {name: value for name, value in values.items() if name != DIGEST}
     if not isinstance(values, dict) or values.get("kind") != KIND:
         return ModelCard(**values)
-    parts = values.get("parts")
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+    parts: Any = values.get("parts")
+    if not is_cards(parts):
         raise UserError(f"parts of the mixture is {shown(parts)}; it must be a list of cards")
-    online = online_card(values.get("online"))
-    return MixtureCard(**values | {"parts": [ModelCard(**part) for part in parts], "online": online})
+    read: dict[str, Any] = {"parts": [ModelCard(**part) for part in parts], "online": online_card(values.get("online"))}
+    return MixtureCard(**values | read)
+
+
+def is_cards(parts: Any) -> bool:
+    """Whether JSON held a list of cards."""
+    return isinstance(parts, list) and all(isinstance(part, dict) for part in parts)
 
 
 def as_array(classes: list[Any]) -> NDArray[Any]:
-    """(classes,), each as it is: NumPy would make text of numbers beside text."""
+    """(classes,), of objects where their types differ: NumPy would turn numbers into text if there is text as well."""
     if len({type(value) for value in classes}) == 1:
         return np.array(classes)
-    found = np.empty(len(classes), dtype=object)
-    found[:] = classes
-    return found
+    objects = np.empty(len(classes), dtype=object)
+    objects[:] = classes
+    return objects

@@ -1,4 +1,4 @@
-"""What a part of a model is to those who arrange, draw or refuse it."""
+"""The interface of an ensemble that is part of a model, for stacks, graphs and refusals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Ensemble(Protocol):
 
 
 def refuse_parts(parts: Sequence[Ensemble], check: Callable[[Ensemble], object]) -> None:
-    """Raise where the check refuses a part; each reason once, with the parts of several that it is about."""
+    """Raise where the check refuses a part: each reason once, with the parts that it concerns."""
     if len(parts) == 1:
         check(parts[0])
         return
@@ -63,8 +63,8 @@ def refuse_parts(parts: Sequence[Ensemble], check: Callable[[Ensemble], object])
             refused.setdefault(reason, []).append(part)
             remedies |= {remedy: None} if remedy else {}
     if refused:
-        told = [f"{reason}: {_named(parts)}" for reason, parts in refused.items()]
-        raise UserError("; ".join([*told, *remedies]))
+        reasons = [f"{reason}: {_named(parts)}" for reason, parts in refused.items()]
+        raise UserError("; ".join([*reasons, *remedies]))
 
 
 def _named(parts: Sequence[Ensemble]) -> str:

@@ -39,11 +39,11 @@ from ..preprocessing.represent.foundation import (
 )
 from ..recordings import Recordings
 from ..recordings.layout import channel_map
-from .base_card import CARD as BASE_CARD
 from .binding import check_size
-from .hub import CONFIG, HUB, PAGE, download
-from .saving import WEIGHTS
+from .hub import CONFIG, HUB, download
+from .saving import BASE, MODEL
 
+WEIGHTS, PAGE = MODEL.weights, MODEL.page
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MOST_FEATURES = 3999  # with the level of a window: what closed forms take (see search/kinds.py)
 
@@ -71,17 +71,17 @@ class FoundationEncoder:
     @property
     def channels(self) -> list[str]:
         """Names of its channels; empty where its config says none."""
-        told = self.options.get("chs_info") or []
-        if not (isinstance(told, list) and all(isinstance(one, dict) for one in told)):
-            raise UserError(f"chs_info of {self.model} is {shown(told)}; it must be a list of channels with ch_name")
-        return [str(one.get("ch_name")) for one in told]
+        listed = self.options.get("chs_info") or []
+        if not (isinstance(listed, list) and all(isinstance(channel, dict) for channel in listed)):
+            raise UserError(f"chs_info of {self.model} is {shown(listed)}; it must be a list of channels with ch_name")
+        return [str(channel.get("ch_name")) for channel in listed]
 
     def _sizes(self) -> tuple[float, int]:
         """Rate, and samples of a window."""
         rate, times, seconds = (self.options.get(name) for name in ("sfreq", "n_times", "input_window_seconds"))
-        told = [value for value in (rate, times, seconds) if value is not None]
-        if not all(isinstance(value, (int, float)) and 0 < value <= MOST for value in told):
-            raise UserError(f"sfreq, n_times and input_window_seconds of {self.model} are {shown(told)}")
+        given = [value for value in (rate, times, seconds) if value is not None]
+        if not all(isinstance(value, (int, float)) and 0 < value <= MOST for value in given):
+            raise UserError(f"sfreq, n_times and input_window_seconds of {self.model} are {shown(given)}")
         if rate is None and times and seconds:
             rate = times / seconds
         if times is None and rate and seconds:
@@ -94,7 +94,8 @@ class FoundationEncoder:
         return float(rate), int(times)
 
     def _channel_map(self, recordings: Recordings) -> NDArray[np.float64]:
-        """(channels of the encoder, channels of the recordings); what cannot be had is said, or refused."""
+        """(channels of the encoder, channels of the recordings). Warns of channels that are interpolated or 0; raises
+        where the encoder has none of the recordings' channels."""
         names, name = self.channels, shown(recordings.name)
         if not names:
             count = self.options.get("n_chans")
@@ -122,7 +123,7 @@ class FoundationEncoder:
         return mixed
 
     def bind(self, recordings: Recordings) -> dict[str, str]:
-        """Make it known to settings for windows like these; by kind, the name by which `represent` has it."""
+        """Register it for windows like these. Returns the names that `represent` takes, by kind."""
         rate, times = self._sizes()
         if recordings.sfreq is None:
             raise UserError(f"the foundation encoder {self.model} is for windows at {rate:g} Hz; state sfreq")
@@ -144,7 +145,7 @@ class FoundationEncoder:
 
     @torch.no_grad()
     def _n_features(self, channels: int, times: int) -> int:
-        """Found by trying."""
+        """How many numbers it gives for a window of zeros."""
         try:
             dim = int(features(self.module, torch.zeros(2, channels, times)).shape[1])
         except Exception as error:  # anything can go wrong in somebody else's network
@@ -163,11 +164,11 @@ def is_foundation_source(text: str) -> bool:
     if text.startswith(PREFIX):
         return True
     place = _place(text)
-    return (place / CONFIG).exists() and not (place / BASE_CARD).exists()
+    return (place / CONFIG).exists() and not (place / BASE.card).exists()
 
 
 def is_pretrained_encoder(encoder: str) -> bool:
-    """Whether --encoder means a foundation encoder, which is the same as --base."""
+    """Whether --encoder names a foundation encoder, as --base does."""
     return encoder.startswith(HUB) or (encoder.startswith(PREFIX) and PRETRAINED in parse(encoder).options)
 
 
@@ -222,8 +223,8 @@ def _model(place: Path) -> str:
     head = page.split("---")[1] if page.startswith("---") else ""
     named = [word for word in dict.fromkeys(re.findall(r"\w+", head)) if word in known]
     if len(named) != 1:
-        told = f"names {', '.join(named)}" if named else "names no model of braindecode"
-        raise UserError(f"{PAGE} of {place} {told} among its tags; give {PREFIX}MODEL,{PRETRAINED}={place}")
+        fault = f"names {', '.join(named)}" if named else "names no model of braindecode"
+        raise UserError(f"{PAGE} of {place} {fault} among its tags; give {PREFIX}MODEL,{PRETRAINED}={place}")
     return str(named[0])
 
 

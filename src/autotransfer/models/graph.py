@@ -13,7 +13,7 @@ from .stacks import PartStack, stacks_of
 
 
 def refuse_what_graphs_cannot(parts: Sequence[Ensemble]) -> None:
-    """Before any work."""
+    """Raise before any work where a part cannot be exported."""
     refuse_parts(parts, lambda part: part.preprocessing.graph())
 
 
@@ -29,7 +29,7 @@ class Graph(nn.Module):
     def __init__(self, parts: Sequence[Ensemble], exponents: Sequence[float]) -> None:
         refuse_what_graphs_cannot(parts)
         super().__init__()
-        self.stacks = nn.ModuleList(StackGraph(*each) for each in stacks_of(parts, exponents))
+        self.stacks = nn.ModuleList(StackGraph(*stack) for stack in stacks_of(parts, exponents))
 
     def forward(self, windows: Tensor) -> Tensor:
         log_p: Tensor = self.stacks[0](windows)
@@ -79,9 +79,9 @@ class StackGraph(nn.Module):
     def forward(self, windows: Tensor) -> Tensor:
         x = self.preprocessing(windows[None])
         z = self.encoder(x if x.shape[0] == 1 else x.index_select(0, self.group))  # (P, N, D)
-        each = (torch.matmul(z, self.head) + self.head_bias).double().softmax(-1)
-        classes = each.shape[-1]
-        parts = torch.matmul(self.mean, each.flatten(1)).maximum(self.tiny).log()  # (K, N · classes)
+        probabilities = (torch.matmul(z, self.head) + self.head_bias).double().softmax(-1)  # (P, N, classes)
+        classes = probabilities.shape[-1]
+        parts = torch.matmul(self.mean, probabilities.flatten(1)).maximum(self.tiny).log()  # (K, N · classes)
         log_p: Tensor = torch.matmul(self.exponents, parts).view(-1, classes)
         return log_p if self.correction is None else log_p + self.correction(z)
 

@@ -16,14 +16,12 @@ from typing import Any, Protocol
 from ..errors import UserError, one_line, shown
 from ..files import write_atomically
 from ..recordings.optional import need
-from .base_card import CARD as BASE_CARD
-from .base_card import FILES as BASE_FILES
 from .card import DIGEST
-from .saving import WEIGHTS
+from .saving import BASE, MODEL
 
 HUB = "hf:"  # before the name of a repository
-MODEL_CARD, CONFIG, PAGE = "model.json", "config.json", "README.md"  # the second of a foundation encoder
-FILES = (MODEL_CARD, CONFIG, WEIGHTS, PAGE, *BASE_FILES)
+CONFIG = "config.json"  # of a foundation encoder
+FILES = (MODEL.card, CONFIG, MODEL.weights, MODEL.page, BASE.card, BASE.weights)
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 EXTRA = "autotransfer[hub]"
 
@@ -73,8 +71,8 @@ def push_to_hub(
     with tempfile.TemporaryDirectory(prefix="autotransfer-") as place:
         folder = Path(place)
         model.save(folder)
-        card = BASE_CARD if (folder / BASE_CARD).exists() else MODEL_CARD
-        _tell_digest(folder, json.loads((folder / card).read_text(encoding="utf-8")))
+        card = BASE.card if (folder / BASE.card).exists() else MODEL.card
+        _append_digests(folder, json.loads((folder / card).read_text(encoding="utf-8")))
         try:
             api = hub.HfApi(token=token)
             api.create_repo(repo_id=name, private=private, exist_ok=True)
@@ -86,8 +84,8 @@ def push_to_hub(
     return str(getattr(done, "commit_url", done))
 
 
-def _tell_digest(folder: Path, card: dict[str, Any]) -> None:
-    """On the page, so that whoever has a copy can tell whether it is this one."""
-    page = folder / PAGE
-    told = "\n".join(f"- {name}: `{value}`" for name, value in sorted(card[DIGEST].items()))
-    write_atomically(page, f"{page.read_text(encoding='utf-8')}\n## Digests\n\n{told}\n")
+def _append_digests(folder: Path, card: dict[str, Any]) -> None:
+    """Add the digests to the page, so that whoever has a copy can compare them."""
+    page = folder / MODEL.page
+    lines = "\n".join(f"- {name}: `{value}`" for name, value in sorted(card[DIGEST].items()))
+    write_atomically(page, f"{page.read_text(encoding='utf-8')}\n## Digests\n\n{lines}\n")

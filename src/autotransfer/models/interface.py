@@ -1,4 +1,4 @@
-"""What models of either kind have in common."""
+"""The interface that all models have in common."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class WindowModel(ABC):
         """What it was made for, in a line."""
         card = self.card
         rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz"
-        told = "a number" if isinstance(card, RegressionCard) else f"classes {', '.join(map(str, card.classes))}"
+        answer = "a number" if isinstance(card, RegressionCard) else f"classes {', '.join(map(str, card.classes))}"
         windows = f"windows of {len(card.channels)} channels × {card.n_times} samples{rate}"
-        return f"<{type(self).__name__} of {card.name!r}: {windows} → {told}; {card.subjects} training people>"
+        return f"<{type(self).__name__} of {card.name!r}: {windows} → {answer}; {card.subjects} training people>"
 
     def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
         """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference."""
@@ -67,7 +67,7 @@ class WindowModel(ABC):
 
 
 class BaseModel(WindowModel):
-    """One that tells classes apart."""
+    """A classifier."""
 
     card: Card
 
@@ -77,15 +77,15 @@ class BaseModel(WindowModel):
         channels: names of the data's channels. They are found by name, in any order and among others; one that is
         missing is estimated from the others, with a warning, where they explained enough of it in training people.
         """
-        own = None if channels is None else self.arrange(channels)
-        if own is None or not own.missing:
+        layout = None if channels is None else self.arrange(channels)
+        if layout is None or not layout.missing:
             return windows_for_model(X, self.card, channels, sfreq)
         source = np.asarray(window_array(X))
         channel_names(channels, source.shape[1])
-        for line in own.told:
+        for line in layout.told:
             warnings.warn(line, stacklevel=2)
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
-            return windows_for_model(own.apply(source), self.card, None, sfreq)
+            return windows_for_model(layout.apply(source), self.card, None, sfreq)
 
     def arrange(self, channels: object) -> Arrangement | None:
         """How the model's channels are made of data whose channels are called so; see `arrangement`."""

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
@@ -21,10 +20,9 @@ from .mixture import Mixture, Model
 from .regression import RegressionModel
 from .regression_card import REGRESSION, regression_card
 from .saved_model import SavedModel
-from .saving import NEXT, WEIGHTS
+from .saving import MODEL, UNREADABLE, read_folder
 
 MARK = "autotransfer_version"  # in every exported file, as plain text
-UNREADABLE = (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError)
 
 
 def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model | RegressionModel:
@@ -49,11 +47,7 @@ def load_classifier(path: str | os.PathLike[str], encoders: Encoders | None = No
 
 def _load_folder(folder: Path, encoders: Encoders | None) -> Model | RegressionModel:
     try:
-        try:
-            return _load(folder, WEIGHTS, encoders)
-        except UNREADABLE:
-            # A run that is at work, or was killed, may be between the card and the weights of a new model.
-            return _load(folder, NEXT if (folder / NEXT).exists() else WEIGHTS, encoders)
+        return read_folder(folder, MODEL, lambda path: _load(path, encoders))
     except UserError:
         raise
     except FileNotFoundError as error:
@@ -64,9 +58,9 @@ def _load_folder(folder: Path, encoders: Encoders | None) -> Model | RegressionM
         ) from None
 
 
-def _load(folder: Path, file: str, encoders: Encoders | None) -> Model | RegressionModel:
-    path = folder / file
-    values = json.loads(read_plain(folder / "model.json").decode())
+def _load(path: Path, encoders: Encoders | None) -> Model | RegressionModel:
+    """From the path of its weights."""
+    values = json.loads(read_plain(path.with_name(MODEL.card)).decode())
     model: Model | RegressionModel
     if isinstance(values, dict) and values.get("kind") == REGRESSION:
         check_size(path)
@@ -77,7 +71,7 @@ def _load(folder: Path, file: str, encoders: Encoders | None) -> Model | Regress
         check_file(path, card_from(values))
         weights = read_plain(path)
         model = model_of(values, load(weights), encoders)
-    check_digest(values, weights, card="model.json", file=path.name)
+    check_digest(values, weights, card=MODEL.card, file=path.name)
     return model
 
 
@@ -89,7 +83,7 @@ def _no_model(folder: Path, missing: str) -> str:
             f"{run} is an unfinished run and has no model yet: the first is there when its first stage has ended "
             f"(autotransfer status {run}); if it was interrupted, go on with: autotransfer resume {run}"
         )
-    if folder.name == "refit" and (folder.parent / "model.json").exists():
+    if folder.name == "refit" and (folder.parent / MODEL.card).exists():
         return f"the run made no refit model; leave --model refit out, or start a run with --final refit ({folder})"
     if not run.exists():
         return f"there is no folder {run}"

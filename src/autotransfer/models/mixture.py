@@ -15,6 +15,7 @@ from torch import Tensor
 from ..errors import UserError, check_choice, shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest
+from ..preprocessing.transform import with_prefix
 from .card import MixtureCard, OnlineCard
 from .ensemble import TINY
 from .graph import Graph
@@ -51,32 +52,23 @@ class Mixture(BaseModel):
     @classmethod
     def restore(cls, card: MixtureCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Self:
         """From what `tensors()` gave."""
-        cards = {"parts": card.parts, "online": [] if card.online is None else card.online.parts}
-        places: dict[tuple[str, str], dict[str, Tensor]] = {
-            (word, f"{number}"): {} for word, own in cards.items() for number in range(len(own))
-        }
-        for name, tensor in tensors.items():
-            word, _, rest = name.partition(".")
-            number, _, rest = rest.partition(".")
-            if (word, number) not in places:
+        cards = card.part_cards()
+        for name in tensors:
+            if not name.startswith(tuple(cards)):
                 raise ValueError(f"the tensor {shown(name)} belongs to none of its {len(card.parts)} parts")
-            places[word, number][rest] = tensor
-        parts, own = (
-            [SavedModel(one, places[word, f"{number}"], encoders) for number, one in enumerate(cards[word])]
-            for word in cards
-        )
-        mixture = cls(parts, card.exponents, card.scores)
+        models = [SavedModel(part, with_prefix(prefix, tensors), encoders) for prefix, part in cards.items()]
+        mixture = cls(models[: len(card.parts)], card.exponents, card.scores)
         if card.online is not None:
-            mixture.with_online(card.online, own)
+            mixture.with_online(card.online, models[len(card.parts) :])
         mixture.card = card
         return mixture
 
     def tensors(self) -> dict[str, Tensor]:
         """Copies: parts may share statistics, and a file cannot hold a tensor twice."""
-        every = {"parts": self.parts, "online": [] if self.online is None else self.online.parts}
+        groups = {"parts": self.parts, "online": [] if self.online is None else self.online.parts}
         return {
             f"{word}.{k}.{name}": tensor.clone()
-            for word, parts in every.items()
+            for word, parts in groups.items()
             for k, part in enumerate(parts)
             for name, tensor in part.tensors().items()
         }
@@ -99,17 +91,17 @@ class Mixture(BaseModel):
         self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None
     ) -> NDArray[np.float64]:
         online = None if adapt is None else self._for_all_windows(adapt)
-        found = combine([part.predict_checked(X, subject) for part in self.parts], self.exponents)
+        probabilities = combine([part.predict_checked(X, subject) for part in self.parts], self.exponents)
         if online is None:
-            return found
+            return probabilities
         people = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
         for person in people.unique():  # type: ignore[no-untyped-call]  # torch's
             rows = (people == person).nonzero()[:, 0]
-            found[rows] = normalised(online.all_windows(X[rows], found[rows]))
-        return found
+            probabilities[rows] = normalised(online.all_windows(X[rows], probabilities[rows]))
+        return probabilities
 
     def _for_all_windows(self, adapt: str) -> Online | None:
-        """What uses all windows of a person; None, with a warning, where held-out people did not gain by it."""
+        """The average that uses all windows of a person; None, with a warning, where held-out people gained nothing."""
         check_choice("adapt", adapt, (None, ALL))
         if self.online is None:
             raise UserError(
@@ -153,5 +145,5 @@ def combine(probabilities: Sequence[NDArray[np.float64]], exponents: Sequence[fl
 def normalised(log_p: NDArray[np.float64]) -> NDArray[np.float64]:
     """Log-probabilities (N, classes), up to a number for each row -> probabilities."""
     power: NDArray[np.float64] = np.exp(log_p - log_p.max(1, keepdims=True))
-    found: NDArray[np.float64] = power / power.sum(1, keepdims=True)
-    return found
+    probabilities: NDArray[np.float64] = power / power.sum(1, keepdims=True)
+    return probabilities

@@ -18,6 +18,7 @@ from .regression_card import RegressionCard
 TAGS = ("autotransfer", "biosignals", "time-series", "subject-transfer", "domain-generalization")
 LETTERS = 200  # of a name
 SENTENCE = 600  # letters of one that a card holds
+UNMEASURED = "Nobody has measured it on people left out."
 LIMITS = (
     "Scores hold for people, devices and electrode positions like those it was trained on. It is no medical device. "
     "Its settings are in `model.json`, its weights in `model.safetensors`."
@@ -44,10 +45,11 @@ def model_page(card: Card) -> str:
                 ],
             }
         ]
-    return _page(name, head, _body(card, score, metric))
+    return page(name, head, _body(card, score, metric))
 
 
-def _page(name: str, head: dict[str, Any], body: Iterable[str]) -> str:
+def page(name: str, head: dict[str, Any], body: Iterable[str]) -> str:
+    """A page as Hugging Face's hub reads it: YAML, the name as its title, then lines."""
     # JSON is YAML, and leaves no name that could be read as anything but a name.
     front = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items())
     return f"---\n{front}\n---\n\n# {markdown(name)}\n\n" + "\n".join(body) + "\n"
@@ -58,13 +60,13 @@ def regression_page(card: RegressionCard) -> str:
     name = f"AutoTransfer model for {one_line_of(card.name)}"
     head = {"library_name": "autotransfer", "tags": [*TAGS, "regression"], "datasets": [slug(card.name)]}
     rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz, {card.n_times / card.sfreq:.3g} s"
-    told = card.scores.get("verdict")
+    verdict = card.scores.get("verdict")
     body = [
         f"It predicts a number for each window of {len(card.channels)} channels and {card.n_times} samples{rate}, and "
         f"was trained on {card.subjects} people by AutoTransfer to work on people it has never seen.",
         f"\n| | |\n| --- | --- |\n| channels | {some_of(card.channels)} |\n| closed forms | {len(card.parts)} |",
         "\n## How good it is\n",
-        markdown(told, SENTENCE) if isinstance(told, str) and told else "Nobody has measured it on people left out.",
+        markdown(verdict, SENTENCE) if isinstance(verdict, str) and verdict else UNMEASURED,
         "\nWhat predicted each of these people was neither trained on them nor chosen by their scores.",
         "\n## How to use it\n",
         '```python\nimport autotransfer as at\n\nmodel = at.load_model(".")  # this folder',
@@ -73,7 +75,7 @@ def regression_page(card: RegressionCard) -> str:
         "\n## Limits\n",
         LIMITS,
     ]
-    return _page(name, head, body)
+    return page(name, head, body)
 
 
 def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
@@ -89,9 +91,9 @@ def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
     yield f"| models | {card.members}{'' if parts is None else f' in {len(parts)} parts, averaged'} |"
     yield "\n## How good it is\n"
     if score is None:
-        yield "Nobody has measured it on people left out."
+        yield UNMEASURED
     else:
-        yield from _told(card.scores, score, metric)
+        yield from _measured(card.scores, score, metric)
     yield "\n## How to use it\n"
     yield '```python\nimport autotransfer as at\n\nmodel = at.load_model(".")  # this folder'
     yield "model.predict(X)  # windows (N, channels, times), raw: it prepares them itself\nmodel.classes_\n```"
@@ -117,7 +119,7 @@ def _task(card: Card) -> str:
     return "new people" if hold_out == "subject" else f"a new {one_line_of(hold_out)}"
 
 
-def _told(scores: dict[str, Any], score: float, metric: str) -> Iterable[str]:
+def _measured(scores: dict[str, Any], score: float, metric: str) -> Iterable[str]:
     """The verdict and what to expect of the next person; of an earlier version's model, the score alone."""
     if isinstance(sentence := scores.get("verdict"), str) and sentence:
         yield markdown(sentence, SENTENCE)
@@ -127,12 +129,10 @@ def _told(scores: dict[str, Any], score: float, metric: str) -> Iterable[str]:
             yield "\n**It is not clearly better than guessing.**"
     with suppress(TypeError, ValueError):
         expected = NextPerson(**scores["next_person"]) if scores.get("next_person") else None
-        if told := next_words(expected, str(scores.get("hold_out", "subject"))):
-            yield f"\n{markdown(told, SENTENCE)}"
-    if scores.get("hold_out", "subject") != "subject":
-        yield "\nWhat predicted these windows was neither trained on them nor chosen by their scores."
-        return
-    yield "\nWhat predicted each of these people was neither trained on them nor chosen by their scores."
+        if forecast := next_words(expected, str(scores.get("hold_out", "subject"))):
+            yield f"\n{markdown(forecast, SENTENCE)}"
+    unit = "each of these people" if scores.get("hold_out", "subject") == "subject" else "these windows"
+    yield f"\nWhat predicted {unit} was neither trained on them nor chosen by their scores."
 
 
 def _score(scores: dict[str, Any]) -> float | None:
@@ -143,9 +143,9 @@ def _score(scores: dict[str, Any]) -> float | None:
 
 
 def some_of(values: Iterable[Any], most: int = 40) -> str:
-    found = [str(value) for value in values]
-    more = f" and {len(found) - most} more" if len(found) > most else ""
-    return ", ".join(markdown(value) for value in found[:most]) + more
+    names = [str(value) for value in values]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(markdown, names[:most])) + more
 
 
 def one_line_of(text: object, most: int = LETTERS) -> str:

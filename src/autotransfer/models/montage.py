@@ -5,7 +5,7 @@ channels over training people and D their standard deviations,
 
     x̂_m = mean_m + D_m r_mo (R_oo + λI)⁻¹ D_o⁻¹ (x_o − mean_o)
 
-How much of it that explains is measured on people whose own windows did not count.
+How much of its variance that explains is measured on people who were left out of the estimate.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ def fit_montage(X: Tensor, subject: Tensor) -> Montage | None:
     people = subject.unique().tolist()  # type: ignore[no-untyped-call]  # torch's
     if len(people) < FEWEST or X.shape[1] < 2:
         return None
-    each, means = zip(*(_moments(X[subject == person]) for person in people), strict=True)
-    powers = np.array([np.trace(own) for own in each])
+    unscaled, means = zip(*(_moments(X[subject == person]) for person in people), strict=True)
+    powers = np.array([np.trace(covariance) for covariance in unscaled])
     if not (np.isfinite(powers).all() and (powers > 0).all()):
         return None
-    covariances = np.stack(each) * (powers.mean() / powers)[:, None, None]
+    covariances = np.stack(unscaled) * (powers.mean() / powers)[:, None, None]
     total = covariances.mean(0)
-    left, variance = np.zeros(len(total)), covariances.diagonal(axis1=1, axis2=2).sum(0)
-    for own in covariances:
-        left += _left_over(total * len(people) - own, own)
-    explained = 1 - np.divide(left, variance, out=np.ones_like(left), where=variance > 0)
-    return Montage(*(torch.from_numpy(own).float() for own in (np.mean(means, 0), total, explained.clip(0, 1))))
+    residual = np.zeros(len(total))
+    for covariance in covariances:
+        residual += _residual_variance(total * len(people) - covariance, covariance)
+    explained = _explained_share(residual, covariances.diagonal(axis1=1, axis2=2).sum(0))
+    return Montage(*(torch.from_numpy(array).float() for array in (np.mean(means, 0), total, explained.clip(0, 1))))
 
 
 def _moments(X: Tensor) -> tuple[Floats, Floats]:
@@ -73,17 +73,24 @@ def _scaled(covariance: Floats) -> tuple[Floats, Floats]:
     return covariance / np.outer(deviation, deviation) + SHRINKAGE * np.eye(len(covariance)), deviation
 
 
-def _left_over(of_others: Floats, own: Floats) -> Floats:
-    """The variance (C,) of each channel of a person that other people's weights leave unexplained.
+def _residual_variance(others: Floats, person: Floats) -> Floats:
+    """Covariances (C, C) of other people and of one person -> the variance (C,) of each channel of this person that the
+    others' weights leave unexplained.
 
     The inverse P of the correlations has the weights of all channels: x_m is about −Σ_o P_om / P_mm x_o.
     """
-    correlation, deviation = _scaled(of_others)
+    correlation, deviation = _scaled(others)
     inverse = np.linalg.inv(correlation)
     residual = inverse / inverse.diagonal()  # column m: what is left of channel m, by channel
-    scaled = own / np.outer(deviation, deviation)
-    left: Floats = (residual * (scaled @ residual)).sum(0) * deviation**2
-    return left
+    scaled = person / np.outer(deviation, deviation)
+    variance: Floats = (residual * (scaled @ residual)).sum(0) * deviation**2
+    return variance
+
+
+def _explained_share(residual: Floats, variance: Floats) -> Floats:
+    """1 − residual / variance (C,), 0 where there is no variance."""
+    share: Floats = 1 - np.divide(residual, variance, out=np.ones_like(residual), where=variance > 0)
+    return share
 
 
 class Arrangement(NamedTuple):
@@ -103,12 +110,12 @@ class Arrangement(NamedTuple):
 
     def apply(self, X: Array) -> NDArray[np.float32]:
         """(..., channels of the data, times) -> (..., channels of the model, times)."""
-        own = np.asarray(X, dtype=np.float32)[..., self.places, :]
-        found = np.empty((*own.shape[:-2], len(self.known) + len(self.missing), own.shape[-1]), np.float32)
-        found[..., self.known, :] = own
+        known = np.asarray(X, dtype=np.float32)[..., self.places, :]
+        windows = np.empty((*known.shape[:-2], len(self.known) + len(self.missing), known.shape[-1]), np.float32)
+        windows[..., self.known, :] = known
         if self.missing:
-            found[..., self.missing, :] = self.weight @ own + self.bias[:, None]
-        return found
+            windows[..., self.missing, :] = self.weight @ known + self.bias[:, None]
+        return windows
 
 
 def arrangement(montage: Montage | None, expected: Sequence[str], names: Sequence[str]) -> Arrangement | None:
@@ -129,7 +136,7 @@ def arrangement(montage: Montage | None, expected: Sequence[str], names: Sequenc
     explained = _explained(covariance, weight, known, missing)
     others = [name for place, name in enumerate(names) if place not in places]
     elsewhere = f"; if it is {others[0]!r} in the data, say so: --rename {others[0]}={{}}" if others else ""
-    told = []
+    notes = []
     for place, share in zip(missing, np.minimum(explained, montage.explained.double().numpy()[missing]), strict=True):
         name = expected[place]
         if share < LEAST_EXPLAINED:
@@ -137,13 +144,13 @@ def arrangement(montage: Montage | None, expected: Sequence[str], names: Sequenc
                 f"channel {name!r} is missing, and the others explain only {share:.2f} of it in training people; "
                 f"record it, or train a model without it{elsewhere.format(name)}"
             )
-        told.append(
+        notes.append(
             f"channel {name!r} is missing: estimated from the others, which explain {share:.2f} of it in training "
             f"people{elsewhere.format(name)}"
         )
     bias = mean[missing] - weight @ mean[known]
     return Arrangement(
-        tuple(names), places, known, missing, weight.astype(np.float32), bias.astype(np.float32), tuple(told)
+        tuple(names), places, known, missing, weight.astype(np.float32), bias.astype(np.float32), tuple(notes)
     )
 
 
@@ -151,16 +158,14 @@ def _explained(covariance: Floats, weight: Floats, known: list[int], missing: li
     """(M,): of all training people together, with only these channels known."""
     cross, among = covariance[np.ix_(missing, known)], covariance[np.ix_(known, known)]
     variance = covariance.diagonal()[missing]
-    left = variance - 2 * (weight * cross).sum(1) + ((weight @ among) * weight).sum(1)
-    shares: Floats = 1 - np.divide(left, variance, out=np.ones_like(left), where=variance > 0)
-    return shares
+    return _explained_share(variance - 2 * (weight * cross).sum(1) + ((weight @ among) * weight).sum(1), variance)
 
 
 def check_montage(montage: Montage, n_channels: int) -> None:
-    """Raise where what a file holds cannot be one."""
+    """Raise where the tensors of a file are no montage."""
     shapes = [(n_channels,), (n_channels, n_channels), (n_channels,)]
-    for name, own, shape in zip(Montage._fields, montage, shapes, strict=True):
-        if tuple(own.shape) != shape or not torch.isfinite(own).all():
+    for name, tensor, shape in zip(Montage._fields, montage, shapes, strict=True):
+        if tuple(tensor.shape) != shape or not torch.isfinite(tensor).all():
             raise ValueError(f"the tensor montage.{name} is not finite of the shape {shape}")
     if (montage.covariance.diagonal() < 0).any() or ((montage.explained < 0) | (montage.explained > 1)).any():
         raise ValueError("the montage has a variance below 0, or a share that is not from 0 to 1")

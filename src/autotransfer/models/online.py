@@ -44,14 +44,15 @@ class Online:
         """All raw windows (n, channels, times) of one person, and how probable their classes are to the mixture (n, C)
         -> log-probabilities (n, C), up to a number for each window. Their order makes no difference."""
         logits = [part.classifier(part.latents(X)).double().numpy() for part, _ in self.used]  # each (P, n, C)
-        own = [one for one, (part, _) in zip(logits, self.used, strict=True) if part.centring is not None]
-        u = self.centred.beside(np.concatenate(own).transpose(1, 0, 2))
+        to_centre = [of_part for of_part, (part, _) in zip(logits, self.used, strict=True) if part.centring is not None]
+        u = self.centred.beside(np.concatenate(to_centre).transpose(1, 0, 2))
         offset = self.centred.all_at_once(u, belief)[:, None]  # (P, 1, C)
         total, start = np.zeros(belief.shape), 0
-        for one, (part, exponent) in zip(logits, self.used, strict=True):
+        for of_part, (part, exponent) in zip(logits, self.used, strict=True):
             if part.centring is not None:
-                one, start = one - offset[start : start + len(one)], start + len(one)
-            power = np.exp(one - one.max(-1, keepdims=True))
+                end = start + len(of_part)
+                of_part, start = of_part - offset[start:end], end
+            power = np.exp(of_part - of_part.max(-1, keepdims=True))
             probability = (power / power.sum(-1, keepdims=True)).mean(0)
             total += exponent * np.log(np.maximum(probability, TINY))
         return total

@@ -61,11 +61,12 @@ def train(
     outcomes = train_jobs(
         recordings, jobs, device, population=population, dtype=dtype, progress=progress, encoders=encoders
     )
-    return [_knowing(outcome, recordings, encoders) for outcome in outcomes]
+    return [_with_recordings(outcome, recordings, encoders) for outcome in outcomes]
 
 
-def _knowing(outcome: Outcome, recordings: Recordings, encoders: Encoders | None) -> TrainedOutcome:
-    """The same outcome, and that of its twin."""
-    twin = None if outcome.swapped is None else _knowing(replace(outcome.swapped, swapped=None), recordings, encoders)
-    values = {one.name: getattr(outcome, one.name) for one in fields(Outcome)}
+def _with_recordings(outcome: Outcome, recordings: Recordings, encoders: Encoders | None) -> TrainedOutcome:
+    """The outcome, and that of its exchanged twin, with what makes a model of it."""
+    swapped = None if outcome.swapped is None else replace(outcome.swapped, swapped=None)
+    twin = None if swapped is None else _with_recordings(swapped, recordings, encoders)
+    values = {attribute.name: getattr(outcome, attribute.name) for attribute in fields(Outcome)}
     return TrainedOutcome(**values | {"swapped": twin, "recordings": recordings, "encoders": encoders})

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from ..model.encoders import Encoders
 from .base import Base, load_base
-from .base_card import CARD
 from .hub import download
 from .loading import load_model
 from .mixture import Model
 from .regression import RegressionModel
+from .saving import BASE
 
 
 def from_pretrained(
@@ -37,6 +37,6 @@ def from_pretrained(
     folder = Path(source)
     if not folder.is_dir():
         folder = download(str(source), revision=revision, token=token)
-    if (folder / CARD).exists():
+    if (folder / BASE.card).exists():
         return load_base(folder)
     return load_model(folder, encoders)

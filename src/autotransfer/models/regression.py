@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import shown
 from ..preprocessing import FittedPreprocessing, strongest
+from ..preprocessing.transform import with_prefix
 from ..recordings.windows import people_of_windows
 from ..settings import Setting
 from ..training.continuous import around, radius_at
@@ -23,7 +24,7 @@ WEIGHT, BIAS, PREPROCESSING = "weight", "bias", "preprocessing"
 
 
 class Form(NamedTuple):
-    """A closed form: what it makes of a window, and a linear function of that."""
+    """A closed form: fitted preprocessing, and a linear function of its codes."""
 
     preprocessing: FittedPreprocessing
     weight: Tensor  # (D,) float64
@@ -31,8 +32,8 @@ class Form(NamedTuple):
 
     def predict(self, X: Tensor, subject: Tensor | None) -> Floats:
         """Raw windows (N, channels, times) of people (N,), None: of one -> (N,)."""
-        found: Floats = (codes_of(self.preprocessing, X, subject) @ self.weight + self.bias).numpy()
-        return found
+        prediction: Floats = (codes_of(self.preprocessing, X, subject) @ self.weight + self.bias).numpy()
+        return prediction
 
 
 @torch.no_grad()
@@ -73,10 +74,10 @@ class RegressionModel(WindowModel):
 
     def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> Floats:
         """As `predict`, for windows that `check` gave, and people as numbers (N,)."""
-        found = np.full(len(X), self.card.mean)
+        prediction = np.full(len(X), self.card.mean)
         for form, part in zip(self.forms, self.card.parts, strict=True):
-            found += part.weight * (form.predict(X.to(torch.float32), subject) - self.card.mean)
-        return found
+            prediction += part.weight * (form.predict(X.to(torch.float32), subject) - self.card.mean)
+        return prediction
 
     def predict_interval(self, X: object, coverage: float = 0.9, subject: object = None) -> Floats:
         """Low and high end (N, 2) of an interval for each window; X and subject as of `predict`. It holds the target
@@ -85,25 +86,24 @@ class RegressionModel(WindowModel):
         return around(self.predict(X, subject), radius)
 
     def tensors(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for k, form in enumerate(self.forms):
-            found |= {f"parts.{k}.{WEIGHT}": form.weight.clone(), f"parts.{k}.{BIAS}": form.bias.clone()}
-            found |= {f"parts.{k}.{PREPROCESSING}.{n}": t.clone() for n, t in form.preprocessing.state_dict().items()}
-        return found
+            tensors |= {f"parts.{k}.{WEIGHT}": form.weight.clone(), f"parts.{k}.{BIAS}": form.bias.clone()}
+            tensors |= {f"parts.{k}.{PREPROCESSING}.{n}": t.clone() for n, t in form.preprocessing.state_dict().items()}
+        return tensors
 
     @classmethod
     def restore(cls, card: RegressionCard, tensors: dict[str, Tensor]) -> Self:
         """From what `tensors()` gave; whatever is wrong raises."""
         forms = []
         for k, part in enumerate(card.parts):
-            start = f"parts.{k}."
-            own = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
+            part_tensors = with_prefix(f"parts.{k}.", tensors)
             spec = Setting.from_dict(part.setting).preprocessing
-            weight, bias = own.pop(WEIGHT), own.pop(BIAS)
+            weight, bias = part_tensors.pop(WEIGHT), part_tensors.pop(BIAS)
             rows, columns = spec.shape(len(card.channels), card.n_times)
             if weight.shape != (rows * columns,) or bias.shape != () or weight.dtype != torch.float64:
                 raise ValueError(f"part {k} has weights of the shape {tuple(weight.shape)}, not ({rows * columns},)")
-            statistics = {name.removeprefix(f"{PREPROCESSING}."): t for name, t in own.items()}
+            statistics = {name.removeprefix(f"{PREPROCESSING}."): t for name, t in part_tensors.items()}
             forms.append(Form(spec.restore(statistics), weight, bias))
         known = {f"parts.{k}." for k in range(len(forms))}
         if stray := [name for name in tensors if not any(name.startswith(start) for start in known)]:

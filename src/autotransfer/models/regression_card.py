@@ -1,4 +1,4 @@
-"""What a model of a continuous target says of itself."""
+"""The card of a model of a continuous target."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..errors import UserError, check_positive, check_types, shown
 from ..recordings.filters import filter_of
 from ..settings import Setting
 from ..training.conformal import FEWEST, LEVELS
+from .card import is_cards
 
 REGRESSION = "regression"  # the kind of such a card
 
@@ -67,15 +68,15 @@ class RegressionCard:
 
 def _rising(radii: list[Any]) -> bool:
     """Whether these are LEVELS numbers of at least 0 that rise, the last of which may be infinite (None)."""
-    if len(radii) != LEVELS or not all(one is None or type(one) in (int, float) for one in radii):
+    if len(radii) != LEVELS or not all(radius is None or type(radius) in (int, float) for radius in radii):
         return False
-    values = [math.inf if one is None else float(one) for one in radii]
+    values = [math.inf if radius is None else float(radius) for radius in radii]
     return values[0] >= 0 and all(low <= high for low, high in pairwise(values))
 
 
 def regression_card(values: dict[str, Any]) -> RegressionCard:
     """From what JSON held, without its digest; whatever is wrong raises."""
-    parts = values.get("parts")
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+    parts: Any = values.get("parts")
+    if not is_cards(parts):
         raise UserError(f"parts of the model is {shown(parts)}; it must be a list of cards")
     return RegressionCard(**values | {"parts": [RegressionPart(**part) for part in parts]})

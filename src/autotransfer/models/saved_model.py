@@ -14,6 +14,7 @@ from ..errors import UserError, check_choice
 from ..model.encoders import Encoders
 from ..model.stack import Size
 from ..preprocessing import Person
+from ..preprocessing.transform import with_prefix
 from ..settings import Setting
 from ..training.centring import Centring, check_centring
 from ..training.days import Days
@@ -44,30 +45,30 @@ class SavedModel(BaseModel):
 
     def __init__(self, card: ModelCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> None:
         self.card, self.setting = card, Setting.from_dict(card.setting)
-        self.preprocessing = self.setting.preprocessing.restore(_named("preprocessing", tensors))
+        self.preprocessing = self.setting.preprocessing.restore(with_prefix("preprocessing.", tensors))
         _check_statistics(self.preprocessing.state_dict(), card)
         channels, times = self.setting.preprocessing.shape(len(card.channels), card.n_times)
         self.size = Size(channels, times, len(card.classes), card.sfreq)
         self.members = Members(self.setting, self.size, range(card.members), encoders=encoders)
         self.members.load_stacked(tensors)
         self.net, self.classifier = self.members.net.eval(), self.members.classifier.eval()
-        self.effects: Effects | None = _some(Effects, _named("effects", tensors))
-        self.days: Days | None = _some(Days, _named("days", tensors))
-        self.correction: Correction | None = _some(Correction, _named("correction", tensors))
-        self.centring: Centring | None = _some(Centring, _named("centring", tensors))
-        self.montage: Montage | None = _some(Montage, _named("montage", tensors))
+        self.effects: Effects | None = _restored(Effects, tensors)
+        self.days: Days | None = _restored(Days, tensors)
+        self.correction: Correction | None = _restored(Correction, tensors)
+        self.centring: Centring | None = _restored(Centring, tensors)
+        self.montage: Montage | None = _restored(Montage, tensors)
         self._check_people()
 
     def tensors(self) -> dict[str, Tensor]:
-        found = self.members.tensors()
-        own = {
+        tensors = self.members.tensors()
+        groups = {
             "preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "days": self.days,
             "correction": self.correction, "centring": self.centring, "montage": self.montage,
         }  # fmt: skip
-        for prefix, some in own.items():
-            some = some._asdict() if isinstance(some, tuple) else some or {}
-            found |= {f"{prefix}.{name}": tensor for name, tensor in some.items()}
-        return found
+        for prefix, group in groups.items():
+            named = group._asdict() if isinstance(group, tuple) else group or {}
+            tensors |= {f"{prefix}.{name}": tensor for name, tensor in named.items()}
+        return tensors
 
     def _check_people(self) -> None:
         """Raise where what is known of people does not fit the members."""
@@ -79,7 +80,7 @@ class SavedModel(BaseModel):
                 raise ValueError("a variance of effects is not above 0")
         if self.days is not None:
             _check_shapes("days", self.days, [(), ()])
-            if any(((own < 0) | (own > 1)).any() for own in self.days):
+            if any(((share < 0) | (share > 1)).any() for share in self.days):
                 raise ValueError("a share of days is not from 0 to 1")
         if self.correction is not None:
             _check_shapes("correction", self.correction, [(dim, classes), (classes,)])
@@ -157,26 +158,23 @@ class SavedModel(BaseModel):
         return Graph(self.parts, self.exponents).eval()
 
 
-def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Those whose names begin with it, without it."""
-    return {k.removeprefix(f"{prefix}."): t for k, t in tensors.items() if k.startswith(f"{prefix}.")}
+def _restored(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
+    """A named tuple from the tensors of a model that have its name before theirs; None where there are none."""
+    name = kind.__name__.lower()
+    fields = with_prefix(f"{name}.", tensors)
+    if fields and set(fields) != set(kind._fields):
+        raise ValueError(f"{name} has the tensors {sorted(fields)}, not {sorted(kind._fields)}")
+    return kind(**fields) if fields else None
 
 
-def _some(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
-    """A named tuple of these tensors; None where there are none."""
-    if tensors and set(tensors) != set(kind._fields):
-        raise ValueError(f"{kind.__name__.lower()} has the tensors {sorted(tensors)}, not {sorted(kind._fields)}")
-    return kind(**tensors) if tensors else None
-
-
-def _check_shapes(name: str, found: tuple[Tensor, ...], shapes: Sequence[tuple[int, ...]]) -> None:
-    for part, tensor, shape in zip(type(found)._fields, found, shapes, strict=True):  # type: ignore[attr-defined]  # a NamedTuple
+def _check_shapes(name: str, group: tuple[Tensor, ...], shapes: Sequence[tuple[int, ...]]) -> None:
+    for part, tensor, shape in zip(type(group)._fields, group, shapes, strict=True):  # type: ignore[attr-defined]  # a NamedTuple
         if tuple(tensor.shape[1:]) != shape or not torch.isfinite(tensor).all():
             raise ValueError(f"the tensor {name}.{part} is not finite of the shape (…, *{shape})")
 
 
 def _check_statistics(statistics: dict[str, Tensor], card: ModelCard) -> None:
-    """Every member has its own: broadcasting would hide a loss."""
+    """Raise unless every member has statistics: broadcasting would hide that some are missing."""
     for name, tensor in statistics.items():
         if len(tensor) != card.members:
             shape = tuple(tensor.shape)

@@ -21,7 +21,7 @@ from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..words import count
 
-SIZE = 5  # bytes of a digest: among 10⁴ windows beside 10⁴ known ones, one in 10⁴ times two are taken for each other
+SIZE = 5  # bytes of a digest: of 10⁴ windows and 10⁴ known ones, two are confused in one comparison of 10⁴
 MOST = 4000  # training windows that are remembered, spread over all people
 TRAINING, PEOPLE, CALIBRATION = "windows", "people", "calibration"
 
@@ -45,68 +45,68 @@ def window_digests(X: Tensor, rows: NDArray[np.int64] | None = None) -> list[byt
     """Of windows (n, channels, times), as 32-bit floats."""
     places = np.arange(len(X)) if rows is None else rows
     windows = (X[int(row)].to(torch.float32).contiguous().numpy() for row in places)
-    return [hashlib.blake2b(one.tobytes(), digest_size=SIZE).digest() for one in windows]
+    return [hashlib.blake2b(window.tobytes(), digest_size=SIZE).digest() for window in windows]
 
 
 def seen_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> tuple[list[str], NDArray[np.bool_]]:
-    """What has to be said of scores on these windows, and which of them (n,) calibrated the model.
+    """Warnings about scores on these windows, and which of them (n,) calibrated the model.
 
     name: of the data set; subject (n,) or None: whose each window is.
     """
     digests = window_digests(X)
     trained, calibrated = (
-        np.array([one in known for one in digests], dtype=bool)
+        np.array([digest in known for digest in digests], dtype=bool)
         for known in (_unpacked(seen, TRAINING), _unpacked(seen, CALIBRATION))
     )
-    whose = None if subject is None else as_list(subject, "subject")
-    told = []
+    people = None if subject is None else as_list(subject, "subject")
+    warnings = []
     if trained.any():
-        people = "" if whose is None else f" of {_people(whose[row] for row in np.flatnonzero(trained))}"
-        told.append(f"the model was trained on windows{people} in these data; their scores are not those of new people")
-    elif whose is not None and (named := named_alike_words(seen, name, whose)) is not None:
-        told.append(named)
+        of = "" if people is None else f" of {_listed(people[row] for row in np.flatnonzero(trained))}"
+        warnings.append(f"the model was trained on windows{of} in these data; their scores are not those of new people")
+    elif people is not None and (named := named_alike_words(seen, name, people)) is not None:
+        warnings.append(named)
     if calibrated.any():
-        told.append(
+        warnings.append(
             f"the model was calibrated with {int(calibrated.sum())} of these {count(len(calibrated), 'window')}; it "
             "has seen their labels"
         )
-    return told, calibrated
+    return warnings, calibrated
 
 
 def calibration_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> str | None:
-    """What has to be said where windows (n, channels, times) that calibrate a model are of somebody it was trained on;
-    name and subject as of `seen_words`."""
-    whose = [] if subject is None else as_list(subject, "subject")
+    """The warning where windows (n, channels, times) that calibrate a model are of somebody it was trained on, else
+    None; name and subject as of `seen_words`."""
+    people = [] if subject is None else as_list(subject, "subject")
     if _unpacked(seen, TRAINING) & set(window_digests(X)):
         return (
             "the model was trained on windows of this person; what it scores with their labels is not what new people "
             "get"
         )
-    if named := _named_alike(seen, name, whose):
+    if named := _named_alike(seen, name, people):
         return (
-            f"the model was trained on somebody of {name!r} with the same name: {_people(named)}; if that is this "
+            f"the model was trained on somebody of {name!r} with the same name: {_listed(named)}; if that is this "
             "person, what it scores with their labels is not what new people get"
         )
     return None
 
 
-def named_alike_words(seen: dict[str, Any], name: str, whose: Sequence[Any]) -> str | None:
-    """What has to be said of scores of people who are called like those that the model was trained on."""
-    if not (named := _named_alike(seen, name, whose)):
+def named_alike_words(seen: dict[str, Any], name: str, people: Sequence[Any]) -> str | None:
+    """The warning for scores of people who have the names of training people; None where nobody has."""
+    if not (named := _named_alike(seen, name, people)):
         return None
     return (
-        f"the model was trained on people of {name!r} with the same names: {_people(named)}; if these are they, their "
+        f"the model was trained on people of {name!r} with the same names: {_listed(named)}; if these are they, their "
         "scores are not those of new people"
     )
 
 
-def _named_alike(seen: dict[str, Any], name: str, whose: Sequence[Any]) -> list[Any]:
+def _named_alike(seen: dict[str, Any], name: str, people: Sequence[Any]) -> list[Any]:
     known = _unpacked(seen, PEOPLE)
-    return [person for person in dict.fromkeys(whose) if _name_digest(name, person) in known]
+    return [person for person in dict.fromkeys(people) if _name_digest(name, person) in known]
 
 
-def _people(whose: Iterable[Any]) -> str:
-    names = list(dict.fromkeys(map(str, whose)))
+def _listed(people: Iterable[Any]) -> str:
+    names = list(dict.fromkeys(map(str, people)))
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     listed = ", ".join(repr(name[:40]) for name in names[:10])
     return f"{count(len(names), 'person', 'people')} ({listed}{more})"

@@ -38,9 +38,9 @@ class PartStack:
         if parts[0].setting.encoder in ENCODERS:
             group = _equal_rows(statistics, members)
             order = group.argsort(stable=True)
-            own = Members(parts[0].setting, parts[0].size, range(members))
-            own.load_stacked({name: tensor[order] for name, tensor in tensors.items()})
-            net = own.net.eval()
+            stacked = Members(parts[0].setting, parts[0].size, range(members))
+            stacked.load_stacked({name: tensor[order] for name, tensor in tensors.items()})
+            net = stacked.net.eval()
         else:  # the user's own, which cannot be made anew: its members stay as they are
             group = order = torch.arange(members)
             net = parts[0].net
@@ -55,8 +55,8 @@ class PartStack:
         self.weight = tensors["classifier.weight"][order].transpose(1, 2).contiguous()
         self.bias = tensors["classifier.bias"][order, None]
         # (parts, P): the mean over the members of each part.
-        whose = torch.arange(len(parts)).repeat_interleave(torch.tensor([part.card.members for part in parts]))
-        self.mean = (whose[order] == torch.arange(len(parts))[:, None]).double()
+        part_of = torch.arange(len(parts)).repeat_interleave(torch.tensor([part.card.members for part in parts]))
+        self.mean = (part_of[order] == torch.arange(len(parts))[:, None]).double()
         self.mean /= self.mean.sum(1, keepdim=True)
 
         self.correction = _in_order([part.correction for part in parts], order)
@@ -70,22 +70,22 @@ class PartStack:
         return z
 
     def head(self, corrected: bool) -> tuple[Tensor, Tensor]:
-        """Weight (P, D, classes) and bias (P, 1, classes) of what members say of a code, logits; beside them, if asked
-        for, those of the correction of a person, which may be 0."""
+        """Weight (P, D, classes) and bias (P, 1, classes) from codes to logits. corrected: with those of a person's
+        correction after them along the last axis, 0 where there is none."""
         if not corrected:
             return self.weight, self.bias
-        own = self.correction
-        weight, bias = (0 * self.weight, 0 * self.bias) if own is None else (own.weight, own.bias[:, None])
+        known = self.correction
+        weight, bias = (0 * self.weight, 0 * self.bias) if known is None else (known.weight, known.bias[:, None])
         return torch.cat([self.weight, weight], -1), torch.cat([self.bias, bias], -1)
 
 
 def _in_order(parts: Sequence[Named | None], order: Tensor) -> Named | None:
     """Named tuples of tensors with the member on axis 0, one after the other, members in this order; None where a part
     has none."""
-    some = [part for part in parts if part is not None]
-    if len(some) < len(parts):
+    present = [part for part in parts if part is not None]
+    if len(present) < len(parts):
         return None
-    return type(some[0])(*(torch.cat(own)[order] for own in zip(*some, strict=True)))
+    return type(present[0])(*(torch.cat(tensors)[order] for tensors in zip(*present, strict=True)))
 
 
 def likeness(part: Ensemble) -> object:
@@ -99,8 +99,8 @@ def likeness(part: Ensemble) -> object:
 
 
 def _side_by_side(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Tensors with the member on axis 0: those of all parts."""
-    return {name: torch.cat([own[name] for own in parts]).detach() for name in parts[0]}
+    """Tensors by name, with the members of all parts on axis 0."""
+    return {name: torch.cat([part[name] for part in parts]).detach() for name in parts[0]}
 
 
 def _equal_rows(tensors: dict[str, Tensor], members: int) -> Tensor:

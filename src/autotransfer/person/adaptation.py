@@ -1,17 +1,18 @@
 """Adaptation without labels: a session follows a person in the codes of a model, window after window.
 
-There are several ways, and held-out people who are played back choose among them (search/following.py). Each turns the
-windows so far into a correction of the logits that is linear in the code, 0 as long as nothing is known:
+There are several methods, and held-out people who are played back choose among them (search/following.py). Each turns
+the windows so far into a correction of the logits that is linear in the code, 0 as long as nothing is known:
 
-    shift        where the person's codes lie beside those of people trained on (training/effects.py). A window counts
-                 for each class as much as the model believes in it, so a person who shows one class alone is not taken
-                 for somebody whose classes all look like that one
-    prototypes   the same of every class by itself, from windows of which the model is sure (after T3A, Iwasawa and
+    shift        how far the person's codes lie from those of the training people (training/effects.py). A window counts
+                 for each class with the probability that the model gives it, so a person who shows one class alone is
+                 not taken for somebody whose classes all look like that one
+    prototypes   the same for every class by itself, from windows of which the model is sure (after T3A, Iwasawa and
                  Matsuo 2021)
-    statistics   mean and variance of the codes become those of people trained on, as batch normalisation with the
-                 statistics of the person does (after AdaBN, Li et al. 2018). Classes that are not balanced mislead it
+    statistics   mean and variance of the codes become those of the training people, as in batch normalisation with the
+                 statistics of the person (after AdaBN, Li et al. 2018). Imbalanced classes mislead it
     entropy      the classes' logits move so that the model is surer of each window, while all classes stay in use
-                 (after TENT, Wang et al. 2021, and SHOT, Liang et al. 2020). It rests while windows are one-sided
+                 (after TENT, Wang et al. 2021, and SHOT, Liang et al. 2020). It pauses while most windows are of one
+                 class
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ from torch import Tensor
 
 from ..training.effects import GUESSED, Effects, Evidence
 
-SURE = 0.4  # share of the entropy of guessing, above which a window says too little
-MOMENTS = 16.0  # windows that the mean and variance of everybody count
+SURE = 0.4  # share of the entropy of guessing: above it a window says too little
+MOMENTS = 16.0  # windows that the mean and variance of the training people count as
 RATE = 0.05  # of a step down the entropy
-FORGETTING = 0.02  # of what such steps have moved, and of the windows before, with every window
-ONE_SIDED = 0.9  # share of one class among the last windows
+FORGETTING = 0.02  # share of earlier steps and windows that every window takes away
+ONE_SIDED = 0.9  # share of one class among the last windows: above it the entropy method pauses
 TINY = 1e-12
 
 State = dict[str, Tensor]  # what is known of a person
 
 
-class Way(Protocol):
-    """One way to follow a person. Tensors may have further axes in front, for people who are followed side by side."""
+class AdaptationMethod(Protocol):
+    """Tensors may have further leading axes, for people who are followed side by side."""
 
     def __init__(self, everyone: Effects, total: float) -> None:
-        """everyone: of the P members; total: of what their corrections count."""
+        """everyone: effects of the P members; total: sum of the weights of their corrections."""
 
     def begin(self) -> State:
-        """Of somebody who has not come yet."""
+        """The state before the first window."""
 
     def count(self, known: State, x: Tensor, p: Tensor) -> State:
-        """With one more window: its projected codes (..., P, R), and how probable its classes are (..., C)."""
+        """The state after one more window: its projected codes (..., P, R) and class probabilities (..., C)."""
 
     def posterior(self, known: State) -> Effects:
-        """How the person is known to differ from others."""
+        """Effects that include what is known of the person."""
 
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
         """Weights (..., P, R, C) and bias (..., P, C) of what is added to the logits of a projected code."""
@@ -106,7 +107,7 @@ class Statistics:
 
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
         windows = MOMENTS + known["count"][..., None, None]
-        mean = known["sum"] / windows  # beside everybody's
+        mean = known["sum"] / windows  # relative to the training people's
         variance = (MOMENTS * self.variance + known["squares"]) / windows - mean.square()
         scale = (self.variance / variance).sqrt()
         weight = self.everyone.logits  # (P, R, C)
@@ -131,7 +132,7 @@ class Entropy:
         classes = classes + FORGETTING * (p - classes)
         doubt, used = entropy(p)[..., None], classes.clamp(min=TINY).log()
         surer = p * (p.clamp(min=TINY).log() + doubt)  # minus the gradient of the entropy of p
-        spread = -p * (used - (p * used).sum(-1, keepdim=True))  # and of how unevenly classes are used
+        spread = -p * (used - (p * used).sum(-1, keepdim=True))  # minus that of how unevenly classes are used
         n_classes = p.shape[-1]
         moves = (doubt < SURE * math.log(n_classes)) & (classes.amax(-1, keepdim=True) < ONE_SIDED)
         return {"bias": (1 - FORGETTING) * bias + RATE * moves * (surer + spread), "classes": classes}
@@ -145,73 +146,76 @@ class Entropy:
         return weight.expand(*bias.shape[:-2], *weight.shape), bias.expand(*bias.shape[:-2], *weight.shape[::2])
 
 
-WAYS: dict[str, type[Way]] = {
+ADAPTATION_METHODS: dict[str, type[AdaptationMethod]] = {
     "shift": Shift,
     "prototypes": Prototypes,
     "statistics": Statistics,
     "entropy": Entropy,
 }
-NO_WAY = "none"
+NO_ADAPTATION = "none"
 
 
 def entropy(p: Tensor) -> Tensor:
     """(..., C) -> (...)."""
-    found: Tensor = torch.special.entr(p).sum(-1)
-    return found
+    nats: Tensor = torch.special.entr(p).sum(-1)
+    return nats
+
+
+def all_members(stacks: Sequence[Effects]) -> Effects:
+    """Effects of the members of all stacks, with equally many directions; without projections, whose codes differ."""
+    _, *fields = zip(*stacks, strict=True)
+    return Effects(torch.empty(0), *map(torch.cat, fields))
 
 
 class Adaptation:
-    """One person: what their windows have told so far.
+    """What is known of one person by their windows so far.
 
-    effects: of the P members of each stack; weights: (P,) of each, what a member's correction counts
-    way: one of WAYS
+    effects: of the P members of each stack; weights: (P,) of each stack, of the members' corrections
+    method: one of ADAPTATION_METHODS
     """
 
-    def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor], way: str = "shift") -> None:
-        directions = max(own.means.shape[-1] for own in effects)
-        self.effects, self.weights = [own.wide(directions) for own in effects], list(weights)
-        _, *beside = zip(*self.effects, strict=True)  # members of all stacks; their codes differ
-        everyone = Effects(torch.empty(0), *map(torch.cat, beside))
+    def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor], method: str = "shift") -> None:
+        directions = max(stack.means.shape[-1] for stack in effects)
+        self.effects, self.weights = [stack.wide(directions) for stack in effects], list(weights)
         self._weights = torch.cat(self.weights)
-        self.way = WAYS[way](everyone, float(self._weights.sum()))
-        self.restore(self.way.begin())
+        self.method = ADAPTATION_METHODS[method](all_members(self.effects), float(self._weights.sum()))
+        self.restore(self.method.begin())
 
     def restore(self, known: State) -> None:
-        """Go on from there."""
+        """Continue from a state."""
         self.known = known
         self._correct()
 
     def _correct(self) -> None:
-        """What is known by now, as a correction: (..., P · R, C) and (..., C)."""
-        weight, bias = self.way.correction(self.known)
+        """Turn what is known into weights (..., P · R, C) and bias (..., C)."""
+        weight, bias = self.method.correction(self.known)
         weight = weight * self._weights[:, None, None]
         self._correction = weight.flatten(-3, -2), (self._weights[:, None] * bias).sum(-2)
 
     def project(self, codes: Sequence[Tensor]) -> Tensor:
         """Codes (P, n, D) of each stack -> (n, P of all, R)."""
-        each = [own.project(z) for own, z in zip(self.effects, codes, strict=True)]
-        return torch.cat(each).transpose(0, 1)
+        projected = [effects.project(z) for effects, z in zip(self.effects, codes, strict=True)]
+        return torch.cat(projected).transpose(0, 1)
 
     def follow(self, x: Tensor, log_p: Tensor) -> Tensor:
         """The next windows: projected codes (n, ..., P, R), log-probabilities (n, ..., C) up to a constant -> those of
         the person (n, ..., C). Each is corrected by the windows before it, then counts itself."""
-        found = []
-        for own, said in zip(x, log_p, strict=True):
+        corrected = []
+        for code, of_window in zip(x, log_p, strict=True):
             weight, bias = self._correction
-            correction = (own.flatten(-2)[..., None, :] @ weight)[..., 0, :] + bias
-            said = said + correction
-            found.append(said)
-            self.known = self.way.count(self.known, own, said.softmax(-1).to(own.dtype))
+            adapted = of_window + ((code.flatten(-2)[..., None, :] @ weight)[..., 0, :] + bias)
+            corrected.append(adapted)
+            self.known = self.method.count(self.known, code, adapted.softmax(-1).to(code.dtype))
             self._correct()
-        return torch.stack(found)
+        return torch.stack(corrected)
 
     def calibration(self, codes: Sequence[Tensor], y: Tensor, known: Tensor) -> Tensor:
         """What labels would add to the log-probabilities of all windows: codes (P, n, D) of each stack, classes (n,),
-        of which those are known that `known` (n,) says -> (n, C)."""
-        found = torch.zeros(())
+        `known` (n,): which of them are labelled -> (n, C)."""
+        total = torch.zeros(())
         for effects, z, weights in zip(self.effects, codes, self.weights, strict=True):
             x, n_classes = effects.project(z), effects.means.shape[1]
             evidence = effects.evidence(x[:, known], torch.nn.functional.one_hot(y[known], n_classes))
             weight, bias = effects.correction(effects.given(evidence))
-            found = found + torch.einsum("pnc,p->nc", x @ weight + bias[:, None], weights)
-        return found
+            total = total + torch.einsum("pnc,p->nc", x @ weight + bias[:, None], weights)
+        return total

@@ -1,14 +1,14 @@
 """Which windows of a person are worth a label.
 
-A label is worth what it changes. For every class that the window may be of, as probable as the model takes it to be,
-the posterior of the person (training/effects.py) with this one label more is a closed form, and so is what it would say
-of the person's last windows. The expected gain of the label is the share of their probability that is expected to move
-from one class to another:
+A label is worth what it changes. For every class that the window may have, the posterior of the person
+(training/effects.py) with this one label more is a closed form, and so are the probabilities of the person's last
+windows under it. The expected gain of the label is the share of their probability that is expected to move from one
+class to another, with the model's own probabilities of the window's class:
 
     gain = Σ_c p(c | window) · mean over windows v of ½ Σ_k |p(k | v, labels and this one) − p(k | v, labels)|
 
-All that makes a label worthwhile is in it. A class that is labelled already moves little more; a window that the model
-is sure of moves what is known already; a window far from all others moves nothing but itself.
+So a label is worth little where its class has labels already, where the model is sure of the window, and where the
+window lies far from all others.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .calibration import LABELS, lost_with, trust_in
 from .labels import Labels
 
 RECENT = 48  # windows of the person that a label is judged by, and that can be labelled afterwards
-LIKELY = 4  # classes that a window is taken to be of: less probable ones matter little
+LIKELY = 4  # classes that are considered for a window: less probable ones matter little
 WORTH = 0.02  # expected gain from which a label is worth asking for
 
 
-class Read(NamedTuple):
+class Reading(NamedTuple):
     """A window as the model read it when it came."""
 
     window: Tensor  # (channels, times)
@@ -41,28 +41,32 @@ class Recent:
     """The last windows of a person."""
 
     def __init__(self) -> None:
-        self._kept: deque[Read] = deque(maxlen=RECENT)
+        self._kept: deque[Reading] = deque(maxlen=RECENT)
 
     def add(self, X: Tensor, codes: Sequence[Tensor], log_p: Tensor) -> None:
         """The next windows (n, channels, times), codes (P, n, D) of each stack and log-probabilities (n, C)."""
         n = X.shape[0]
         for row in range(max(0, n - RECENT), n):
-            self._kept.append(Read(X[row].clone(), [z[:, row : row + 1] for z in codes], log_p[row]))
+            self._kept.append(Reading(X[row].clone(), [z[:, row : row + 1] for z in codes], log_p[row]))
 
-    def find(self, window: Tensor) -> Read | None:
+    @property
+    def latest(self) -> Reading:
+        return self._kept[-1]
+
+    def find(self, window: Tensor) -> Reading | None:
         """The latest that is this window (channels, times); None where it is not among them."""
-        return next((own for own in reversed(self._kept) if torch.equal(own.window, window)), None)
+        return next((reading for reading in reversed(self._kept) if torch.equal(reading.window, window)), None)
 
-    def together(self, more: Read | None = None) -> tuple[list[Tensor], Tensor]:
+    def together(self, more: Reading | None = None) -> tuple[list[Tensor], Tensor]:
         """Codes (P, n, D) of each stack and log-probabilities (n, C) of all of them, and of one more."""
-        each = [*self._kept, *([] if more is None else [more])]
-        codes = [torch.cat(own, 1) for own in zip(*(one.codes for one in each), strict=True)]
-        return codes, torch.stack([one.log_p for one in each])
+        readings = [*self._kept, *([] if more is None else [more])]
+        codes = [torch.cat(stack, 1) for stack in zip(*(reading.codes for reading in readings), strict=True)]
+        return codes, torch.stack([reading.log_p for reading in readings])
 
 
-def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, windows: Tensor, said: Tensor) -> float:
-    """Of a label of a window: its projected codes (P, R) and log-probabilities (C,); those of the person's last windows
-    (n, P, R) and (n, C). 0 where held-out people gained by no number of labels."""
+def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, recent_x: Tensor, recent_log_p: Tensor) -> float:
+    """Of a label of a window with the projected codes x (P, R) and log-probabilities (C,), judged by the person's last
+    windows (n, P, R) and (n, C). 0 where held-out people gained by no number of labels."""
     helped = [number for number in LABELS if lost_with(labels.model, number) is None]
     if not helped:
         return 0.0
@@ -75,9 +79,9 @@ def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, windows: Tensor, sai
         return (sharpness * (log_p.to(weight) + codes.flatten(1) @ weight + bias[..., None, :])).softmax(-1)
 
     p, likely = probabilities(labels.evidence, x[None], log_p[None])[0].topk(min(LIKELY, len(counts)))
-    before = probabilities(labels.evidence, windows, said)  # (n, C)
+    before = probabilities(labels.evidence, recent_x, recent_log_p)  # (n, C)
     label = torch.eye(len(counts))[likely].to(sums)  # (classes that are likely, C)
-    told = Evidence(sums + label[:, None, :, None] * x[:, None], counts + label)
-    after = probabilities(told, windows, said)  # (likely, n, C)
+    with_label = Evidence(sums + label[:, None, :, None] * x[:, None], counts + label)
+    after = probabilities(with_label, recent_x, recent_log_p)  # (likely, n, C)
     moved = 0.5 * (after - before).abs().sum(-1).mean(-1)
     return float((p * moved).sum() / p.sum())

@@ -1,7 +1,7 @@
-"""A model for one person: their labelled windows, or windows without labels, give it a correction of its own.
+"""A model for one person, corrected by windows of theirs, with labels or without.
 
-What is known of a person (training/effects.py) changes the log-probabilities by something linear in the code, so a
-calibrated model is as quick, saved and exported as before.
+What is known of a person (training/effects.py) corrects the log-probabilities linearly in the code, so a calibrated
+model is as quick as before, and saved and exported in the same form.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from ..recordings.labels import encode, encode_session, named
 from ..recordings.messages import show
 from ..training.days import on_another_day
 from ..training.effects import Effects
-from .adaptation import NO_WAY, WAYS
+from .adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 
 DAYS_UNKNOWN = (
     "the model does not know what people keep from day to day (hardly anybody it was trained on came on several); "
     "labels of all days count alike"
 )
-LABELS = (1, 2, 5, 10)  # of each class, that held-out people are calibrated with
+LABELS = (1, 2, 5, 10)  # of each class, with which held-out people are calibrated
 
 
 def calibrated(model: Model, X: Tensor, y: Tensor, session: Tensor | None = None, *, new_day: bool = False) -> Model:
-    """The model for the person of raw windows (n, channels, times) of classes (n,). What held-out people lost by so
-    few labels is not done: the model is then given back, with a warning.
+    """The model for the person of raw windows (n, channels, times) of classes (n,). Where held-out people lost by so
+    few labels the model is returned as it is, with a warning.
 
     session: the day of each window (n,); None: all of one day. The model is for the day of the last window, or with
-    new_day for another one, on which it knows what people keep from day to day (training/days.py).
+    new_day for another one, on which earlier days count as much as people stay alike (training/days.py).
     """
     check_effects(model)
     day = torch.zeros(len(y), dtype=torch.int64) if session is None else session
@@ -51,8 +51,8 @@ def calibrated(model: Model, X: Tensor, y: Tensor, session: Tensor | None = None
         earlier, today = [], torch.ones_like(y, dtype=torch.bool)
     counts = torch.bincount(y, minlength=len(model.card.classes))
     least = int(counts[counts > 0].min())
-    if (told := lost_with(model, least)) is not None:
-        warnings.warn(f"{told}: the model stays as it is", stacklevel=3)
+    if (reason := lost_with(model, least)) is not None:
+        warnings.warn(f"{reason}: the model stays as it is", stacklevel=3)
         return model
     weight = torch.nn.functional.one_hot(y, len(model.card.classes)).double()
     share, sharpness = trust_in(model, least)
@@ -60,24 +60,24 @@ def calibrated(model: Model, X: Tensor, y: Tensor, session: Tensor | None = None
     def labelled(part: SavedModel, effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
         prior = effects
         if earlier and part.days is not None:
-            known = [effects.evidence(x[:, rows], weight[rows]) for rows in earlier]
-            prior = on_another_day(effects, part.days, known)
-        after = prior.given(effects.evidence(x[:, today], weight[today]))
-        return after, *effects.correction(after)
+            evidence = [effects.evidence(x[:, rows], weight[rows]) for rows in earlier]
+            prior = on_another_day(effects, part.days, evidence)
+        posterior = prior.given(effects.evidence(x[:, today], weight[today]))
+        return posterior, *effects.correction(posterior)
 
-    found = _for_person(model, X, labelled, share)
-    return found if sharpness == 1 else _sharpened(found, sharpness)
+    corrected = _for_person(model, X, labelled, share)
+    return corrected if sharpness == 1 else _sharpened(corrected, sharpness)
 
 
 def _by_day(session: Tensor, new_day: bool) -> tuple[list[Tensor], Tensor]:
     """Which windows (n,) are of each earlier day, in order, and which are of the day that a model is for."""
     today = (session == session[-1]) & (not new_day)
     before = session[~today].unique()  # type: ignore[no-untyped-call]  # torch's
-    return [session == own for own in before], today
+    return [session == day for day in before], today
 
 
 def trust_in(model: Model, labels: int) -> tuple[float, float]:
-    """The share that so many labels of each class count, and the sharpness of what is said with them."""
+    """The share of the correction by so many labels of each class that counts, and the sharpness of predictions."""
     if not isinstance(model, Mixture):
         return 1.0, 1.0
     share, sharpness = model.card.trust.get(str(_tried(labels)), (1.0, 1.0))
@@ -85,35 +85,33 @@ def trust_in(model: Model, labels: int) -> tuple[float, float]:
 
 
 def _tried(labels: int) -> int:
-    """The largest number of labels that held-out people were calibrated with, of those that are no more."""
+    """The largest number of labels, up to this one, with which held-out people were calibrated."""
     return max([number for number in LABELS if number <= labels], default=LABELS[0])
 
 
 def _sharpened(model: Model, sharpness: float) -> Model:
-    """With all its exponents times this. What is said of further labels is relative to the model, and stays true."""
+    """With all exponents times this. Sharpness with further labels is relative to the model, and divided by it."""
     assert isinstance(model, Mixture), "nothing else is played back"
-    found = copy.copy(model)
-    found.exponents = [sharpness * value for value in model.exponents]
-    trust = {number: [share, own / sharpness] for number, (share, own) in model.card.trust.items()}
-    found.card = replace(model.card, exponents=found.exponents, trust=trust)
-    return found
+    sharper = copy.copy(model)
+    sharper.exponents = [sharpness * exponent for exponent in model.exponents]
+    trust = {number: [share, sharp / sharpness] for number, (share, sharp) in model.card.trust.items()}
+    sharper.card = replace(model.card, exponents=sharper.exponents, trust=trust)
+    return sharper
 
 
 def labels_of(classes: Sequence[Any], y: object, n_windows: int, names: object = None) -> Tensor:
-    """Labels y (n,) as places among the classes of a model; strange ones are refused. names: as of Recordings."""
-    codes, found = encode(y, n_windows, "y", names)
-    known = {value: place for place, value in enumerate(classes)}
-    for value in found:
-        if value not in known:
-            raise UserError(f"y has the class {show(value)}; the model knows {show(list(known))}")
-    return torch.tensor([known[value] for value in found])[codes]
+    """Labels y (n,) as indices of a model's classes; unknown ones are refused. names: as in Recordings."""
+    codes, labels = encode(y, n_windows, "y", names)
+    known = {label: place for place, label in enumerate(classes)}
+    for label in labels:
+        if label not in known:
+            raise UserError(f"y has the class {show(label)}; the model knows {show(list(known))}")
+    return torch.tensor([known[label] for label in labels])[codes]
 
 
 def check_one_person(subject: object, n_windows: int) -> None:
-    """Raise where windows are said to be of several people (n,); None: nobody says whose they are."""
-    if subject is None:
-        return
-    if len(people := encode(subject, n_windows, "subject")[1]) > 1:
+    """Raise where windows are of several people, by `subject` (n,); None: nobody says whose they are."""
+    if subject is not None and len(people := encode(subject, n_windows, "subject")[1]) > 1:
         raise UserError(
             f"the windows are of {len(people)} people ({show(list(people))}); a model is made for one of them"
         )
@@ -121,7 +119,7 @@ def check_one_person(subject: object, n_windows: int) -> None:
 
 def calibrated_with(model: Model, raw: Raw, *, new_day: bool = False) -> tuple[Model, dict[Any, int]]:
     """The model for the one person whose labelled windows a reader found, and how many there are of each class.
-    new_day: as of `calibrated`."""
+    new_day: as in `calibrated`."""
     if raw.y is None:
         raise UserError(f"{raw.name!r} holds no y; to calibrate, y must give one label per window")
     X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
@@ -129,29 +127,29 @@ def calibrated_with(model: Model, raw: Raw, *, new_day: bool = False) -> tuple[M
     classes = model.card.classes
     y = labels_of(classes, raw.y, len(X), raw.classes)
     session = None if raw.session is None else encode_session(raw.session, len(X))
-    made = calibrated(model, X, y, session, new_day=new_day)
-    if made is not model:
-        made.card = replace(made.card, seen=calibration_seen(made.card.seen, X))
-    return made, {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
+    for_person = calibrated(model, X, y, session, new_day=new_day)
+    if for_person is not model:
+        for_person.card = replace(for_person.card, seen=calibration_seen(for_person.card.seen, X))
+    return for_person, {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
 
 
 def training_words(model: Model, raw: Raw) -> str | None:
-    """What has to be said where the windows that a reader found are of somebody whom the model was trained on."""
+    """A warning where the windows that a reader found are of somebody whom the model was trained on, else None."""
     X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
     return calibration_words(model.card.seen, raw.name, X, whose)
 
 
 def adapted(model: Model, X: Tensor) -> Model:
-    """The model for the person of raw windows (n, channels, times) whose classes nobody knows. Where held-out people
-    lost by adaptation it is not done: the model is then given back, with a warning.
+    """The model for the person of raw windows (n, channels, times) without labels. Where held-out people lost by
+    adaptation the model is returned as it is, with a warning.
 
-    The model as it is guesses the classes, once: guesses of the corrected model follow its mistakes, and round after
-    round all windows may end in one class.
+    The model as it is guesses the classes, once: a corrected model that guesses again repeats its mistakes, and round
+    after round all windows may end in one class.
     """
     check_effects(model)
-    way = following(model)
-    if way is None:
+    name = following(model)
+    if name is None:
         warnings.warn("held-out people did not gain by adaptation: the model stays as it is", stacklevel=3)
         return model
     guess = torch.from_numpy(model.predict_checked(X)).float()
@@ -159,24 +157,25 @@ def adapted(model: Model, X: Tensor) -> Model:
 
     def followed(_: SavedModel, effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
         """All windows, in any order."""
-        own = WAYS[way](effects, total)
-        known = own.begin()
+        method = ADAPTATION_METHODS[name](effects, total)
+        known = method.begin()
         for code, p in zip(x.transpose(0, 1), guess, strict=True):
-            known = own.count(known, code, p)
-        return own.posterior(known), *own.correction(known)
+            known = method.count(known, code, p)
+        return method.posterior(known), *method.correction(known)
 
     return _for_person(model, X, followed)
 
 
 def following(model: Model) -> str | None:
-    """How a person is followed without labels, one of WAYS; as most people gain by where nobody has looked. None:
-    held-out people did not gain."""
+    """How a person is followed without labels, one of ADAPTATION_METHODS; as most people gain by where nobody has
+    looked. None: held-out people did not gain."""
     way = model.card.follows
     if way is None:
         return "shift"
-    if way not in (*WAYS, NO_WAY):
-        raise UserError(f"the model follows people by {shown(way)}, which is none of {', '.join(WAYS)}; make it again")
-    return None if way == NO_WAY else way
+    if way not in (*ADAPTATION_METHODS, NO_ADAPTATION):
+        methods = ", ".join(ADAPTATION_METHODS)
+        raise UserError(f"the model follows people by {shown(way)}, which is none of {methods}; make it again")
+    return None if way == NO_ADAPTATION else way
 
 
 def lost_with(model: Model, labels: int) -> str | None:
@@ -191,7 +190,7 @@ def lost_with(model: Model, labels: int) -> str | None:
 
 
 def check_effects(model: Model) -> None:
-    """Raise where nobody has looked how people differ."""
+    """Raise where the model does not know how people differ."""
     refuse_parts(model.parts, _check_effects)
 
 
@@ -204,25 +203,25 @@ def _check_effects(part: Ensemble) -> None:
 
 
 # A part, its effects and projected codes -> the posterior, weight and bias of a correction
-Found = Callable[[SavedModel, Effects, Tensor], tuple[Effects, Tensor, Tensor]]
+Learn = Callable[[SavedModel, Effects, Tensor], tuple[Effects, Tensor, Tensor]]
 
 
-def _for_person(model: Model, X: Tensor, found: Found, share: float = 1.0) -> Model:
+def _for_person(model: Model, X: Tensor, learn: Learn, share: float = 1.0) -> Model:
     """share: of the correction that counts."""
-    if isinstance(model, Mixture):
-        own = copy.copy(model)
-        own.parts = [_part_for(part, X, found, share) for part in model.parts]
-        return own
-    return _part_for(model, X, found, share)
+    if not isinstance(model, Mixture):
+        return _part_for(model, X, learn, share)
+    mixture = copy.copy(model)
+    mixture.parts = [_part_for(part, X, learn, share) for part in model.parts]
+    return mixture
 
 
-def _part_for(part: SavedModel, X: Tensor, found: Found, share: float) -> SavedModel:
+def _part_for(part: SavedModel, X: Tensor, learn: Learn, share: float) -> SavedModel:
     assert part.effects is not None, "checked"
-    effects = part.effects
-    after, weight, bias = found(part, effects, effects.project(part.latents(X)))
+    effects, before = part.effects, part.correction
+    posterior, weight, bias = learn(part, effects, effects.project(part.latents(X)))
     correction = Correction(share * (effects.projection @ weight), share * bias)
-    if part.correction is not None:  # known from before
-        correction = Correction(correction.weight + part.correction.weight, correction.bias + part.correction.bias)
-    own = copy.copy(part)
-    own.correction, own.effects = correction, after
-    return own
+    if before is not None:
+        correction = Correction(correction.weight + before.weight, correction.bias + before.bias)
+    part = copy.copy(part)
+    part.correction, part.effects = correction, posterior
+    return part

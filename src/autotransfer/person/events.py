@@ -1,9 +1,9 @@
 """Events: when probabilities of successive windows become an action, and how well actions match what happened.
 
 A window votes for its likeliest class, unless that is the rest class or its probability lies below the threshold. A
-class becomes active when n of the last m windows vote for it, and stays so until fewer do: a gesture that is held is
-one activation. After its end nothing else becomes active for the refractory time, and the same class goes on without a
-new activation. `EventDetector` is what a stream uses, window after window; all else here calls it too.
+class becomes active when n of the last m windows vote for it, and stays active until fewer do: a gesture that is held
+is one activation. After its end no other class becomes active for the refractory time, and the same class continues
+without a new activation. Streams use `EventDetector` window after window, and everything else here calls it, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..errors import UserError, plain_value, shown
 from ..recordings.cutting import Event
 
-# What a curve shows. Decisions of good models are sure, so the high ones lie close together.
+# Of curves. Good models are sure of their decisions, so high thresholds lie close together.
 THRESHOLDS = (
     0.0, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.9925,
     0.995, 0.9975, 0.999,
@@ -119,14 +119,15 @@ class EventDetector:
         self, probability: NDArray[np.float64], times: NDArray[np.float64], gaps: NDArray[np.bool_]
     ) -> list[Activation]:
         """The activations of a recording's windows (n, n_classes), from its beginning; times and gaps: (n,)."""
-        found, before = [], math.inf
+        activations, before = [], math.inf
         likeliest, confidence = probability.argmax(1).tolist(), probability.max(1).tolist()
         for label, sure, time, gap in zip(likeliest, confidence, times.tolist(), gaps.tolist(), strict=True):
             if time <= before:  # time stamps go back where another recording begins
                 self.reset()
-            found.append(self._vote(label, sure, time, gap))
+            if (activation := self._vote(label, sure, time, gap)) is not None:
+                activations.append(activation)
             before = time
-        return [activation for activation in found if activation is not None]
+        return activations
 
     def at(self, threshold: float) -> EventDetector:
         """A new one with another threshold."""
@@ -147,25 +148,25 @@ def debounce_of(text: str, hop: float) -> tuple[int, int]:
 
 
 def _checked_debounce(debounce: object) -> tuple[int, int]:
-    given = tuple(plain_value(one) for one in debounce) if isinstance(debounce, (tuple, list)) else ()
-    if len(given) != 2 or not all(type(one) is int for one in given):
+    numbers = [plain_value(number) for number in debounce] if isinstance(debounce, (tuple, list)) else []
+    if [type(number) for number in numbers] != [int, int]:
         raise UserError(f"debounce is {shown(debounce)}; give (n, m), such as (3, 5): three of the last five windows")
-    needed, windows = given
+    needed, windows = numbers
     if not 1 <= needed <= windows <= MOST_WINDOWS or 2 * needed <= windows:
         raise UserError(f"debounce is {needed}/{windows}; {DEBOUNCE}")
     return needed, windows
 
 
 def _number(name: str, value: object, least: float, most: float) -> float:
-    given = plain_value(value)
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not least <= given <= most:
+    number = plain_value(value)
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not least <= number <= most:
         raise UserError(f"{name} is {shown(value)}; it must be a number from {least:g} to {most:g}")
-    return float(given)
+    return float(number)
 
 
-def _place(given: object, classes: Sequence[Any]) -> int:
-    """The class itself, or else the one that is written alike: a command line has texts alone."""
-    label = plain_value(given)
+def _place(rest: object, classes: Sequence[Any]) -> int:
+    """Of the class itself, or of one that is written alike: a command line has only texts."""
+    label = plain_value(rest)
     itself = [place for place, known in enumerate(classes) if type(known) is type(label) and known == label]
     written = [place for place, known in enumerate(classes) if str(known) == str(label)]
     if places := itself + written:
@@ -183,16 +184,16 @@ def detect_events(
     debounce: tuple[int, int] = (1, 1),
     refractory: float = 0.0,
 ) -> list[Activation]:
-    """Activations in the windows of one recording, as a stream would have found them.
+    """Activations in the windows of one recording, as in a stream.
 
     Parameters
     ----------
     probability : array of shape (n_windows, n_classes)
-        What a model or session says of the windows, in order.
+        Of the windows in order, by a model or session.
     times : array of shape (n_windows,)
         Seconds at which each window ends, rising.
     classes, rest, threshold, debounce, refractory
-        As of `EventDetector`.
+        As in `EventDetector`.
     """
     detector = EventDetector(classes, rest=rest, threshold=threshold, debounce=debounce, refractory=refractory)
     p, t = np.asarray(probability, dtype=np.float64), np.asarray(times, dtype=np.float64)
@@ -208,7 +209,7 @@ def detect_events(
 
 @dataclass(frozen=True)
 class EventScores:
-    """How activations match events. Sums of several are those of all their recordings together."""
+    """How activations match events. Scores of several recordings can be added."""
 
     events: int = 0
     detected: int = 0
@@ -233,7 +234,7 @@ class EventScores:
         return 3600 * self.false / self.seconds if self.seconds > 0 else None
 
     def delay(self, share: float = 0.5) -> float | None:
-        """s: the time to detection that this share of detected events does not exceed; the median by default."""
+        """The quantile of the times to detection (s); the median by default."""
         return float(np.quantile(self.delays, share)) if self.delays else None
 
     def as_dict(self) -> dict[str, float | int | None]:
@@ -281,15 +282,15 @@ def score_events(
     return EventScores(len(events), len(delays), len(left), float(seconds), tuple(delays))
 
 
-# ---- what was decoded, with any threshold ----------------------------------------------------------------------------
+# ---- decoded recordings, with any threshold --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DecodedRecording:
-    """What a session made of one recording.
+    """Probabilities of one recording's windows, and its events.
 
-    probability: (n, classes); times: (n,) s at which windows end; gaps: (n,) whether windows are missing before one
-    events: what happened; an event of the rest class is none
+    probability: (n, classes); times: (n,) s at which windows end; gaps: (n,) whether windows are missing before each
+    events: without those of the rest class
     """
 
     probability: NDArray[np.float64]
@@ -308,34 +309,33 @@ class DecodedRecording:
 
 
 def total(recordings: Sequence[DecodedRecording], detector: EventDetector) -> EventScores:
-    """Of all of them together."""
-    return sum((one.scores(detector) for one in recordings), EventScores())
+    """Scores of all recordings together."""
+    return sum((recording.scores(detector) for recording in recordings), EventScores())
 
 
 def curve(
     recordings: Sequence[DecodedRecording], detector: EventDetector, thresholds: Sequence[float] = THRESHOLDS
 ) -> dict[float, EventScores]:
-    """The same by threshold."""
+    """Scores of all recordings together, by threshold."""
     return {threshold: total(recordings, detector.at(threshold)) for threshold in thresholds}
 
 
 def threshold_for(false_per_hour: float, curves: Sequence[dict[float, EventScores]]) -> float:
-    """The lowest threshold at which people, whose curves these are, had at most so many false activations an hour, and
-    so at all higher ones.
+    """The lowest threshold from which on the people of these curves had at most so many false activations an hour.
 
-    One more false activation than was seen is counted: from an hour without any, nobody knows that there is less than
-    one an hour.
+    One more false activation than was seen is counted: an hour without any does not show that the rate is below one an
+    hour.
     """
     wanted = _number("false_per_hour", false_per_hour, 1e-6, 1e6)
-    pooled = {threshold: sum((own[threshold] for own in curves), EventScores()) for threshold in curves[0]}
-    found: float | None = None
+    pooled = {threshold: sum((person[threshold] for person in curves), EventScores()) for threshold in curves[0]}
+    lowest: float | None = None
     for threshold in sorted(pooled, reverse=True):
         scores = pooled[threshold]
         if (scores.false_per_hour or 0.0) * scores.seconds + 3600 > wanted * scores.seconds:
             break
-        found = threshold
-    if found is not None:
-        return found
+        lowest = threshold
+    if lowest is not None:
+        return lowest
     best = pooled[max(pooled)]
     hours = best.seconds / 3600
     if hours * wanted < 1:
@@ -354,16 +354,16 @@ def events_between(
 ) -> tuple[Event, ...]:
     """Events as classes of the model, each with a duration: without one it lasts until the next, or to the end.
 
-    mapping: names of events and their classes, where a class of no letters only ends what came before; None: events
-    that are called like classes.
+    mapping: classes by names of events, where an empty class only ends the event before; None: events have the names of
+    classes.
     """
     names = {str(label) for label in classes}
     known = {name: name for name in names} if mapping is None else mapping
     if wrong := sorted({label for label in known.values() if label} - names):
         raise UserError(f"events are of the class {wrong[0]!r}; the model has {', '.join(sorted(names))}")
-    own = [event for event in sorted(events) if event.name in known]
-    following = [*(other.onset for other in own[1:]), end]
-    lasting = [_lasting(event, known[event.name], after) for event, after in zip(own, following, strict=False)]
+    mapped = [event for event in sorted(events) if event.name in known]
+    ends = [*(event.onset for event in mapped[1:]), end]
+    lasting = [_lasting(event, known[event.name], after) for event, after in zip(mapped, ends, strict=False)]
     return tuple(event for event in lasting if event.name and event.name != (None if rest is None else str(rest)))
 
 

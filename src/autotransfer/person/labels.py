@@ -1,6 +1,6 @@
-"""Labels that a person gives while a session goes on: after each, the session is what `calibrate` makes of all of them.
+"""Labels that a person gives during a session, which then predicts as `calibrate` with all of them would.
 
-Evidence is kept, not corrections, so that labels which come one by one say the same as all at once.
+Evidence is kept, not corrections, so that labels which come one by one count as they would all at once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from torch import Tensor
 from ..models.mixture import Model
 from ..training.days import Days, on_another_day
 from ..training.effects import Effects, Evidence
+from .adaptation import all_members
 from .calibration import lost_with, trust_in
 
 State = dict[str, Tensor]
@@ -21,10 +22,10 @@ State = dict[str, Tensor]
 class Labels:
     """Labelled windows of one person.
 
-    model: its card says how much so many labels count, and whether they do
-    effects: of the P members of each stack, equally many directions R; weights: (P,) of each, what a member's
-        correction counts
-    days: what people keep from day to day, of all members; None: nobody knows, and labels of all days count alike
+    model: its card says whether so many labels count, and how much
+    effects: of the P members of each stack, with equally many directions R; weights: (P,) of each stack, of the
+        members' corrections
+    days: how alike people stay from day to day, of all members; None: unknown, and labels of all days count alike
     """
 
     def __init__(
@@ -32,8 +33,7 @@ class Labels:
     ) -> None:
         self.days = days
         self.model, self.effects, self.weights = model, list(effects), list(weights)
-        _, *beside = zip(*effects, strict=True)  # members of all stacks; their codes differ
-        self.everyone = Effects(torch.empty(0), *map(torch.cat, beside))
+        self.everyone = all_members(self.effects)
         self._weights = torch.cat(self.weights)
         nothing = self.everyone.nothing
         self.restore({"sums": nothing.sums[None], "counts": nothing.counts[None]})
@@ -44,14 +44,14 @@ class Labels:
         return {"sums": torch.stack(sums), "counts": torch.stack(counts)}
 
     def restore(self, state: State) -> None:
-        """Go on from there; ValueError where it does not fit."""
+        """Continue from a state; ValueError where it does not fit."""
         sums, counts = state["sums"], state["counts"]
         fits = sums.shape[1:] == self.everyone.means.shape and counts.shape == (len(sums), sums.shape[2])
         if not (fits and len(sums) and sums.dtype == counts.dtype == self.everyone.means.dtype):
             raise ValueError(f"labels.sums has the shape {tuple(sums.shape)}, labels.counts {tuple(counts.shape)}")
         if (counts < 0).any() or (counts != counts.round()).any():
             raise ValueError("labels.counts are not numbers of windows")
-        *self.earlier, self.evidence = (Evidence(*own) for own in zip(sums, counts, strict=True))
+        *self.earlier, self.evidence = (Evidence(*day) for day in zip(sums, counts, strict=True))
         self._begin_day()
 
     def new_day(self) -> None:
@@ -74,7 +74,7 @@ class Labels:
     @property
     def counts(self) -> Tensor:
         """(C,), of all days."""
-        return torch.stack([own.counts for own in (*self.earlier, self.evidence)]).sum(0)
+        return torch.stack([day.counts for day in (*self.earlier, self.evidence)]).sum(0)
 
     def add(self, x: Tensor, y: Tensor) -> None:
         """Projected codes (n, P, R) of windows of classes (n,)."""
@@ -83,7 +83,7 @@ class Labels:
         self._correct()
 
     def _correct(self) -> None:
-        """As `calibrate` with these labels: nothing, where held-out people did not gain by so few."""
+        """Correct as `calibrate` with these labels would: not at all where held-out people did not gain by so few."""
         counts = self.counts
         least = int(counts[counts > 0].min()) if self.n_labels else 0
         self.counted = least > 0 and lost_with(self.model, least) is None
@@ -94,8 +94,8 @@ class Labels:
             self._correction = weight, bias
 
     def correction(self, evidence: Evidence, share: float) -> tuple[Effects, Tensor, Tensor]:
-        """The posterior, weights (..., P · R, C) and bias (..., C) of what evidence of today adds to the
-        log-probabilities, with that of earlier days."""
+        """The posterior with evidence of today and of earlier days, and weights (..., P · R, C) and bias (..., C) of
+        what it adds to the log-probabilities."""
         posterior = self.prior.given(evidence)
         weight, bias = self.everyone.correction(posterior)
         weight = share * self._weights[:, None, None] * weight
@@ -109,9 +109,9 @@ class Labels:
         return self.sharpness * (log_p + (x.flatten(1) @ weight + bias))
 
     def known(self) -> tuple[list[Effects], list[Tensor]]:
-        """For adaptation without labels that goes on from here: effects and weights of each stack, as those of a
-        calibrated model."""
-        sizes = [len(own) for own in self.weights]
-        each = zip(*(torch.split(own, sizes) for own in self.posterior[1:]), strict=True)
-        effects = [Effects(own.projection, *after) for own, after in zip(self.effects, each, strict=True)]
-        return effects, [self.sharpness * own for own in self.weights]
+        """Effects and weights of each stack, as those of a calibrated model: adaptation without labels starts here."""
+        sizes = [len(weights) for weights in self.weights]
+        posteriors = zip(*(torch.split(field, sizes) for field in self.posterior[1:]), strict=True)
+        stacks = zip(self.effects, posteriors, strict=True)
+        effects = [Effects(prior.projection, *posterior) for prior, posterior in stacks]
+        return effects, [self.sharpness * weights for weights in self.weights]

@@ -1,7 +1,7 @@
-"""One person and the average that uses their windows: every window is answered by those before it, then counts itself.
+"""The average for sessions: every window is predicted from those before it, then counts itself.
 
-Only logits of centred members move with the person (training/centring.py). What all others say of a window is worked
-out once, so that many rules and orders of windows can be tried side by side.
+Only logits of centred members move with the person (training/centring.py). All others are computed once, so that many
+rules and orders of windows can be tried side by side.
 """
 
 from __future__ import annotations
@@ -18,48 +18,52 @@ from ..training.centring import Centred, Centring, CentringRule, Known
 Floats = NDArray[np.float64]
 
 
-class Said(NamedTuple):
-    """What a model makes of n windows before anything is known of their person."""
+class ZeroShot(NamedTuple):
+    """Predictions of n windows before anything is known of their person."""
 
-    settled: Floats  # (n, C): log-probabilities of the parts that stay as they are, each to its exponent
+    settled: Floats  # (n, C): log-probabilities of the parts that are not centred, each times its exponent
     logits: Floats  # (n, P, C): of the P centred members
 
 
 class Follow:
-    """mean: (K, P), of the members of each centred part; exponents: (K,). rule: one, or several side by side (L,)."""
+    """mean: (K, P), weights of the members in the mean of each centred part; exponents: (K,)
+    rule: one, or several side by side (L,)
+    """
 
     def __init__(
         self, centring: Centring, mean: Floats, exponents: Floats, rule: CentringRule | tuple[CentringRule, ...]
     ) -> None:
         self.centred, self.mean, self.exponents = Centred(centring, rule), mean, exponents
 
-    def next(self, said: Said, known: Known) -> tuple[Floats, Known]:
-        """The next windows of a person, in order -> log-probabilities (n, C) up to a number for each window, and what
+    def next(self, windows: ZeroShot, known: Known) -> tuple[Floats, Known]:
+        """The next windows of a person, in order -> log-probabilities (n, C) up to a constant for each window, and what
         is known after them."""
-        orders = np.arange(len(said.settled))
-        return self._follow(said, orders, known)
+        return self._follow(windows, np.arange(len(windows.settled)), known)
 
-    def side_by_side(self, said: Said, orders: Sequence[NDArray[np.int64]]) -> Floats:
+    def side_by_side(self, windows: ZeroShot, orders: Sequence[NDArray[np.int64]]) -> Floats:
         """Somebody new, by every rule and in every order of their windows, O times (n,): (L, O, n, C)."""
         lanes = (len(self.centred.prior), len(orders))
-        found, _ = self._follow(said, np.stack(orders, 1), self.centred.begin(*lanes))
-        return np.moveaxis(found, 0, -2)
+        log_p, _ = self._follow(windows, np.stack(orders, 1), self.centred.begin(*lanes))
+        return np.moveaxis(log_p, 0, -2)
 
-    def _follow(self, said: Said, orders: NDArray[np.int64], known: Known) -> tuple[Floats, Known]:
+    def _follow(self, windows: ZeroShot, orders: NDArray[np.int64], known: Known) -> tuple[Floats, Known]:
         """orders: (n, ...) -> (n, lanes..., C)."""
-        every = self.centred.beside(said.logits)
-        offset = self.centred.offset(known)
-        found = []
+        u = self.centred.beside(windows.logits)
+        predictions = []
         for place in orders:
-            log_p = said.settled[place] + self.pool(said.logits[place] - offset)
-            found.append(log_p)
-            power = np.exp(log_p - log_p.max(-1, keepdims=True))
-            known = self.centred.count(known, every[place], power / power.sum(-1, keepdims=True))
             offset = self.centred.offset(known)
-        return np.stack(found), known
+            log_p = windows.settled[place] + self.pool(windows.logits[place] - offset)
+            predictions.append(log_p)
+            known = self.centred.count(known, u[place], softmax(log_p))
+        return np.stack(predictions), known
 
     def pool(self, logits: Floats) -> Floats:
         """(..., P, C) -> (..., C)."""
-        power = np.exp(logits - logits.max(-1, keepdims=True))
-        power /= power.sum(-1, keepdims=True)
-        return np.asarray(self.exponents @ np.log(np.maximum(self.mean @ power, TINY)))
+        return np.asarray(self.exponents @ np.log(np.maximum(self.mean @ softmax(logits), TINY)))
+
+
+def softmax(logits: Floats) -> Floats:
+    """(..., classes) -> (..., classes). SciPy's takes several times as long for one window."""
+    power: Floats = np.exp(logits - logits.max(-1, keepdims=True))
+    power /= power.sum(-1, keepdims=True)
+    return power

@@ -21,7 +21,7 @@ from .delays import Delays
 from .mu_law import MuLaw
 from .represent import Represent
 from .standardise import Standardise
-from .transform import Batch, Fitted, Follower, Rows, Stage, Transform
+from .transform import Batch, Fitted, Follower, Rows, Stage, Transform, with_prefix
 from .turn import Turn
 
 __all__ = [
@@ -44,9 +44,8 @@ STEP = 64  # windows of a new person worked on at once
 
 
 def strongest(adaptations: Iterable[str]) -> str:
-    """What several together use of a new person's unlabelled windows."""
-    found = set(adaptations)
-    return "transductive" if "transductive" in found else "online" if "online" in found else "none"
+    """The adaptation that uses most of a new person's unlabelled windows."""
+    return max(adaptations, key=("none", "online", "transductive").index, default="none")
 
 
 @dataclass(frozen=True)
@@ -62,24 +61,24 @@ class Preprocessing:
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
         """From the fields of a Setting: the value of each transform, and of its other fields."""
-        found = []
+        transforms = []
         for name, kind in TRANSFORMS.items():
             value = plain_value(values.get(name, kind.default))
             if not is_off(value) and (isinstance(value, bool) or value not in kind.idle):
                 others = {field.name: values[field.name] for field in fields(kind)[1:] if field.name in values}
-                found.append(kind(**{fields(kind)[0].name: value} | others))
-        return cls(tuple(found))
+                transforms.append(kind(**{fields(kind)[0].name: value} | others))
+        return cls(tuple(transforms))
 
     def values(self) -> dict[str, Any]:
         """The fields of a Setting that make the same; 'none' for a default that is left out."""
         present = {type(transform): transform for transform in self.transforms}
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, kind in TRANSFORMS.items():
             if kind in present:
-                found |= {name: getattr(present[kind], fields(kind)[0].name)} | present[kind].words
+                values |= {name: getattr(present[kind], fields(kind)[0].name)} | present[kind].words
             elif not is_off(kind.default):
-                found[name] = "none"
-        return found
+                values[name] = "none"
+        return values
 
     @property
     def adaptation(self) -> str:
@@ -90,11 +89,11 @@ class Preprocessing:
     @property
     def counts(self) -> bool:
         """Whether samples are counted, so that rounding may move a number by one of them."""
-        return any(isinstance(one, Represent) and one.of_windows.counts for one in self.transforms)
+        return any(isinstance(step, Represent) and step.of_windows.counts for step in self.transforms)
 
     @property
     def follows(self) -> bool:
-        """Whether a new person's windows are prepared otherwise than a training person's: some transform is online."""
+        """Whether some transform is online: it prepares a new person's windows differently from a training person's."""
         return any(transform.adaptation == "online" for transform in self.transforms)
 
     @property
@@ -164,9 +163,8 @@ class Preprocessing:
         """Of a saved model, from the tensors of `FittedPreprocessing.state_dict()`."""
         steps = []
         for name, transform in self.named():
-            own = {key.removeprefix(f"{name}."): t for key, t in tensors.items() if key.startswith(f"{name}.")}
             try:
-                steps.append(transform.restore(own))
+                steps.append(transform.restore(with_prefix(f"{name}.", tensors)))
             except KeyError as error:
                 raise ValueError(f"the tensor {name}.{error.args[0]} is missing") from None
         return FittedPreprocessing(self, steps)
@@ -206,7 +204,7 @@ class FittedPreprocessing(nn.Module):
         return FittedPreprocessing(self.spec, [step.of_group(group) for step in self.steps])
 
     def follow(self, start: int = 0) -> Person:
-        """Somebody new, under each of the G groups, whose windows have been through the transforms before `start`."""
+        """One new person, for each of the G groups, whose windows have been through the transforms before `start`."""
         names = [name for name, _ in self.spec.named()]
         followers = {name: step.follow() for name, step in zip(names[start:], self.steps[start:], strict=True)}
         return Person(followers, at_once=self.spec.adaptation == "transductive")
@@ -242,14 +240,13 @@ class Person:
 
     def state(self) -> dict[str, Tensor]:
         """What is remembered of the person, as TRANSFORM.NAME; nothing where no transform is online."""
-        return {f"{name}.{key}": t for name, one in self.followers.items() for key, t in one.state().items()}
+        return {f"{name}.{key}": t for name, step in self.followers.items() for key, t in step.state().items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """What `state()` gave; ValueError where it does not fit."""
-        for name, one in self.followers.items():
-            prefix = f"{name}."
+        for name, follower in self.followers.items():
             try:
-                one.restore({key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)})
+                follower.restore(with_prefix(f"{name}.", state))
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, check_choice
-from .transform import Batch, Fitted, Follower, Rows, Stage, Transform
+from .transform import Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Transform, entries_of
 
 PRIOR_WINDOWS = 8  # how many windows of a person the prior is worth
 # Share of the average variance in every covariance: with more channels than a window has independent samples, R would
@@ -66,9 +66,7 @@ class PersonAlign(Fitted):
         if people is None:
             R = covariance(x).mean(1, keepdim=True)
             return inverse_root(R).to(x.dtype) @ x
-        group = torch.arange(len(self.mix), device=x.device)[:, None]
-        aligned: Tensor = self.mix[group, people] @ x
-        return aligned
+        return entries_of(self.mix, people) @ x
 
     def graph(self) -> nn.Module:
         raise UserError(
@@ -77,17 +75,14 @@ class PersonAlign(Fitted):
         )
 
 
-class OnlineAlign(PersonAlign):
+class OnlineAlign(OnlineOnly, PersonAlign):
+    name = "align"
+    graph = PersonAlign.graph
     covariance: Tensor  # (G, C, C) float64: the prior
 
     def __init__(self, prior: Tensor, mix: Tensor | None = None) -> None:
         super().__init__(mix)
         self.register_buffer("covariance", prior.double())
-
-    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        if people is None:
-            raise UserError("align='online' follows one person in order; feed their windows to `follow()`")
-        return super().forward(x, people)
 
     def follow(self) -> Follower:
         return FollowedAlign(self.covariance)

@@ -58,8 +58,8 @@ class WithScale(Fitted):
         return torch.cat([shapes, scale.expand(*scale.shape[:-1], x.shape[-1])], -2)
 
     def few(self, x: Tensor) -> Tensor:
-        found: Tensor = operations.append_scale(x, FLAT, QUIET)
-        return found
+        extended: Tensor = operations.append_scale(x, FLAT, QUIET)
+        return extended
 
 
 def parted(x: Tensor) -> tuple[Tensor, Tensor]:

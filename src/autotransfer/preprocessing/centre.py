@@ -1,5 +1,5 @@
-"""Every number of a representation less its mean over the person's windows: where people sit is forgotten, how they
-move stays.
+"""Every number of a representation less its mean over the person's windows: what is left is how each window differs
+from the person's mean.
 
     transductive   the mean of all of a person's windows
     online         the same for training people; for a new person of their windows so far and a prior
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import UserError, check_choice
 from .align import PRIOR_WINDOWS
 from .represent import Represent
-from .transform import Batch, Fitted, Follower, Rows, Stage, Transform
+from .transform import Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Transform, entries_of
 
 
 @dataclass(frozen=True)
@@ -86,34 +86,20 @@ class PersonCentre(Fitted):
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is None:
-            return less_common_mean(x)
-        group = torch.arange(len(self.mean), device=x.device)[:, None]
-        return x - self.mean[group, people]
-
-    def graph(self) -> nn.Module:
-        return CommonCentre()
+            return x - x.to(torch.float64).mean(1, keepdim=True).to(x.dtype)
+        return x - entries_of(self.mean, people)
 
 
-class OnlineCentre(PersonCentre):
+class OnlineCentre(OnlineOnly, PersonCentre):
+    name = "centre"
     prior: Tensor  # (G, C, T) float64: the mean of the training people's means
 
     def __init__(self, prior: Tensor, mean: Tensor | None = None) -> None:
         super().__init__(mean)
         self.register_buffer("prior", prior.double())
 
-    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        if people is None:
-            raise UserError("centre='online' follows one person in order; feed their windows to `follow()`")
-        return super().forward(x, people)
-
     def follow(self) -> Follower:
         return FollowedCentre(self.prior)
-
-    def graph(self) -> nn.Module:
-        raise UserError(
-            "the model adapts to every new person (centre='online'), which a graph without state cannot do; "
-            "use the format safetensors with at.load_model, or train without it"
-        )
 
 
 class FollowedCentre(Follower):
@@ -134,14 +120,3 @@ class FollowedCentre(Follower):
         self.n, self.total = self.n + n, total[:, -1]
         mean = (PRIOR_WINDOWS * self.prior[:, None] + total) / (PRIOR_WINDOWS + count)
         return Batch(x - mean.to(x.dtype))
-
-
-class CommonCentre(nn.Module):
-    """For graphs: the windows (P, N, C, T) of one call are one person's."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return less_common_mean(x)
-
-
-def less_common_mean(x: Tensor) -> Tensor:
-    return x - x.to(torch.float64).mean(1, keepdim=True).to(x.dtype)

@@ -54,7 +54,7 @@ class Delayed(Fitted):
         return torch.cat([x[copy] for copy in self._copies(x)], -2)
 
     def few(self, x: Tensor) -> Tensor:
-        """By NumPy, which begins and ends an operation sooner."""
+        """By NumPy, which spends less than torch on each operation."""
         array = x.numpy()
         return torch.from_numpy(np.concatenate([array[copy] for copy in self._copies(x)], -2))
 

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from ..cpu.in_use import few, operations
-from ..errors import UserError, check_choice
+from ..errors import check_choice
 from .align import moments
 from .statistics import Scale, scale_of, sums_of, window_sums
-from .transform import Batch, Fitted, Follower, Rows, Stage, Stateless, Transform
+from .transform import Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Stateless, Transform, entries_of
 
 PRIOR_WINDOWS = 8  # m: how many windows of a person the prior is worth
-ROUNDING = 1e-12  # squared deviations below this share of the squares they are the difference of are none
+ROUNDING = 1e-12  # of the sum of squares: smaller sums of squared deviations are rounding errors of their difference
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class OwnScale(Fitted):
         return (x - mean.view(size)) * inv_std.to(x.dtype).view(size)
 
     def few(self, x: Tensor) -> Tensor:
-        found: Tensor = operations.standardise(x)
-        return found
+        standardised: Tensor = operations.standardise(x)
+        return standardised
 
     def graph(self) -> nn.Module:
         return PooledScale((3,))
@@ -96,11 +96,11 @@ class TrainScale(Fitted):
         known = dict[bytes, Scale]()
         for group, rows in enumerate(training):
             if rows.tobytes() not in known:
-                own = torch.as_tensor(rows, device=stage.like.device)
-                sums = window_sums(stage.of_group(group)).at(own)
-                known[rows.tobytes()] = scale_of(sums, torch.zeros_like(own), 1).to(stage.like)
-        found = [known[rows.tobytes()] for rows in training]
-        return cls(torch.cat([scale.shift for scale in found]), torch.cat([scale.inv_std for scale in found]))
+                places = torch.as_tensor(rows, device=stage.like.device)
+                sums = window_sums(stage.of_group(group)).at(places)
+                known[rows.tobytes()] = scale_of(sums, torch.zeros_like(places), 1).to(stage.like)
+        scales = [known[rows.tobytes()] for rows in training]
+        return cls(*map(torch.cat, zip(*scales, strict=True)))
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         return (x - self.shift[:, None, :, None]) * self.inv_std[:, None, :, None]
@@ -113,7 +113,7 @@ class TrainScale(Fitted):
 
 
 class Scaling(Stateless):
-    """By tables of `TrainScale`; a few windows by NumPy, which begins and ends an operation sooner."""
+    """By tables of `TrainScale`; a few windows by NumPy, which spends less than torch on each operation."""
 
     def __init__(self, fitted: TrainScale) -> None:
         super().__init__(fitted)
@@ -146,11 +146,10 @@ class PersonScale(Fitted):
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is None:
             everyone = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
-            own = [scale_of(sums_of(group), everyone, 1).to(x) for group in x]
-            shift, inv_std = torch.stack([one.shift for one in own]), torch.stack([one.inv_std for one in own])
+            scales = [scale_of(sums_of(group), everyone, 1).to(x) for group in x]
+            shift, inv_std = map(torch.stack, zip(*scales, strict=True))
         else:
-            group = torch.arange(len(self.person_shift), device=x.device)[:, None]
-            shift, inv_std = self.person_shift[group, people], self.person_inv_std[group, people]
+            shift, inv_std = entries_of(self.person_shift, people), entries_of(self.person_inv_std, people)
         return (x - shift[..., None]) * inv_std[..., None]
 
     def graph(self) -> nn.Module:
@@ -160,13 +159,14 @@ class PersonScale(Fitted):
 def person_scale(stage: Stage, groups: int) -> Scale:
     """Of everybody in the recordings, for every group, or once where groups make no difference: (G or 1, S, C)."""
     stages = [stage.of_group(group) for group in range(groups)] if stage.by_fold else [stage]
-    found = [scale_of(window_sums(own), own.subject, own.n_subjects) for own in stages]
-    return Scale(torch.stack([scale.shift for scale in found]), torch.stack([scale.inv_std for scale in found]))
+    scales = [scale_of(window_sums(group), group.subject, group.n_subjects) for group in stages]
+    return Scale(*map(torch.stack, zip(*scales, strict=True)))
 
 
-class OnlineScale(PersonScale):
+class OnlineScale(OnlineOnly, PersonScale):
     """online: the table for training people, and for a new person a prior (G, C) from them."""
 
+    name = "standardise"
     shift: Tensor
     inv_std: Tensor
 
@@ -186,19 +186,8 @@ class OnlineScale(PersonScale):
         prior = Scale(stage.priors(scale.shift, training), inv_std).to(stage.like)
         return cls(prior.shift, prior.inv_std, scale.to(stage.like))
 
-    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        if people is None:
-            raise UserError("standardise='online' follows one person in order; feed their windows to `follow()`")
-        return super().forward(x, people)
-
     def follow(self) -> Follower:
         return FollowedScale(self.shift, self.inv_std)
-
-    def graph(self) -> nn.Module:
-        raise UserError(
-            "the model adapts to every new person (standardise='online'), which a graph without state cannot do; "
-            "use the format safetensors with at.load_model, or train without it"
-        )
 
 
 KINDS: dict[str, Callable[[Stage, Sequence[Rows]], Fitted]] = {
@@ -228,7 +217,7 @@ class FollowedScale(Follower):
         self.products = self.prior.new_zeros(*self.prior.shape, self.prior.shape[-1])
 
     def feed(self, batch: Batch) -> Batch:
-        """Beside the windows, where it is wanted, Σ x xᵀ / T over windows 0..i, all of them standardised as window i.
+        """With the windows, where it is wanted, Σ x xᵀ / T over windows 0..i, all of them standardised as window i.
         Earlier windows are not kept for it: their sums, taken about the prior's shift, suffice."""
         x = batch.x.double()
         mean = x.mean(-1)

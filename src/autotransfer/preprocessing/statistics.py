@@ -40,8 +40,8 @@ def window_sums(stage: Stage) -> WindowSums:
         total, squares, lowest, highest = (torch.cat(tables) for tables in list(zip(*parts, strict=True))[:4])
         return WindowSums(total, squares, lowest, highest, parts[0].times)
 
-    found: WindowSums = stage.known("window sums", measure)
-    return found
+    sums: WindowSums = stage.known("window sums", measure)
+    return sums
 
 
 class Scale(NamedTuple):

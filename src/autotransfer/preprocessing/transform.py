@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -19,10 +19,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..cpu.in_use import few
-from ..errors import check_types
+from ..errors import UserError, check_types
 from ..recordings.chunks import row_chunks
 
 Rows = NDArray[np.int64]
+Named = TypeVar("Named")
+
+
+def with_prefix(prefix: str, values: Mapping[str, Named]) -> dict[str, Named]:
+    """The entries whose names begin with the prefix, under the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class Transform(ABC):
 
     default: ClassVar[object] = None  # of the first field in a Setting that does not mention it
     idle: ClassVar[tuple[object, ...]] = ()  # values of the first field by which it would do nothing: it is left out
-    tabulated: ClassVar[bool] = False  # whether moments of its output are worked out once, not in every step
+    tabulated: ClassVar[bool] = False  # whether moments of its output are computed once, not in every step
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -51,7 +57,8 @@ class Transform(ABC):
         return False
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        """Of its output. Where there are several channels for each, all channels come once, then all of them again."""
+        """Channels and times of its output. A transform that makes several channels of each puts the first of all
+        channels before the second of all."""
         return channels, times
 
     def signals(self, channels: int, times: int) -> int:
@@ -92,9 +99,9 @@ class Fitted(nn.Module, ABC):
         """
 
     def few(self, x: Tensor) -> Tensor:
-        """The same for a few windows (G or 1, n, C, T) of one new person; overridden where a kernel does it sooner."""
-        found: Tensor = self(x)
-        return found
+        """The same for a few windows (G or 1, n, C, T) of one new person; overridden where a kernel is faster."""
+        transformed: Tensor = self(x)
+        return transformed
 
     def affine(self) -> tuple[Tensor, Tensor] | None:
         """Shift and factor (G, C) where that is all it does to a window, so that gathering can do it in passing."""
@@ -124,6 +131,29 @@ class Fitted(nn.Module, ABC):
         return self
 
 
+class OnlineOnly(Fitted):
+    """Mixin of online transforms: training people are in a table, and a new person's windows go through `follow`."""
+
+    name: ClassVar[str]  # of the transform
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        if people is None:
+            raise UserError(f"{self.name}='online' follows one person in order; feed their windows to `follow()`")
+        prepared: Tensor = super().forward(x, people)  # type: ignore[safe-super]  # that of the next class
+        return prepared
+
+    def graph(self) -> nn.Module:
+        raise UserError(
+            f"the model adapts to every new person ({self.name}='online'), which a graph without state cannot do; "
+            "use the format safetensors with at.load_model, or train without it"
+        )
+
+
+def entries_of(table: Tensor, people: Tensor) -> Tensor:
+    """Entries (G, B, ...) of a table (G or 1, S, ...) of the people of the recordings for people (G or 1, B)."""
+    return table[torch.arange(len(table), device=table.device)[:, None], people]
+
+
 class Batch(NamedTuple):
     """A new person's next windows on their way through the transforms."""
 
@@ -148,14 +178,14 @@ class Follower(ABC):
         return {name: getattr(self, name) for name in self.remembers}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """As of a follower that has seen other windows, or the same ones; ValueError where it does not fit."""
+        """Continue from what `state()` of another follower gave; ValueError where it does not fit."""
         if set(state) != set(self.remembers):
             raise ValueError(f"it remembers {sorted(state)}, and not {sorted(self.remembers)}")
         for name, tensor in state.items():
-            own = getattr(self, name)
-            if tensor.shape != own.shape or tensor.dtype != own.dtype:
-                found, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, own))
-                raise ValueError(f"{name} is {found}, and not {expected}")
+            current = getattr(self, name)
+            if tensor.shape != current.shape or tensor.dtype != current.dtype:
+                given, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, current))
+                raise ValueError(f"{name} is {given}, and not {expected}")
             setattr(self, name, tensor)
 
 
@@ -173,9 +203,9 @@ class Stage:
     """All windows of recordings as the transforms fitted so far leave them.
 
     X: (N, C, T) raw, in memory or in a file; subject: (N,); derived: what is already known of these recordings;
-    like: has the dtype and the device of everything that is worked out (None: those of X); ring: channels around a
-    limb in their order around it, where that is known; ready: how many of the first transforms somebody has applied
-    already, and the windows (N, ...) that they left.
+    like: has the dtype and the device of everything that is computed (None: those of X); ring: channels around a
+    limb in their order around it, where that is known; ready: how many of the first transforms have been applied
+    already, and the windows (N, ...) after them.
     """
 
     def __init__(
@@ -210,9 +240,9 @@ class Stage:
         return channels, times
 
     def people(self, rows: Rows) -> Tensor:
-        """Whose these rows are, each once."""
-        found: Tensor = self.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
-        return found
+        """The people whose rows these are, each once."""
+        people: Tensor = self.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
+        return people
 
     def of_group(self, group: int) -> Stage:
         """The same windows as one group has them."""
@@ -242,9 +272,9 @@ class Stage:
         channels, times = self.shape
         total: Tensor | None = None
         for rows, x in self.chunks(max(channels * max(channels, times), self.X[0].numel())):
-            found = measure(x)
-            total = found.new_zeros(self.n_subjects, *found.shape[1:]) if total is None else total
-            total.index_add_(0, self.subject[rows], found)
+            values = measure(x)
+            total = values.new_zeros(self.n_subjects, *values.shape[1:]) if total is None else total
+            total.index_add_(0, self.subject[rows], values)
         assert total is not None, "there are windows"
         count = torch.bincount(self.subject, minlength=self.n_subjects).clamp(min=1)
         return total / count.view(-1, *[1] * (total.dim() - 1))
@@ -255,7 +285,7 @@ class Stage:
                             for g, rows in enumerate(training)])  # fmt: skip
 
     def known(self, what: object, make: Callable[[], Any]) -> Any:
-        """What data alone determine is worked out once for these recordings."""
+        """The value that `make` gives, computed once for these recordings where it does not depend on the fold."""
         if self.by_fold:
             return make()
         key = (what, tuple(transform for transform, _ in self.steps), self.like.dtype, str(self.like.device))

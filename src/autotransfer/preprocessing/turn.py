@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..errors import UserError, check_choice
+from ..errors import check_choice
 from ..recordings.ring import check_ring
-from .transform import Batch, Fitted, Follower, Rows, Stage, Transform
+from .transform import Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Transform, entries_of
 
 PRIOR_WINDOWS = 32  # m: windows of one gesture may look like those of another one turned
 FEWEST = 16  # windows that may turn somebody
@@ -64,11 +64,10 @@ class Turn(Transform):
         known: dict[bytes, tuple[Tensor, Tensor]] = {}
         for g, rows in enumerate(training):
             if rows.tobytes() not in known:
-                own = moments[g if stage.by_fold else 0]
-                known[rows.tobytes()] = agreed(own, count, stage.people(rows), len(ring))
-        found = [known[rows.tobytes()] for rows in training]
+                of_group = moments[g if stage.by_fold else 0]
+                known[rows.tobytes()] = agreed(of_group, count, stage.people(rows), len(ring))
         kind = PersonTurn if self.kind == "transductive" else OnlineTurn
-        precision, turns = (torch.stack(part) for part in zip(*found, strict=True))
+        precision, turns = map(torch.stack, zip(*(known[rows.tobytes()] for rows in training), strict=True))
         return kind(ring.expand(len(training), -1).clone(), precision, turns)
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
@@ -81,9 +80,9 @@ class Turn(Transform):
 
 def describe(x: Tensor, ring: Tensor) -> Tensor:
     """Windows (..., C, T) -> (..., D) float64: 1, then parts of R numbers each, in the order of the ring."""
-    own = x.index_select(-2, ring).to(torch.float64)
-    own = own - own.mean(-1, keepdim=True)
-    power = own.square().mean(-1)
+    signals = x.index_select(-2, ring).to(torch.float64)
+    signals = signals - signals.mean(-1, keepdim=True)
+    power = signals.square().mean(-1)
     level = power.mean(-1, keepdim=True)
     silent = (level == 0).to(level.dtype)
     log_power = (power / (level + silent) + FLOOR).log()
@@ -92,7 +91,7 @@ def describe(x: Tensor, ring: Tensor) -> Tensor:
     for step in range(1, neighbours(len(ring)) + 1):
         both = deviation * deviation.roll(-step, -1)
         flat = (both == 0).to(both.dtype)
-        parts.append((own * own.roll(-step, -2)).mean(-1) / (both + flat))
+        parts.append((signals * signals.roll(-step, -2)).mean(-1) / (both + flat))
     return torch.cat(parts, -1)
 
 
@@ -116,8 +115,8 @@ def rolled(places: int) -> Tensor:
 
 def turned_moments(moments: Tensor, turns: Tensor, places: int) -> Tensor:
     """Second moments (S, D, D) of descriptions as they would be with the band turned by turns (S,)."""
-    own = rolled(places).to(moments.device)[turns]  # (S, D)
-    return moments[torch.arange(len(own), device=own.device)[:, None, None], own[:, :, None], own[:, None, :]]
+    order = rolled(places).to(moments.device)[turns]  # (S, D)
+    return moments[torch.arange(len(order), device=order.device)[:, None, None], order[:, :, None], order[:, None, :]]
 
 
 def precisions(moments: Tensor) -> Tensor:
@@ -161,17 +160,17 @@ def decided(total: Tensor, count: Tensor) -> Tensor:
 def agreed(moments: Tensor, count: Tensor, people: Tensor, places: int) -> tuple[Tensor, Tensor]:
     """Of everybody (S, D, D), with so many windows (S,): the precision A (D, D) of the training people, turned until
     each agrees with the mean of the others, and everybody's turns (S,)."""
-    own = moments[people]
+    of_training = moments[people]
     turns = torch.zeros_like(people)
     if len(people) > 1:
         for _ in range(ROUNDS):
-            seen = turned_moments(own, turns, places)
+            seen = turned_moments(of_training, turns, places)
             others = (seen.sum(0) - seen) / (len(people) - 1)
-            after = decided(count[people, None] * log_ratios(precisions(others), own, places), count[people])
+            after = decided(count[people, None] * log_ratios(precisions(others), of_training, places), count[people])
             if torch.equal(after, turns):
                 break
             turns = after
-    precision = precisions(turned_moments(own, turns, places).mean(0))
+    precision = precisions(turned_moments(of_training, turns, places).mean(0))
     return precision, decided(count[:, None] * log_ratios(precision, moments, places), count)
 
 
@@ -186,9 +185,9 @@ def sources(ring: Tensor, channels: int) -> Tensor:
 
 def in_order(x: Tensor, turns: Tensor, sources: Tensor) -> Tensor:
     """Windows (G or 1, B, C, T) with the band turned by turns (G, B); sources: (R, C). Channel-major in memory."""
-    own = sources[turns].transpose(1, 2)  # (G, C, B)
-    size = (*own.shape, x.shape[-1])
-    return x.transpose(1, 2).expand(size).gather(1, own[..., None].expand(size)).transpose(1, 2)
+    shown = sources[turns].transpose(1, 2)  # (G, C, B)
+    size = (*shown.shape, x.shape[-1])
+    return x.transpose(1, 2).expand(size).gather(1, shown[..., None].expand(size)).transpose(1, 2)
 
 
 # ---- the transform ---------------------------------------------------------------------------------------------------
@@ -209,8 +208,7 @@ class PersonTurn(Fitted):
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is not None:
-            group = torch.arange(len(self.turns), device=x.device)[:, None]
-            return in_order(x, self.turns[group, people], sources(self.ring[0], x.shape[2]))
+            return in_order(x, entries_of(self.turns, people), sources(self.ring[0], x.shape[2]))
         f = describe(x, self.ring[0])
         count = f[0, :, 0].sum()  # of ones: in a graph the number of windows is not a constant
         total = window_ratios(self.precision, f, self.ring.shape[1]).sum(1, keepdim=True)
@@ -218,20 +216,11 @@ class PersonTurn(Fitted):
         return in_order(x, turns, sources(self.ring[0], x.shape[2]))
 
 
-class OnlineTurn(PersonTurn):
-    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        if people is None:
-            raise UserError("turn='online' follows one person in order; feed their windows to `follow()`")
-        return super().forward(x, people)
+class OnlineTurn(OnlineOnly, PersonTurn):
+    name = "turn"
 
     def follow(self) -> Follower:
         return FollowedTurn(self.ring[0], self.precision)
-
-    def graph(self) -> nn.Module:
-        raise UserError(
-            "the model adapts to every new person (turn='online'), which a graph without state cannot do; "
-            "use the format safetensors with at.load_model, or train without it"
-        )
 
 
 class FollowedTurn(Follower):

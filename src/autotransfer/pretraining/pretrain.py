@@ -1,7 +1,7 @@
 """Pretraining: networks with a head for each study, trained on all studies at once; folds and seeds are its members.
 
-Every member leaves some people out, on whom it is measured, so that the card of a base says what its networks do with
-people they have never seen. What is trained is kept in the folder as it comes: the same call goes on after a kill.
+Every member is tested on people that it was not trained on, so that the card of a base says how well its networks do
+with new people. Finished populations are kept in the folder: the same call continues after a kill.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..runs.checkpoint import restore, save_checkpoint
 from ..runs.executor import CHECKPOINT_EVERY, DTYPE
 from ..runs.lock import Lock
 from ..runs.options import epochs_for
-from ..runs.run import fingerprint, versions
+from ..runs.provenance import fingerprint, versions
 from ..runs.signals import asked_to_stop, raise_if_asked, signals_wait
 from ..settings import Setting
 from ..training.closed_form import population_of
@@ -99,12 +99,12 @@ def pretrain(
         if known is not None:
             return known
         start = time.monotonic()
-        work = _Work(folder, recordings, identity, device)
+        work = _Training(folder, recordings, identity, device)
         states, scores = work.train(jobs, progress)
         card = _card(studies, jobs[0].setting, len(states), scores, seconds=time.monotonic() - start, identity=identity)
-        own = studies.all_traces
+        traces = studies.all_traces
         tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
-        people = {KEYS: torch.from_numpy(own.keys.view(np.int64)), PEOPLE: torch.from_numpy(own.people)}
+        people = {KEYS: torch.from_numpy(traces.keys.view(np.int64)), PEOPLE: torch.from_numpy(traces.people)}
         save_base(folder, card, tensors | people)
         work.tidy()
     return load_base(folder)
@@ -129,7 +129,7 @@ def _finished(folder: Path, identity: str) -> Base | None:
     try:
         base = load_base(folder)
     except UserError:
-        return None  # there is none yet, or it is damaged and made again
+        return None  # none yet, or a damaged one, which is made again
     if base.card.training.get("identity") != identity:
         raise UserError(f"{folder} holds a base of other studies or settings; choose another --out")
     return base
@@ -139,14 +139,15 @@ def _card(
     studies: Studies, setting: Setting, members: int, scores: dict[int, list[float]], *, seconds: float, identity: str
 ) -> BaseCard:
     facts, first = [], 0
-    for name, one in zip(studies.names, studies.studies, strict=True):
-        people = range(first, first + one.n_subjects)
+    for name, study in zip(studies.names, studies.studies, strict=True):
+        people = range(first, first + study.n_subjects)
         known = [float(np.mean(scores[person])) for person in people if scores.get(person)]
         facts.append({
-            "name": name, "people": one.n_subjects, "windows": one.n_trials, "classes": [str(k) for k in one.classes],
-            "score": float(np.mean(known)) if known else None, "chance": 1 / one.n_classes,
+            "name": name, "people": study.n_subjects, "windows": study.n_trials,
+            "classes": [str(label) for label in study.classes],
+            "score": float(np.mean(known)) if known else None, "chance": 1 / study.n_classes,
         })  # fmt: skip
-        first += one.n_subjects
+        first += study.n_subjects
     return BaseCard(
         name=" + ".join(studies.names), studies=facts, members=members, setting=setting.to_dict(),
         n_times=studies.n_times, channels=list(studies.channels), sfreq=studies.sfreq, people=first,
@@ -155,20 +156,22 @@ def _card(
     )  # fmt: skip
 
 
-class _Work:
+States = list[dict[str, Tensor]]  # the weights of each member, by name
+Scores = list[tuple[int, float]]  # a held-out person, and the score of a member on them
+
+
+class _Training:
     """Populations of a base in its folder: those that have ended as files, the one in flight as a checkpoint."""
 
     def __init__(self, folder: Path, recordings: Recordings, identity: str, device: str) -> None:
         self.folder, self.recordings, self.identity = folder, recordings, identity
         self.device = resolve_device(device)
 
-    def train(
-        self, jobs: Sequence[Job], progress: bool | None
-    ) -> tuple[list[dict[str, Tensor]], dict[int, list[float]]]:
-        """Weights of every member, and by person what the members that left them out scored."""
+    def train(self, jobs: Sequence[Job], progress: bool | None) -> tuple[States, dict[int, list[float]]]:
+        """Weights of every member, and by person the scores of the members that held them out."""
         packs = pack(self.recordings, jobs, "auto", device=self.device, dtype=DTYPE)
         total = sum(job.setting.max_epochs for job in jobs)
-        states: list[dict[str, Tensor]] = []
+        states: States = []
         scores: dict[int, list[float]] = {}
         try:
             with Progress(total, len(jobs), shown=progress, label="pretraining") as bar:
@@ -178,11 +181,7 @@ class _Work:
                     if ended is None:
                         with signals_wait():
                             ended = self._population([jobs[place] for place in places], number, bar)
-                        tensors = {
-                            f"{m}.{name}": t.contiguous() for m, own in enumerate(ended[0]) for name, t in own.items()
-                        }
-                        note = {"identity": self.identity, "members": len(ended[0]), "scores": ended[1]}
-                        write_atomically(path, save(tensors, metadata={"pretraining": json.dumps(note)}))
+                        self._write(path, *ended)
                     states += ended[0]
                     for person, score in ended[1]:
                         scores.setdefault(person, []).append(score)
@@ -194,9 +193,7 @@ class _Work:
             )
         return states, scores
 
-    def _population(
-        self, jobs: list[Job], number: int, bar: Progress
-    ) -> tuple[list[dict[str, Tensor]], list[tuple[int, float]]]:
+    def _population(self, jobs: list[Job], number: int, bar: Progress) -> tuple[States, Scores]:
         windows = windows_for(self.recordings, jobs[0], device=self.device, dtype=DTYPE)
         path = self.folder / f"population-{number}.checkpoint"
         by_key = {f"{self.identity} {job.key}": job for job in jobs}
@@ -221,12 +218,17 @@ class _Work:
             outcomes.append(outcome)
             bar.finished(outcome)
         path.unlink(missing_ok=True)
-        outcomes.sort(key=lambda one: list(by_key).index(f"{self.identity} {one.job.key}"))
-        sound = [one for one in outcomes if one.failure is None]
-        scores = [(int(who), value) for one in sound for who, value in one.test_scores.items() if np.isfinite(value)]
-        return [one.state for one in sound], scores
+        outcomes.sort(key=lambda outcome: list(by_key).index(f"{self.identity} {outcome.job.key}"))
+        sound = [outcome for outcome in outcomes if outcome.failure is None]
+        scores = [(int(who), score) for outcome in sound for who, score in outcome.test_scores.items()]
+        return [outcome.state for outcome in sound], [(who, score) for who, score in scores if np.isfinite(score)]
 
-    def _read(self, path: Path) -> tuple[list[dict[str, Tensor]], list[tuple[int, float]]] | None:
+    def _write(self, path: Path, states: States, scores: Scores) -> None:
+        tensors = {f"{m}.{name}": t.contiguous() for m, state in enumerate(states) for name, t in state.items()}
+        note = {"identity": self.identity, "members": len(states), "scores": scores}
+        write_atomically(path, save(tensors, metadata={"pretraining": json.dumps(note)}))
+
+    def _read(self, path: Path) -> tuple[States, Scores] | None:
         """A population that has ended in this folder, for the same studies and settings."""
         try:
             with safe_open(path, framework="pt") as file:
@@ -243,6 +245,6 @@ class _Work:
             return None
 
     def tidy(self) -> None:
-        """The base is written: what it was made of is not needed any more."""
+        """Remove the files of populations, once the base is written."""
         for path in (*self.folder.glob("population-*.safetensors"), *self.folder.glob("population-*.checkpoint")):
             path.unlink(missing_ok=True)

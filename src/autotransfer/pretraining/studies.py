@@ -1,4 +1,4 @@
-"""Studies: recordings of several studies as one, of which people and classes stay apart."""
+"""Studies: recordings of several studies as one data set, in which people and classes stay distinct."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Studies:
     studies : sequence of Recordings, or of what `load` takes
         At least two. People are never shared: samples that two studies have in common are found and refused.
     channels : sequence of str, optional
-        What windows will have. Default: the channels of a ring where all studies have one, else those that at least
-        half of the studies have. A study without one of them has it interpolated from its neighbours where names say
-        where electrodes are (10-10 system), else as 0.
+        Channels of the common windows. Default: those of a ring where all studies have one, else those that at least
+        half of the studies have. A channel that a study lacks is interpolated from its neighbours where names tell the
+        positions of electrodes (10-10 system), and is 0 elsewhere.
     sfreq : float, optional
         Rate in Hz. Default: that of most studies.
     window : float, optional
@@ -44,12 +44,12 @@ class Studies:
     Attributes
     ----------
     recordings : Recordings
-        All windows. Classes are "study: class", of which those of one study compete (`Recordings.heads`); people are
-        "study: person"; the column "study" tells which, so that penalties may have it as a nuisance. Every window has
-        mean 0 in each channel and deviation 1 over all of them: amplifiers, skins and units differ between studies.
+        All windows. Classes are "study: class", and compete with those of the same study (`Recordings.heads`); people
+        are "study: person"; the column "study" holds the study, as a nuisance for penalties. Every window has mean 0 in
+        each channel and deviation 1 over all channels, because amplifiers, skins and units differ between studies.
     names, channels, sfreq, n_times : of the studies, and of the common windows
     traces : list of Traces
-        By which people of each study are recognised.
+        Fingerprints by which people of each study are recognised.
 
     Examples
     --------
@@ -69,23 +69,23 @@ class Studies:
     ) -> None:
         if isinstance(studies, (str, Recordings)) or len(studies) < FEWEST:
             raise UserError(f"Studies needs at least {FEWEST} data sets, in a list; one alone is what run is for")
-        self.studies = [one if isinstance(one, Recordings) else load(one) for one in studies]
-        self.names = _named_apart([one.name for one in self.studies])
+        self.studies = [study if isinstance(study, Recordings) else load(study) for study in studies]
+        self.names = _distinct_names([study.name for study in self.studies])
         self.sfreq = self._rate(sfreq)
         self.n_times = self._times(window)
-        self.rings = [one.ring for one in self.studies]
+        self.rings = [study.ring for study in self.studies]
         self.channels = channel_names(channels, len(channels)) if channels is not None else self._usual_channels()
-        first = next((one for one in self.studies if one.channels == self.channels), None)
+        first = next((study for study in self.studies if study.channels == self.channels), None)
         # A ring of all studies is that of the channels: in their order, or as the first study states it.
         self.ring: tuple[int, ...] | None = None
         if all(ring is not None for ring in self.rings):
             self.ring = tuple(range(len(self.channels))) if first is None else first.ring
-        self.maps = [self._map(one, name) for one, name in zip(self.studies, self.names, strict=True)]
-        self.traces = [traces(one.X, one.subject.numpy()) for one in self.studies]
+        self.mixings = [self._channel_mixing(study, name) for study, name in zip(self.studies, self.names, strict=True)]
+        self.traces = [traces(study.X, study.subject.numpy()) for study in self.studies]
         self._check_people()
 
     def _rate(self, asked: float | None) -> float | None:
-        known = [one.sfreq for one in self.studies]
+        known = [study.sfreq for study in self.studies]
         if asked is None and all(rate is None for rate in known):
             return None
         for name, rate in zip(self.names, known, strict=True):
@@ -102,10 +102,10 @@ class Studies:
         if self.sfreq is None:
             if window is not None:
                 raise UserError("window is in seconds, and no study says its sampling rate; leave window out")
-            return min(one.n_times for one in self.studies)
+            return min(study.n_times for study in self.studies)
         if window is not None and not 0 < window < 1e6:
             raise UserError(f"window is {shown(window)}; it must be a positive number of seconds, or None")
-        seconds = min(one.n_times / (one.sfreq or 1.0) for one in self.studies) if window is None else window
+        seconds = min(study.n_times / (study.sfreq or 1.0) for study in self.studies) if window is None else window
         times = round(seconds * self.sfreq)
         if times < SHORTEST:
             raise UserError(
@@ -118,14 +118,16 @@ class Studies:
         if all(ring is not None for ring in self.rings):
             sizes = Counter(len(ring) for ring in self.rings if ring is not None)
             most = max(sizes, key=lambda size: (sizes[size], -size))
-            own, ring = next((one, one.ring) for one in self.studies if one.ring and len(one.ring) == most)
-            return own.channels if len(own.channels) == most else tuple(own.channels[place] for place in ring or ())
+            channels, ring = next(
+                (study.channels, study.ring) for study in self.studies if study.ring and len(study.ring) == most
+            )
+            return channels if len(channels) == most else tuple(channels[place] for place in ring)
         spelled: dict[str, str] = {}
         counts: Counter[str] = Counter()
-        for one in self.studies:
-            names = dict.fromkeys(plain_name(channel) for channel in one.channels)
+        for study in self.studies:
+            names = dict.fromkeys(plain_name(channel) for channel in study.channels)
             counts.update(list(names))
-            for channel in one.channels:
+            for channel in study.channels:
                 spelled.setdefault(plain_name(channel), channel)
         common = [spelled[name] for name, count in counts.items() if 2 * count >= len(self.studies) and count > 1]
         if not common:
@@ -135,22 +137,22 @@ class Studies:
             )
         return tuple(common)
 
-    def _map(self, one: Recordings, name: str) -> NDArray[np.float64]:
-        found = channel_map(one.channels, one.ring, self.channels, self.ring)
-        if not found.any():
+    def _channel_mixing(self, study: Recordings, name: str) -> NDArray[np.float64]:
+        mixing = channel_map(study.channels, study.ring, self.channels, self.ring)
+        if not mixing.any():
             raise UserError(
                 f"{shown(name)} has none of the common channels ({', '.join(self.channels[:8])}); leave it out"
             )
-        return found
+        return mixing
 
     def _check_people(self) -> None:
-        for (one, first), (other, second) in combinations(enumerate(self.traces), 2):
+        for (here, first), (there, second) in combinations(enumerate(self.traces), 2):
             pairs = first.shared(second)
             if pairs:
                 (person, twin), share = max(pairs.items(), key=lambda pair: pair[1])
                 raise UserError(
-                    f"{shown(self.studies[one].subjects[person])} of {shown(self.names[one])} and "
-                    f"{shown(self.studies[other].subjects[twin])} of {shown(self.names[other])} share samples "
+                    f"{shown(self.studies[here].subjects[person])} of {shown(self.names[here])} and "
+                    f"{shown(self.studies[there].subjects[twin])} of {shown(self.names[there])} share samples "
                     f"({share:.0%}), and {len(pairs) - 1} further pairs; people may be in one study only: leave them "
                     "out of one"
                 )
@@ -158,14 +160,14 @@ class Studies:
     @property
     def classes(self) -> list[tuple[str, Any]]:
         """(study, class), in the order of the classes of `recordings`."""
-        return [(name, label) for name, one in zip(self.names, self.studies, strict=True) for label in one.classes]
+        return [(name, label) for name, study in zip(self.names, self.studies, strict=True) for label in study.classes]
 
     @property
     def all_traces(self) -> Traces:
         """Of all people, numbered as in `recordings`."""
-        shift = np.cumsum([0, *(one.n_subjects for one in self.studies)])
-        keys = np.concatenate([own.keys for own in self.traces])
-        people = np.concatenate([own.people + first for own, first in zip(self.traces, shift, strict=False)])
+        shift = np.cumsum([0, *(study.n_subjects for study in self.studies)])
+        keys = np.concatenate([known.keys for known in self.traces])
+        people = np.concatenate([known.people + first for known, first in zip(self.traces, shift, strict=False)])
         order = np.argsort(keys, kind="stable")
         return Traces(keys[order], people[order])
 
@@ -173,37 +175,37 @@ class Studies:
     def recordings(self) -> Recordings:
         parts = list(self._windows())
         windows, y, people, study = (np.concatenate(part) for part in zip(*parts, strict=True))
-        heads = [number for number, one in enumerate(self.studies) for _ in one.classes]
+        heads = [number for number, study in enumerate(self.studies) for _ in study.classes]
         named = list(zip(self.names, self.studies, strict=True))
         return Recordings(
             windows, y, people, sfreq=self.sfreq, channels=self.channels, ring=self.ring or False,
             classes=[f"{name}: {label}" for name, label in self.classes],
-            subjects=[f"{name}: {person}" for name, one in named for person in one.subjects],
+            subjects=[f"{name}: {person}" for name, study in named for person in study.subjects],
             name=" + ".join(self.names), columns={"study": [self.names[number] for number in study]}, heads=heads,
         )  # fmt: skip
 
     def _windows(self) -> Iterator[tuple[Any, ...]]:
         """Of each study: windows, classes and people counted over all studies, and the study of each window."""
         first_class = first_person = 0
-        for number, (one, mixed) in enumerate(zip(self.studies, self.maps, strict=True)):
-            X = self._alike(one, mixed)
+        for number, (study, mixing) in enumerate(zip(self.studies, self.mixings, strict=True)):
+            X = self._in_common_layout(study, mixing)
             begins = starts(X.shape[-1], self.n_times)
             X = np.concatenate([lengthened(X, self.n_times)[..., at : at + self.n_times] for at in begins])
-            y, people = (np.tile(values.numpy(), len(begins)) for values in (one.y, one.subject))
+            y, people = (np.tile(values.numpy(), len(begins)) for values in (study.y, study.subject))
             for rows in row_chunks(len(X), X[0].size):
                 X[rows] = at_one_scale(torch.from_numpy(X[rows]))[0].numpy()
             yield X, y + first_class, people + first_person, np.full(len(y), number)
-            first_class, first_person = first_class + one.n_classes, first_person + one.n_subjects
+            first_class, first_person = first_class + study.n_classes, first_person + study.n_subjects
 
-    def _alike(self, one: Recordings, mixed: NDArray[np.float64]) -> NDArray[np.float32]:
+    def _in_common_layout(self, study: Recordings, mixing: NDArray[np.float64]) -> NDArray[np.float32]:
         """Windows with the common channels, at the common rate."""
-        X = np.einsum("ij,njt->nit", mixed.astype(np.float32), one.X.numpy(), optimize=True)
-        if one.sfreq is not None and self.sfreq is not None and one.sfreq != self.sfreq:
-            X = X @ resampling(X.shape[-1], one.sfreq, self.sfreq)
+        X = np.einsum("ij,njt->nit", mixing.astype(np.float32), study.X.numpy(), optimize=True)
+        if study.sfreq is not None and self.sfreq is not None and study.sfreq != self.sfreq:
+            X = X @ resampling(X.shape[-1], study.sfreq, self.sfreq)
         return np.asarray(X, dtype=np.float32)
 
     def __repr__(self) -> str:
-        people = sum(one.n_subjects for one in self.studies)
+        people = sum(study.n_subjects for study in self.studies)
         rate = "" if self.sfreq is None else f" at {self.sfreq:g} Hz"
         return (
             f"<Studies {', '.join(self.names)}: {people} people, {len(self.classes)} classes, windows of "
@@ -211,11 +213,11 @@ class Studies:
         )
 
 
-def _named_apart(names: Sequence[str]) -> list[str]:
-    """Names as they are, numbered where several studies have the same."""
+def _distinct_names(names: Sequence[str]) -> list[str]:
+    """Names, with a number where several studies have the same."""
     total, met = Counter(names), Counter[str]()
-    found = []
+    distinct = []
     for name in names:
         met[name] += 1
-        found.append(name if total[name] == 1 else f"{name} ({met[name]})")
-    return found
+        distinct.append(name if total[name] == 1 else f"{name} ({met[name]})")
+    return distinct

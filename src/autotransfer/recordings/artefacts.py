@@ -1,4 +1,4 @@
-"""Artefacts: channels of a person that are not what the sensor should have given: clipped, mostly flat, mains hum."""
+"""Artefacts: channels of a person that are clipped, mostly flat, or full of mains hum."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 from .chunks import row_chunks
 from .raw import Array
 
-NEAR = 0.05  # of the range: values that a signal has about as often as its largest one
-PILE = 3.0  # times as often as those near it: then the largest value is where the device ends
+NEAR = 0.05  # of the range: values so near to the largest one are about as frequent in an intact signal
+PILE = 3.0  # times as frequent as values near it: then the largest value is the limit of the device
 MAINS = (50.0, 60.0)  # Hz
 WIDTH = 1.0  # Hz either side
-MOST_WINDOWS = 40  # of a person, whose spectrum is looked at
-SHORTEST = 0.5  # s: shorter windows do not tell mains from what lies beside it
+MOST_WINDOWS = 40  # of a person, of which spectra are computed
+SHORTEST = 0.5  # s: spectra of shorter windows do not resolve the mains
 
 
 class Artefacts(NamedTuple):
@@ -24,7 +24,7 @@ class Artefacts(NamedTuple):
 
     clipped: NDArray[np.float64]  # of samples that lie at the end of the device's range
     flat: NDArray[np.float64]  # of windows in which nothing changes
-    mains: NDArray[np.float64]  # of the power that lies at 50 or 60 Hz; NaN where the rate or length does not tell
+    mains: NDArray[np.float64]  # of the power that lies at 50 or 60 Hz; NaN where the rate or length is too low
 
 
 def artefacts_of(

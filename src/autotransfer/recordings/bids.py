@@ -14,7 +14,8 @@ from ..errors import UserError, shown
 from .blocks import Block
 from .continuous import Files, source_of, split_options, with_labels
 from .cutting import Continuous, Cutting, cut
-from .edf import continuous_of, quiet
+from .edf import continuous_of
+from .epochs import quiet
 from .optional import need
 from .pattern import Labels, check_inside, entity, files_below
 
@@ -49,22 +50,22 @@ def bids_files(text: str, cutting: Cutting) -> Files:
 def _chosen(folder: Path, options: dict[str, str]) -> list[Path]:
     """The recordings of raw data, in order: derivatives, and later parts of split files, are left out."""
     files = [path for path in files_below(folder) if path.relative_to(folder).parts[0].startswith("sub-")]
-    found = [path for path in files if NAME.fullmatch(path.name) and not re.search(r"_split-0*[2-9]", path.name)]
-    if not found:
+    recordings = [path for path in files if NAME.fullmatch(path.name) and not re.search(r"_split-0*[2-9]", path.name)]
+    if not recordings:
         raise UserError(f"{str(folder)!r} has no recordings such as sub-01/eeg/sub-01_task-x_eeg.edf; is it BIDS?")
     for name, value in options.items():
         if name not in ENTITIES:
             raise UserError(f"unknown entity {shown(name)} after the question mark; choose from {', '.join(ENTITIES)}")
-        there = {path: _value(path, name) for path in found}
+        values = {path: _value(path, name) for path in recordings}
         wanted = set(value.split(","))
-        if missing := wanted - set(there.values()):
-            known = ", ".join(sorted(text for text in set(there.values()) if text)) or "none"
+        if missing := wanted - set(values.values()):
+            known = ", ".join(sorted(text for text in set(values.values()) if text)) or "none"
             raise UserError(f"no recording in {str(folder)!r} has {name}={sorted(missing)[0]}; there are {known}")
-        found = [path for path in found if there[path] in wanted]
-    kinds = sorted({_value(path, "kind") or "" for path in found})
+        recordings = [path for path in recordings if values[path] in wanted]
+    kinds = sorted({_value(path, "kind") or "" for path in recordings})
     if len(kinds) > 1:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)}; choose one, such as bids:FOLDER?kind={kinds[0]}")
-    return found
+    return recordings
 
 
 def _value(path: Path, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Filters that never look ahead: of a stream, and of recordings that are cut as a stream would be."""
+"""Causal filters, for streams and for recordings that are filtered like a stream."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .filters import Filter
 
 
 class Causal:
-    """A filter whose state is kept from samples to samples. Where only a band is known of the filter that recordings
-    had, it is as near to that as one can be that does not look ahead: the same band, later."""
+    """A causal filter that keeps its state between calls. Where only the band of the recordings' filter is known, it
+    has the same band, but delays the signal."""
 
     def __init__(self, spec: Filter | None, sfreq: float, n_channels: int) -> None:
         self.sections = None if spec is None else np.array(spec.designed(sfreq).sections)
@@ -18,7 +18,7 @@ class Causal:
         self.reset()
 
     def reset(self) -> None:
-        """The next sample begins a recording; it is taken to have had its value for long."""
+        """Begin a new recording: the state becomes that of a signal that always had the value of the next sample."""
         self.state: NDArray[np.float64] | None = None
 
     def feed(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -30,6 +30,5 @@ class Causal:
         if self.state is None:
             start = sosfilt_zi(self.sections)  # (sections, 2)
             self.state = start[:, :, None] * values[0].astype(np.float64)
-        found, self.state = sosfilt(self.sections, values.astype(np.float64), axis=0, zi=self.state)
-        filtered: NDArray[np.float32] = found.astype(np.float32)
-        return filtered
+        filtered, self.state = sosfilt(self.sections, values.astype(np.float64), axis=0, zi=self.state)
+        return np.asarray(filtered, dtype=np.float32)

@@ -55,31 +55,31 @@ def blocks_in_child(
             ) as child,
         ):
             try:
-                yield (_received(child, folder, n, path) for n, path in enumerate(paths))
+                yield (_receive(child, folder, n, path) for n, path in enumerate(paths))
             finally:
                 child.kill()
 
 
-def _received(child: subprocess.Popen[bytes], folder: Path, n: int, path: Path) -> Block:
+def _receive(child: subprocess.Popen[bytes], folder: Path, n: int, path: Path) -> Block:
     """The n-th block, once the child has read it."""
     limit = SECONDS + SECONDS_PER_MB * (path.stat().st_size / 1e6 if path.is_file() else 0)
     end, answer = time.monotonic() + limit, folder / f"{n}.json"
     while not answer.exists():
         if child.poll() is not None and not answer.exists():
-            raise UserError(f"{str(path)!r} cannot be read: {_death(child.returncode, folder)}; {DAMAGED}")
+            raise UserError(f"{str(path)!r} cannot be read: {_why_ended(child.returncode, folder)}; {DAMAGED}")
         if time.monotonic() > end:
             raise UserError(f"{str(path)!r} cannot be read: its reader did not finish within {limit:.0f} s; {DAMAGED}")
         time.sleep(PAUSE)
-    found = json.loads(answer.read_text())
-    if "error" in found:
-        raise UserError(found["error"])
+    fields = json.loads(answer.read_text())
+    if "error" in fields:
+        raise UserError(fields["error"])
     windows = folder / f"{n}.npy"
     X = np.load(windows, allow_pickle=False)
     windows.unlink()
-    return Block(X=X, **found | {"channels": tuple(found["channels"])})
+    return Block(X=X, **fields | {"channels": tuple(fields["channels"])})
 
 
-def _death(code: int, folder: Path) -> str:
+def _why_ended(code: int, folder: Path) -> str:
     if code < 0:
         memory = ", perhaps because memory ran out" if -code == getattr(signal, "SIGKILL", None) else ""
         return f"its reader crashed ({signal.strsignal(-code) or f'signal {-code}'}{memory})"

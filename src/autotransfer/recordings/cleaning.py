@@ -1,8 +1,8 @@
-"""Cleaning: what is clearly broken is left out before anything is trained (`run --clean`), and said.
+"""Cleaning leaves out what is clearly broken before anything is trained (`run --clean`), and reports it.
 
 Left out are windows with lost values or in which no channel changes, channels that are dead in many people, people with
-a dead channel, and the second of two people who are one recording. What may be somebody's signal stays: hum, clipping,
-another unit are told (concerns.py), for there the remedy is a filter or a factor, not to look away.
+a dead channel, and the second of two people who are one recording. Hum, clipping and wrong units stay, and are reported
+by concerns.py: a filter or a factor mends them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import UserError, shown
 from .chunks import row_chunks
-from .concerns import SAME
+from .concerns import SAME, codes_of
 from .copies import shared_samples, stretches
-from .labels import as_list, encode
 from .raw import Array, Raw
 from .unlabelled import rows_of
 from .windows import channel_names, window_array
@@ -27,13 +25,13 @@ MANY = 0.25  # share of people with the same dead channel, from which the channe
 
 
 def clean(raw: Raw) -> tuple[Raw, list[str]]:
-    """What is left of the windows, and a line for each thing that is not."""
+    """The windows that are kept, and a line for everything that is left out."""
     lines: list[str] = []
     X = window_array(raw.X)
     raw = replace(raw, X=X, channels=channel_names(raw.channels, X.shape[1]))
-    for step in (_whole_windows, _live_channels, _one_recording_each):
-        raw, told = step(raw)
-        lines += told
+    for step in (_whole_windows, _live_channels, _without_copies):
+        raw, notes = step(raw)
+        lines += notes
     return raw, lines
 
 
@@ -45,29 +43,29 @@ def _whole_windows(raw: Raw) -> tuple[Raw, list[str]]:
         return raw, []
     if not keep.any():
         raise UserError("no window is left to train on: all have lost values or do not change")
-    told = []
+    notes = []
     if lost := int((~finite.all(1)).sum()):
-        told.append(f"left out: {lost} of {len(keep)} windows with NaN or infinite values")
+        notes.append(f"left out: {lost} of {len(keep)} windows with NaN or infinite values")
     if dead := int((finite.all(1) & ~alive).sum()):
-        told.append(f"left out: {dead} of {len(keep)} windows in which no channel changes")
-    return rows_of(raw, np.flatnonzero(keep)), told
+        notes.append(f"left out: {dead} of {len(keep)} windows in which no channel changes")
+    return rows_of(raw, np.flatnonzero(keep)), notes
 
 
 def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
-    person, people = _people(raw)
+    person, people = codes_of(raw.subject, len(raw.X), "subject", raw.subjects)
     _, moving = _states(raw)
     counts = np.bincount(person, minlength=len(people))[:, None]
     flat = np.zeros((len(people), moving.shape[1]))
     np.add.at(flat, person, ~moving)
     dead = flat > DEAD * counts  # (S, C)
     names = channel_names(raw.channels, moving.shape[1])
-    told = []
+    notes = []
     gone = np.flatnonzero(dead.mean(0) >= MANY) if len(people) > 1 else np.flatnonzero(dead.all(0))
     if len(gone) == len(names):
         raise UserError("no channel is left to train on: in many people none of them changes")
     if len(gone):
         listed = ", ".join(names[c] for c in gone.tolist())
-        told.append(f"left out: channels {listed}, dead in {int(dead[:, gone].any(1).sum())} of {len(people)} people")
+        notes.append(f"left out: channels {listed}, dead in {int(dead[:, gone].any(1).sum())} of {len(people)} people")
         left = [c for c in range(len(names)) if c not in set(gone.tolist())]
         ring = None if raw.ring is None or isinstance(raw.ring, bool) else False  # one with a hole is none
         raw = replace(raw, X=raw.X[:, left], channels=tuple(names[c] for c in left), ring=ring)
@@ -75,21 +73,21 @@ def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
     broken = np.flatnonzero(dead.any(1)) if len(people) > 1 else np.empty(0, np.int64)
     if len(broken):
         listed = ", ".join(str(people[s]) for s in broken.tolist())
-        told.append(f"left out: {len(broken)} of {len(people)} people with a dead channel ({shown(listed, 200)})")
+        notes.append(f"left out: {len(broken)} of {len(people)} people with a dead channel ({shown(listed, 200)})")
         raw = rows_of(raw, np.flatnonzero(~np.isin(person, broken)))
-    return raw, told
+    return raw, notes
 
 
-def _one_recording_each(raw: Raw) -> tuple[Raw, list[str]]:
+def _without_copies(raw: Raw) -> tuple[Raw, list[str]]:
     if raw.subject is None:
         return raw, []
-    person, people = _people(raw)
+    person, people = codes_of(raw.subject, len(raw.X), "subject", raw.subjects)
     same = [pair for pair in shared_samples(stretches(raw.X), person) if pair.share >= SAME]
     twice = sorted({pair.second for pair in same})
     if not twice:
         return raw, []
-    told = [f"left out: {shown(people[p.second])}, whose recording is that of {shown(people[p.first])}" for p in same]
-    return rows_of(raw, np.flatnonzero(~np.isin(person, twice))), told
+    notes = [f"left out: {shown(people[p.second])}, whose recording is that of {shown(people[p.first])}" for p in same]
+    return rows_of(raw, np.flatnonzero(~np.isin(person, twice))), notes
 
 
 def _states(raw: Raw) -> tuple[Array, Array]:
@@ -102,11 +100,3 @@ def _by_chunk(raw: Raw) -> Iterator[tuple[Array, Array]]:
     for rows in row_chunks(int(raw.X.shape[0]), int(raw.X.shape[1] * raw.X.shape[2])):
         values = np.asarray(raw.X[rows])
         yield np.isfinite(values).all(-1), values.max(-1) != values.min(-1)
-
-
-def _people(raw: Raw) -> tuple[NDArray[np.int64], tuple[object, ...]]:
-    n = int(raw.X.shape[0])
-    if raw.subject is None:
-        return np.zeros(n, np.int64), ("all",)
-    code, people = encode(as_list(raw.subject, "subject"), n, "subject", raw.subjects)
-    return code.numpy(), people

@@ -42,16 +42,16 @@ def is_name(name: object) -> bool:
 
 
 def plain_values(values: Iterable[Any]) -> list[Value] | None:
-    """Numbers or text, None where one is missing; None in place of all where there are others, both or neither."""
-    found: list[Value] = [None if _missing(value) else _plain(value) for value in values]
-    known = [value for value in found if value is not None]
+    """Values as numbers or text, None where missing. None unless all known values are numbers, or all are text."""
+    plain: list[Value] = [None if _missing(value) else _plain(value) for value in values]
+    known = [value for value in plain if value is not None]
     if all(isinstance(value, str) for value in known) or all(isinstance(value, (int, float)) for value in known):
-        return found if known else None
+        return plain if known else None
     return None
 
 
 def plain_columns(columns: Mapping[Any, Iterable[Any]]) -> dict[str, list[Value]]:
-    """Of a stranger's table what can be columns; the rest is left aside."""
+    """The entries of a table that can be columns; others are left out."""
     named = {name: values for name, values in columns.items() if is_name(name)}
     return {name: plain for name, values in named.items() if (plain := plain_values(values)) is not None}
 

@@ -1,4 +1,4 @@
-"""Concerns: what in recordings is probably a mistake, or will make scores mean something else. Said before any work."""
+"""Concerns: probable mistakes in recordings, and what makes scores misleading. Reported before any work."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from .artefacts import Artefacts, artefacts_of
 from .chunks import row_chunks
 from .container import check_sfreq
 from .copies import shared_samples, stretches
-from .labels import as_list, encode
+from .labels import encode
 from .raw import Array, Label, Raw
-from .unlabelled import told, without_unlabelled
-from .windows import axes_concern, window_array
+from .unlabelled import unlabelled_warning, without_unlabelled
+from .windows import axes_concern, names_or_numbers, window_array
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
 TELLING = 0.15  # share of trials by which a group must tell the class better than by chance
@@ -40,9 +43,9 @@ UNKNOWN_RATE = (
 class Signals(NamedTuple):
     """What the values of X are like, by person and channel."""
 
-    spread: NDArray[np.float64]  # (S, C) root mean variance of windows; NaN without finite windows
-    low: NDArray[np.float64]  # (S, C) the smallest value; infinite without finite windows
-    high: NDArray[np.float64]  # (S, C)
+    spread: Floats  # (S, C) root mean variance of windows; NaN without finite windows
+    low: Floats  # (S, C) the smallest value; infinite without finite windows
+    high: Floats  # (S, C)
     not_finite: Array  # (C,) int64: windows that hold NaN or infinite values
 
     @property
@@ -51,13 +54,13 @@ class Signals(NamedTuple):
         return np.asarray(self.low == self.high)
 
     @property
-    def scales(self) -> NDArray[np.float64]:
+    def scales(self) -> Floats:
         """(S,) the median over channels that vary; NaN without any."""
         spread = np.where((self.spread > 0) & ~self.constant, self.spread, np.nan)
         return np.array([np.nanmedian(row) if np.isfinite(row).any() else np.nan for row in spread])
 
 
-def signals_of(X: Array | Tensor, person: NDArray[np.int64], n_people: int) -> Signals:
+def signals_of(X: Array | Tensor, person: Ints, n_people: int) -> Signals:
     """X (N, C, T), person (N,); one pass in chunks."""
     n_channels = X.shape[1]
     total, count = np.zeros((n_people, n_channels)), np.zeros((n_people, n_channels))
@@ -84,68 +87,60 @@ def typical_scale(X: Array | Tensor) -> float | None:
     return scale if math.isfinite(scale) and scale > 0 else None
 
 
-def scale_concern(found: float | None, expected: float | None) -> str | None:
-    """What to say of windows whose unit is probably another one than that of the model's recordings."""
-    if found is None or expected is None or 1 / FAR < found / expected < FAR:
+def scale_concern(scale: float | None, expected: float | None) -> str | None:
+    """A warning for windows whose unit is probably not that of the recordings that the model was trained on."""
+    if scale is None or expected is None or 1 / FAR < scale / expected < FAR:
         return None
     return (
-        f"the windows vary by {found:.2g}, those that the model was trained on by {expected:.2g}, a factor of about "
-        f"{_times(found / expected)}: give them in the same unit"
+        f"the windows vary by {scale:.2g}, those that the model was trained on by {expected:.2g}, a factor of about "
+        f"{_times(scale / expected)}: give them in the same unit"
     )
 
 
 def concerns(raw: Raw) -> list[str]:
-    """One line for each, the gravest first. Of Recordings: but for those that they, and `load`, have warned of."""
+    """A line for each concern, the gravest first; without those of which Recordings have already warned."""
     X = window_array(raw.X)
     whole = int(X.shape[0])
     raw, missing = without_unlabelled(replace(raw, X=X))
     X, n = raw.X, whole - missing
-    person, people = _codes(raw.subject, n, "subject", raw.subjects)
-    label, classes = _codes(raw.y, n, "y", raw.classes)
-    names = _names(raw.channels, X.shape[1])
-    found: list[str | None] = []
+    person, people = codes_of(raw.subject, n, "subject", raw.subjects)
+    label, classes = codes_of(raw.y, n, "y", raw.classes)
+    names = names_or_numbers(raw.channels, X.shape[1])
+    lines: list[str | None] = []
     if not raw.checked:
-        found.append(axes_concern(tuple(X.shape), tuple(names)))
-        found.append(told(missing, whole) if missing else None)
-        found.append(UNKNOWN_RATE if raw.sfreq is None else None)
-    found.append(_minus_one(classes))
+        lines.append(axes_concern(tuple(X.shape), tuple(names)))
+        lines.append(unlabelled_warning(missing, whole) if missing else None)
+        lines.append(UNKNOWN_RATE if raw.sfreq is None else None)
+    lines.append(_class_minus_one(classes))
     if raw.subject is not None:
-        found.append(_own_subjects(n, len(people)))
+        lines.append(_too_many_subjects(n, len(people)))
     if raw.subject is not None and raw.y is not None:
         counts = np.zeros((len(people), len(classes)), np.int64)
         np.add.at(counts, (person, label), 1)
-        found += [*_lonely_classes(counts, people, classes), _one_class(counts, people)]
-        found.append(_other_classes(counts, people, classes))
-        found.append(_told_by_people(person, label))
+        lines += [*_rare_classes(counts, people, classes), _one_class(counts, people)]
+        lines.append(_other_classes(counts, people, classes))
+        lines.append(_confounded_with_people(person, label))
         if raw.session is not None:
-            session, _ = encode(as_list(raw.session, "session"), n, "session")
-            found.append(_told_by_sessions(person, session.numpy(), label))
+            session, _ = encode(raw.session, n, "session")
+            lines.append(_confounded_with_sessions(person, session.numpy(), label))
     if raw.subject is not None:
-        found += _copy_concerns(X, person, people, raw.session)
+        lines += _copy_concerns(X, person, people, raw.session)
     signals = signals_of(X, person, len(people))
-    found += _signal_concerns(signals, n, people, names)
+    lines += _signal_concerns(signals, n, people, names)
     artefacts = artefacts_of(X, person, signals.low, signals.high, check_sfreq(raw.sfreq))
-    found += _artefact_concerns(signals, artefacts, people, names)
-    return [line for line in found if line is not None]
+    lines += _artefact_concerns(signals, artefacts, people, names)
+    return [line for line in lines if line is not None]
 
 
-def _codes(values: object, n: int, what: str, names: object) -> tuple[NDArray[np.int64], tuple[Label, ...]]:
-    """(N,) and what they stand for; one for all where nothing is known."""
+def codes_of(values: object, n: int, what: str, names: object) -> tuple[Ints, tuple[Label, ...]]:
+    """Codes (N,) of labels, and the labels; where none are known, one label for all."""
     if values is None:
         return np.zeros(n, np.int64), ("all",)
-    codes, known = encode(values, n, what, names)
-    return codes.numpy(), known
+    codes, labels = encode(values, n, what, names)
+    return codes.numpy(), labels
 
 
-def _names(channels: object, n_channels: int) -> list[str]:
-    return (
-        [f"ch{c}" for c in range(n_channels)]
-        if channels is None
-        else [str(name) for name in as_list(channels, "channels")]
-    )
-
-
-def _minus_one(classes: Sequence[Label]) -> str | None:
+def _class_minus_one(classes: Sequence[Label]) -> str | None:
     """-1 is a class like any other, unless it stands beside numbers that count from 0."""
     others = [label for label in classes if label != -1]
     if len(others) == len(classes) or len(others) < 2 or any(type(label) is not int for label in others):
@@ -158,14 +153,14 @@ def _minus_one(classes: Sequence[Label]) -> str | None:
     )
 
 
-def _own_subjects(n_trials: int, n_people: int) -> str | None:
+def _too_many_subjects(n_trials: int, n_people: int) -> str | None:
     if 2 * n_people <= n_trials:
         return None
     every = "every trial has a subject of its own" if n_people == n_trials else "most subjects have one trial"
     return f"{every} ({n_people} subjects, {n_trials} trials): subject must name the person, not the trial"
 
 
-def _lonely_classes(counts: NDArray[np.int64], people: Sequence[Label], classes: Sequence[Label]) -> list[str]:
+def _rare_classes(counts: Ints, people: Sequence[Label], classes: Sequence[Label]) -> list[str]:
     """Classes that training people can lack."""
     lines = []
     for k, name in enumerate(classes):
@@ -178,7 +173,7 @@ def _lonely_classes(counts: NDArray[np.int64], people: Sequence[Label], classes:
     return lines
 
 
-def _one_class(counts: NDArray[np.int64], people: Sequence[Label]) -> str | None:
+def _one_class(counts: Ints, people: Sequence[Label]) -> str | None:
     left_out = [str(people[s]) for s in np.flatnonzero((counts > 0).sum(1) < 2).tolist()]
     if not left_out:
         return None
@@ -189,8 +184,8 @@ def _one_class(counts: NDArray[np.int64], people: Sequence[Label]) -> str | None
     )
 
 
-def _other_classes(counts: NDArray[np.int64], people: Sequence[Label], classes: Sequence[Label]) -> str | None:
-    """People who lack some of the classes that most have; those of one class are told of elsewhere."""
+def _other_classes(counts: Ints, people: Sequence[Label], classes: Sequence[Label]) -> str | None:
+    """People who lack some of the classes that most have; people with one class have their own concern."""
     usual = (counts > 0).sum(0) > FEW
     lacking = (counts == 0) & usual & ((counts > 0).sum(1) > 1)[:, None]
     who = np.flatnonzero(lacking.any(1)).tolist()
@@ -204,29 +199,27 @@ def _other_classes(counts: NDArray[np.int64], people: Sequence[Label], classes: 
     )
 
 
-def _copy_concerns(
-    X: Array | Tensor, person: NDArray[np.int64], people: Sequence[Label], session: object
-) -> Iterable[str]:
+def _copy_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], session: object) -> Iterable[str]:
     """Samples that two people, or two sessions of a person, have in common."""
     samples = stretches(X)
     between = shared_samples(samples, person)
     for pair in between[:MOST_PAIRS]:
-        one, other = shown(people[pair.first]), shown(people[pair.second])
+        first, second = shown(people[pair.first]), shown(people[pair.second])
         if pair.share >= SAME:
             yield (
-                f"{one} and {other} are one recording: {pair.share:.0%} of the windows of one of them have the other's "
-                "samples, so that who is tested has trained; leave one of them out, or --clean"
+                f"{first} and {second} are one recording: {pair.share:.0%} of the windows of one of them have the "
+                "other's samples, so that who is tested has trained; leave one of them out, or --clean"
             )
         else:
             yield (
-                f"{one} and {other} share samples in {pair.windows} of their windows: who is tested has trained in "
+                f"{first} and {second} share samples in {pair.windows} of their windows: who is tested has trained in "
                 "part; find out whose they are"
             )
     if len(between) > MOST_PAIRS:
         yield f"{len(between) - MOST_PAIRS} further pairs of people share samples"
     if session is None or between:
         return
-    code, _ = encode(as_list(session, "session"), len(person), "session")
+    code, _ = encode(session, len(person), "session")
     groups = person * (int(code.max()) + 1) + code.numpy()
     if pairs := shared_samples(samples, groups, person):
         whose = sorted({str(people[pair.first // (int(code.max()) + 1)]) for pair in pairs})
@@ -240,7 +233,7 @@ def _copy_concerns(
 def _artefact_concerns(
     signals: Signals, artefacts: Artefacts, people: Sequence[Label], names: Sequence[str]
 ) -> Iterable[str]:
-    """Channels of some people that are not what a sensor gives; those that never change are told of elsewhere."""
+    """Channels with artefacts; those that never change have their own concern."""
     for share, least, what, remedy in (
         (artefacts.flat, FLAT, "nothing changes in {:.0%} of the windows", "leave people or channels out, or --clean"),
         (artefacts.clipped, CLIPPED, "{:.0%} of the samples are clipped", "record with less gain, or leave them out"),
@@ -257,7 +250,7 @@ def _artefact_concerns(
     if np.isfinite(spread).all(1).sum() < FEWEST_TO_COMPARE or spread.shape[1] < 2:
         return
     usual = spread / np.nanmedian(spread, 0)
-    usual /= np.nanmedian(usual, 1)[:, None]  # a person's own scale is told of elsewhere
+    usual /= np.nanmedian(usual, 1)[:, None]  # a person's own scale has its own concern
     for s, c in np.argwhere((usual > FAR) | (usual * FAR < 1)).tolist():
         yield (
             f"channel {shown(names[c])} of {shown(people[s])} varies {_times(usual[s, c])} times as much as in others, "
@@ -265,7 +258,7 @@ def _artefact_concerns(
         )
 
 
-def _where(places: NDArray[np.int64], people: Sequence[Label], names: Sequence[str]) -> str:
+def _where(places: Ints, people: Sequence[Label], names: Sequence[str]) -> str:
     """places (n, 2) person and channel: 'ch1, ch4 of ann' or how many there are."""
     who, which = (np.unique(places[:, axis]) for axis in (0, 1))
     if len(who) == 1:
@@ -274,30 +267,30 @@ def _where(places: NDArray[np.int64], people: Sequence[Label], names: Sequence[s
     return f"{len(places)} channels of {len(who)} people ({_listed([str(people[s]) for s in who.tolist()])})"
 
 
-def _told_by_people(person: NDArray[np.int64], label: NDArray[np.int64]) -> str | None:
-    found = _telling(person, label, np.zeros_like(person))
-    return found and (
-        f"who a trial is from tells the class of {found}: classes are confounded with people; a penalty that removes "
-        "people removes classes with them, so prefer the mode conditional"
+def _confounded_with_people(person: Ints, label: Ints) -> str | None:
+    advantage = _advantage(person, label, np.zeros_like(person))
+    return advantage and (
+        f"who a trial is from tells the class of {advantage}: classes are confounded with people; a penalty that "
+        "removes people removes classes with them, so prefer the mode conditional"
     )
 
 
-def _told_by_sessions(person: NDArray[np.int64], session: NDArray[np.int64], label: NDArray[np.int64]) -> str | None:
+def _confounded_with_sessions(person: Ints, session: Ints, label: Ints) -> str | None:
     groups = person * (int(session.max()) + 1) + session
-    found = _telling(groups, label, person)
-    return found and (
-        f"within people, the session of a trial tells the class of {found}: a model can learn what differs between "
+    advantage = _advantage(groups, label, person)
+    return advantage and (
+        f"within people, the session of a trial tells the class of {advantage}: a model can learn what differs between "
         "sessions; record every class in every session"
     )
 
 
-def _telling(groups: NDArray[np.int64], label: NDArray[np.int64], within: NDArray[np.int64]) -> str | None:
-    """How many trials are right where each is given the most frequent class of its group, if that is more than with
-    labels shuffled within `within`; all (N,)."""
+def _advantage(groups: Ints, label: Ints, within: Ints) -> str | None:
+    """The share of trials that have the most frequent class of their group, in words; None unless it clearly exceeds
+    the share with labels shuffled within `within`. groups, label, within: (N,)."""
 
     known, place = np.unique(groups, return_inverse=True)
 
-    def right(y: NDArray[np.int64]) -> float:
+    def right(y: Ints) -> float:
         counts = np.zeros((len(known), int(label.max()) + 1), np.int64)
         np.add.at(counts, (place, y), 1)
         return float(counts.max(1).sum() / len(y))
@@ -309,10 +302,10 @@ def _telling(groups: NDArray[np.int64], label: NDArray[np.int64], within: NDArra
         mixed = np.empty_like(label)
         mixed[order] = label[np.lexsort((draw.random(len(label)), within))]
         chance.append(right(mixed))
-    found, expected = right(label), float(np.mean(chance))
-    if found <= max(chance) or found - expected < TELLING:
+    share, expected = right(label), float(np.mean(chance))
+    if share <= max(chance) or share - expected < TELLING:
         return None
-    return f"{found:.0%} of the trials, where {expected:.0%} would be chance"
+    return f"{share:.0%} of the trials, where {expected:.0%} would be chance"
 
 
 def _signal_concerns(signals: Signals, n_trials: int, people: Sequence[Label], names: Sequence[str]) -> Iterable[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,8 +19,10 @@ from .messages import show
 from .raw import STORED, Label, Raw
 from .ring import ring_of
 from .units import Units
-from .unlabelled import told, without_unlabelled
+from .unlabelled import unlabelled_warning, without_unlabelled
 from .windows import axes_concern, channel_names, float32_windows, window_array
+
+T = TypeVar("T")
 
 MIN_SUBJECTS = 3
 MOST_FRACTIONS = 20  # different labels that are no whole numbers: more of them are measurements
@@ -27,18 +30,19 @@ MOST_FRACTIONS = 20  # different labels that are no whole numbers: more of them 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Recordings:
-    """Windows of biosignals with class and subject labels. X is raw: settings standardise, not files.
+    """Windows of biosignals with class and subject labels. X holds raw values: standardising is part of a Setting.
 
-    `y` and `subject` may be given as anything hashable and are stored as contiguous integers, `classes` and
-    `subjects` holding what they stand for; given as names they label integers 0, 1, ... (see labels.encode).
+    `y` and `subject` may hold anything hashable. They are stored as contiguous integers, and `classes` and `subjects`
+    as the labels that these stand for; `classes` and `subjects` may also name integers 0, 1, ... (see labels.encode).
     `columns` are further values of every trial by name, from a dict or a DataFrame: whole numbers and text name groups,
     other numbers are continuous; None, NaN and empty text are missing. Windows whose `y` is missing are left out, with
     a warning; where `classes` name what y counts into, -1 is missing too.
     `ring` says which channels lie around a limb: True, names or indices in their order around it, or False. The names
     of a Myo's or a 3DC armband's channels say it without.
-    `filter` says how the signals were filtered, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}: so will be a stream.
-    `heads` (classes,) are whole numbers where classes are of several studies (see pretraining.Studies): a window is
-    told from the classes with the number of its own class, and from no others.
+    `filter` says how the signals were filtered, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}; a model filters
+    streams in the same way.
+    `heads` (classes,) are whole numbers where classes come from several studies (see pretraining.Studies): a window is
+    classified among the classes that have the number of its own class.
     A float32 X is kept, not copied, so a memory-mapped file stays one: do not write to it afterwards.
     """
 
@@ -56,7 +60,7 @@ class Recordings:
     filter: Filter | None  # how the signals were filtered, where that is known
     heads: Tensor | None  # (n_classes,) int64; classes compete with those of the same number; None: all compete
 
-    derived: ClassVar[dict[Any, Any]]  # of each object: what was worked out from these recordings, gone with them
+    derived: ClassVar[dict[Any, Any]]  # of each object: values computed from these recordings, freed with them
     # Of an object whose `subject` counts parts of people, which are held out in turn (see folds.in_units).
     units: ClassVar[Units | None] = None
 
@@ -81,15 +85,15 @@ class Recordings:
         raw = Raw(X=source, y=y, subject=subject, session=session, columns=columns, classes=classes)
         raw, missing = without_unlabelled(raw)
         if missing:
-            warnings.warn(told(missing, source.shape[0]), stacklevel=2)
+            warnings.warn(unlabelled_warning(missing, source.shape[0]), stacklevel=2)
         if axes := axes_concern(source.shape, names):
             warnings.warn(axes, stacklevel=2)
         source, y, subject, session, columns = raw.X, raw.y, raw.subject, raw.session, raw.columns
         n_trials = source.shape[0]
-        y_codes, classes_found = encode(y, n_trials, "y", classes)
-        _check_are_classes(classes_found)
-        subject_codes, subjects_found = encode(subject, n_trials, "subject", subjects)
-        _check_enough(classes_found, subjects_found)
+        y_codes, class_names = encode(y, n_trials, "y", classes)
+        _check_are_classes(class_names)
+        subject_codes, subject_names = encode(subject, n_trials, "subject", subjects)
+        _check_enough(class_names, subject_names)
         fields = {
             "y": y_codes,
             "subject": subject_codes,
@@ -97,12 +101,12 @@ class Recordings:
             "columns": encode_columns(columns, n_trials),
             "sfreq": check_sfreq(sfreq),
             "channels": names,
-            "classes": classes_found,
-            "subjects": subjects_found,
+            "classes": class_names,
+            "subjects": subject_names,
             "name": _check_name(name),
             "ring": ring_of(ring, names),
             "filter": filter_of(filter, check_sfreq(sfreq)),
-            "heads": _heads(heads, len(classes_found)),
+            "heads": _heads(heads, len(class_names)),
             "X": float32_windows(source, names, allow_constant=False),  # last: the one slow check
         }
         for field, value in fields.items():
@@ -112,13 +116,20 @@ class Recordings:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"derived": {}}
 
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What `compute` returns, kept under this key in `derived`: later calls return the same object."""
+        if key not in self.derived:
+            self.derived[key] = compute()
+        value: T = self.derived[key]
+        return value
+
     @classmethod
     def of(cls, raw: Raw) -> Recordings:
-        """Validate what a reader found."""
+        """Recordings from what a reader returned, validated."""
         return cls(**raw.labelled())
 
     def raw(self) -> Raw:
-        """The same data as a reader returns them."""
+        """The data in the form in which a reader returns them."""
         stored = {name: getattr(self, name) for name in STORED}
         return Raw(**stored | {"ring": self.ring or False, "checked": True})
 
@@ -192,9 +203,9 @@ class Recordings:
 
 def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:
     if len(subjects) < MIN_SUBJECTS:
-        found = ", ".join(show(label) for label in subjects)
+        names = ", ".join(show(label) for label in subjects)
         raise UserError(
-            f"there are {len(subjects)} subjects ({found}); at least {MIN_SUBJECTS} are needed, "
+            f"there are {len(subjects)} subjects ({names}); at least {MIN_SUBJECTS} are needed, "
             "for training, validation and testing; new people for a model that is trained come as arrays or mne.Epochs "
             "to its predict, or as a file to `autotransfer predict`"
         )
@@ -227,10 +238,10 @@ def check_sfreq(sfreq: Any) -> float | None:
 def _heads(heads: Any, n_classes: int) -> Tensor | None:
     if heads is None:
         return None
-    found = torch.as_tensor(heads)
-    if found.shape != (n_classes,) or found.is_floating_point():
+    numbers = torch.as_tensor(heads)
+    if numbers.shape != (n_classes,) or numbers.is_floating_point():
         raise UserError(f"heads is {show(heads)}; it must be a whole number for each of {n_classes} classes, or None")
-    return found.to(torch.int64)
+    return numbers.to(torch.int64)
 
 
 def _check_name(name: object) -> str:

@@ -19,7 +19,7 @@ from .child import blocks_in_child
 from .csv_files import OPTIONS as CSV_OPTIONS
 from .csv_files import open_csv
 from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
-from .edf import open_edf, open_fif
+from .edf import open_with_mne
 from .filters import filter_of
 from .pattern import EXAMPLE, Labels, by_name, check_inside, files_below, labelled_files, matcher
 from .raw import Raw
@@ -45,16 +45,16 @@ RAW_FIF = tuple(
 )
 # By the ending of a file's name.
 FORMATS = {
-    ".edf": Format(open_edf),
-    ".bdf": Format(open_edf),
-    ".gdf": Format(open_edf),
+    ".edf": Format(open_with_mne),
+    ".bdf": Format(open_with_mne),
+    ".gdf": Format(open_with_mne),
     ".xdf": Format(open_xdf, ("stream",)),
     ".xdfz": Format(open_xdf, ("stream",)),
     ".xdf.gz": Format(open_xdf, ("stream",)),
     ".hea": Format(open_wfdb, ("annotator",), several=True),
     ".csv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
     ".tsv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
-    **dict.fromkeys(RAW_FIF, Format(open_fif)),
+    **dict.fromkeys(RAW_FIF, Format(open_with_mne)),
 }
 ENDINGS = (*(end for end in FORMATS if end.startswith(".")), "_raw.fif")  # as messages list them
 REMEDIES = Remedies(
@@ -95,8 +95,8 @@ class Events:
         return ", ".join(parts) + more + whose
 
     def options(self, cutting: Cutting) -> str:
-        """What to type for windows of the events that most people have: as long as these usually last or as the user
-        said and, where they last much longer than that, one after the other."""
+        """Options of the command line that cut windows of the events that most people have: as long as the user said or
+        as events usually last, with a hop where events last much longer."""
         names = sorted(self.counts, key=lambda name: (-len(self.people[name]), -self.counts[name], name))
         names = sorted(names[:MOST_SHOWN])
         plain = not any(set(name) & set(",={") for name in names)
@@ -107,7 +107,7 @@ class Events:
         return f"--window {window:.3g} {every}--events {shlex.quote(text)}"
 
     def unused(self, cutting: Cutting) -> str | None:
-        """A line where one window of each event leaves most of it unused."""
+        """A warning where one window of each event leaves most of it unused."""
         mean = _middle(self.mean_lasting)
         if cutting.events is None or cutting.window is None or cutting.hop is not None or mean is None:
             return None
@@ -144,14 +144,14 @@ class Files(NamedTuple):
 
 
 def one_file(path: Path, options: Options, cutting: Cutting) -> Files:
-    """One file: whose it is, its name says."""
+    """One file, with the labels that its name gives."""
     if not os.path.isfile(path):
         raise UserError(f"there is no file {shown(str(path), 400)}; give an existing one")
     end = ending(path) or ""
     check_options([path], options)
     if FORMATS[end].several:
-        for beside in path.parent.iterdir():
-            check_inside(beside, path.parent.resolve())
+        for neighbour in path.parent.iterdir():
+            check_inside(neighbour, path.parent.resolve())
     stem = _stem(path)
     labels: Labels | None = by_name(stem)
     if cutting.pattern is not None:
@@ -191,7 +191,7 @@ def recordings_in(folder: Path) -> list[Path]:
 
 
 def _check_plain(folder: Path, paths: list[Path]) -> None:
-    """Without a pattern names must speak for themselves: one format, files in one folder or named as in BIDS."""
+    """Raise unless names are clear without a pattern: one format, files in one folder or named as in BIDS."""
     kinds = sorted({ending(path) or "" for path in paths})
     nested = [path for path in paths if path.parent != folder and not path.name.startswith("sub-")]
     explained = [path for path in paths if FORMATS[ending(path) or ""].by_pattern]
@@ -210,9 +210,9 @@ def _check_plain(folder: Path, paths: list[Path]) -> None:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")
 
 
-def read_labelled(found: Files, cutting: Cutting) -> Raw:
+def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
     """Windows of files whose labels are known."""
-    files, name, options, source, reader = found
+    files, name, options, source, reader = labelled
     by_file = any("class" in labels for _, labels in files)
     if by_file and cutting.events is not None:
         raise UserError("both events and {class} in the pattern say what the class is; give one of them")
@@ -240,7 +240,7 @@ def _command(source: str, events: Events, cutting: Cutting) -> str:
 
 
 def _noted(notes: Counter[str], n_files: int) -> Iterator[str]:
-    """What readers made of the files, a line for each."""
+    """Notes of the readers, a line for each."""
     for note, count in notes.items():
         if note.startswith("gaps"):
             yield f"{note}: {count}"
@@ -289,11 +289,10 @@ def _with_windows(
     if not some:
         raise UserError(f"{empty[0]} holds no whole window as asked for; give a shorter --window or another --offset")
     if empty:
-        names = ", ".join(empty)
-        told = f"no whole window lies in {len(empty)} of the files, which are left out: {shown(names, 200)}"
-        warnings.warn(told, stacklevel=2)
-    if (told_unused := events.unused(cutting)) is not None:
-        warnings.warn(told_unused, stacklevel=2)
+        names = shown(", ".join(empty), 200)
+        warnings.warn(f"no whole window lies in {len(empty)} of the files, which are left out: {names}", stacklevel=2)
+    if (unused := events.unused(cutting)) is not None:
+        warnings.warn(unused, stacklevel=2)
 
 
 def check_options(paths: list[Path], options: Options) -> None:
@@ -308,10 +307,10 @@ def check_options(paths: list[Path], options: Options) -> None:
 def split_options(text: str) -> tuple[str, Options]:
     """PATH?name=value&name=value in its parts."""
     path, _, rest = text.partition("?")
-    found = {}
+    options = {}
     for part in rest.split("&") if rest else []:
         match = re.fullmatch(r"([a-z]+)=(.+)", part)
         if match is None:
             raise UserError(f"{shown(part)} after the question mark of {shown(text, 200)} is not name=value")
-        found[match[1]] = match[2]
-    return path, found
+        options[match[1]] = match[2]
+    return path, options

@@ -1,15 +1,16 @@
-"""Copies: samples that windows share. Between people they are the same recording under two names; between sessions of
-a person, windows that overlap, so that what is tested was trained on.
+"""Copies: samples that windows share. Shared by two people, they show one recording under two names; shared by two
+sessions of a person, they show windows that overlap, so that test windows hold samples of training windows.
 
-Windows may begin anywhere in a recording, so that two that overlap need not agree in one place. Every stretch of LENGTH
-samples has a fingerprint that does not depend on where it lies; one in KEPT is kept, chosen by the fingerprint itself,
-so that the same stretches are kept of every copy. Sharing one is sharing samples: 64 bits coincide by chance in none of
-a million windows.
+Overlapping windows may begin at different samples. Every stretch of LENGTH samples therefore has a fingerprint that
+does not depend on its position. One fingerprint in KEPT is kept, chosen by its value, so that the same stretches are
+kept of every copy. Windows with a common fingerprint share samples: 64 bits do not coincide by chance in a million
+windows.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,8 @@ from .raw import Array
 LENGTH = 16  # samples of a stretch; of shorter windows half of them
 KEPT = 8
 THINNED = 16  # of the kept stretches one in so many is a trace
-LEAST_SHARED = 0.02  # of a person's traces, to be taken for one whom another study has as well
-VARIED = 4  # values that a stretch must have at least: what rests, or is lost, is alike in everybody
+LEAST_SHARED = 0.02  # of a person's traces: two people of different studies who share so many are the same person
+VARIED = 4  # different values that a stretch must have at least: resting or lost signals are alike in everybody
 
 
 class Shared(NamedTuple):
@@ -51,28 +52,25 @@ def shared_samples(
     ends = np.r_[begins[1:], len(keys)]
     lowest = np.minimum.reduceat(group[rows], begins) if len(begins) else begins
     highest = np.maximum.reduceat(group[rows], begins) if len(begins) else begins
-    pairs: dict[tuple[int, int], tuple[set[int], set[int]]] = {}
+    pairs: dict[tuple[int, int], tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
     for k in np.flatnonzero(lowest != highest).tolist():
         windows = rows[begins[k] : ends[k]]
-        groups = np.unique(group[windows])
-        for n, one in enumerate(groups.tolist()):
-            for other in groups[n + 1 :].tolist():
-                mine, theirs = windows[group[windows] == one], windows[group[windows] == other]
-                if within is not None and within[mine[0]] != within[theirs[0]]:
-                    continue
-                kept = pairs.setdefault((one, other), (set(), set()))
-                kept[0].update(mine.tolist())
-                kept[1].update(theirs.tolist())
+        for first, second in combinations(np.unique(group[windows]).tolist(), 2):
+            of_first, of_second = windows[group[windows] == first], windows[group[windows] == second]
+            if within is None or within[of_first[0]] == within[of_second[0]]:
+                in_first, in_second = pairs[first, second]
+                in_first.update(of_first.tolist())
+                in_second.update(of_second.tolist())
     sizes = np.bincount(group)
-    found = []
-    for (one, other), (mine, theirs) in pairs.items():
-        share = max(len(mine) / sizes[one], len(theirs) / sizes[other])
-        found.append(Shared(one, other, min(len(mine), len(theirs)), float(share)))
-    return sorted(found, key=lambda pair: -pair.share)
+    shared = []
+    for (first, second), (in_first, in_second) in pairs.items():
+        share = max(len(in_first) / sizes[first], len(in_second) / sizes[second])
+        shared.append(Shared(first, second, min(len(in_first), len(in_second)), float(share)))
+    return sorted(shared, key=lambda pair: -pair.share)
 
 
 class Traces(NamedTuple):
-    """What identifies people by their samples: a few fingerprints of stretches of each, and no sample."""
+    """Fingerprints by which people are recognised; samples cannot be read from them."""
 
     keys: NDArray[np.uint64]  # (K,), sorted
     people: NDArray[np.int64]  # (K,) whose each is
@@ -80,15 +78,15 @@ class Traces(NamedTuple):
     def shared(self, other: Traces) -> dict[tuple[int, int], float]:
         """Pairs of a person here and one there who share samples, and which share of the fingerprints of the one with
         fewer they have in common. A single fingerprint may be chance where samples are coarse."""
-        _, mine, theirs = np.intersect1d(self.keys, other.keys, assume_unique=True, return_indices=True)
-        pairs = Counter(zip(self.people[mine].tolist(), other.people[theirs].tolist(), strict=True))
+        _, here, there = np.intersect1d(self.keys, other.keys, assume_unique=True, return_indices=True)
+        pairs = Counter(zip(self.people[here].tolist(), other.people[there].tolist(), strict=True))
         sizes, others = np.bincount(self.people), np.bincount(other.people)
         shares = {pair: count / min(sizes[pair[0]], others[pair[1]]) for pair, count in pairs.items() if count > 1}
         return {pair: float(share) for pair, share in shares.items() if share >= LEAST_SHARED}
 
 
 def traces(X: Array | Tensor, people: NDArray[np.int64]) -> Traces:
-    """Of windows X (N, C, T) of people (N,): one in THINNED of the stretches that are kept, the same of every copy."""
+    """Traces of windows X (N, C, T) of people (N,): one in THINNED of the stretches that are kept."""
     keys, rows = stretches(X)
     thin = (keys >> np.uint64(8)) % np.uint64(THINNED) == 0
     unique, first = np.unique(keys[thin], return_index=True)
@@ -96,7 +94,7 @@ def traces(X: Array | Tensor, people: NDArray[np.int64]) -> Traces:
 
 
 def stretches(X: Array | Tensor) -> Stretches:
-    """Of windows X (N, C, T) the stretches that are kept."""
+    """The stretches that are kept of windows X (N, C, T)."""
     draw = np.random.default_rng(0)
     n_channels, n_times = int(X.shape[1]), int(X.shape[2])
     length = 1 << (min(LENGTH, max(2, n_times // 2)).bit_length() - 1)

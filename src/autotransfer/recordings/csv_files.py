@@ -1,8 +1,9 @@
 """CSV files of samples: a row for each sample, a column for each channel.
 
 A first row that is not numbers names the columns. Times, dates and counters (stamps.py) give the rate and show gaps; a
-column named as in EVENTS gives events: each stretch of one value is an event of that name. What else is no signal by
-its name is left out. `?time=`, `?label=`, `?ignore=` and `?channels=` after the path say it where names do not.
+column named as in EVENTS gives events: each stretch of one value is an event of that name. Other
+columns that are no signals by their names are left out. `?time=`, `?label=`, `?ignore=` and `?channels=` after the path
+say what columns are where their names do not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError, shown
-from .cutting import Continuous, Cutting, Event
+from .cutting import Continuous, Cutting, Event, known_rate
 from .npy import check_memory
 from .stamps import (
     Stamps,
@@ -36,6 +37,7 @@ EVENTS = (
     "class", "label", "labels", "event", "events", "marker", "markers", "trial_type", "annotation", "activity",
     "gesture", "trigger", "stim", "stimulus", "condition",
 )  # fmt: skip
+TIMES = ("time", "times", "timestamp", "timestamps", "seconds")  # names that mean nothing else
 PEOPLE = ("subject", "subject_id", "participant", "participant_id", "person", "user")
 NO_SIGNAL = (*PEOPLE, "session", "trial", "repetition", "rep", "run", "block", "fold")  # by their names
 OPTIONS = ("time", "label", "ignore", "channels")
@@ -79,13 +81,13 @@ class _Form(NamedTuple):
 
 @dataclass
 class _Roles:
-    """Which column is what, by place; notes say it."""
+    """What each column holds, by its index; notes explain it to the user."""
 
     channels: list[int]
-    clocks: list[int] = field(default_factory=list)  # what may hold times, the likeliest first
+    clocks: list[int] = field(default_factory=list)  # columns that may hold times, the likeliest first
     event: int | None = None
     ignored: list[int] = field(default_factory=list)
-    told: bool = False  # whether the user chose the channels or the times
+    by_user: bool = False  # whether the user chose the channels or the times
     notes: list[str] = field(default_factory=list)
 
 
@@ -119,7 +121,7 @@ def _is_number(cell: str, decimal: str) -> bool:
 
 
 def _roles(form: _Form, options: dict[str, str], path: Path) -> _Roles:
-    """What the names of the columns and the options say; the values have the last word (`_stamps`)."""
+    """Roles by the names of the columns and the options; `_stamps` corrects them by the values."""
     lower = [name.lower() for name in form.columns]
     chosen = {key: [_place(name, form, key, path) for name in value.split(",")] for key, value in options.items()}
     left_out = chosen.get("ignore", [])
@@ -134,7 +136,7 @@ def _roles(form: _Form, options: dict[str, str], path: Path) -> _Roles:
     if "channels" in chosen:
         channels = [n for n in chosen["channels"] if n not in left_out]
         clocks = [n for n in clocks if n not in channels]
-        return _Roles(channels, clocks, event, [n for n in free if n not in (*channels, *clocks)], told=True)
+        return _Roles(channels, clocks, event, [n for n in free if n not in (*channels, *clocks)], by_user=True)
     channels = [n for n in free if n not in clocks]
     if not channels:
         raise UserError(f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}")
@@ -145,7 +147,7 @@ def _roles(form: _Form, options: dict[str, str], path: Path) -> _Roles:
                 f"for labels with ?label={form.columns[n]} after the path, or leave it out with "
                 f"?ignore={form.columns[n]}"
             )
-    return _Roles(channels, clocks, event, list(left_out), told="time" in chosen)
+    return _Roles(channels, clocks, event, list(left_out), by_user="time" in chosen)
 
 
 def _place(name: str, form: _Form, key: str, path: Path) -> int:
@@ -178,24 +180,24 @@ def _table(path: Path, form: _Form, roles: _Roles) -> dict[int, NDArray[Any]]:
 
 
 def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, path: Path) -> Stamps:
-    """When samples were taken, by names and values together; columns that are no channels leave `roles.channels`."""
-    found: Stamps | None = None
+    """When samples were taken, by the names and values of columns; removes what is no channel from `roles.channels`."""
+    stamps: Stamps | None = None
     for n in roles.clocks:
         name, values = form.columns[n], table[n]
         if values.dtype.kind not in "iuf":
             dates = seconds_of_dates(values)
-            if dates is None and not roles.told:
+            if dates is None and not roles.by_user:
                 raise UserError(
                     f"the column {shown(name)} of {str(path)!r} holds text ({shown(str(values[0]))}), and no times; "
                     f"leave it out with ?ignore={name} after the path"
                 )
             values, name = (np.zeros(len(values)) if dates is None else dates), f"{name} (s)"
         table[n] = values
-        if found is None and (rises(values) or roles.told or _exact(form.columns[n])):
-            found = from_clock(values, name, sfreq, repr(str(path)))
-            used = "gives the rate" if found is not None and sfreq is None else "shows gaps"
-            used = "does not fit --sfreq and is not used" if found is None else used
-            if form.columns[n].lower() != "time" or found is None:  # which needs no word
+        if stamps is None and (rises(values) or roles.by_user or form.columns[n].lower() in TIMES):
+            stamps = from_clock(values, name, sfreq, repr(str(path)))
+            used = "gives the rate" if stamps is not None and sfreq is None else "shows gaps"
+            used = "does not fit --sfreq and is not used" if stamps is None else used
+            if form.columns[n].lower() != "time" or stamps is None:  # a note would say nothing new
                 roles.notes.append(f"column {shown(form.columns[n])} is time: it {used}, and is no channel")
         elif rises(values) or form.columns[n] != name or np.ptp(np.nan_to_num(values)) == 0:
             roles.notes.append(f"column {shown(form.columns[n])} is time, and no channel")
@@ -203,24 +205,24 @@ def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: f
             roles.channels = sorted([*roles.channels, n])
             if is_clock(form.columns[n]):
                 roles.notes.append(_doubt(form.columns[n], "is called like a time but does not rise evenly"))
-    if not (roles.told and roles.ignored):
-        found = _counters(form, roles, table, sfreq, found, path)
+    if not (roles.by_user and roles.ignored):
+        stamps = _counters(form, roles, table, sfreq, stamps, path)
     if not roles.channels:
         raise UserError(f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}")
-    return found or Stamps(sfreq, None, ())
+    return stamps or Stamps(sfreq, None, ())
 
 
 def _counters(
-    form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, found: Stamps | None, path: Path
+    form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, stamps: Stamps | None, path: Path
 ) -> Stamps | None:
-    """Takes counters, and columns that say which trial or person it is, from the channels."""
+    """Remove counters, and columns that name the trial or person, from the channels."""
     ramps = [n for n in roles.channels if is_ramp(table[n])]
     for n in list(roles.channels):
         name, values = form.columns[n], table[n]
         if may_count(name) and rises(values):
             roles.channels.remove(n)
-            if found is None:
-                found = from_counter(values, sfreq)
+            if stamps is None:
+                stamps = from_counter(values, sfreq)
             roles.notes.append(f"column {shown(name)} counts samples, and is no channel")
         elif name.lower() in NO_SIGNAL and _stays(values):
             if name.lower() in PEOPLE and len(np.unique(values)) > 1:
@@ -230,14 +232,9 @@ def _counters(
                 )
             roles.channels.remove(n)
             roles.notes.append(f"column {shown(name)} is no channel by its name; --pattern says whose a file is")
-        elif n in ramps and len(ramps) < len(roles.channels) and found is None:
+        elif n in ramps and len(ramps) < len(roles.channels) and stamps is None:
             roles.notes.append(_doubt(name, "rises evenly, as times and counters do", f"?time={name} or "))
-    return found
-
-
-def _exact(name: str) -> bool:
-    """Whether nothing but a time can be meant."""
-    return name.lower() in ("time", "times", "timestamp", "timestamps", "seconds")
+    return stamps
 
 
 def _stays(values: NDArray[Any]) -> bool:
@@ -251,10 +248,8 @@ def _doubt(name: str, why: str, else_: str = "") -> str:
 
 
 def _stretches(values: Any, stamps: Stamps, path: Path) -> Iterator[Event]:
-    """Events: a stretch of rows of one value, missing ones left out."""
-    if stamps.sfreq is None:
-        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
-    step = 1 / stamps.sfreq
+    """Events: stretches of rows with the same value; missing values are left out."""
+    step = 1 / known_rate(stamps.sfreq, path)
     names = ["" if value is None or value != value else str(value).strip() for value in values]
     times = stamps.times if stamps.times is not None else np.arange(len(names)) * step
     begin = 0

@@ -53,8 +53,9 @@ class Continuous:
 class Cutting:
     """Windows of `window` seconds. With `events`, {name: class}, one starts `offset` seconds after each such event;
     with `hop` too, windows follow every `hop` seconds while the event lasts, to the next one where it has no duration.
-    A class of no letters ends what came before and gives no windows. Without events, windows follow every `hop` seconds
-    (default: `window`) through the whole recording, from `offset` on. Without `window`, a recording is one window.
+    An event whose class is empty text ends the one before it and gives no windows. Without events, windows follow every
+    `hop` seconds (default: `window`) through the whole recording, from `offset` on. Without `window`, a recording is
+    one window.
 
     `pattern` says what the names of files mean (see pattern.py), `sfreq` the rate of files that do not say it. `filter`
     (see filters.py) is applied from the beginning of a recording, or from a hole in it, without looking ahead, as a
@@ -94,14 +95,14 @@ class Cutting:
 
     @property
     def given(self) -> list[str]:
-        """Names of what the user asked for."""
+        """Names of the options that the user gave."""
         return [
             name for name, value in asdict(self).items() if value is not None and not (name == "offset" and not value)
         ]
 
     @property
     def seconds(self) -> dict[str, Any]:
-        """What the process that reads a file needs to know of it, as JSON can hold it."""
+        """The options that the process reading a file needs, as JSON can hold them."""
         return asdict(self) | {"pattern": None}
 
 
@@ -117,14 +118,14 @@ def events_of(events: object) -> dict[str, str] | None:
         raise UserError(f"events are {show(events)}; {HOW_TO_MAP}")
     if pairs is None:
         return None
-    found = {}
+    classes = {}
     for name, label in pairs.items():
         if not isinstance(name, (str, int)) or not isinstance(label, (str, int)) or not str(name).strip():
             raise UserError(f"events hold {show(name)}: {show(label)}; {HOW_TO_MAP}")
-        found[str(name).strip()] = str(label).strip()
-    if not found:
+        classes[str(name).strip()] = str(label).strip()
+    if not classes:
         raise UserError(f"events are empty; {HOW_TO_MAP}")
-    return found
+    return classes
 
 
 def _parsed(text: str) -> dict[str, str]:
@@ -135,13 +136,13 @@ def _parsed(text: str) -> dict[str, str]:
         except ValueError:
             raise UserError(f"events are {show(text)}, which is no JSON; {HOW_TO_MAP}") from None
         return dict(values)
-    found: dict[str, str] = {}
+    classes: dict[str, str] = {}
     for part in text.split(","):
         name, equals, label = part.partition("=")
-        if name.strip() in found:
+        if name.strip() in classes:
             raise UserError(f"events have {show(name.strip())} twice; {HOW_TO_MAP}")
-        found[name.strip()] = label.strip() if equals else name.strip()
-    return found
+        classes[name.strip()] = label.strip() if equals else name.strip()
+    return classes
 
 
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Block:
@@ -176,18 +177,16 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
 
 
 def _filtered(recording: Continuous, spec: dict[str, Any], path: Path) -> Continuous:
-    """The same samples after a filter that begins anew where a stream's does: after every hole, and after values that
-    are no numbers, which stay."""
-    n, sfreq = recording.n_times, recording.sfreq
-    if sfreq is None:
-        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    """The recording after a causal filter. As in a stream, the filter starts anew after every gap and after values that
+    are not finite, which stay as they are."""
+    n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
     causal = Causal(filter_of(spec, sfreq), sfreq, len(recording.channels))
     check_memory(4 * n * len(recording.channels) + 16 * CHUNK_VALUES, "the samples", path, "record in shorter files")
     values, step = np.empty((n, len(recording.channels)), np.float32), max(1, CHUNK_VALUES // len(recording.channels))
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values
         for start in range(0, n, step):
             values[start : start + step] = recording.read(start, min(start + step, n)).T
-    usable = np.all(np.abs(values) <= LARGEST, axis=1)  # False for what is no number, too
+    usable = np.all(np.abs(values) <= LARGEST, axis=1)  # False for NaN, too
     steps = np.empty(0) if recording.times is None else np.diff(recording.times) * sfreq
     holes = np.flatnonzero(steps > 1 + SLACK) + 1
     edges = np.unique([0, n, *recording.breaks, *holes, *(np.flatnonzero(np.diff(usable)) + 1)]).astype(int)
@@ -203,20 +202,24 @@ def _length(recording: Continuous, cutting: Cutting, path: Path) -> int:
     """Samples of a window."""
     if cutting.window is None:
         return recording.n_times
-    if recording.sfreq is None:
-        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
-    length = round(cutting.window * recording.sfreq)
+    sfreq = known_rate(recording.sfreq, path)
+    length = round(cutting.window * sfreq)
     if length < 1:
-        raise UserError(
-            f"a window of {cutting.window:g} s has no sample at {recording.sfreq:g} Hz; --window is in seconds"
-        )
-    if cutting.hop is not None and cutting.hop * recording.sfreq < 0.5:
-        raise UserError(f"a hop of {cutting.hop:g} s is no sample at {recording.sfreq:g} Hz; --hop is in seconds")
+        raise UserError(f"a window of {cutting.window:g} s has no sample at {sfreq:g} Hz; --window is in seconds")
+    if cutting.hop is not None and cutting.hop * sfreq < 0.5:
+        raise UserError(f"a hop of {cutting.hop:g} s is no sample at {sfreq:g} Hz; --hop is in seconds")
     return length
 
 
+def known_rate(sfreq: float | None, path: Path) -> float:
+    """The sampling rate in Hz, where it is needed."""
+    if sfreq is None:
+        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    return sfreq
+
+
 def _placed(recording: Continuous, cutting: Cutting, label: str | None) -> Iterator[tuple[int, Label]]:
-    """First sample and class of every window, whether or not it is whole."""
+    """First sample and class of every window, including windows that are not complete."""
     sfreq = recording.sfreq or 1.0
     end = recording.n_times / sfreq if recording.times is None else float(recording.times[-1] + 1 / sfreq)
     if cutting.window is None:
@@ -234,8 +237,8 @@ def _placed(recording: Continuous, cutting: Cutting, label: str | None) -> Itera
                 yield _sample(recording, begin), name
                 continue
             until = event.onset + event.duration if event.duration > 0 else after
-            for each in _every(begin, until, cutting.window, cutting.hop):
-                yield _sample(recording, each), name
+            for start in _every(begin, until, cutting.window, cutting.hop):
+                yield _sample(recording, start), name
 
 
 def _every(begin: float, end: float, window: float, hop: float) -> Iterator[float]:
@@ -252,9 +255,9 @@ def _sample(recording: Continuous, seconds: float) -> int:
     sfreq = recording.sfreq or 1.0
     if recording.times is None:
         return max(round(seconds * sfreq), -1)
-    found = int(np.searchsorted(recording.times, seconds - 0.5 / sfreq))
-    there = found < recording.n_times and (recording.times[found] - seconds) * sfreq <= SLACK
-    return found if there else -1
+    sample = int(np.searchsorted(recording.times, seconds - 0.5 / sfreq))
+    there = sample < recording.n_times and (recording.times[sample] - seconds) * sfreq <= SLACK
+    return sample if there else -1
 
 
 def _whole(recording: Continuous, start: int, length: int) -> bool:

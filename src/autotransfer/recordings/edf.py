@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from .cutting import Continuous, Cutting, Event
-from .epochs import data_channels
+from .epochs import data_channels, quiet
 from .optional import need
 
-READERS = {".edf": "read_raw_edf", ".bdf": "read_raw_bdf", ".gdf": "read_raw_gdf"}
+READERS = {".edf": "read_raw_edf", ".bdf": "read_raw_bdf", ".gdf": "read_raw_gdf", ".fif": "read_raw_fif"}
 NO_CLASS = ("bad", "edge")  # annotations that begin so mark what is not to be used, as in MNE
 
 
-def open_edf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
-    mne = need("mne", f"reading {path.suffix.lower()} files", "autotransfer[mne]")
+def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    mne = need("mne", f"reading {ending} files", "autotransfer[mne]")
     with quiet(mne):
-        raw = getattr(mne.io, READERS[path.suffix.lower()])(path, preload=False)
-        return continuous_of(raw)
-
-
-def open_fif(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
-    """MNE's own files of continuous recordings."""
-    mne = need("mne", "reading .fif files", "autotransfer[mne]")
-    with quiet(mne):
-        return continuous_of(mne.io.read_raw_fif(path, preload=False))
-
-
-@contextmanager
-def quiet(mne: Any) -> Iterator[None]:
-    """Without MNE's logs and warnings, such as of filters that a header does not state."""
-    with warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):
-        warnings.simplefilter("ignore")
-        yield
+        return continuous_of(getattr(mne.io, READERS[ending])(path, preload=False))
 
 
 def continuous_of(raw: Any) -> Continuous:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,14 @@ HINTS = {"subject": "give the epochs a metadata column 'subject': epochs.metadat
 
 def import_mne() -> Any:
     return need("mne", "reading MNE epochs", "autotransfer[mne]")
+
+
+@contextmanager
+def quiet(mne: Any) -> Iterator[None]:
+    """Without MNE's logs and warnings, such as of names of files, or of filters that a header does not state."""
+    with warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):
+        warnings.simplefilter("ignore")
+        yield
 
 
 def raw_from_epochs(
@@ -147,8 +157,8 @@ def _event_names(epochs: Any) -> list[Label]:
 def _subject_column(epochs: Any) -> str | None:
     if epochs.metadata is None:
         return None
-    found = {str(column).lower(): column for column in reversed(list(epochs.metadata.columns))}
-    return next((found[name] for name in SUBJECT_COLUMNS if name in found), None)
+    by_lower = {str(column).lower(): column for column in reversed(list(epochs.metadata.columns))}
+    return next((by_lower[name] for name in SUBJECT_COLUMNS if name in by_lower), None)
 
 
 def _others(epochs: Any, used: set[str | None]) -> dict[Any, list[Label]]:

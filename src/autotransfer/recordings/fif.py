@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from .blocks import Block, stacked
 from .child import blocks_in_child
-from .epochs import HINTS, REMEDIES, block, import_mne
+from .epochs import HINTS, REMEDIES, block, import_mne, quiet
 from .npy import readable
+from .pattern import by_name
 from .raw import Raw
 
 ENDINGS = (".fif", ".fif.gz")
@@ -36,21 +36,21 @@ def read_fif_folder(folder: str | os.PathLike[str]) -> Raw:
     return _read(fif_files(folder), folder.resolve().name, True)
 
 
-def _read(paths: list[Path], name: str, by_name: bool) -> Raw:
-    with blocks_in_child(fif_block, paths, by_name) as blocks:
+def _read(paths: list[Path], name: str, labelled_by_name: bool) -> Raw:
+    with blocks_in_child(fif_block, paths, labelled_by_name) as blocks:
         return stacked(blocks, REMEDIES, name=name, hints=HINTS)
 
 
 def fif_files(folder: Path) -> list[Path]:
     """The files that end in epo.fif or, without any, all .fif files; later parts of split files are left out."""
-    there = sorted(folder.iterdir()) if os.access(folder, os.R_OK | os.X_OK) else []
-    files = [path for path in there if _is_fif(path)]
+    entries = sorted(folder.iterdir()) if os.access(folder, os.R_OK | os.X_OK) else []
+    files = [path for path in entries if _is_fif(path)]
     if not files:
-        people = [path for path in there if path.name.startswith("sub-") and path.is_dir()]
+        people = [path for path in entries if path.name.startswith("sub-") and path.is_dir()]
         files = [path for person in people for path in sorted(person.rglob("*")) if _is_fif(path)]
-    there_too = {path.parent / stem(path) for path in files}
-    found = [path for path in files if not _first_part(path) & there_too]
-    return [path for path in found if stem(path).lower().endswith("epo")] or found
+    stems = {path.parent / stem(path) for path in files}
+    first_parts = [path for path in files if not _first_part(path) & stems]
+    return [path for path in first_parts if stem(path).lower().endswith("epo")] or first_parts
 
 
 def _first_part(path: Path) -> set[Path]:
@@ -74,11 +74,10 @@ def _plain(path: Path) -> str:
     return re.sub(r"(_split-\d+)?[-_]epo$", "", stem(path), flags=re.IGNORECASE)
 
 
-def fif_block(path: Path, by_name: bool) -> Block:
-    """The windows of one file; `by_name`: the file name gives the session and, without metadata, the subject."""
+def fif_block(path: Path, labelled_by_name: bool) -> Block:
+    """The windows of one file; `labelled_by_name`: its name gives the session and, without metadata, the subject."""
     mne = import_mne()
-    with readable(path, "epochs"), warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):
-        warnings.simplefilter("ignore")  # such as that file names should end in -epo.fif
+    with readable(path, "epochs"), quiet(mne):
         try:
             epochs = mne.read_epochs(path, preload=False)
         except ValueError as error:
@@ -86,13 +85,12 @@ def fif_block(path: Path, by_name: bool) -> Block:
                 raise
             raise UserError(_why_not_epochs(mne, path)) from error
         part = block(epochs, repr(path.name))
-    if by_name:
-        plain = _plain(path)
-        subject, session = (re.search(rf"(?:^|_){key}-([0-9A-Za-z]+)", plain) for key in ("sub", "ses"))
+    if labelled_by_name:
+        labels = by_name(_plain(path))
         if part.subject is None:
-            part.subject = [subject[1] if subject else plain] * len(part.X)
-        if session:
-            part.session = [session[1]] * len(part.X)
+            part.subject = [labels["subject"]] * len(part.X)
+        if "session" in labels:
+            part.session = [labels["session"]] * len(part.X)
     return part
 
 

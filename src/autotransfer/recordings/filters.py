@@ -1,10 +1,10 @@
 """Filter: how recordings were filtered before they were cut into windows, where that is known.
 
-A model sees filtered signals, so whoever streams to it has to filter in the same way. Recordings that are cut here can
+A model is trained on filtered signals, so a stream must be filtered in the same way. Recordings that are cut here can
 be filtered here (`load(..., filter="5-45")`), by second-order sections that do not look ahead; the model keeps these,
-and a stream has the same ones. Otherwise it is stated, never guessed: in meta of a file as {"filter": {"highpass": 5,
-"lowpass": 45, "notch": [50]}}, each of them optional. Then only the band is known, and the filter has probably looked
-ahead, as those of other programs usually do.
+and a stream uses the same ones. Otherwise the filter is stated, never guessed: in meta of a file as {"filter":
+{"highpass": 5, "lowpass": 45, "notch": [50]}}, each of them optional. Then only the band is known, and the filter has
+probably looked ahead, as those of other programs usually do.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from .messages import show
 
 REMEDY = "give {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz, ...]}, each of them optional, or None"
 TEXT = "give a band in Hz such as 5-45, 20- or -40, with notch:50 after a comma where the mains are removed"
+NUMBER = r"\d+\.?\d*|\.\d+"
+BAND, NOTCH = rf"\s*({NUMBER})?-({NUMBER})?\s*", rf"\s*notch:({NUMBER})\s*"
 ORDER = 4  # of the Butterworth filter
 QUALITY = 30.0  # of a notch: its frequency over its width
 MOST_SECTIONS = 64
@@ -36,7 +38,7 @@ class Filter:
     def as_dict(self) -> dict[str, Any]:
         """As meta and cards of models hold it."""
         known = {"highpass": self.highpass, "lowpass": self.lowpass, "notch": list(self.notch)}
-        return known | ({"sections": [list(one) for one in self.sections]} if self.sections else {})
+        return known | ({"sections": [list(section) for section in self.sections]} if self.sections else {})
 
     def __str__(self) -> str:
         edges = [f"{edge:g}" if edge is not None else "" for edge in (self.highpass, self.lowpass)]
@@ -44,8 +46,8 @@ class Filter:
         return ", ".join([band] * bool(band) + [f"notch {hz:g} Hz" for hz in self.notch])
 
     def designed(self, sfreq: float) -> Filter:
-        """With sections for a rate in Hz: Butterworth's, and a notch for each frequency of the mains. As it is where it
-        has some."""
+        """The filter with sections for a rate in Hz: a Butterworth filter, and a notch for each mains frequency. Known
+        sections are kept."""
         if self.sections:
             return self
         from scipy.signal import butter, iirnotch, tf2sos  # takes long to import, and few filter
@@ -53,14 +55,14 @@ class Filter:
         edges = [edge for edge in (self.highpass, self.lowpass) if edge is not None]
         kind: Literal["bandpass", "lowpass", "highpass"]
         kind = "bandpass" if len(edges) == 2 else "lowpass" if self.highpass is None else "highpass"
-        found = [butter(ORDER, edges if len(edges) == 2 else edges[0], kind, fs=sfreq, output="sos")] if edges else []
-        found += [tf2sos(*iirnotch(hz, QUALITY, fs=sfreq)) for hz in self.notch]
-        return replace(self, sections=tuple(tuple(map(float, row)) for part in found for row in part))
+        stages = [butter(ORDER, edges if len(edges) == 2 else edges[0], kind, fs=sfreq, output="sos")] if edges else []
+        stages += [tf2sos(*iirnotch(hz, QUALITY, fs=sfreq)) for hz in self.notch]
+        return replace(self, sections=tuple(tuple(map(float, row)) for part in stages for row in part))
 
 
 def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
-    """From a dict, text (see `parse_filter`), a Filter or None; one that leaves everything is None. sfreq: bounds the
-    frequencies."""
+    """From a dict, text (see `parse_filter`), a Filter or None; a filter that passes everything is None. Frequencies
+    must lie below half of `sfreq`."""
     if isinstance(value, str):
         value = parse_filter(value)
     if value is None or (isinstance(value, Filter) and value == Filter()):
@@ -79,8 +81,8 @@ def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
     low, high = (None if edge is None else float(edge) for edge in edges)
     if low is not None and high is not None and low >= high:
         raise UserError(f"filter removes what is below {low:g} Hz and above {high:g} Hz; {REMEDY}")
-    found = Filter(low, high, tuple(float(hz) for hz in notches), _sections(given.get("sections")))
-    return None if found == Filter() else found
+    known = Filter(low, high, tuple(float(hz) for hz in notches), _sections(given.get("sections")))
+    return None if known == Filter() else known
 
 
 def parse_filter(text: str) -> Filter | None:
@@ -88,22 +90,13 @@ def parse_filter(text: str) -> Filter | None:
     edges: list[float | None] = [None, None]
     notches: list[float] = []
     for part in text.split(",") if text.strip() != "none" else []:
-        if match := re.fullmatch(r"\s*notch:([\d.]+)\s*", part):
-            notches += [_number(match[1], text)]
-        elif (
-            edges == [None, None] and (match := re.fullmatch(r"\s*([\d.]*)-([\d.]*)\s*", part)) and any(match.groups())
-        ):
-            edges = [_number(edge, text) if edge else None for edge in match.groups()]
+        if match := re.fullmatch(NOTCH, part):
+            notches.append(float(match[1]))
+        elif (match := re.fullmatch(BAND, part)) and any(match.groups()) and edges == [None, None]:
+            edges = [float(edge) if edge else None for edge in match.groups()]
         else:
             raise UserError(f"filter is {shown(text)}; {TEXT}, or none")
     return filter_of(Filter(edges[0], edges[1], tuple(notches)))
-
-
-def _number(digits: str, text: str) -> float:
-    try:
-        return float(digits)
-    except ValueError:
-        raise UserError(f"filter is {shown(text)}; {TEXT}, or none") from None
 
 
 def _finite(value: object) -> bool:
@@ -111,7 +104,7 @@ def _finite(value: object) -> bool:
 
 
 def _sections(value: object) -> tuple[tuple[float, ...], ...]:
-    """Of a card or of meta, which may be damaged: six finite numbers each, the fourth of them 1, and stable."""
+    """Sections from a card or meta, which may be damaged: six finite numbers each, the fourth of them 1, and stable."""
     rows = value or ()
     if not isinstance(rows, (list, tuple)) or len(rows) > MOST_SECTIONS:
         raise UserError(f"the sections of the filter are {show(value)}; they must be lists of six numbers")

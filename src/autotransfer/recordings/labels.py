@@ -62,15 +62,15 @@ def encode_columns(columns: object, n_trials: int) -> dict[str, Column]:
     items: Callable[[], Iterable[tuple[Any, object]]] | None = getattr(columns, "items", None)
     if not callable(items) or isinstance(columns, type):
         raise UserError(f"columns are {show(columns)}; give a dict or a DataFrame with one value per trial in each")
-    found = {}
+    encoded = {}
     for name, values in items():
         if not is_name(name):
             raise UserError(
                 f"a column is called {show(name)}; give it a short printable name without +, / and \\ that no argument "
                 "or array of Recordings has"
             )
-        found[name] = _column(values, n_trials, f"the column {show(name)}")
-    return found
+        encoded[name] = _column(values, n_trials, f"the column {show(name)}")
+    return encoded
 
 
 def _column(values: object, n_trials: int, what: str) -> Column:
@@ -140,6 +140,11 @@ def is_missing(label: Label) -> bool:
         return not bool(label == label)  # NaN, NaT
     except (TypeError, ValueError):  # pandas.NA refuses to be a truth value
         return True
+
+
+def is_empty(label: Label) -> bool:
+    """Missing, or text without letters."""
+    return is_missing(label) or (isinstance(label, str) and not label.strip())
 
 
 def _in_order(unique: list[Label]) -> list[Label]:

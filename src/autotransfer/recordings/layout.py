@@ -1,4 +1,4 @@
-"""Layout: windows of one study as another has them, with its channels, at its rate and of its length.
+"""Layout: windows of one study with the channels, rate and length of another.
 
 Channels are matched around a limb where both have a ring, else by name; a channel that is missing is interpolated from
 its neighbours where names say where electrodes are (the 10-10 system of EEG), and is 0 where they do not.
@@ -31,13 +31,13 @@ MARK = re.compile(r"^(EEG|EMG|ECG)[ _-]*|[ ._-]|-?REF$", re.IGNORECASE)
 
 
 def plain_name(channel: str) -> str:
-    """By which channels of two studies are compared: 'EEG T3-REF' is 'T7'."""
+    """The name by which channels of two studies are compared: 'EEG T3-REF' is 'T7'."""
     name = MARK.sub("", channel).upper() or channel.upper()
     return RENAMED.get(name, name)
 
 
 def position(channel: str) -> NDArray[np.float64] | None:
-    """Of an electrode of the 10-10 system, on a head of radius 1: right, front, up. None: its name does not say."""
+    """Right, front and up of an electrode of the 10-10 system, on a head of radius 1; None for any other name."""
     known = ELECTRODE.fullmatch(plain_name(channel))
     if known is None:
         return None
@@ -49,36 +49,36 @@ def position(channel: str) -> NDArray[np.float64] | None:
     around = np.deg2rad(18.0 * (5 - abs(row)))  # from the midline in front or behind, on the ring above the ears
     side, end = (-1.0 if number % 2 else 1.0), (1.0 if row >= 0 else -1.0)
     edge = np.array([side * np.sin(around), end * np.cos(around), 0.0])
-    way = min(1.0, (number + 1) // 2 / (1 if abs(row) == 4 else 4))
+    share = min(1.0, (number + 1) // 2 / (1 if abs(row) == 4 else 4))
     angle = np.arccos(np.clip(middle @ edge, -1.0, 1.0))
-    point: NDArray[np.float64] = (np.sin((1 - way) * angle) * middle + np.sin(way * angle) * edge) / np.sin(angle)
+    point: NDArray[np.float64] = (np.sin((1 - share) * angle) * middle + np.sin(share * angle) * edge) / np.sin(angle)
     return point
 
 
 def channel_map(
     channels: Sequence[str], ring: Sequence[int] | None, wanted: Sequence[str], wanted_ring: Sequence[int] | None
 ) -> Matrix:
-    """(wanted, channels): each wanted channel as a mixture of those there are; 0 where it cannot be had."""
-    found = np.zeros((len(wanted), len(channels)))
+    """Weights (wanted, channels) by which wanted channels are mixed from those there are; 0 where they cannot be."""
+    mixing = np.zeros((len(wanted), len(channels)))
     if ring is not None and wanted_ring is not None:
         for place, row in enumerate(wanted_ring):
             at = place * len(ring) / len(wanted_ring)
             before, share = int(at), at - int(at)
-            found[row, ring[before]] += 1 - share
-            found[row, ring[(before + 1) % len(ring)]] += share
+            mixing[row, ring[before]] += 1 - share
+            mixing[row, ring[(before + 1) % len(ring)]] += share
     here = {plain_name(name): column for column, name in reversed(list(enumerate(channels)))}
-    places = {column: spot for column, name in enumerate(channels) if (spot := position(name)) is not None}
+    spots = {column: spot for column, name in enumerate(channels) if (spot := position(name)) is not None}
     for row, name in enumerate(wanted):
-        if found[row].any():
+        if mixing[row].any():
             continue
         if (column := here.get(plain_name(name))) is not None:
-            found[row, column] = 1.0
+            mixing[row, column] = 1.0
         elif (spot := position(name)) is not None:
-            near = sorted((float(np.linalg.norm(spot - own)), column) for column, own in places.items())[:NEAREST]
+            near = sorted((float(np.linalg.norm(spot - other)), column) for column, other in spots.items())[:NEAREST]
             weights = {column: 1 / distance**2 for distance, column in near if 0 < distance <= REACH}
             for column, weight in weights.items():
-                found[row, column] = weight / sum(weights.values())
-    return found
+                mixing[row, column] = weight / sum(weights.values())
+    return mixing
 
 
 @cache

@@ -18,21 +18,21 @@ from .optional import need
 from .raw import Array
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
-BYTES = 4  # of a value as float32, which is what becomes of it
+BYTES = 4  # of a value as float32, the type it is converted to
 SMALLER = "keep fewer windows, or use a machine with more memory"
 
 
 def read_mat(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Array]:
     """The variables by name; those of `optional` that are there."""
     with readable(path, "variables"):
-        found, there = (_from_hdf5 if _is_hdf5(path) else _from_mat)(path, [*needed, *optional])
+        variables, names = (_from_hdf5 if _is_hdf5(path) else _from_mat)(path, [*needed, *optional])
     for name in needed:
-        if name not in found:
-            raise UserError(f"{str(path)!r} has no variable {name!r}; it holds {', '.join(map(repr, there)) or 'none'}")
-    for name, array in found.items():
+        if name not in variables:
+            raise UserError(f"{str(path)!r} has no variable {name!r}; it holds {', '.join(map(repr, names)) or 'none'}")
+    for name, array in variables.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufcUSO":
             raise UserError(f"{name!r} of {str(path)!r} holds neither numbers nor text; store an array or a cell array")
-    return found
+    return variables
 
 
 def numbers(array: Array, name: str, path: Path) -> Array:
@@ -54,8 +54,8 @@ def _from_mat(path: Path, wanted: list[str]) -> tuple[dict[str, Array], list[str
     shapes = {name: shape for name, shape, _ in whosmat(path)}
     for name in shapes.keys() & wanted:
         check_memory(BYTES * math.prod(shapes[name]), name, path, SMALLER)
-    found = loadmat(path, variable_names=wanted)
-    return {name: found[name] for name in wanted if name in found}, list(shapes)
+    variables = loadmat(path, variable_names=wanted)
+    return {name: variables[name] for name in wanted if name in variables}, list(shapes)
 
 
 def _from_hdf5(path: Path, wanted: list[str]) -> tuple[dict[str, Array], list[str]]:

@@ -6,7 +6,6 @@ Options follow a question mark, as in `moabb:PhysionetMI/LeftRightImagery?subjec
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from ..errors import UserError, check_choice
 from .blocks import Block, Remedies, stacked
 from .columns import plain_columns
-from .epochs import block
+from .epochs import block, quiet
 from .labels import as_list
 from .messages import reason, show
 from .optional import need
@@ -159,13 +158,13 @@ def _options(text: str) -> dict[str, Any]:
 
 def _numbers(text: str) -> list[int]:
     """1,2,5-9 as integers."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    if not found:
+        numbers += range(int(first), int(last or first) + 1)
+    if not numbers:
         raise ValueError("no subjects")
-    return found
+    return numbers
 
 
 @contextmanager
@@ -173,8 +172,7 @@ def _quietly(problem: str, remedy: str) -> Iterator[None]:
     """Silence MNE's logs and warnings; any exception, such as of a download, becomes one line."""
     mne = need("mne", "reading MOABB's data sets", "autotransfer[moabb]")
     try:
-        with warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):
-            warnings.simplefilter("ignore")
+        with quiet(mne):
             yield
     except UserError:
         raise

@@ -149,19 +149,19 @@ def _raw(path: Path, arrays: dict[str, Array], meta_text: str | None) -> Raw:
 
 def _columns(arrays: dict[str, Array], labels: dict[str, list[Label]], path: Path) -> dict[str, Any]:
     """Columns by name. labels: what whole numbers stand for, as `save_npz` writes them; -1 is missing."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name, array in arrays.items():
-        own = labels.get(name)
-        if own is None:
-            found |= plain_columns({name: as_list(array, name)})
+        names = labels.get(name)
+        if names is None:
+            columns |= plain_columns({name: as_list(array, name)})
             continue
-        if array.dtype.kind not in "iu" or bool(((array < -1) | (array >= len(own))).any()):
+        if array.dtype.kind not in "iu" or bool(((array < -1) | (array >= len(names))).any()):
             raise UserError(
-                f"{name} of {str(path)!r} holds other numbers than -1 to {len(own) - 1}, the places of its labels in "
+                f"{name} of {str(path)!r} holds other numbers than -1 to {len(names) - 1}, the places of its labels in "
                 "meta; leave the labels out of meta, or correct them"
             )
-        found[name] = Column(array.astype(np.int64), tuple(own))
-    return found
+        columns[name] = Column(array.astype(np.int64), tuple(names))
+    return columns
 
 
 def _scaled(X: Array, scale: Array, path: Path) -> Array:
@@ -271,8 +271,8 @@ def save_folder(path: str | os.PathLike[str], recordings: Recordings) -> None:
 
 def _arrays(recordings: Recordings) -> dict[str, Array]:
     fields = {name: getattr(recordings, name) for name in ("X", "y", "subject", "session")}
-    own = {name: tensor.numpy() for name, tensor in fields.items() if tensor is not None}
-    return own | {name: column.values for name, column in recordings.columns.items()}
+    arrays = {name: tensor.numpy() for name, tensor in fields.items() if tensor is not None}
+    return arrays | {name: column.values for name, column in recordings.columns.items()}
 
 
 def _meta_text(recordings: Recordings) -> str:

@@ -14,7 +14,7 @@ from .container import check_sfreq
 from .labels import as_list, encode
 from .raw import Array, Label, Raw
 from .unlabelled import without_unlabelled
-from .windows import window_array
+from .windows import names_or_numbers, window_array
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60  # characters of a picture
@@ -43,7 +43,7 @@ class Overview:
     counts: NDArray[np.int64]  # (S, K) trials
     sessions: tuple[int, ...] | None  # (S,) how many each person has
     columns: tuple[str, ...]
-    notes: tuple[str, ...]  # what a reader made of the files
+    notes: tuple[str, ...]  # what a reader decided
     concerns: tuple[str, ...]
     missing: tuple[str, ...]  # what to do about labels that there are not
     pictures: tuple[Picture, ...]
@@ -118,8 +118,8 @@ class Overview:
 
 
 def overview(raw: Raw) -> Overview:
-    """Of what a reader found, with or without labels."""
-    told_of = concerns(raw)
+    """The overview of what a reader returned, with or without labels."""
+    lines = concerns(raw)
     raw, _ = without_unlabelled(replace(raw, X=window_array(raw.X)))
     X = raw.X
     n, n_channels, n_times = (int(size) for size in X.shape)
@@ -133,7 +133,6 @@ def overview(raw: Raw) -> Overview:
     if raw.session is not None:
         codes = np.array([hash(value) for value in as_list(raw.session, "session")])
         sessions = tuple(len(np.unique(codes[who == s])) for s in range(len(counts)))
-    names = [f"ch{c}" for c in range(n_channels)] if raw.channels is None else as_list(raw.channels, "channels")
     items = getattr(raw.columns, "keys", tuple)
     missing = []
     for what, known in (("y", raw.y), ("subject", raw.subject)):
@@ -145,14 +144,14 @@ def overview(raw: Raw) -> Overview:
         n_trials=n,
         n_times=n_times,
         sfreq=check_sfreq(raw.sfreq),
-        channels=tuple(map(str, names)),
+        channels=tuple(names_or_numbers(raw.channels, n_channels)),
         classes=tuple(map(str, classes)),
         people=tuple(map(str, people)),
         counts=counts,
         sessions=sessions,
         columns=tuple(map(str, items())),
         notes=raw.notes,
-        concerns=(*_too_few(raw, len(people), len(classes)), *told_of),
+        concerns=(*_too_few(raw, len(people), len(classes)), *lines),
         missing=tuple(missing),
         pictures=tuple(_pictures(X, y, who, counts, classes or (UNKNOWN,), people or (UNKNOWN,))),
     )

@@ -24,10 +24,12 @@ Labels = dict[str, str]
 def labelled_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
     """The files below `folder` whose path fits, in order, with what their names say."""
     fits = matcher(pattern)
-    found = [(path, labels) for path in files_below(folder) if (labels := fits(path.relative_to(folder).as_posix()))]
-    if not found:
-        raise UserError(f"no file in {str(folder)!r} fits the pattern {shown(pattern, 200)}; {_there(folder)}{EXAMPLE}")
-    return found
+    files = [(path, labels) for path in files_below(folder) if (labels := fits(path.relative_to(folder).as_posix()))]
+    if not files:
+        first = next(files_below(folder), None)
+        there = "it is empty" if first is None else f"it holds {shown(first.relative_to(folder).as_posix(), 200)}"
+        raise UserError(f"no file in {str(folder)!r} fits the pattern {shown(pattern, 200)}; {there}; {EXAMPLE}")
+    return files
 
 
 def matcher(pattern: str) -> Callable[[str], Labels | None]:
@@ -60,8 +62,8 @@ def matcher(pattern: str) -> Callable[[str], Labels | None]:
 
 def by_name(stem: str) -> Labels:
     """What the name of a file says without a pattern: sub-01_ses-2_... as in BIDS, or the name is the subject."""
-    found = {key: match[1] for key, short in ENTITY.items() if (match := entity(stem, short))}
-    return found if "subject" in found else found | {"subject": stem}
+    labels = {key: match[1] for key, short in ENTITY.items() if (match := entity(stem, short))}
+    return labels if "subject" in labels else labels | {"subject": stem}
 
 
 def entity(stem: str, short: str) -> re.Match[str] | None:
@@ -84,8 +86,3 @@ def check_inside(path: Path, root: Path) -> None:
     """Raise where a file lies outside the folder that it is read from; root: resolved."""
     if not path.resolve().is_relative_to(root):
         raise UserError(f"{str(path)!r} leads out of {str(root)!r}; copy the file into the folder")
-
-
-def _there(folder: Path) -> str:
-    first = next(files_below(folder), None)
-    return "it is empty; " if first is None else f"it holds {shown(first.relative_to(folder).as_posix(), 200)}; "

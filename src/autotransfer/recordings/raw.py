@@ -1,4 +1,4 @@
-"""Raw: what a reader found, not yet validated."""
+"""Raw: what a reader returns, not yet validated."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Raw:
     ring: object = None  # which channels form a ring (see ring.py)
     filter: object = None  # how the signals were filtered (see filters.py)
     hints: Mapping[str, str] = field(default_factory=dict)  # by "y" or "subject": what to do if it is missing
-    notes: tuple[str, ...] = ()  # what a reader made of the files, such as which columns are no channels
-    checked: bool = False  # whether it is of Recordings, which have warned of what they warn of
+    notes: tuple[str, ...] = ()  # what a reader decided, such as which columns are no channels
+    checked: bool = False  # whether it comes from Recordings, which have given their warnings
 
     def labelled(self) -> dict[str, Any]:
         """The arguments of Recordings; y and subject are required."""

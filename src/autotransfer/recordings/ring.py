@@ -35,15 +35,16 @@ def ring_of(ring: object, channels: tuple[str, ...]) -> tuple[int, ...] | None:
     """
     if ring is None:
         return _recognised(channels)
-    if isinstance(ring, bool):
-        return tuple(range(len(channels))) if ring and _check_long(ring, len(channels)) else None
-    entries = as_list(ring, "ring")
-    found = tuple(_place(entry, channels) for entry in entries)
-    _check_long(ring, len(found))
-    if len(set(found)) < len(found):
-        twice = next(entry for entry, place in zip(entries, found, strict=True) if found.count(place) > 1)
+    if ring is False:
+        return None
+    entries = range(len(channels)) if ring is True else as_list(ring, "ring")
+    places = tuple(_place(entry, channels) for entry in entries)
+    if len(places) < 2:
+        raise UserError(f"ring is {show(ring)}, which has fewer than 2 channels; {REMEDY}")
+    if len(set(places)) < len(places):
+        twice = next(entry for entry, place in zip(entries, places, strict=True) if places.count(place) > 1)
         raise UserError(f"ring has the channel {show(twice)} twice; {REMEDY}")
-    return found
+    return places
 
 
 def check_ring(ring: Sequence[int] | None, what: str) -> tuple[int, ...]:
@@ -51,12 +52,6 @@ def check_ring(ring: Sequence[int] | None, what: str) -> tuple[int, ...]:
     if ring is None:
         raise UserError(f"{what} needs channels that form a ring, and no ring is known; {HOW_TO_STATE}")
     return tuple(ring)
-
-
-def _check_long(ring: object, places: int) -> bool:
-    if places < 2:
-        raise UserError(f"ring is {show(ring)}, which has fewer than 2 channels; {REMEDY}")
-    return True
 
 
 def _place(entry: object, channels: tuple[str, ...]) -> int:

@@ -124,8 +124,10 @@ def load(
 def load_targets(
     source: str | os.PathLike[str], target: str = CONTINUOUS, *, clean: bool = False, **how: Any
 ) -> Targets:
-    """The same with a number for each window in place of a class. target: see `targets.target_name`; how: `window`,
-    `hop` and the other keywords of `load`."""
+    """Recordings as from `load`, with a number for each window in place of a class.
+
+    target: see `targets.target_name`; how: `window`, `hop` and the other keywords of `load`
+    """
     target_name(target)  # before anything is read
     raw, notes = _read_for_training(source, Cutting.of(**how), clean=clean)
     targets = Targets.of(raw, target)
@@ -135,7 +137,7 @@ def load_targets(
 
 
 def _read_for_training(source: str | os.PathLike[str], cutting: Cutting, *, clean: bool) -> tuple[Raw, list[str]]:
-    """What a source holds, and what is to be said of it."""
+    """The data of a source, and warnings about them."""
     raw = read(source, cutting)
     notes = [*raw.notes, *[UNKNOWN_RATE] * (raw.sfreq is None)]
     if clean:
@@ -145,7 +147,7 @@ def _read_for_training(source: str | os.PathLike[str], cutting: Cutting, *, clea
 
 
 def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
-    """The same, not validated and perhaps without labels."""
+    """What `load` reads, not validated and perhaps without labels."""
     if not isinstance(source, (str, os.PathLike)):
         raise UserError(f"cannot load {show(source)}; give a path or the name of an embedded set: {_listed(SETS)}")
     text, asked = os.fspath(source), cutting or Cutting()
@@ -190,7 +192,7 @@ def _at_rate(raw: Raw, sfreq: float | None, text: str) -> Raw:
 
 
 def continuous_files(text: str, cutting: Cutting) -> Callable[[], Files] | None:
-    """What finds the files of a source of continuous recordings; None: it is none."""
+    """A function that finds the files of a source of continuous recordings; None for any other source."""
     if text in SETS:
         return None
     if text.startswith(BIDS):
@@ -206,9 +208,10 @@ def continuous_files(text: str, cutting: Cutting) -> Callable[[], Files] | None:
         return partial(one_file, folder, options, cutting)
     if (folder / "X.npy").is_file():
         return None
-    if is_bids(folder) and not options and not _has_epochs(folder):
+    of_fif = fif_files(folder)
+    if is_bids(folder) and not options and not any(stem(file).lower().endswith("epo") for file in of_fif):
         return partial(bids_files, path, cutting)
-    epochs = [path for path in fif_files(folder) if ending(path) is None]
+    epochs = [file for file in of_fif if ending(file) is None]
     if cutting.pattern is not None or (not epochs and os.access(folder, os.R_OK) and recordings_in(folder)):
         return partial(files_in, folder, options, cutting)
     return None
@@ -217,10 +220,6 @@ def continuous_files(text: str, cutting: Cutting) -> Callable[[], Files] | None:
 def is_continuous(source: str) -> bool:
     """Whether a source holds recordings that are still to be cut."""
     return continuous_files(source, Cutting()) is not None
-
-
-def _has_epochs(folder: Path) -> bool:
-    return any(stem(path).lower().endswith("epo") for path in fif_files(folder))
 
 
 def absolute(source: str) -> str:

@@ -1,7 +1,7 @@
 """Columns of a table that say when a sample was taken, not what was measured: times, dates and counters.
 
-A name alone is not enough (`t` can be a temperature, `index` a finger), nor is a shape alone: a column is taken for one
-where both agree. Names that say nothing, and shapes that a signal does not have, are told with their remedy.
+A name alone is not enough (`t` can be a temperature, `index` a finger), and neither are the values alone: a column is
+taken for one where both agree. Doubtful columns are reported with a remedy.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ UNITS = {
     "ns": 1e-9, "nanos": 1e-9, "nanoseconds": 1e-9,
 }  # fmt: skip
 CLOCKS = {"time", "times", "timestamp", "timestamps", "stamp", "datetime", "date", "clock", "elapsed"}
-SHORT = {"t", "zeit", "temps", "tiempo"}  # a clock where the shape says so too
+SHORT = {"t", "zeit", "temps", "tiempo"}  # clocks only where the values rise evenly, too
 COUNTERS = {
     "", "index", "idx", "sample", "samples", "frame", "frames", "counter", "count", "packet", "seq", "sequence", "row",
     "n", "nr", "no", "num", "number", "id", "unnamed",
 }  # fmt: skip
 SINCE_1970 = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3), (1e9, 1.0))  # values from which stamps are of this unit
-JITTER = 0.5  # of a step: what nine in ten steps may differ from the middle one
+JITTER = 0.5  # of the median step: nine in ten steps differ from it by less
 AGREE = 0.05  # relative difference of the rate that stamps have and the one that is given
-RESTART = 3.0  # steps that a clock which begins anew is set apart by: more than cutting takes for jitter
+RESTART = 3.0  # steps inserted where a clock begins anew: more than cutting takes for jitter
 STEADY = 0.01  # of a step: a column without a telling name whose steps differ less is no signal
-FEWEST = 16  # samples from which a shape says something
+FEWEST = 16  # samples below which values are not judged
 CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*(Z|UTC|[+-]\d{2}:?\d{2}|[AaPp][Mm])?"
 DATE = re.compile(rf"\d{{1,4}}([-/.])\d{{1,2}}\1\d{{1,4}}([T ]+{CLOCK})?|{CLOCK}")
 ROUND = 5e-4  # relative difference to a round rate that is the clock's
@@ -56,7 +56,7 @@ def unit_of(name: str) -> tuple[frozenset[str], float | None]:
 
 
 def is_clock(name: str) -> bool:
-    """Whether a name says that a column holds times, whatever its values are."""
+    """Whether a name alone says that a column holds times."""
     words, _ = unit_of(name)
     return bool(words & CLOCKS)
 
@@ -136,7 +136,7 @@ def _middle(values: NDArray[np.float64]) -> float | None:
 
 
 def _filled(values: Array) -> NDArray[np.float64]:
-    """Lost stamps lie between their neighbours: what was lost with them then shows as steps that are too long."""
+    """Missing stamps are interpolated: samples that were lost with them show as steps that are too long."""
     given = np.asarray(values, np.float64)
     known = np.isfinite(given)
     if known.all() or not known.any():
@@ -158,14 +158,10 @@ def _unit(name: str, values: NDArray[np.float64], period: float, where: str) -> 
             return since
     if period >= 1:
         raise UserError(
-            f"the times of {where} in {shown(name)} are {period:g} apart: {_hz(1 / period)} in seconds, "
-            f"{_hz(1e3 / period)} in milliseconds; give the rate, --sfreq HZ, or the unit in the name, {name}_ms"
+            f"the times of {where} in {shown(name)} are {period:g} apart: {1 / period:.4g} Hz in seconds, "
+            f"{1e3 / period:.4g} Hz in milliseconds; give the rate, --sfreq HZ, or the unit in the name, {name}_ms"
         )
     return 1.0
-
-
-def _hz(rate: float) -> str:
-    return f"{rate:.4g} Hz"
 
 
 def _round_rate(rate: float) -> float:
@@ -184,11 +180,11 @@ def seconds_of_dates(texts: Any) -> NDArray[np.float64] | None:
     series = pd.Series(texts, dtype=object)
     for options in ({"format": "ISO8601"}, {"format": "mixed", "dayfirst": True}):
         try:
-            found = pd.to_datetime(series, utc=True, errors="coerce", **options)
+            dates = pd.to_datetime(series, utc=True, errors="coerce", **options)
         except (ValueError, TypeError, OverflowError):
             continue
-        if found.notna().mean() > 0.9:
-            values = found.to_numpy(dtype="datetime64[ns]")
+        if dates.notna().mean() > 0.9:
+            values = dates.to_numpy(dtype="datetime64[ns]")
             seconds = (values - values[~np.isnat(values)][0]) / np.timedelta64(1, "ns") * 1e-9
             return np.where(np.isnat(values), np.nan, seconds).astype(np.float64)
     return None

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from ..errors import UserError, shown
 from .columns import Column
 from .container import Recordings
-from .labels import as_list, check_length, is_missing, named
+from .labels import as_list, check_length, is_empty, named
 from .messages import show
 from .raw import Raw
-from .unlabelled import rows_of, told
+from .unlabelled import rows_of, unlabelled_warning
 from .windows import window_array
 
 Floats = NDArray[np.float64]
@@ -57,7 +57,7 @@ class Targets(NamedTuple):
         if not known.any():
             raise UserError("no window has a target; y must give a number for those that train")
         if not known.all():
-            warnings.warn(told(int((~known).sum()), len(known)), stacklevel=2)
+            warnings.warn(unlabelled_warning(int((~known).sum()), len(known)), stacklevel=2)
             raw, values = rows_of(raw, np.flatnonzero(known)), values[known]
         if values.min() == values.max():
             raise UserError(f"every target is {values[0]:g}; there is nothing to predict")
@@ -66,10 +66,10 @@ class Targets(NamedTuple):
 
     def words(self) -> str:
         """What they are, in a line."""
-        own, y = self.recordings, self.values
+        rec, y = self.recordings, self.values
         return (
-            f"{own.name}: {own.n_trials} windows of {own.n_channels} channels and {own.n_times} samples, "
-            f"{own.n_subjects} people, target from {y.min():g} to {y.max():g}"
+            f"{rec.name}: {rec.n_trials} windows of {rec.n_channels} channels and {rec.n_times} samples, "
+            f"{rec.n_subjects} people, target from {y.min():g} to {y.max():g}"
         )
 
 
@@ -78,7 +78,7 @@ def with_target(raw: Raw, target: str = CONTINUOUS) -> tuple[Raw, Floats | None]
     None where there is none, which a prediction does not need."""
     name, X = target_name(target), window_array(raw.X)
     columns: dict[Any, Any] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
-    channels = None if raw.channels is None else [str(one) for one in as_list(raw.channels, "channels")]
+    channels = None if raw.channels is None else [str(channel) for channel in as_list(raw.channels, "channels")]
     if name is None:
         y = raw.y if raw.y is None or raw.classes is None else named(raw.y, int(X.shape[0]), "y", raw.classes)
         return raw, None if y is None else numbers(y, int(X.shape[0]))
@@ -91,9 +91,9 @@ def with_target(raw: Raw, target: str = CONTINUOUS) -> tuple[Raw, Floats | None]
         rest = [n for n in range(len(channels)) if n != place]
         if not rest:
             raise UserError(f"{shown(name)} is the only channel, and nothing is left to predict it from")
-        own = np.asarray(X[:, place], dtype=np.float64).mean(-1)
+        means = np.asarray(X[:, place], dtype=np.float64).mean(-1)
         ring = raw.ring if raw.ring in (None, True, False) else None
-        return replace(raw, X=X[:, rest], channels=[channels[n] for n in rest], ring=ring), own
+        return replace(raw, X=X[:, rest], channels=[channels[n] for n in rest], ring=ring), means
     there = ", ".join(map(shown, [*columns, *(channels or ())]))
     raise UserError(f"there is no column and no channel {shown(name)} for the target; there are {there[:400]}")
 
@@ -114,15 +114,15 @@ def numbers(y: object, n_trials: int, what: str = "y") -> Floats:
 
 
 def _number(value: Any, row: int, what: str) -> float:
-    if is_missing(value) or (isinstance(value, str) and not value.strip()):
+    if is_empty(value):
         return math.nan
     try:
-        found = math.inf if isinstance(value, bool) else float(value)
+        number = math.inf if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        found = math.inf
-    if not abs(found) < 1e30:
+        number = math.inf
+    if not abs(number) < 1e30:
         raise UserError(f"{what}[{row}] is {show(value)}; a continuous target is a finite number for each window")
-    return found
+    return number
 
 
 def _bins(values: Floats) -> NDArray[np.int64]:

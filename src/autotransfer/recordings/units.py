@@ -1,4 +1,4 @@
-"""Units: parts of what people recorded, such as sessions, where these are held out in turn instead of people."""
+"""Units: parts of people's recordings, such as sessions, that are held out in turn instead of whole people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class Units:
-    """Who is behind the subjects of recordings whose `subject` counts parts of people (see folds.in_units)."""
+    """The people behind the subjects of recordings whose `subject` counts parts of people (see folds.in_units)."""
 
     hold_out: str  # session, or the name of a column
     names: tuple[str, ...]  # of each unit: those that `subjects` has
@@ -30,8 +30,9 @@ class Units:
         return tuple(dict.fromkeys(self.people))
 
     def by_person(self, scores: dict[str, float]) -> dict[str, float]:
-        """By the name of a person: the mean over their units, of those that have a score."""
-        whose, found = dict(zip(self.names, self.people, strict=True)), dict[str, list[float]]()
+        """Mean score of each person, by name, over those of their units that have one."""
+        whose = dict(zip(self.names, self.people, strict=True))
+        values: dict[str, list[float]] = {person: [] for person in self.everybody}
         for unit, score in scores.items():
-            found.setdefault(whose[unit], []).append(score)
-        return {person: sum(found[person]) / len(found[person]) for person in self.everybody if person in found}
+            values[whose[unit]].append(score)
+        return {person: sum(known) / len(known) for person, known in values.items() if known}

@@ -1,4 +1,4 @@
-"""Windows without a label: they train nothing, so that they are left out, and said."""
+"""Windows without a label, which are left out of training with a warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import UserError
 from .columns import Column
-from .labels import as_list, check_length, is_missing
+from .labels import as_list, check_length, is_empty
 from .raw import Label, Raw
 
 
@@ -19,7 +19,7 @@ def unlabelled(y: object, n_trials: int, classes: object = None) -> NDArray[np.b
     labels = as_list(y, "y")
     check_length(len(labels), n_trials, "y")
     counted = classes is not None and -1 not in as_list(classes, "the names for y")
-    return np.array([_is_none(label) or (counted and _is_minus_one(label)) for label in labels], bool)
+    return np.array([is_empty(label) or (counted and _is_minus_one(label)) for label in labels], bool)
 
 
 def without_unlabelled(raw: Raw) -> tuple[Raw, int]:
@@ -45,7 +45,7 @@ def rows_of(raw: Raw, rows: NDArray[np.int64]) -> Raw:
     return replace(raw, X=raw.X[rows], **parts)
 
 
-def told(missing: int, n_trials: int) -> str:
+def unlabelled_warning(missing: int, n_trials: int) -> str:
     return f"{missing} of {n_trials} windows have no label: they are left out of training"
 
 
@@ -57,10 +57,6 @@ def _column(values: object, rows: NDArray[np.int64], name: object) -> object:
 
 def _some(values: list[Label], rows: NDArray[np.int64]) -> list[Label]:
     return [values[n] for n in rows.tolist()]
-
-
-def _is_none(label: Label) -> bool:
-    return is_missing(label) or (isinstance(label, str) and not label.strip())
 
 
 def _is_minus_one(label: Label) -> bool:

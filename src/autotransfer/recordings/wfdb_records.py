@@ -19,27 +19,27 @@ DEPTH = 2  # headers of segments lie in a header of a record, no deeper
 def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     """`options["annotator"]` is the ending of the file of annotations, atr unless given."""
     wfdb = need("wfdb", "reading WFDB records", "autotransfer[wfdb]")
-    record = str(path.absolute().with_suffix(""))
+    stem = str(path.absolute().with_suffix(""))
     header = _checked_header(wfdb, path, DEPTH)
     if not header.fs or not header.n_sig:
         raise UserError(f"{str(path)!r} describes no signals; give records with signals")
     length = int(header.sig_len or 0)
     check_memory(16 * length * int(header.n_sig), "the signals", path, "split it into shorter records")
-    found = wfdb.rdrecord(record, physical=True)
-    values = np.asarray(found.p_signal, dtype=np.float32)  # (samples, channels)
-    names = [str(name) for name in found.sig_name or []]
+    record = wfdb.rdrecord(stem, physical=True)
+    values = np.asarray(record.p_signal, dtype=np.float32)  # (samples, channels)
+    names = [str(name) for name in record.sig_name or []]
     distinct = len(set(names)) == len(names) == values.shape[1]
     return Continuous(
         read=lambda start, stop: values[start:stop].T,
         n_times=len(values),
         channels=tuple(names) if distinct else tuple(f"ch{c}" for c in range(values.shape[1])),
-        sfreq=float(found.fs),
-        events=_annotations(wfdb, path, record, options.get("annotator"), float(found.fs)),
+        sfreq=float(record.fs),
+        events=_annotations(wfdb, path, stem, options.get("annotator"), float(record.fs)),
     )
 
 
 def _checked_header(wfdb: Any, path: Path, depth: int) -> Any:
-    """The header, once every file that it names is known to lie beside it."""
+    """The header, after a check that every file it names lies in the same folder."""
     if depth == 0:
         raise UserError(f"{str(path)!r} is a segment that has segments; give a record of one level")
     header = wfdb.rdheader(str(path.absolute().with_suffix("")))
@@ -52,7 +52,7 @@ def _checked_header(wfdb: Any, path: Path, depth: int) -> Any:
     return header
 
 
-def _annotations(wfdb: Any, path: Path, record: str, annotator: str | None, sfreq: float) -> list[Event]:
+def _annotations(wfdb: Any, path: Path, stem: str, annotator: str | None, sfreq: float) -> list[Event]:
     """Named by their symbol, such as N for a normal beat, or by the text where that says more, such as (AFIB."""
     ending = annotator or "atr"
     if not ending.isalnum():
@@ -62,7 +62,7 @@ def _annotations(wfdb: Any, path: Path, record: str, annotator: str | None, sfre
         if annotator is None:
             return []
         raise UserError(f"there is no file {str(file)!r}; give another ?annotator=ENDING")
-    notes = wfdb.rdann(record, ending)
+    notes = wfdb.rdann(stem, ending)
     names = [
         note.strip("\0 ") if symbol in NOTES and note.strip("\0 ") else symbol
         for symbol, note in zip(notes.symbol, notes.aux_note, strict=True)

@@ -1,4 +1,4 @@
-"""Whole recordings with their events, as a stream would have brought them: for replay, uncut and unfiltered."""
+"""Whole recordings with their events, uncut and unfiltered, for replay as a stream."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UserError, shown
 from .bids import bids_block, open_bids
 from .blocks import Block
 from .child import blocks_in_child
 from .container import check_sfreq
 from .continuous import FORMATS, ending, with_labels
-from .cutting import Continuous, Cutting, Event
+from .cutting import Continuous, Cutting, Event, known_rate
 from .labels import named
 from .npy import check_memory
 from .pattern import Labels
@@ -47,18 +46,18 @@ class WholeRecording:
 
 
 def read_whole(source: str, cutting: Cutting | None = None) -> list[WholeRecording]:
-    """Of a file or folder of continuous recordings; or, from windows that are cut already, every trial by itself, where
-    its class is an event that lasts as long as the trial. Of `cutting`, the pattern and the rate count."""
+    """The recordings of a file or folder. Windows that are cut already are one recording each, with their class as an
+    event that lasts as long as the window. Only the pattern and the rate of `cutting` are used."""
     cutting = cutting or Cutting()
     find = continuous_files(source, cutting)
     if find is None:
         return _trials(source, cutting)
-    found = find()
-    known = {str(path): labels for path, labels in found.files}
-    reader = bids_whole if found.reader is bids_block else whole_block
+    labelled = find()
+    known = {str(path): labels for path, labels in labelled.files}
+    reader = bids_whole if labelled.reader is bids_block else whole_block
     seconds = Cutting(sfreq=cutting.sfreq).seconds
-    with blocks_in_child(reader, [path for path, _ in found.files], known, found.options, seconds) as blocks:
-        return [piece for block in blocks for piece in _pieces(block, found.name)]
+    with blocks_in_child(reader, [path for path, _ in labelled.files], known, labelled.options, seconds) as blocks:
+        return [piece for block in blocks for piece in _pieces(block, labelled.name)]
 
 
 def whole_block(path: Path, known: dict[str, Labels], options: dict[str, str], cutting: dict[str, Any]) -> Block:
@@ -77,9 +76,7 @@ def bids_whole(path: Path, known: dict[str, Labels], _: dict[str, str], cutting:
 
 def _block(recording: Continuous, path: Path) -> Block:
     """X (1, channels + 1, times) of 64 bits, because times are its last row."""
-    n, sfreq = recording.n_times, recording.sfreq
-    if sfreq is None:
-        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
     check_memory(BYTES * n * (len(recording.channels) + 1), "the samples", path, "record in shorter files")
     X = np.empty((1, len(recording.channels) + 1, n))
     X[0, :-1] = recording.read(0, n)
@@ -96,8 +93,8 @@ def _block(recording: Continuous, path: Path) -> Block:
 def _pieces(block: Block, study: str) -> Iterator[WholeRecording]:
     """The recording, or what lies between its holes."""
     assert block.subject is not None, "with_labels gave it"
-    times, events = block.X[0, -1], sorted(Event(*one) for one in block.timeline)
-    with np.errstate(over="ignore"):  # what overflows is infinite, which counts as lost
+    times, events = block.X[0, -1], sorted(Event(*event) for event in block.timeline)
+    with np.errstate(over="ignore"):  # overflow gives infinite values, which count as lost
         values = np.ascontiguousarray(block.X[0, :-1].T, dtype=np.float32)
     edges = [0, *block.breaks, len(times)]
     for begin, end in pairwise(edges):
@@ -112,9 +109,7 @@ def _pieces(block: Block, study: str) -> Iterator[WholeRecording]:
 
 def _trials(source: str, cutting: Cutting) -> list[WholeRecording]:
     raw = read(source, Cutting(sfreq=cutting.sfreq))
-    X, sfreq = np.asarray(window_array(raw.X)), check_sfreq(raw.sfreq)
-    if sfreq is None:
-        raise UserError(f"{shown(source, 200)} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    X, sfreq = np.asarray(window_array(raw.X)), known_rate(check_sfreq(raw.sfreq), Path(source))
     n, channels, length = X.shape
     names = None if raw.channels is None else channel_names(raw.channels, channels)
     whose = [""] * n if raw.subject is None else named(raw.subject, n, "subject", raw.subjects)

@@ -1,7 +1,6 @@
 """Validation of X: windows of finite numbers, converted to float32 without a second copy.
 
-`windows_for_model` is the one door through which windows reach a model, whoever hands them over, so that the same
-mistake is told in the same words everywhere.
+All callers pass windows to a model through `windows_for_model`, so that a mistake gives the same message everywhere.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -23,8 +22,8 @@ from .raw import LARGEST as LARGEST
 from .raw import Array
 
 MIN_TIMES = 8
-UNNAMED = re.compile(r"ch\d+")  # what channels are called that have no names
-NO_LETTER = re.compile(r"[\W_]+")  # what names of one channel may differ in
+UNNAMED = re.compile(r"ch\d+")  # default names of channels
+NO_LETTER = re.compile(r"[\W_]+")  # in which two spellings of a name may differ
 REAL = "give real numbers, such as float32"
 COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # scikit-learn's check_estimator wants these words
 
@@ -54,7 +53,7 @@ class MadeFor(Protocol):
 def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfreq: float | None = None) -> Tensor:
     """X (N, channels, times) float32, refused unless it is what a model was made for.
 
-    channels, sfreq: names and rate of the data; None where nobody says them
+    channels, sfreq: names and rate of the data; None where they are unknown
     """
     source = window_array(X)
     expected = list(made_for.channels)
@@ -78,7 +77,7 @@ def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfr
 
 
 def missing_words(name: str, there: Sequence[str]) -> str:
-    """Of a channel that the data lack and nobody knows how to estimate."""
+    """Message for a channel that the data lack and that cannot be estimated."""
     return (
         f"the data have no channel {name!r}, which the model reads, but {', '.join(there[:8])}"
         f"{' …' * (len(there) > 8)}; if these are the same channels, give them the model's names"
@@ -88,7 +87,7 @@ def missing_words(name: str, there: Sequence[str]) -> str:
 def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
     """Places of the wanted channels among those of the data, whatever their order and whatever else is there, and the
     wanted ones that are missing. Names may differ in case, spaces and marks (Fc5., FC5) where that leaves no doubt."""
-    plain, plain_wanted = ([NO_LETTER.sub("", name.casefold()) for name in own] for own in (names, wanted))
+    plain, plain_wanted = ([NO_LETTER.sub("", name.casefold()) for name in group] for group in (names, wanted))
     if len({*plain}) < len(plain) or len({*plain_wanted}) < len(plain_wanted) or "" in (*plain, *plain_wanted):
         plain, plain_wanted = list(names), list(wanted)
     missing = [name for name, key in zip(wanted, plain_wanted, strict=True) if key not in plain]
@@ -96,18 +95,18 @@ def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[in
 
 
 def renamed_channels(channels: object, rename: Sequence[str]) -> list[str]:
-    """Names of the data's channels after A=B for each that is called otherwise in the model."""
+    """Names of the data's channels after renaming; rename: A=B for each channel whose name in the model is B."""
     if channels is None:
         raise UserError("the data have no names of channels to rename; leave --rename out")
     names = [str(name) for name in as_list(channels, "channels")]
-    found = list(names)
+    renamed = list(names)
     for pair in rename:
         old, equals, new = pair.partition("=")
         if not equals or not new.strip() or old not in names:
             raise UserError(f"rename is {pair!r}; give NAME=MODEL'S NAME, where the data have {', '.join(names[:8])}")
-        found[names.index(old)] = new.strip()
-    check_distinct(found, "channels")
-    return found
+        renamed[names.index(old)] = new.strip()
+    check_distinct(renamed, "channels")
+    return renamed
 
 
 def check_channel_count(n_channels: int, expected: Sequence[str], listed: str = "") -> None:
@@ -117,13 +116,13 @@ def check_channel_count(n_channels: int, expected: Sequence[str], listed: str = 
 
 
 def check_rate(sfreq: float | None, expected: float | None, tolerance: float) -> None:
-    """Rates in Hz, None where nobody says them; tolerance: a share of the rate."""
+    """Rates in Hz, None where unknown; tolerance: a share of the rate."""
     if sfreq is not None and expected is not None and abs(sfreq - expected) > tolerance * expected:
         raise UserError(f"the data are sampled at {sfreq:g} Hz, the model expects {expected:g} Hz; resample them")
 
 
 def people_of_windows(subject: object, n_windows: int, what: str = "subject") -> Tensor | None:
-    """Whose each window is (N,), numbered from 0; None where nobody says so. what: as the caller named it."""
+    """The person of each window (N,), numbered from 0; None if unknown. what: name of the argument, for messages."""
     return None if subject is None else encode(subject, n_windows, what)[0]
 
 
@@ -179,11 +178,15 @@ def _masked(X: object, lists: int = 2) -> int:
     return sum(_masked(part, lists - 1) for part in X) if lists and isinstance(X, (list, tuple)) else 0
 
 
+def names_or_numbers(channels: object, n_channels: int) -> list[str]:
+    """Names of channels as given, whether or not they fit, or ch0, ch1, ... where none are given."""
+    given = (f"ch{c}" for c in range(n_channels)) if channels is None else as_list(channels, "channels")
+    return [str(name) for name in given]
+
+
 def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
-    """Names (channels,) as given, or ch0, ch1, ..."""
-    if channels is None:
-        return tuple(f"ch{c}" for c in range(n_channels))
-    names = [str(name) for name in as_list(channels, "channels")]
+    """Names (channels,) as given, or ch0, ch1, ...; refused unless there is a different one for each channel."""
+    names = names_or_numbers(channels, n_channels)
     if len(names) != n_channels:
         raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
     check_distinct(names, "channels")
@@ -191,7 +194,7 @@ def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
 
 
 def axes_concern(shape: tuple[int, ...], names: tuple[str, ...]) -> str | None:
-    """What to say of X (N, channels, times) whose channels are probably on the last axis."""
+    """A warning where the channels of X (N, channels, times) are probably on the last axis."""
     if shape[1] <= shape[2] or not all(UNNAMED.fullmatch(name) for name in names):
         return None
     return (
@@ -231,18 +234,14 @@ def _as_float32(source: Array | Tensor) -> Tensor:
     if isinstance(source, Tensor):
         if source.dtype == torch.float32:
             return source
-        X = torch.empty(source.shape, dtype=torch.float32)
-        for rows in row_chunks(source.shape[0], _row_size(source)):
-            X[rows] = source[rows].to(torch.float32)
-        return X
-    if source.dtype == np.float32 and source.flags.aligned and all(s >= 0 and s % 4 == 0 for s in source.strides):
+    elif source.dtype == np.float32 and source.flags.aligned and all(s >= 0 and s % 4 == 0 for s in source.strides):
         with warnings.catch_warnings():
             # A file mapped for reading is not writable, and nothing writes to X.
             warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
             return torch.from_numpy(source)
     X = torch.empty(source.shape, dtype=torch.float32)
-    target = X.numpy()
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes infinite and is reported as such
+    target: Any = X if isinstance(source, Tensor) else X.numpy()
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values, which are reported
         for rows in row_chunks(source.shape[0], _row_size(source)):
             target[rows] = source[rows]
     return X

@@ -25,18 +25,19 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     streams, _ = pyxdf.load_xdf(
         str(path), jitter_break_threshold_seconds=BREAK, jitter_break_threshold_samples=0, verbose=False
     )
-    own = _chosen(path, [one for one in streams if _rate(one) > 0 and len(one["time_stamps"])], options.get("stream"))
-    values = np.asarray(own["time_series"])  # (samples, channels)
+    sampled = [stream for stream in streams if _rate(stream) > 0 and len(stream["time_stamps"])]
+    signal = _chosen(path, sampled, options.get("stream"))
+    values = np.asarray(signal["time_series"])  # (samples, channels)
     if values.ndim != 2 or values.dtype.kind not in "iuf":
-        raise UserError(f"the stream {_name(own)!r} of {str(path)!r} holds no numbers; choose another, ?stream=NAME")
-    times = np.asarray(own["time_stamps"], dtype=np.float64)
+        raise UserError(f"the stream {_name(signal)!r} of {str(path)!r} holds no numbers; choose another, ?stream=NAME")
+    times = np.asarray(signal["time_stamps"], dtype=np.float64)
     first = float(times[0])
     return Continuous(
         read=lambda start, stop: values[start:stop].T,
         n_times=len(times),
-        channels=stream_labels(own["info"], values.shape[1]) or tuple(f"ch{c}" for c in range(values.shape[1])),
-        sfreq=_rate(own),
-        events=[event for one in streams if _rate(one) == 0 for event in _markers(one, first)],
+        channels=stream_labels(signal["info"], values.shape[1]) or tuple(f"ch{c}" for c in range(values.shape[1])),
+        sfreq=_rate(signal),
+        events=[event for stream in streams if _rate(stream) == 0 for event in _markers(stream, first)],
         times=times - first,
     )
 
@@ -53,12 +54,12 @@ def _unpacked(path: Path) -> int:
 
 
 def _chosen(path: Path, streams: list[Any], wanted: str | None) -> Any:
-    fitting = [one for one in streams if wanted in (None, _name(one))]
+    fitting = [stream for stream in streams if wanted in (None, _name(stream))]
     if len(fitting) != 1:
-        there = ", ".join(repr(_name(one)) for one in streams) or "none"
+        names = ", ".join(repr(_name(stream)) for stream in streams) or "none"
         wrong = "no stream" if not fitting else f"{len(fitting)} streams"
         named = "" if wanted is None else f" named {shown(wanted)}"
-        raise UserError(f"{str(path)!r} has {wrong} of samples{named}; it has {there}; choose one with ?stream=NAME")
+        raise UserError(f"{str(path)!r} has {wrong} of samples{named}; it has {names}; choose one with ?stream=NAME")
     return fitting[0]
 
 
@@ -85,7 +86,7 @@ def _text(name: Any) -> str:
 def stream_labels(info: Any, n_channels: int) -> tuple[str, ...] | None:
     """Names of the channels in the description of a stream, where all have one of their own."""
     try:
-        found = [str(channel["label"][0]) for channel in info["desc"][0]["channels"][0]["channel"]]
+        labels = [str(channel["label"][0]) for channel in info["desc"][0]["channels"][0]["channel"]]
     except (KeyError, IndexError, TypeError):
         return None
-    return tuple(found) if len(found) == n_channels == len(set(found)) else None
+    return tuple(labels) if len(labels) == n_channels == len(set(labels)) else None

@@ -1,39 +1,36 @@
-"""The top of the page: what was found, how sure it is, and what the numbers are not."""
+"""The top of the page: the result, how certain it is, and the limits of the numbers."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
 
 from ..folds import SESSION
 from ..runs.choice import Average, Choice
-from ..runs.verdict import headline, skipped_words
+from ..runs.regression import RegressionChoice
 from ..settings import SUBJECT, Setting, nuisance_parts
 from ..training.scoring import chance_words
 from .averaging import moved_weight
 from .comparison import Contender, find, honest, rival
 from .escaping import Html, joined, tag
 from .outcomes import finite
+from .result_words import (
+    NO_BETTER,
+    average_words,
+    headline,
+    heaviest_words,
+    left_out_words,
+    not_scored_words,
+    skipped_words,
+)
 from .statistics import FEWEST_TO_TEST, Paired, paired, spread
 from .summary import Summary
 from .tables import folded
-from .wording import (
-    NO_BETTER,
-    average_words,
-    capital,
-    count,
-    heaviest_words,
-    interval,
-    probability,
-    score,
-    setting_names,
-    setting_words,
-    share,
-    signed,
-)
+from .wording import capital, count, interval, probability, score, setting_names, setting_words, share, signed
 
 MODE_MEANING = {
     "marginal": "what the network extracts should not tell {what}",
@@ -43,7 +40,7 @@ MODE_MEANING = {
 
 
 def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) -> Html:
-    """The first screen: the headline, what to expect of the next person, one figure. What they rest on is folded."""
+    """The first screen: the headline, what to expect of the next person, one figure; details are folded."""
     choice = summary.choice
     if choice is None:
         return incomplete(summary)
@@ -51,7 +48,8 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
     pair = paired(best.scores, other.scores) if best and other else None
     meaning = _meaning(choice.chosen.setting) if choice.average is None else None
     alerts = chain(failed_jobs(summary), _adaptation(choice))
-    missing = chain(map(capital, skipped_words(choice)), _left_out(choice))
+    left_out = [f"{capital(line)}. Everybody was tested all the same." for line in left_out_words(choice)]
+    missing = [*map(capital, skipped_words(choice)), *left_out]
     notes = chain(
         _held_out(choice),
         _delivered(summary),
@@ -62,12 +60,9 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
         _nested_choices(summary) if choice.average is None else _nested_weights(choice.average, choice.hold_out),
         _test_notes(pair, other),
     )
-    sentence, *people = headline(choice)
-    kind = "guessing" if choice.guesses else "unknown" if choice.best_peer is None else choice.best_peer.comparison
-    return tag(
-        "section",
-        tag("h2", *asides(sentence), id="answer-title"),
-        tag("div", *(tag("p", *led(line)) for line in people), class_="people"),
+    return answer_section(
+        choice,
+        headline(choice),
         *(tag("p", note, class_="alert") for note in alerts),
         figure,
         *(tag("p", note, class_="missing") for note in missing),
@@ -77,32 +72,38 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
             _tiles(summary, pair, other) if pair and other else None,
             tag("ul", *(tag("li", note) for note in notes), class_="caveats"),
         ),
+    )
+
+
+def answer_section(choice: Choice | RegressionChoice, lines: Sequence[str], *content: Html | None) -> Html:
+    """The verdict as a title, the other lines of the headline, then the content."""
+    sentence, *people = lines
+    kind = "guessing" if choice.guesses else "unknown" if choice.best_peer is None else choice.best_peer.comparison
+    return tag(
+        "section",
+        tag("h2", *_asides(sentence), id="answer-title"),
+        tag("div", *(tag("p", *_labelled(line)) for line in people), class_="people"),
+        *content,
         class_=f"answer {kind}",
         id="answer",
         aria_labelledby="answer-title",
     )
 
 
-def led(line: str) -> tuple[Html | str, ...]:
+def _labelled(line: str) -> tuple[Html | str, ...]:
     """A line whose first words, up to the colon, say what it is."""
     label, _, rest = line.partition(":")
-    return tag("strong", f"{label}:"), *asides(rest)
+    return tag("strong", f"{label}:"), *_asides(rest)
 
 
-def asides(sentence: str) -> tuple[Html | str, ...]:
-    """The sentence with what stands in brackets set back: who has ten seconds reads the rest."""
+def _asides(sentence: str) -> tuple[Html | str, ...]:
+    """The sentence with text in brackets set back, for readers who have ten seconds."""
     pieces = re.split(r"(\([^()]*\))", sentence.replace(" %", "\u00a0%"))
     return tuple(tag("span", piece) if piece.startswith("(") else piece for piece in pieces if piece)
 
 
-def _left_out(choice: Choice) -> list[str]:
-    if not choice.left_out:
-        return []
-    return [f"Left out, for want of time: {'; '.join(choice.left_out)}. Everybody was tested all the same."]
-
-
 def _held_out(choice: Choice) -> list[str]:
-    """What the scores are on, where that is not people whom nobody has trained on."""
+    """What was held out, where that is not whole people."""
     if choice.hold_out == SUBJECT:
         return []
     if choice.hold_out == SESSION:
@@ -131,24 +132,24 @@ def _delivered(summary: Summary) -> list[str]:
 
 def _of_base(choice: Choice) -> list[str]:
     """What a base of other studies, or a foundation encoder, was worth, where the run was given one."""
-    tried = {one.setting.kind for one in choice.shortlist}
+    tried = {named.setting.kind for named in choice.shortlist}
     if choice.average is None or not tried & {"base", "foundation"}:
         return []
     kind, called = ("base", "base of other studies") if "base" in tried else ("foundation", "foundation encoder")
     shares = choice.average.kinds
-    own, untrained = shares.get(kind, 0.0), shares.get(f"random_{kind}", 0.0)
-    beside = f"networks of the same shape that nobody has trained have {share(untrained)}"
+    pretrained, untrained = shares.get(kind, 0.0), shares.get(f"random_{kind}", 0.0)
+    untrained_words = f"networks of the same shape that nobody has trained have {share(untrained)}"
     unknown = [] if kind == "base" else [
         "Whether people of these recordings are among those that it was pretrained on is not known: if they are, "
         "scores are too high."
     ]  # fmt: skip
-    if own == 0:
-        return [f"The {called} has no weight: people left out did no better with it; {beside}."]
-    return [f"The {called} has {share(own)} of the weight; {beside}.", *unknown]
+    if pretrained == 0:
+        return [f"The {called} has no weight: people left out did no better with it; {untrained_words}."]
+    return [f"The {called} has {share(pretrained)} of the weight; {untrained_words}.", *unknown]
 
 
 def _plain_network(rows: list[Contender]) -> list[str]:
-    """What is delivered beside a single plain network, which is no rival: it had one seed's worth of training."""
+    """The delivered model minus a single plain network, which is no fair rival: it was trained with one seed."""
     best, base = honest(rows), find(rows, "none")
     pair = paired(best.scores, base.scores) if best and base else None
     if pair is None or pair.ties == pair.n:
@@ -159,11 +160,12 @@ def _plain_network(rows: list[Contender]) -> list[str]:
 
 def _meaning(setting: Setting) -> str | None:
     """What the penalty of a setting is for."""
-    own = setting.penalty
-    if own is None or own.mode not in MODE_MEANING:
+    penalty = setting.penalty
+    if penalty is None or penalty.mode not in MODE_MEANING:
         return None
-    what = "who the subject is" if own.nuisance == SUBJECT else f"the {' and the '.join(nuisance_parts(own.nuisance))}"
-    return MODE_MEANING[own.mode].format(what=what)
+    columns = " and the ".join(nuisance_parts(penalty.nuisance))
+    what = "who the subject is" if penalty.nuisance == SUBJECT else f"the {columns}"
+    return MODE_MEANING[penalty.mode].format(what=what)
 
 
 def incomplete(summary: Summary) -> Html:
@@ -186,7 +188,7 @@ def incomplete(summary: Summary) -> Html:
 
 
 def _tiles(summary: Summary, pair: Paired, other: Contender) -> Html:
-    """What is delivered beside the best simple model, or the plain network where there is none."""
+    """The delivered model and the best simple model, or the plain network where there is none."""
     changed = f"{pair.losses} lost" + (f", {pair.ties} unchanged" if pair.ties else "")
     chance = chance_words(summary.chance)
     tiles = (
@@ -200,7 +202,7 @@ def _tiles(summary: Summary, pair: Paired, other: Contender) -> Html:
 
 
 def failed_jobs(summary: Summary) -> list[Html]:
-    n = sum(one.failed for one in summary.trainings)
+    n = sum(training.failed for training in summary.trainings)
     if not n:
         return []
     link = tag("a", f"{count(n, 'job')} failed", href="#failures")
@@ -236,7 +238,7 @@ def _adaptation(choice: Choice) -> list[Html]:
 
 
 def _other_causes(choice: Choice) -> list[str]:
-    """What is censoring's part, where the search varied more than that."""
+    """How much of the gain is due to censoring, where the search varied more than the penalty."""
     if choice.average is not None:
         return _averages_causes(choice)
     part = paired(finite(choice.nested_test_scores), finite(choice.nested_uncensored_test_scores))
@@ -257,15 +259,15 @@ def _other_causes(choice: Choice) -> list[str]:
 
 
 def _averages_causes(choice: Choice) -> list[str]:
-    """What part of the difference several plain networks, or uncensored candidates, would have had as well."""
-    notes, own = [], finite(choice.nested_test_scores)
-    plain = paired(own, finite(choice.delivered_test_scores.get("baseline", {})))
+    """How much of the gain an ensemble of plain networks, or uncensored candidates alone, would have had."""
+    notes, nested = [], finite(choice.nested_test_scores)
+    plain = paired(nested, finite(choice.delivered_test_scores.get("baseline", {})))
     if plain is not None and choice.has_plain_network:
         notes.append(
             f"An ensemble of plain networks scores {score(plain.second.mean)}; the average minus it is "
             f"{signed(plain.mean)} ({interval(plain)})."
         )
-    part = paired(own, finite(choice.nested_uncensored_test_scores))
+    part = paired(nested, finite(choice.nested_uncensored_test_scores))
     if part is not None and part.ties < part.n:
         notes.append(
             f"Averaged over uncensored candidates alone, the score is {score(part.second.mean)}: censoring's own part "
@@ -275,7 +277,7 @@ def _averages_causes(choice: Choice) -> list[str]:
 
 
 def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
-    """Which number is which, and what each has seen."""
+    """How each score was estimated, and which data it has seen."""
     notes = []
     best, published = honest(rows), find(rows, "published")
     if best and best.key == "nested" and choice.average is not None:
@@ -302,22 +304,21 @@ def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
             f"{score(spread(list(published.scores.values())).mean)}. That choice has seen validation scores of every "
             "subject, so it is the more optimistic estimate."
         )
-    if choice.not_scored:
-        notes.append(
-            f"{count(len(choice.not_scored), 'subject')} with trials of one class cannot be scored, because whoever "
-            f"always says that class is right: {', '.join(choice.not_scored)}. They trained, but are in no mean."
-        )
+    notes += [
+        f"{capital(line)}. Whoever always says the one class of theirs is right. They trained, but are in no mean."
+        for line in not_scored_words(choice)
+    ]
     return notes
 
 
 def _nested_weights(average: Average, hold_out: str) -> list[str]:
-    """How much the weights depend on who is among the people."""
+    """How much the weights change when one person is left out."""
     moved = moved_weight(average)
     if not moved:
         return []
-    each = count(len(moved), "subject") if hold_out == SUBJECT else count(len(moved), "part", "parts held out")
+    held_out = count(len(moved), "subject") if hold_out == SUBJECT else count(len(moved), "part", "parts held out")
     return [
-        f"Without one of the {each}, {share(float(np.mean(moved)))} of the weight moves to "
+        f"Without one of the {held_out}, {share(float(np.mean(moved)))} of the weight moves to "
         f"other candidates on average, and {share(max(moved))} at most."
     ]
 

@@ -6,11 +6,12 @@ import math
 
 from . import plot
 from .averaging import others, parts
-from .escaping import plot_text, told_apart
+from .escaping import distinct_labels, plot_text
 from .plot import ACCENT, BACKGROUND, GREY, LOSS, MUTED, Figure, Json
+from .result_words import average_words
 from .statistics import Paired
 from .summary import Summary
-from .wording import average_words, count, interval, kind_label, kind_words, score, setting_names, share, signed
+from .wording import count, interval, kind_label, kind_words, score, setting_names, share, signed
 
 ROW = 44  # height of a row, in pixels
 LARGEST = 34  # of a dot, in pixels: all windows in one bin
@@ -18,34 +19,34 @@ LARGEST = 34  # of a dot, in pixels: all windows in one bin
 
 def shares(summary: Summary) -> Figure | None:
     """The weights: a bar for each kind, a piece for each candidate."""
-    average, found = summary.average, parts(summary)
-    if average is None or not any(one.share > 0 for one in found):
+    average, kinds = summary.average, parts(summary)
+    if average is None or not any(part.share > 0 for part in kinds):
         return None
     names = setting_names(summary)
-    words = told_apart((names.get(one.name, one.name) for one in average.weights), 60)
-    rows = {one.kind: i for i, one in enumerate(found)}
-    used = [one for one in average.weights if one.share > 0]
+    words = distinct_labels((names.get(candidate.name, candidate.name) for candidate in average.weights), 60)
+    rows = {part.kind: i for i, part in enumerate(kinds)}
+    used = [candidate for candidate in average.weights if candidate.share > 0]
     pieces: list[Json] = []
-    for one in used:
-        label = words[names.get(one.name, one.name)]
-        said = f"{label}<br>{share(one.share)} of the weights, {count(one.members, 'member')}"
+    for candidate in used:
+        label = words[names.get(candidate.name, candidate.name)]
+        hover = f"{label}<br>{share(candidate.share)} of the weights, {count(candidate.members, 'member')}"
         pieces.append(
             {
                 "type": "bar",
                 "orientation": "h",
-                "x": [one.share],
-                "y": [rows[one.kind]],
+                "x": [candidate.share],
+                "y": [rows[candidate.kind]],
                 "width": 0.3,
                 "name": label,
-                "hovertext": [said],
+                "hovertext": [hover],
                 "hovertemplate": "%{hovertext}<extra></extra>",
-                "marker": {"color": plot.nth(rows[one.kind])[0], "line": {"color": BACKGROUND, "width": 1.5}},
+                "marker": {"color": plot.nth(rows[candidate.kind])[0], "line": {"color": BACKGROUND, "width": 1.5}},
             }
         )
-    most = min(1.0, 1.05 * max(one.share for one in found))
+    most = min(1.0, 1.05 * max(part.share for part in kinds))
     across = plot.plain_axis("share of the weights", range=[0, most], nticks=6, tickformat=".0%")
-    numbers = [plot.note(share(one.share), x=1, y=i, xshift=12) for i, one in enumerate(found)]
-    layout = plot.stacked(_rows(across, [kind_label(one.kind) for one in found], numbers), {"barmode": "stack"})
+    numbers = [plot.note(share(part.share), x=1, y=i, xshift=12) for i, part in enumerate(kinds)]
+    layout = plot.stacked(_rows(across, [kind_label(part.kind) for part in kinds], numbers), {"barmode": "stack"})
     return Figure(
         key="shares",
         title="Who has how much weight",
@@ -54,15 +55,15 @@ def shares(summary: Summary) -> Figure | None:
         data=pieces,
         layout=layout,
         columns=("kind", "candidate", "share", "members"),
-        rows=[[one.kind, one.name, one.share, one.members] for one in average.weights],
-        height=ROW * len(found) + 20,
+        rows=[[candidate.kind, candidate.name, candidate.share, candidate.members] for candidate in average.weights],
+        height=ROW * len(kinds) + 20,
         legend=False,
     )
 
 
 def contributions(summary: Summary) -> Figure | None:
-    """What the average is ahead by of itself without a kind, of choosing alone and of equal weights."""
-    kinds = [(f"Without {kind_words(one.kind)}", one.pair) for one in parts(summary)]
+    """The average minus the same without one kind, minus the best single candidate, minus equal weights."""
+    kinds = [(f"Without {kind_words(part.kind)}", part.pair) for part in parts(summary)]
     shown = [(label, pair) for label, pair in (*kinds, *others(summary).items()) if pair is not None]
     if not shown:
         return None
@@ -102,14 +103,14 @@ def reliability(summary: Summary) -> Figure | None:
     average = summary.average
     if average is None:
         return None
-    found = average.calibration
-    every = zip(found.confidence, found.accuracy, found.share, strict=False)
-    bins = [one for one in every if all(map(math.isfinite, one)) and one[2] > 0]
+    calibration = average.calibration
+    every = zip(calibration.confidence, calibration.accuracy, calibration.share, strict=False)
+    bins = [bin_ for bin_ in every if all(map(math.isfinite, bin_)) and bin_[2] > 0]
     if not bins:
         return None
     x, y, weights = (list(column) for column in zip(*bins, strict=True))
     texts = [f"confidence {score(a)}<br>right {score(b)}<br>{share(c)} of the windows" for a, b, c in bins]
-    sizes = [max(6.0, LARGEST * math.sqrt(min(1.0, own))) for own in weights]
+    sizes = [max(6.0, LARGEST * math.sqrt(min(1.0, weight))) for weight in weights]
     look = {"size": sizes, "opacity": 0.85, "line": {"color": BACKGROUND, "width": 1}}
     both = [*x, *y, summary.data.chance]  # one range, so that the diagonal is one
     layout = plot.stacked(
@@ -123,17 +124,16 @@ def reliability(summary: Summary) -> Figure | None:
         title="How far confidence can be trusted",
         caption="Windows of all test subjects, grouped by the confidence of their prediction; the larger a dot, the "
         "more windows. On the diagonal, predictions are right as often as they claim; below it they claim too much. "
-        f"Expected calibration error: {score(found.error)}, and {score(found.error_before)} without the temperature. "
-        f"The delivered temperature is {average.temperature:.2f}; each subject was predicted with weights and a "
-        "temperature that were found without them.",
+        f"Expected calibration error: {score(calibration.error)}, and {score(calibration.error_before)} without the "
+        f"temperature. The delivered temperature is {average.temperature:.2f}; each subject was predicted with weights "
+        "and a temperature that were found without them.",
         data=[
             plot.line([0, 1], [0, 1], "as claimed", stroke=MUTED, width=1.5, line={"dash": "dot"}),
-            plot.points(x, y, "windows of similar confidence", fill=ACCENT, text=texts, marker=look)
-            | {"mode": "lines+markers", "line": {"color": ACCENT, "width": 1.5}},
+            plot.path(x, y, "windows of similar confidence", fill=ACCENT, width=1.5, text=texts, marker=look),
         ],
         layout=layout,
         columns=("confidence", "accuracy", "share_of_windows"),
-        rows=[list(one) for one in bins],
+        rows=[list(bin_) for bin_ in bins],
         height=400,
         square=True,
     )

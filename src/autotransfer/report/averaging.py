@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..runs.choice import Average
-from ..runs.verdict import metric_words
 from .escaping import Html, joined, tag
 from .outcomes import finite
+from .result_words import metric_words
 from .statistics import Paired, paired, spread
 from .summary import Summary
 from .tables import table
@@ -30,7 +30,7 @@ class Part:
 
     @property
     def idle(self) -> bool:
-        """Whether the average scores the same or better without it, as far as is shown."""
+        """Whether the average scores the same or better without it, to three digits."""
         return self.pair is not None and round(self.pair.mean, 3) <= 0
 
 
@@ -39,59 +39,62 @@ def parts(summary: Summary) -> list[Part]:
     average = summary.average
     if summary.choice is None or average is None:
         return []
-    own, nested = finite(summary.choice.nested_test_scores), nested_shares(average)
-    found = []
+    scores, nested = finite(summary.choice.nested_test_scores), nested_shares(average)
+    kinds = []
     for kind in dict.fromkeys([*average.kinds, *average.without_kind]):
-        ones = [one for one in average.weights if one.kind == kind and one.share > 0]
+        used = [candidate for candidate in average.weights if candidate.kind == kind and candidate.share > 0]
         values = [shares.get(kind, 0.0) for shares in nested.values()]
         between = (min(values), max(values)) if values else None
-        pair = paired(own, finite(average.without_kind.get(kind, {})))
-        members = sum(one.members for one in ones)
-        found.append(Part(kind, average.kinds.get(kind, 0.0), between, len(ones), members, pair))
-    return found
+        pair = paired(scores, finite(average.without_kind.get(kind, {})))
+        members = sum(candidate.members for candidate in used)
+        kinds.append(Part(kind, average.kinds.get(kind, 0.0), between, len(used), members, pair))
+    return kinds
 
 
 def nested_shares(average: Average) -> dict[str, dict[str, float]]:
     """Subject -> kind -> share of the weights that were found without the subject."""
-    kinds = {one.name: one.kind for one in average.weights}
-    found: dict[str, dict[str, float]] = {}
+    kinds = {candidate.name: candidate.kind for candidate in average.weights}
+    by_subject: dict[str, dict[str, float]] = {}
     for subject, shares in average.nested_weights.items():
-        own = found.setdefault(subject, {})
+        by_kind = by_subject.setdefault(subject, {})
         for name, value in shares.items():
             kind = kinds.get(name, name)
-            own[kind] = own.get(kind, 0.0) + value
-    return found
+            by_kind[kind] = by_kind.get(kind, 0.0) + value
+    return by_subject
 
 
 def moved_weight(average: Average) -> list[float]:
-    """Of each subject: the part of the weights that lies on other candidates once the subject is left out."""
-    delivered = {one.name: one.share for one in average.weights}
+    """For each subject: the share of the weights that moves to other candidates when the subject is left out."""
+    delivered = {candidate.name: candidate.share for candidate in average.weights}
     return [
-        sum(abs(own.get(name, 0.0) - delivered.get(name, 0.0)) for name in {*own, *delivered}) / 2
-        for own in average.nested_weights.values()
-        if own
+        sum(abs(nested.get(name, 0.0) - delivered.get(name, 0.0)) for name in {*nested, *delivered}) / 2
+        for nested in average.nested_weights.values()
+        if nested
     ]
 
 
 def others(summary: Summary) -> dict[str, Paired | None]:
-    """What else the same candidates could have been used for, by its label: the average minus it."""
+    """The average minus its alternatives, by label: the best single candidate, and equal weights."""
     average = summary.average
     if summary.choice is None or average is None:
         return {}
-    own = finite(summary.choice.nested_test_scores)
+    nested = finite(summary.choice.nested_test_scores)
     tables = {"Choosing alone": average.choosing_test_scores, "Equal weights": average.equal_test_scores}
-    return {label: paired(own, finite(scores)) for label, scores in tables.items()}
+    return {label: paired(nested, finite(scores)) for label, scores in tables.items()}
 
 
 def kinds(summary: Summary) -> Html | None:
-    """Share and worth of every kind, and in a sentence those that the average could do without."""
-    found = parts(summary)
-    if not found:
+    """Share and contribution of every kind, and a sentence on those that contribute nothing."""
+    shown = parts(summary)
+    if not shown:
         return None
     lines = [
-        [kind_label(one.kind), one.candidates, one.members, share(one.share), _between(one.between), *_worth(one.pair)]
-        for one in found
-    ]
+        [
+            kind_label(part.kind), part.candidates, part.members, share(part.share), _between(part.between),
+            *_worth(part.pair),
+        ]
+        for part in shown
+    ]  # fmt: skip
     heads = (
         "kind", "candidates", "members", "share of the weights", "without one person", "average without the kind",
         "what the kind adds", "95 % interval", "gain / tie / loss",
@@ -100,7 +103,7 @@ def kinds(summary: Summary) -> Html | None:
         f"Kinds of candidates in the average. Scores: {_metric(summary)}. What a kind adds is the average minus the "
         "average without it, the mean over subjects"
     )
-    idle = [f"Without {kind_words(one.kind)} the average scores the same or better." for one in found if one.idle]
+    idle = [f"Without {kind_words(part.kind)} the average scores the same or better." for part in shown if part.idle]
     return joined(
         table(caption, heads, lines, numeric=1, less="1 2 4 5 8"),
         tag("p", " ".join(idle), class_="caption") if idle else None,
@@ -108,13 +111,13 @@ def kinds(summary: Summary) -> Html | None:
 
 
 def alternatives(summary: Summary) -> Html | None:
-    """What choosing one candidate, or weighting all the same, would have scored."""
-    found = {label: pair for label, pair in others(summary).items() if pair is not None}
-    if summary.choice is None or not found:
+    """Scores of the best single candidate, and of equal weights."""
+    pairs = {label: pair for label, pair in others(summary).items() if pair is not None}
+    if summary.choice is None or not pairs:
         return None
-    own = spread(list(finite(summary.choice.nested_test_scores).values()))
-    lines = [["Average, nested", score(own.mean), score(own.lower_quartile), "–", "–", "–"]]
-    for label, pair in found.items():
+    nested = spread(list(finite(summary.choice.nested_test_scores).values()))
+    lines = [["Average, nested", score(nested.mean), score(nested.lower_quartile), "–", "–", "–"]]
+    for label, pair in pairs.items():
         mean, *against = _worth(pair)
         lines.append([label, mean, score(pair.second.lower_quartile), *against])
     heads = ("", "mean", "lower quartile", "average minus it", "95 % interval", "gain / tie / loss")

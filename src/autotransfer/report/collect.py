@@ -38,8 +38,11 @@ PROBED_PEOPLE = 8  # within whom a column is read
 
 
 def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Summary:
-    """Everything the page shows. What is costly to read off the weights is kept in the ledger; weights=False: left
-    out; until: a moment of the monotonic clock after which less of it is read."""
+    """Everything the page shows.
+
+    weights: include leakage and latent codes, which take time and are kept in the ledger. until: time of the monotonic
+    clock after which fewer folds are probed.
+    """
     data, ledger, options = run.data, run.ledger, run.options
     entries = ledger.entries()
     done = [entry for entry in entries if entry.status in FINISHED]
@@ -68,17 +71,17 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
 
 
 def _asked(run: Run) -> RunOptions:
-    """Options as the user gave them, where the run has kept them: a limit may have cut them down."""
+    """Options as the user gave them, if the run has kept them; a time limit may have reduced them."""
     asked = run.ledger.recall("asked", dict[str, Any])
     return run.options if asked is None else replace(RunOptions.from_dict(asked), source=run.options.source)
 
 
 def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
-    """The baseline, the chosen setting where it is another one and, where it is a third one that was trained on the
-    same folds, the chosen one without its penalty: the baseline may preprocess its windows in another way. Networks
-    alone: what is solved in closed form has learned no representation that could be read."""
+    """Settings of networks to compare: the baseline; the chosen one; and the chosen one without its penalty, if that
+    is neither and was trained on the same folds, because the baseline may preprocess windows differently. A model in
+    closed form has no learned representation to probe."""
     baseline, chosen = choice.baseline.setting, choice.chosen.setting
-    found = {"baseline": baseline} | ({} if choice.baseline_won else {"chosen": chosen})
+    settings = {"baseline": baseline} | ({} if choice.baseline_won else {"chosen": chosen})
     if chosen.penalty is not None:
         folds: dict[Setting, set[int]] = {}
         for entry in entries:
@@ -86,8 +89,8 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
                 folds.setdefault(entry.setting, set()).add(entry.test)
         twins = (chosen.uncensored(batches) for batches in (chosen.training.batches, "shuffled"))
         twin = next((twin for twin in twins if folds.get(chosen, set()) <= folds.get(twin, set())), baseline)
-        found |= {"uncensored": twin} if twin != baseline else {}
-    return {role: setting for role, setting in found.items() if not setting.network.closed_form}
+        settings |= {"uncensored": twin} if twin != baseline else {}
+    return {role: setting for role, setting in settings.items() if not setting.network.closed_form}
 
 
 def _splits(data: Data, groups: Sequence[Sequence[int]], entries: Sequence[Entry]) -> tuple[Split, ...]:
@@ -104,7 +107,7 @@ def _splits(data: Data, groups: Sequence[Sequence[int]], entries: Sequence[Entry
 
 
 def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry], until: float | None) -> WeightsStory:
-    """Leakage and latent pictures, computed once per run. Only they need the recordings; without, they are left out."""
+    """Leakage and latent pictures, computed once per run; left out where the recordings are not available."""
     known = run.ledger.recall("weights story", WeightsStory) or WeightsStory()
     missing = {role: setting for role, setting in wanted.items() if role not in known.leakage}
     if missing:
@@ -113,24 +116,24 @@ def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry
         except UserError as error:
             warnings.warn(f"the report has no figures of leakage and representation: {error}", stacklevel=3)
             return known
-    found = WeightsStory(dict(known.leakage), dict(known.latent))
+    story = WeightsStory(dict(known.leakage), dict(known.latent))
     for role, setting in missing.items():
         # A failed training has left no weights to read.
         done = [e for e in entries if e.setting == setting and e.seed == run.options.seed and e.status == "done"]
         if not done:
             continue
         spread = np.unique(np.linspace(0, len(done) - 1, PROBED_FOLDS).astype(int))
-        found.leakage[role] = []
+        story.leakage[role] = []
         for n, entry in enumerate(done[place] for place in spread):
             if n and until is not None and time.monotonic() > until:
                 break
             z, rows = _codes(run, entry)
-            found.leakage[role] += _leaks(run, entry, z, rows, every=n == 0)
+            story.leakage[role] += _leaks(run, entry, z, rows, every=n == 0)
             if n == 0 and role != "uncensored":
-                found.latent[role] = _picture(z, rows, run.recordings)
-    if found != known:
-        run.ledger.remember(**{"weights story": found})
-    return found
+                story.latent[role] = _picture(z, rows, run.recordings)
+    if story != known:
+        run.ledger.remember(**{"weights story": story})
+    return story
 
 
 def _codes(run: Run, entry: Entry) -> tuple[Tensor, NDArray[np.int64]]:
@@ -144,10 +147,10 @@ def _codes(run: Run, entry: Entry) -> tuple[Tensor, NDArray[np.int64]]:
 
 
 def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64], *, every: bool) -> list[Leak]:
-    """What is read of the subject and of the run's nuisance; of every other column too, if asked, for it takes time.
+    """Leakage of the subject and of the run's nuisance; with `every`, of other columns too, which takes time.
 
-    A column that varies within people is read within each of them, for otherwise it could be read off the person. One
-    that does not, such as an age, is read among all trials.
+    A column that varies within people is probed within each person, so that it cannot be inferred from who they are.
+    One that does not, such as an age, is probed among all trials.
     """
     recordings, train = run.recordings, run.job(entry).fold.train
     asked = dict.fromkeys(["subject", *nuisance_parts(run.options.nuisance)])
@@ -155,15 +158,15 @@ def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64], *, every:
     who, everybody = recordings.subject.numpy()[rows], np.zeros(len(rows), dtype=np.int64)
     people = np.unique(who)
     few = np.isin(who, people[np.linspace(0, len(people) - 1, PROBED_PEOPLE).astype(int)])
-    found = []
+    leaks = []
     for name in [*asked, *(others[:PROBED_COLUMNS] if every else [])]:
         labels = groups_of(recordings, name, train)[rows]
         inside = None if name == "subject" else leakage_within(z[few], labels[few], who[few])
         leak = inside or leakage_within(z, labels, everybody)
         if leak is not None:  # a fold of three people trains on one, who can be told from nobody
             where = ", ".join(str(recordings.subjects[person]) for person in run.groups[entry.test])
-            found.append(Leak(where, leak.accuracy, leak.chance, leak.bits, name, inside is not None))
-    return found
+            leaks.append(Leak(where, leak.accuracy, leak.chance, leak.bits, name, inside is not None))
+    return leaks
 
 
 def _picture(z: Tensor, rows: NDArray[np.int64], recordings: Recordings) -> list[Point]:

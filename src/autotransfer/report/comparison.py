@@ -42,42 +42,42 @@ class Contender:
 
     @property
     def is_rival(self) -> bool:
-        """Whether what is delivered has to beat it to be worth its cost."""
+        """Whether the delivered model has to beat it to be worth its cost."""
         return self.key == "none" or self.key.startswith("peer")
 
     @property
     def is_method(self) -> bool:
-        """Whether it is one of those that AutoTransfer starts from."""
+        """Whether it is a penalty method, one of the candidates."""
         return self.key not in ("none", *OWN) and not self.is_peer
 
     @property
     def is_peer(self) -> bool:
-        """Whether a few lines of code would do it, without a network."""
+        """Whether it is a simple model, a few lines of code without a network."""
         return self.key.startswith(PEER)
 
 
 def ranking(summary: Summary) -> list[Candidate]:
     """The candidates of stage two, the best first: by mean where candidates are averaged, else by lower quartile."""
-    found = []
-    for name, own in scores_on_validation(summary).items():
-        values, method = list(own.values()), summary.settings[name].method or "none"
-        found.append(Candidate(name, method, float(np.percentile(values, 25)), float(np.mean(values))))
+    candidates = []
+    for name, scores in scores_on_validation(summary).items():
+        values, method = list(scores.values()), summary.settings[name].method or "none"
+        candidates.append(Candidate(name, method, float(np.percentile(values, 25)), float(np.mean(values))))
     if summary.average is not None:
-        return sorted(found, key=lambda one: (-one.mean, -one.q25))
-    return sorted(found, key=lambda one: (-one.q25, -one.mean))
+        return sorted(candidates, key=lambda candidate: (-candidate.mean, -candidate.q25))
+    return sorted(candidates, key=lambda candidate: (-candidate.q25, -candidate.mean))
 
 
 def contenders(summary: Summary) -> list[Contender]:
-    """Baseline, the methods in their usual order, peers, then what AutoTransfer could have done with its candidates,
-    and AutoTransfer as estimated honestly."""
+    """Baseline, methods in their usual order, simple models, alternatives with the same candidates, and the nested
+    estimates of AutoTransfer."""
     best: dict[str, str] = {}  # method -> the setting that stands for it, by validation alone
-    for one in ranking(summary):
-        best.setdefault(one.method, one.name)
+    for candidate in ranking(summary):
+        best.setdefault(candidate.method, candidate.name)
     scores, choice = scores_on_test(summary), summary.choice
     order = dict.fromkeys(["none", *CENSORS, *best])
     rows = [Contender(m, method_label(m), best[m], scores.get(best[m], {})) for m in order if m in best]
     if choice is not None:
-        tests = {role: finite(own) for role, own in choice.test_scores.items()}
+        tests = {role: finite(by_person) for role, by_person in choice.test_scores.items()}
         baseline = Contender("none", method_label("none"), choice.baseline.name, tests["baseline"])
         front = [baseline] if choice.has_plain_network else []
         if (uncensored := choice.best_uncensored.name) != choice.baseline.name:
@@ -85,8 +85,10 @@ def contenders(summary: Summary) -> list[Contender]:
         # Records of trainings hold balanced accuracies, which stand beside no other metric.
         methods = rows if choice.metric == BALANCED_ACCURACY else []
         rows = [*front, *(row for row in methods if row.key != "none")]
-        peers = enumerate(choice.peers.items())
-        rows += [Contender(f"{PEER} {place} {name}", name, None, finite(own)) for place, (name, own) in peers]
+        rows += [
+            Contender(f"{PEER} {place} {name}", name, None, finite(by_person))
+            for place, (name, by_person) in enumerate(choice.peers.items())
+        ]
         if choice.average is None:
             rows.append(Contender("published", "AutoTransfer, published", choice.chosen.name, tests["chosen"]))
         else:

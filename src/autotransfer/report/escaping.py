@@ -23,7 +23,7 @@ class Html(str):
 
 
 def plain(value: object) -> str:
-    """What a person should read."""
+    """Text without characters that cannot be shown."""
     return _UNSHOWABLE.sub("\ufffd", str(value))
 
 
@@ -41,16 +41,12 @@ def plot_text(value: object, length: int = 22) -> str:
     return short(value, length).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def told_apart(values: Iterable[str], length: int) -> dict[str, str]:
-    """Each as `plot_text` has it, but cut no shorter than tells it from the others."""
+def distinct_labels(values: Iterable[str], length: int) -> dict[str, str]:
+    """Each as `plot_text` has it, but long enough to differ from the others."""
     cut = {value: plot_text(value, length) for value in values}
     times = Counter(cut.values())
     alike = [value for value in cut if times[cut[value]] > 1]
-    return cut | told_apart(alike, length + 10) if length < max(map(len, alike), default=0) else cut
-
-
-def html_text(value: object) -> Html:
-    return value if isinstance(value, Html) else Html(escape(plain(value), quote=True))
+    return cut | distinct_labels(alike, length + 10) if length < max(map(len, alike), default=0) else cut
 
 
 def tag(name: str, *children: object, **attributes: object) -> Html:
@@ -63,7 +59,11 @@ def tag(name: str, *children: object, **attributes: object) -> Html:
         if value is not None and value is not False:
             label = key.rstrip("_").replace("_", "-")
             written += f" {label}" if value is True else f' {label}="{escape(plain(value), quote=True)}"'
-    inside = "".join(html_text(child) for child in children if child is not None)
+    inside = "".join(
+        child if isinstance(child, Html) else escape(plain(child), quote=True)
+        for child in children
+        if child is not None
+    )
     return Html(f"<{name}{written}>{inside}</{name}>")
 
 

@@ -32,4 +32,4 @@ SECTIONS = {
 def figures(summary: Summary) -> dict[str, list[Figure]]:
     """Section -> its figures; one that the run has no data for is left out."""
     made = {section: [make(summary) for make in makers] for section, makers in SECTIONS.items()}
-    return {section: [figure for figure in found if figure is not None] for section, found in made.items()}
+    return {section: [figure for figure in drawn if figure is not None] for section, drawn in made.items()}

@@ -14,11 +14,11 @@ CONCERNS = {"worse": "clearly worse", "few": "too few people to say", "": ""}
 
 def groups(summary: Summary) -> Html | None:
     """A row for each group, and a sentence that names those which are much worse."""
-    found = [] if summary.choice is None else summary.choice.groups
-    if not found:
+    scores = [] if summary.choice is None else summary.choice.groups
+    if not scores:
         return None
-    worse = [f"{one.column} {one.group}" for one in found if one.concern == "worse"]
-    told = (
+    worse = [f"{row.column} {row.group}" for row in scores if row.concern == "worse"]
+    sentence = (
         f"Clearly worse than the others: {', '.join(worse)}."
         if worse
         else "No group is clearly worse than the others. That says little of groups of few people."
@@ -28,10 +28,10 @@ def groups(summary: Summary) -> Html | None:
         "Each person is scored by what was decided without them. The last interval is of the difference to other "
         "people, or to the same people's other windows where a column varies within people"
     )
-    return joined(tag("p", told), table(caption, heads, map(_row, found), numeric=2, less="4 5"))
+    return joined(tag("p", sentence), table(caption, heads, map(_row, scores), numeric=2, less="4 5"))
 
 
-def _row(one: GroupScore) -> list[object]:
-    interval = f"{score(one.interval[0])} to {score(one.interval[1])}" if one.interval else "–"
-    difference = range_words(tuple(one.difference)) if one.difference else "–"
-    return [one.column, one.group, one.people, score(one.mean), interval, difference, CONCERNS.get(one.concern, "")]
+def _row(row: GroupScore) -> list[object]:
+    interval = f"{score(row.interval[0])} to {score(row.interval[1])}" if row.interval else "–"
+    difference = range_words(tuple(row.difference)) if row.difference else "–"
+    return [row.column, row.group, row.people, score(row.mean), interval, difference, CONCERNS.get(row.concern, "")]

@@ -21,16 +21,16 @@ Measured = dict[str, Leak]  # by test subject of the fold
 
 def leakage(summary: Summary) -> Figure | None:
     """How well a fresh probe reads the subject from z, before and after, per fold."""
-    found = {
+    leaks_of = {
         side: {leak.test_subject: leak for leak in summary.weights.leakage.get(side, []) if leak.nuisance == SUBJECT}
         for side in SIDES
     }
-    folds = [subject for subject in summary.data.subjects if any(subject in own for own in found.values())]
+    folds = [subject for subject in summary.data.subjects if any(subject in measured for measured in leaks_of.values())]
     if not folds:
         return None
     names = summary.role_names
-    marks = [_measured(found[s], fill, names[s], folds) for s, fill in SIDES.items() if found[s]]
-    leaks = [leak for side in found.values() for leak in side.values()]
+    marks = [_measured(leaks_of[s], fill, names[s], folds) for s, fill in SIDES.items() if leaks_of[s]]
+    leaks = [leak for side in leaks_of.values() for leak in side.values()]
     chance = float(np.mean([leak.chance for leak in leaks]))
     layout = plot.stacked(
         plot.axes(
@@ -39,13 +39,13 @@ def leakage(summary: Summary) -> Figure | None:
         ),
         plot.level(chance, "chance"),
     )
-    rows = [(side, found[side][fold]) for fold in folds for side in SIDES if fold in found[side]]
+    rows = [(side, leaks_of[side][fold]) for fold in folds for side in SIDES if fold in leaks_of[side]]
     return Figure(
         key="leakage",
         title="Can the subject be read from the representation?",
         caption="A fresh classifier tries to tell from the network's latent code which training subject a trial "
-        f"belongs to. At the dashed line it can only guess{_reading(summary, found)}.",
-        data=[_joints(found, folds), *marks],
+        f"belongs to. At the dashed line it can only guess{_reading(summary, leaks_of)}.",
+        data=[_joints(leaks_of, folds), *marks],
         layout=layout,
         columns=("test_subject", "model", "accuracy", "chance", "bits"),
         rows=[[leak.test_subject, side, leak.accuracy, leak.chance, leak.bits] for side, leak in rows],
@@ -53,10 +53,10 @@ def leakage(summary: Summary) -> Figure | None:
     )
 
 
-def _reading(summary: Summary, found: dict[str, Measured]) -> str:
-    """What the way between the dots means: a baseline with another preprocessing says nothing of the censor."""
+def _reading(summary: Summary, leaks_of: dict[str, Measured]) -> str:
+    """How to read the distance between dots: a baseline with another preprocessing shows no effect of the censor."""
     choice = summary.choice
-    if choice is None or not found["chosen"]:
+    if choice is None or not leaks_of["chosen"]:
         return ""
     alike = not set(choice.chosen.setting.traits(choice.baseline.setting)) - {"batches"}
     if choice.chosen.setting.penalty is None:
@@ -65,7 +65,7 @@ def _reading(summary: Summary, found: dict[str, Measured]) -> str:
         return f"; {none}, so the dots differ by how {what}"
     if SUBJECT not in nuisance_parts(choice.chosen.setting.penalty.nuisance):
         return f"; the censor removes the {choice.chosen.setting.penalty.nuisance}, not the subject: see the table"
-    if found["uncensored"]:
+    if leaks_of["uncensored"]:
         rest = "draws its batches" if alike else "preprocesses its windows or trains"
         return (
             ", so the censor should move the dots down from those of the same network without it; the baseline "
@@ -76,20 +76,20 @@ def _reading(summary: Summary, found: dict[str, Measured]) -> str:
     return ", so censoring should move the dots down"
 
 
-def _joints(found: dict[str, Measured], folds: list[str]) -> Json:
+def _joints(leaks_of: dict[str, Measured], folds: list[str]) -> Json:
     """A line from before to after, for the folds that have both."""
-    before = found["uncensored"] or found["baseline"]
+    before = leaks_of["uncensored"] or leaks_of["baseline"]
     x: list[int | None] = []
     y: list[float | None] = []
     for i, fold in enumerate(folds):
-        if fold in before and fold in found["chosen"]:
+        if fold in before and fold in leaks_of["chosen"]:
             x += [i, i, None]
-            y += [before[fold].accuracy, found["chosen"][fold].accuracy, None]
+            y += [before[fold].accuracy, leaks_of["chosen"][fold].accuracy, None]
     return plot.line(x, y, "", stroke=MUTED, width=1.5, showlegend=False)
 
 
-def _measured(found: Measured, fill: str, label: str, folds: list[str]) -> Json:
-    here = [(i, found[fold]) for i, fold in enumerate(folds) if fold in found]
+def _measured(leaks: Measured, fill: str, label: str, folds: list[str]) -> Json:
+    here = [(i, leaks[fold]) for i, fold in enumerate(folds) if fold in leaks]
     texts = [
         f"test subject {plot_text(leak.test_subject)}<br>{label}: {score(leak.accuracy)}"
         f"<br>at least {leak.bits:.2f} bits"
@@ -111,10 +111,10 @@ def latent_by_class(summary: Summary) -> Figure | None:
 
 def _picture(summary: Summary, by: str, reading: str) -> Figure | None:
     """z of one fold's training trials in two dimensions, a panel for each model, coloured by `by`."""
-    clouds = {side: own for side in SIDES if (own := summary.weights.latent.get(side))}
+    clouds = {side: cloud for side in SIDES if (cloud := summary.weights.latent.get(side))}
     if not clouds:
         return None
-    names = sorted({_name(point, by) for own in clouds.values() for point in own}, key=_natural)
+    names = sorted({_name(point, by) for cloud in clouds.values() for point in cloud}, key=_natural)
     parts: list[Json] = []
     for panel, side in enumerate(clouds):
         parts.append(plot.axes(plot.bare_axis(frame=True), plot.bare_axis(frame=True), panel))
@@ -123,10 +123,10 @@ def _picture(summary: Summary, by: str, reading: str) -> Figure | None:
         key=f"latent-{by}",
         title=f"The representation of every trial, coloured by {by}",
         caption=f"Each dot is a training trial of one fold, flattened to two dimensions: {reading}.",
-        data=[trace for panel, own in enumerate(clouds.values()) for trace in _clouds(own, by, names, panel)],
+        data=[trace for panel, cloud in enumerate(clouds.values()) for trace in _clouds(cloud, by, names, panel)],
         layout=plot.stacked(*parts),
         columns=("model", "x", "y", "subject", "class"),
-        rows=[[side, *astuple(point)] for side, own in clouds.items() for point in own],
+        rows=[[side, *astuple(point)] for side, cloud in clouds.items() for point in cloud],
         panels=len(clouds),
         height=400,
         square=True,
@@ -144,12 +144,14 @@ def _clouds(points: list[Point], by: str, names: list[str], panel: int) -> list[
     hover = f"{by} %{{fullData.name}}<br>{other} %{{text}}<extra></extra>"
     traces = []
     for position, name in enumerate(names):
-        own = [point for point in points if _name(point, by) == name]
-        if own:
+        named = [point for point in points if _name(point, by) == name]
+        if named:
             fill, symbol = plot.nth(position)
-            dots = plot.points([p.x for p in own], [p.y for p in own], plot_text(name), fill=fill, symbol=symbol)
-            dots["marker"] |= {"size": 5, "opacity": 0.85}
-            dots |= {"text": [plot_text(_name(point, other)) for point in own], "hovertemplate": hover}
+            x, y = [point.x for point in named], [point.y for point in named]
+            look, texts = {"size": 5, "opacity": 0.85}, [plot_text(_name(point, other)) for point in named]
+            dots = plot.points(
+                x, y, plot_text(name), fill=fill, symbol=symbol, marker=look, text=texts, hovertemplate=hover
+            )
             traces.append({**dots, "legendgroup": str(position), "showlegend": panel == 0, **plot.on_panel(panel)})
     return traces
 

@@ -11,10 +11,8 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,6 +25,7 @@ from ..runs.follower import RunFollower, Seen
 from ..runs.results import Trained
 from ..words import clock
 from .escaping import plain, script_json, short
+from .page import asset
 from .terminal import answer
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")  # with any port, as a tunnel may have another
@@ -45,7 +44,7 @@ def state_of(seen: Seen) -> dict[str, Any]:
     """What the page draws, as JSON values."""
     standing, data = seen.standing, seen.data
     ranking = rank(seen.trainings)
-    told = [] if not standing.complete else answer(read_choice(standing.folder))
+    lines = [] if not standing.complete else answer(read_choice(standing.folder))
     return {
         "name": plain(data.name),
         "state": plain(standing.state),
@@ -58,7 +57,7 @@ def state_of(seen: Seen) -> dict[str, Any]:
         "started": plain(standing.started),
         "chance": data.chance,
         "people": len(data.people),
-        "answer": [plain(line) for line in told],
+        "answer": [plain(line) for line in lines],
         "ranking": ranking[:RANKED],
         "more": max(0, len(ranking) - RANKED),
         "curves": curves(seen, [row["name"] for row in ranking]),
@@ -71,20 +70,20 @@ def rank(trainings: list[Trained]) -> list[dict[str, Any]]:
     trainings. A failed training counts 0. Test scores decide nothing, and are not shown before the end."""
     scores: dict[str, dict[str, list[float]]] = {}
     counts: dict[str, int] = {}
-    for one in trainings:
-        if one.stage in ("sessions", "nested"):
+    for training in trainings:
+        if training.stage in ("sessions", "nested"):
             continue
-        counts[one.name] = counts.get(one.name, 0) + 1
-        twin = one.record.swapped
-        rows = [(one.validation_subject, one.record)] + ([] if twin is None else [(one.test_subject, twin)])
-        for person, record in rows:
-            value = 0.0 if one.failed else record.validation_score
+        counts[training.name] = counts.get(training.name, 0) + 1
+        twin = training.record.swapped
+        halves = ((training.validation_subject, training.record), (training.test_subject, twin))
+        for person, record in ((person, record) for person, record in halves if record is not None):
+            value = 0.0 if training.failed else record.validation_score
             if math.isfinite(value):
-                scores.setdefault(one.name, {}).setdefault(str(person), []).append(value)
-    found = []
-    for name, own in scores.items():
-        values = [float(np.mean(value)) for value in own.values()]
-        found.append(
+                scores.setdefault(training.name, {}).setdefault(str(person), []).append(value)
+    ranking = []
+    for name, by_person in scores.items():
+        values = [float(np.mean(repeats)) for repeats in by_person.values()]
+        ranking.append(
             {
                 "name": name,
                 "mean": float(np.mean(values)),
@@ -93,20 +92,20 @@ def rank(trainings: list[Trained]) -> list[dict[str, Any]]:
                 "trainings": counts[name],
             }
         )
-    return sorted(found, key=lambda row: (-float(str(row["mean"])), str(row["name"])))
+    return sorted(ranking, key=lambda row: (-float(str(row["mean"])), str(row["name"])))
 
 
 def curves(seen: Seen, ranked: list[str]) -> list[dict[str, Any]]:
     """Validation scores by epoch, mean over trainings: of the settings that lead, then of those being trained."""
-    own: dict[str, list[list[float]]] = {}
-    for one in seen.trainings:
-        if not one.failed and one.record.epochs > 1:
-            own.setdefault(one.name, []).append(one.record.history["validation_score"])
-    drawn = [_curve(name, _mean(own[name]), 1) for name in ranked if name in own][:LINES]
+    histories: dict[str, list[list[float]]] = {}
+    for training in seen.trainings:
+        if not training.failed and training.record.epochs > 1:
+            histories.setdefault(training.name, []).append(training.record.history["validation_score"])
+    drawn = [_curve(name, _mean(histories[name]), 1) for name in ranked if name in histories][:LINES]
     pulse = seen.standing.pulse
     if pulse is not None:
         running = {seen.names.get(key, key): values for key, values in pulse.curves.items() if len(values) > 1}
-        running = {name: values for name, values in running.items() if name not in own}
+        running = {name: values for name, values in running.items() if name not in histories}
         best = sorted(running, key=lambda name: -running[name][-1])
         drawn += [_curve(name, running[name], pulse.every, running=True) for name in best[: LINES - len(drawn)]]
     return drawn
@@ -132,17 +131,9 @@ def _mean(histories: list[list[float]]) -> list[float]:
 
 
 def page(nonce: str) -> str:
-    """The page without any state; its script asks for that. Colours and letters are the report's."""
-    asset = {name: files(__package__).joinpath(name).read_text(encoding="utf-8") for name in ASSETS}
-    return (
-        asset["live.html"]
-        .replace("{nonce}", nonce)
-        .replace("{style}", asset["page.css"] + asset["live.css"])
-        .replace("{script}", asset["live.js"])
-    )
-
-
-ASSETS = ("live.html", "page.css", "live.css", "live.js")
+    """The page without any state, which its script requests. Colours and fonts are those of the report."""
+    style = asset("page.css") + asset("live.css")
+    return asset("live.html").replace("{nonce}", nonce).replace("{style}", style).replace("{script}", asset("live.js"))
 
 
 class LivePage:
@@ -172,14 +163,14 @@ class LivePage:
         return f"http://127.0.0.1:{self.server.server_address[1]}/{self.key}/"
 
     def state(self) -> bytes:
-        """As JSON; what cannot be read at the moment is said in it. The answer is kept for a second."""
+        """The state as JSON, cached for a second; if the run cannot be read now, the JSON says why."""
         with self._lock:
             if time.monotonic() - self._when > FRESH:
                 try:
-                    found: Mapping[str, Any] = state_of(self.follower.look())
+                    state = state_of(self.follower.look())
                 except (UserError, OSError) as error:
-                    found = {"problem": plain(one_line(error))}
-                self._state, self._when = script_json(dict(found)).encode(), time.monotonic()
+                    state = {"problem": plain(one_line(error))}
+                self._state, self._when = script_json(state).encode(), time.monotonic()
             return self._state
 
     def __enter__(self) -> LivePage:
@@ -239,4 +230,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal is the run's."""
+        """Write nothing: the terminal belongs to the run."""

@@ -1,4 +1,4 @@
-"""What belongs in the methods section of a paper, as plain text, from what the run itself has kept."""
+"""A paragraph for the methods section of a paper, as plain text, from the records of the run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 from ..errors import UserError
 from ..folds import SESSION
 from ..runs.choice import Choice
-from ..runs.verdict import headline, metric_label, skipped_words
 from ..settings import SUBJECT
+from ..training.scoring import label_of
 from .outcomes import finite
+from .result_words import USED_OF_A_PERSON, headline, left_out_words, not_scored_words, skipped_words
 from .summary import Summary
 from .wording import capital, count, kind_words, score, setting_names, share
 
@@ -20,17 +21,14 @@ CITATION = (
     "Smedemark-Margulies, N., Wang, Y., Koike-Akino, T., Erdoğmuş, D. AutoTransfer: Subject Transfer Learning with "
     "Censored Representations on Biosignals Data. arXiv:2112.09796"
 )
-USES = {
-    "none": "Nothing of a new person was used before their predictions (zero-shot).",
-    "online": "Each window of a new person was predicted with their own unlabelled windows before it (online).",
-    "transductive": "All unlabelled windows of a new person were used before their predictions (transductive).",
-}
 MOST_CLASSES = 12  # that are named
 
 
 def methods_paragraph(summary: Summary, at_least: float | None = None) -> str:
-    """Data, split, candidates, weights, seeds, scores with intervals, versions, citation. at_least: the score that is
-    asked of every person."""
+    """Data, split, candidates, weights, seeds, scores with intervals, versions, citation.
+
+    at_least: the score required of every person.
+    """
     if summary.choice is None:
         raise UserError("the run is not finished, so there is nothing to report yet; continue it with resume")
     if at_least is not None:
@@ -38,7 +36,7 @@ def methods_paragraph(summary: Summary, at_least: float | None = None) -> str:
     choice = summary.choice
     assert choice is not None
     parts = (_data(summary), _split(summary), _candidates(summary, choice), _delivered(summary, choice),
-             _scores(choice), _made_with(summary), _citation())  # fmt: skip
+             _scores(choice), _software(summary), [f"Citation: {CITATION}"])  # fmt: skip
     return "\n\n".join(" ".join(part).replace("\u00a0", " ") for part in parts)
 
 
@@ -59,16 +57,14 @@ def _split(summary: Summary) -> Iterable[str]:
     if options.hold_out != SUBJECT:
         yield _parts_held_out(options.hold_out, folds)
         return
-    each = "each person was" if options.n_folds is None else f"{folds} groups of people were"
+    who = "each person was" if options.n_folds is None else f"{folds} groups of people were"
     yield (
-        f"Split: {each} held out once ({count(folds, 'fold')}); in every fold another "
+        f"Split: {who} held out once ({count(folds, 'fold')}); in every fold another "
         f"{'person' if options.n_folds is None else 'group'} was held out for validation and the rest trained. No "
         "person's windows were on both sides of a split."
     )
-    choice = summary.choice
-    if choice is not None and choice.not_scored:
-        people = count(len(choice.not_scored), "person", "people")
-        yield f"{people} with windows of one class trained but could not be scored."
+    if summary.choice is not None:
+        yield from _sentences(not_scored_words(summary.choice))
 
 
 def _parts_held_out(hold_out: str, folds: int) -> str:
@@ -87,10 +83,15 @@ def _parts_held_out(hold_out: str, folds: int) -> str:
 
 def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
     options = summary.options
-    kinds = Counter(one.setting.kind for one in choice.shortlist)
+    kinds = Counter(candidate.setting.kind for candidate in choice.shortlist)
     listed = ", ".join(f"{kind_words(kind)} {n}" for kind, n in kinds.items())
-    networks = [one for one in summary.trainings if not one.setting.network.closed_form]
-    seeds = sorted({one.seed for one in networks if one.stage == "folds"})
+    seeds = sorted(
+        {
+            training.seed
+            for training in summary.trainings
+            if training.stage == "folds" and not training.setting.network.closed_form
+        }
+    )
     trained = (
         f"networks with {count(len(seeds), 'seed')} ({', '.join(map(str, seeds))}) for at most "
         f"{count(options.max_epochs, 'epoch')}"
@@ -101,8 +102,11 @@ def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
     )
     if options.time is not None:
         yield f"The run was planned for {options.time}."
-    if choice.left_out:
-        yield f"Left out for want of time: {'; '.join(choice.left_out)}."
+    yield from _sentences(left_out_words(choice))
+
+
+def _sentences(lines: Iterable[str]) -> Iterable[str]:
+    return (f"{capital(line)}." for line in lines)
 
 
 def _delivered(summary: Summary, choice: Choice) -> Iterable[str]:
@@ -113,34 +117,31 @@ def _delivered(summary: Summary, choice: Choice) -> Iterable[str]:
             "validation scores over people; for each person's own score it was chosen again without theirs."
         )
     else:
-        used = [one for one in choice.average.weights if one.share > 0]
-        weights = "; ".join(f"{names.get(one.name, one.name)} ({one.kind}) {share(one.share)}" for one in used)
+        weights = "; ".join(
+            f"{names.get(candidate.name, candidate.name)} ({candidate.kind}) {share(candidate.share)}"
+            for candidate in choice.average.weights
+            if candidate.share > 0
+        )
         yield (
             "Model: log-probabilities of the candidates, averaged with weights that minimise the class-balanced "
             f"log-loss on held-out people, and a temperature ({choice.average.temperature:.2f}); for each person's own "
             "score, weights and temperature were found again without the trainings that held them out (nested). "
             f"Weights of the delivered model: {weights}."
         )
-    yield USES.get(choice.adaptation, f"Adaptation: {choice.adaptation}.")
+    yield USED_OF_A_PERSON.get(choice.adaptation, f"Adaptation: {choice.adaptation}.")
 
 
 def _scores(choice: Choice) -> Iterable[str]:
     yield f"Results: {' '.join(headline(choice))}"
     single = {"a single plain network": choice.test_scores["baseline"]} if choice.has_plain_network else {}
-    rows = choice.peers | single
-    means = {name: list(finite(own).values()) for name, own in rows.items()}
-    listed = "; ".join(f"{name} {score(float(np.mean(own)))}" for name, own in means.items() if own)
+    scores = {name: list(finite(by_person).values()) for name, by_person in (choice.peers | single).items()}
+    listed = "; ".join(f"{name} {score(float(np.mean(values)))}" for name, values in scores.items() if values)
     if listed:
-        yield f"On the same folds, {metric_label(choice)}, mean over people: {listed}."
-    for line in skipped_words(choice):
-        yield f"{capital(line)}."
+        yield f"On the same folds, {label_of(choice.metric)}, mean over people: {listed}."
+    yield from _sentences(skipped_words(choice))
     yield "Intervals of means are 95 % bootstrap intervals over people (10,000 resamples), paired for differences."
 
 
-def _made_with(summary: Summary) -> Iterable[str]:
+def _software(summary: Summary) -> Iterable[str]:
     versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
     yield f"Software: {versions}; device {summary.device}; seed {summary.options.seed}; command: {summary.command}"
-
-
-def _citation() -> Iterable[str]:
-    yield f"Citation: {CITATION}"

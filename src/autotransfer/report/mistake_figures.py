@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.choice import Reliability
 from ..training.mistake_costs import PREFIX, parse
 from . import plot
 from .escaping import Html, plot_text, tag
 from .plot import ACCENT, LOSS, MUTED, Figure, Json
+from .result_words import unseen, unseen_person
 from .summary import Summary
 from .tables import folded, table
-from .wording import count, score, share, signed, unseen, unseen_person
+from .wording import count, score, share, signed
 
 MOST_CELLS = 12  # classes of a matrix whose cells have room for a number
 EVERYBODY = "everybody"
@@ -55,8 +55,8 @@ def _counts(summary: Summary) -> dict[str, NDArray[np.int64]]:
     """By subject: counts (C, C) of the delivered model, where the run kept them."""
     size = len(summary.data.classes)
     known = {} if summary.choice is None else summary.choice.confusions
-    found = {who: np.array(counts, dtype=np.int64) for who, counts in known.items()}
-    return {who: counts for who, counts in found.items() if counts.shape == (size, size)}
+    tables = {who: np.array(counts, dtype=np.int64) for who, counts in known.items()}
+    return {who: counts for who, counts in tables.items() if counts.shape == (size, size)}
 
 
 def by_person(summary: Summary) -> Html | None:
@@ -91,16 +91,16 @@ def by_class(summary: Summary) -> Html | None:
 def class_rows(counts: NDArray[np.int64], names: list[str], metric: str) -> list[list[str]]:
     """For each class of counts (C, C): its name, commonest mistake, windows, recall, precision and, where costs decide,
     the share of all costs that its windows have."""
-    said, recalls, rows = counts.sum(0), _recalls(counts), []
+    predicted, recalls, rows = counts.sum(0), _recalls(counts), []
     paid = None
     if metric.startswith(PREFIX):
         costs = parse(metric)[1]
         paid = (counts * costs).sum(1) if costs.shape == counts.shape else None
     for k, name in enumerate(names):
-        precision = share(counts[k, k] / said[k]) if said[k] else "–"
-        own = np.zeros_like(counts)
-        own[k] = counts[k]
-        row = [name, _mistake(own, names), f"{counts[k].sum():,}", recalls[k], precision]
+        precision = share(counts[k, k] / predicted[k]) if predicted[k] else "–"
+        of_class = np.zeros_like(counts)
+        of_class[k] = counts[k]
+        row = [name, _mistake(of_class, names), f"{counts[k].sum():,}", recalls[k], precision]
         if paid is not None:
             row.append(share(paid[k] / paid.sum()) if paid.sum() else "–")
         rows.append(row)
@@ -152,27 +152,27 @@ def _heatmap(counts: NDArray[np.float64], names: list[str]) -> Json:
 def reliability_by_person(summary: Summary) -> Figure | None:
     """Mean confidence and accuracy of everybody, and who is furthest below what the model claims."""
     known = {} if summary.choice is None else summary.choice.reliability
-    found = {who: own for who, own in known.items() if math.isfinite(own.confidence) and math.isfinite(own.accuracy)}
-    if not found:
+    people = {who: person for who, person in known.items() if math.isfinite(person.overconfidence)}
+    if not people:
         return None
-    worst = max(found, key=lambda who: _claimed(found[who]))
-    both = [value for own in found.values() for value in (own.confidence, own.accuracy)]
+    worst = max(people, key=lambda who: people[who].overconfidence)
+    both = [value for person in people.values() for value in (person.confidence, person.accuracy)]
     texts = [
-        f"subject {plot_text(who)}<br>confidence {score(own.confidence)}, right {score(own.accuracy)}<br>"
-        f"expected calibration error {score(own.error)}"
-        for who, own in found.items()
+        f"subject {plot_text(who)}<br>confidence {score(person.confidence)}, right {score(person.accuracy)}<br>"
+        f"expected calibration error {score(person.error)}"
+        for who, person in people.items()
     ]
-    fills = [LOSS if who == worst else ACCENT for who in found]
+    fills = [LOSS if who == worst else ACCENT for who in people]
     both.append(summary.data.chance)
     across = plot.score_axis("mean confidence of a person's predictions", both)
     layout = plot.stacked(
         plot.axes(across, plot.score_axis("accuracy", both)), plot.level(summary.data.chance, "chance")
     )
-    x, y = [own.confidence for own in found.values()], [own.accuracy for own in found.values()]
-    gap = _claimed(found[worst])
-    said = (
+    x, y = [person.confidence for person in people.values()], [person.accuracy for person in people.values()]
+    gap = people[worst].overconfidence
+    verdict = (
         f"The model claims most too much of subject {worst}: {signed(gap)} (confidence "
-        f"{score(found[worst].confidence)}, right {score(found[worst].accuracy)})."
+        f"{score(people[worst].confidence)}, right {score(people[worst].accuracy)})."
         if gap > 0
         else "The model claims too much of nobody."
     )
@@ -180,19 +180,15 @@ def reliability_by_person(summary: Summary) -> Figure | None:
         key="reliability-people",
         title="How far confidence can be trusted, person by person",
         caption=f"A dot is {unseen_person(summary)}: the mean probability of its predictions, and how often "
-        f"they are right. Below the diagonal it claims too much. {said}",
+        f"they are right. Below the diagonal it claims too much. {verdict}",
         data=[
             plot.line([0, 1], [0, 1], "as claimed", stroke=MUTED, width=1.5, line={"dash": "dot"}),
             plot.points(x, y, "people", fill=fills, text=texts, marker={"size": 10, "opacity": 0.85}),
         ],
         layout=layout,
         columns=("subject", "confidence", "accuracy", "expected_calibration_error"),
-        rows=[[who, own.confidence, own.accuracy, own.error] for who, own in found.items()],
+        rows=[[who, person.confidence, person.accuracy, person.error] for who, person in people.items()],
         height=400,
         square=True,
         legend=False,
     )
-
-
-def _claimed(own: Reliability) -> float:
-    return own.confidence - own.accuracy

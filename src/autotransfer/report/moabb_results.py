@@ -39,7 +39,7 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
         raise UserError(f"{folder} held out each {seen.options.hold_out}, and these columns are of people held out")
     data, choice = seen.data, read_choice(folder)
     trials = dict(zip(data.subjects, data.trials, strict=True))
-    candidates = {one.name for one in choice.shortlist}
+    candidates = {candidate.name for candidate in choice.shortlist}
     rows: list[dict[str, Any]] = []
 
     def add(pipeline: str, subject: str, score: float, seconds: float, training: float) -> None:
@@ -51,23 +51,25 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
             }
         )  # fmt: skip
 
-    own: dict[tuple[str, str], list[Trained]] = {}
-    for one in seen.trainings:
-        if one.name in candidates and not one.failed and math.isfinite(one.record.test_score):
-            own.setdefault((one.name, str(one.test_subject)), []).append(one)
+    by_candidate: dict[tuple[str, str], list[Trained]] = {}
+    for done in seen.trainings:
+        if done.name in candidates and not done.failed and math.isfinite(done.record.test_score):
+            by_candidate.setdefault((done.name, str(done.test_subject)), []).append(done)
     by_person: dict[str, list[Trained]] = {}
-    for (_, subject), found in own.items():
-        by_person.setdefault(subject, []).extend(found)
+    for (_, subject), trainings in by_candidate.items():
+        by_person.setdefault(subject, []).extend(trainings)
     for subject, score in choice.estimate.items():
-        found = by_person.get(subject, [])
-        samples = float(np.mean([_training(one, data.n_trials, trials) for one in found])) if found else math.nan
-        add(DELIVERED, subject, score, sum(one.record.seconds for one in found), samples)
-    for (name, subject), found in own.items():
-        scores, seconds = ([getattr(one.record, what) for one in found] for what in ("test_score", "seconds"))
-        samples = float(np.mean([_training(one, data.n_trials, trials) for one in found]))
+        trainings = by_person.get(subject, [])
+        samples = (
+            float(np.mean([_training(done, data.n_trials, trials) for done in trainings])) if trainings else math.nan
+        )
+        add(DELIVERED, subject, score, sum(done.record.seconds for done in trainings), samples)
+    for (name, subject), trainings in by_candidate.items():
+        scores, seconds = ([getattr(done.record, field) for done in trainings] for field in ("test_score", "seconds"))
+        samples = float(np.mean([_training(done, data.n_trials, trials) for done in trainings]))
         add(name, subject, float(np.mean(scores)), float(np.mean(seconds)), samples)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _training(one: Trained, n_trials: int, trials: dict[str, int]) -> int:
-    return n_trials - trials[str(one.validation_subject)] - trials[str(one.test_subject)]
+def _training(training: Trained, n_trials: int, trials: dict[str, int]) -> int:
+    return n_trials - trials[str(training.validation_subject)] - trials[str(training.test_subject)]

@@ -28,67 +28,69 @@ def person_lines(summary: Summary, name: str) -> list[str]:
     if name not in choice.estimate:
         why = "their windows are all of one class" if name in choice.not_scored else "they were not held out"
         return [f"{who}: {count(windows, 'window')}, no score: {why}"]
-    told = [*_place(summary, choice, name, f"{who}, {count(windows, 'window')}"), *_beside(choice, name)]
+    lines = [*_place(summary, choice, name, f"{who}, {count(windows, 'window')}"), *_other_scores(choice, name)]
     if name in choice.confusions:
         counts = np.array(choice.confusions[name])
-        told += confusion_lines(counts, summary.data.classes)
-        told += [
+        lines += confusion_lines(counts, summary.data.classes)
+        lines += [
             f"  {printable(label)}: recall {recall}, precision {precision}"
             for label, _, _, recall, precision, *_ in class_rows(counts, list(summary.data.classes), choice.metric)
         ]
-    return [*told, *_trust(choice, name), *_answers(choice, name)]
+    return [*lines, *_trust(choice, name), *_answers(choice, name)]
 
 
 def _place(summary: Summary, choice: Choice, name: str, start: str) -> list[str]:
     """The score, and how many score higher."""
-    own, values = choice.estimate[name], list(choice.estimate.values())
-    place = 1 + sum(value > own for value in values)
-    told = [
-        f"{start}: {summary.metric} {score(own)} ({chance_words(summary.chance)})",
+    value, values = choice.estimate[name], list(choice.estimate.values())
+    place = 1 + sum(other > value for other in values)
+    lines = [
+        f"{start}: {summary.metric} {score(value)} ({chance_words(summary.chance)})",
         f"place {place} of {len(values)}: the mean is {score(float(np.mean(values)))}, the median "
         f"{score(float(np.median(values)))}, the lowest {score(min(values))}, the highest {score(max(values))}",
     ]
-    if choice.at_least is not None and own < choice.at_least:
-        told += [f"below {choice.at_least:g}, which you need of everybody"]
-    return told
+    if choice.at_least is not None and value < choice.at_least:
+        lines += [f"below {choice.at_least:g}, which you need of everybody"]
+    return lines
 
 
-def _beside(choice: Choice, name: str) -> list[str]:
-    others = {label_of(metric): own[name] for metric, own in choice.other_metrics.items() if name in own}
-    told = [", ".join(f"{label} {score(value)}" for label, value in others.items())] if others else []
+def _other_scores(choice: Choice, name: str) -> list[str]:
+    others = {label_of(metric): scores[name] for metric, scores in choice.other_metrics.items() if name in scores}
+    lines = [", ".join(f"{label} {score(value)}" for label, value in others.items())] if others else []
     best = choice.best_peer
     if best is not None and name in choice.peers.get(best.name, {}):
         value = choice.peers[best.name][name]
-        told += [f"{printable(best.name)}: {score(value)} (the model {signed(choice.estimate[name] - value)})"]
-    return told
+        lines += [f"{printable(best.name)}: {score(value)} (the model {signed(choice.estimate[name] - value)})"]
+    return lines
 
 
 def _trust(choice: Choice, name: str) -> list[str]:
     """How far confidence can be trusted, beside the others."""
-    known = {who: one for who, one in choice.reliability.items() if math.isfinite(one.confidence - one.accuracy)}
-    if name not in known:
+    gaps = {who: reliability.overconfidence for who, reliability in choice.reliability.items()}
+    gaps = {who: gap for who, gap in gaps.items() if math.isfinite(gap)}
+    if name not in gaps:
         return []
-    own, gaps = known[name], {who: one.confidence - one.accuracy for who, one in known.items()}
+    person = choice.reliability[name]
     place = 1 + sum(gap > gaps[name] for gap in gaps.values())
     claims = "claims too much" if gaps[name] > 0 else "claims too little" if gaps[name] < 0 else "claims what is true"
     return [
-        f"mean confidence {score(own.confidence)}, right {score(own.accuracy)}: it {claims} ({signed(gaps[name])}), "
-        f"place {place} of {len(gaps)} from the most overconfident; expected calibration error {score(own.error)}"
+        f"mean confidence {score(person.confidence)}, right {score(person.accuracy)}: it {claims} "
+        f"({signed(gaps[name])}), place {place} of {len(gaps)} from the most overconfident; expected calibration error "
+        f"{score(person.error)}"
     ]
 
 
 def _answers(choice: Choice, name: str) -> list[str]:
     """Prediction sets and abstention."""
-    found, told = choice.answering, []
-    if found is None:
+    answering, lines = choice.answering, []
+    if answering is None:
         return []
     coverage, abstained = ASKED
-    if name in found.coverage.get(coverage, {}):
-        told += [f"sets of 90 % hold the true class of {score(found.coverage[coverage][name])} of the windows"]
-    if name in found.accuracy.get(abstained, {}) and name in found.accuracy.get("0", {}):
-        told += [
-            f"where a fifth stays unanswered, {score(1 - found.answered[abstained][name])} of theirs do, and "
-            f"{score(found.accuracy[abstained][name])} of the rest are right, instead of "
-            f"{score(found.accuracy['0'][name])}"
+    if name in answering.coverage.get(coverage, {}):
+        lines += [f"sets of 90 % hold the true class of {score(answering.coverage[coverage][name])} of the windows"]
+    if name in answering.accuracy.get(abstained, {}) and name in answering.accuracy.get("0", {}):
+        lines += [
+            f"where a fifth stays unanswered, {score(1 - answering.answered[abstained][name])} of theirs do, and "
+            f"{score(answering.accuracy[abstained][name])} of the rest are right, instead of "
+            f"{score(answering.accuracy['0'][name])}"
         ]
-    return told
+    return lines

@@ -16,39 +16,40 @@ Scores = dict[str, dict[str, float]]  # name of a setting -> subject -> mean sco
 def shortlist(summary: Summary) -> set[str]:
     """Names of the settings that went on to stage two."""
     if summary.choice is not None:
-        return {one.name for one in summary.choice.shortlist}
-    return {one.name for one in summary.trainings if one.stage == "folds"}
+        return {named.name for named in summary.choice.shortlist}
+    return {training.name for training in summary.trainings if training.stage == "folds"}
 
 
 def tried_everywhere(summary: Summary) -> list[Trained]:
     """Trainings of stage two, failed ones too. A finished job is not trained again, so the first fold of a candidate
     may stand under "search"."""
     listed = shortlist(summary)
-    return [one for one in summary.trainings if one.name in listed]
+    return [training for training in summary.trainings if training.name in listed]
 
 
 def tried_once(summary: Summary) -> list[Trained]:
     """Trainings of stage one that ended well. Without a stage one, those of the first split."""
-    scored = [one for one in summary.trainings if _scored(one)]
+    scored = [
+        training
+        for training in summary.trainings
+        if not training.failed and math.isfinite(training.record.validation_score)
+    ]
     if has_stage_one(summary):
-        return [one for one in scored if one.stage == "search"]
-    first = next(((one.fold, one.seed) for one in scored if one.stage == "folds"), None)
-    return [one for one in scored if (one.fold, one.seed) == first]
+        return [training for training in scored if training.stage == "search"]
+    first = next(((training.fold, training.seed) for training in scored if training.stage == "folds"), None)
+    return [training for training in scored if (training.fold, training.seed) == first]
 
 
 def has_stage_one(summary: Summary) -> bool:
     """Whether settings were tried on one split before some of them went on."""
-    return any(one.stage == "search" for one in summary.trainings)
-
-
-def _scored(one: Trained) -> bool:
-    return not one.failed and math.isfinite(one.record.validation_score)
+    return any(training.stage == "search" for training in summary.trainings)
 
 
 def scores_on_test(summary: Summary) -> Scores:
     """Score on every test subject, mean over seeds."""
-    done = [one for one in tried_everywhere(summary) if not one.failed]
-    return _of_people(summary, _means((one.name, who, score) for one in done for who, score in one.scores.items()))
+    done = [training for training in tried_everywhere(summary) if not training.failed]
+    rows = ((training.name, who, score) for training in done for who, score in training.scores.items())
+    return _of_people(summary, _means(rows))
 
 
 def scores_on_validation(summary: Summary) -> Scores:
@@ -56,22 +57,21 @@ def scores_on_validation(summary: Summary) -> Scores:
     subjects are absent from training, as the exchanged twin. A failed job counts as 0. Where groups are held out, each
     of them by the snapshot that the other group chose."""
     rows = []
-    for one in tried_everywhere(summary):
-        twin = one.record.swapped
-        if len(one.scores) > 1 or len(one.swapped_scores) > 1:
-            both = one.scores | one.swapped_scores
-            rows += [(one.name, subject, 0.0 if one.failed else score) for subject, score in both.items()]
-            continue
-        rows.append((one.name, str(one.validation_subject), 0.0 if one.failed else one.record.validation_score))
-        if twin is not None:
-            rows.append((one.name, str(one.test_subject), 0.0 if one.failed else twin.validation_score))
+    for training in tried_everywhere(summary):
+        twin = training.record.swapped
+        if len(training.scores) > 1 or len(training.swapped_scores) > 1:
+            scores = training.scores | training.swapped_scores
+        else:
+            scores = {str(training.validation_subject): training.record.validation_score}
+            scores |= {} if twin is None else {str(training.test_subject): twin.validation_score}
+        rows += [(training.name, who, 0.0 if training.failed else score) for who, score in scores.items()]
     return _of_people(summary, _means(rows))
 
 
 def _of_people(summary: Summary, scores: Scores) -> Scores:
     """Where parts of people are held out, the mean over a person's."""
     units = summary.data.units
-    return scores if units is None else {name: units.by_person(own) for name, own in scores.items()}
+    return scores if units is None else {name: units.by_person(by_unit) for name, by_unit in scores.items()}
 
 
 def _means(rows: Iterable[tuple[str, str, float]]) -> Scores:
@@ -80,7 +80,7 @@ def _means(rows: Iterable[tuple[str, str, float]]) -> Scores:
     for name, subject, value in rows:
         if math.isfinite(value):
             values.setdefault(name, {}).setdefault(subject, []).append(value)
-    return {name: {s: float(np.mean(v)) for s, v in own.items()} for name, own in values.items()}
+    return {name: {s: float(np.mean(v)) for s, v in by_subject.items()} for name, by_subject in values.items()}
 
 
 def finite(scores: Mapping[str, float]) -> dict[str, float]:

@@ -100,7 +100,7 @@ def document(run: Summary, *, plotly: Html) -> str:
             tag("p", tag("button", "Open all", type="button", data_open=True), class_="tools")),
         FOOTER,
     )  # fmt: skip
-    return page_html(title, body, [figure for found in shown.values() for figure in found], plotly=plotly)
+    return page_html(title, body, [figure for drawn in shown.values() for figure in drawn], plotly=plotly)
 
 
 def page_html(title: str, body: Html, figures: Sequence[Figure], *, plotly: Html) -> str:
@@ -114,16 +114,16 @@ def page_html(title: str, body: Html, figures: Sequence[Figure], *, plotly: Html
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
             tag("title", title),
-            f"<style>{_asset('page.css')}</style></head><body>",
+            f"<style>{asset('page.css')}</style></head><body>",
             body,
             tag("script", script_json(everything), type="application/json", id="figure-data"),
             tag("script", plotly if everything else "", type="text/plain", id="plotly-packed"),
-            f"<script>{_asset('page.js')}</script></body></html>\n",
+            f"<script>{asset('page.js')}</script></body></html>\n",
         ]
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
@@ -152,8 +152,8 @@ def _section(key: str, *content: Html | None, opened: bool = False) -> Html:
 
 def figure_html(figure: Figure) -> Html:
     kinds = [(kind, kind.upper()) for kind in ("png", "svg", "csv")]
-    said = f"Save “{figure.title}” as"
-    buttons = [tag("button", n, type="button", data_save=kind, aria_label=f"{said} {n}") for kind, n in kinds]
+    label = f"Save “{figure.title}” as"
+    buttons = [tag("button", n, type="button", data_save=kind, aria_label=f"{label} {n}") for kind, n in kinds]
     numbers = tag("details", tag("summary", "Numbers"), tag("div", class_="table"))
     return tag(
         "figure",
@@ -192,7 +192,7 @@ def _details(run: Summary) -> Html:
         failures(run),
         tag("h3", "Repeat this run"),
         tag("pre", tag("code", run.command), tabindex="0"),
-        facts("Options and seeds", _told(run.options)),
+        facts("Options and seeds", _shown_options(run.options)),
         splits(run),
         facts("Data", data),
         facts("Time and place", time),
@@ -200,9 +200,9 @@ def _details(run: Summary) -> Html:
     )
 
 
-def _told(options: RunOptions) -> dict[str, object]:
+def _shown_options(options: RunOptions) -> dict[str, object]:
     """Options as the reader should see them: what was used, and nothing that played no role."""
     unused = {"source", "storage"} | (set() if options.search == "tpe" else {"trials"})  # a storage has a password
     unused |= {name for name in ("shuffle_subjects", "as_printed") if not getattr(options, name)}
-    told = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in unused}
-    return {name: value for name, value in (told | {"epochs": options.max_epochs}).items() if value is not None}
+    shown = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in unused}
+    return {name: value for name, value in (shown | {"epochs": options.max_epochs}).items() if value is not None}

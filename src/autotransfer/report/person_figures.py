@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..runs.choice import HARM, Playback, Scores
-from ..runs.verdict import follow_words
+from ..runs.choice import Scores
 from . import plot
 from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
+from .result_words import calibration_words, follow_words, harmed_by_following, losing_words
 from .summary import Summary
 from .wording import count, score, signed
 
@@ -33,48 +33,32 @@ def labels(summary: Summary) -> Figure | None:
         if not tables:
             continue
         x = list(tables)
-        means = [float(np.mean(list(own.values()))) for own in tables.values()]
-        low = [float(np.percentile(list(own.values()), 25)) for own in tables.values()]
+        means = [float(np.mean(list(by_person.values()))) for by_person in tables.values()]
+        low = [float(np.percentile(list(by_person.values()), 25)) for by_person in tables.values()]
         texts = [
             f"{name}<br>{count(int(k), 'labelled window')} of each class: {score(mean)}<br>lower quartile {score(q)}, "
-            f"{count(len(own), 'subject')}"
-            for (k, own), mean, q in zip(tables.items(), means, low, strict=True)
+            f"{count(len(by_person), 'subject')}"
+            for (k, by_person), mean, q in zip(tables.items(), means, low, strict=True)
         ]
-        data.append(
-            plot.points(x, means, name, fill=fill, symbol=symbol, text=texts, marker={"size": 10})
-            | {"mode": "lines+markers", "line": {"color": fill, "width": 2}}
-        )
+        data.append(plot.path(x, means, name, fill=fill, symbol=symbol, text=texts, marker={"size": 10}))
         rows += [[name, int(k), mean, q, len(tables[k])] for k, mean, q in zip(x, means, low, strict=True)]
     across = plot.plain_axis("labelled windows of each class", type="category")
     layout = plot.stacked(
         plot.axes(across, plot.score_axis("balanced accuracy", [row[2] for row in rows], summary.data.chance)),
         plot.level(summary.data.chance, "chance"),
     )
-    helped = ", ".join(map(str, played.calibrates))
-    kept = (
-        f"is calibrated where people gained by it: {helped}" if helped else "is never calibrated: nobody gained by it"
-    )
     return Figure(
         key="labels",
         title="What a few labels are worth",
         caption="Mean over held-out people, each by trainings that left them out. The first windows of each class are "
         "labelled, the others are predicted: by the model as it is delivered, by the same calibrated with the labels, "
-        f"and by a linear classifier of the labels alone. The delivered model {kept}.{_harmed_by_labels(played)}",
+        f"and by a linear classifier of the labels alone. {calibration_words(played)}",
         data=data,
         layout=layout,
         columns=("model", "labels_of_each_class", "mean", "lower_quartile", "subjects"),
         rows=rows,
         height=360,
     )
-
-
-def _harmed(part: float, people: int) -> str:
-    return f"{round(part * people)} of {count(people, 'person', 'people')}"
-
-
-def _harmed_by_labels(played: Playback) -> str:
-    told = [f"{_harmed(*own)} with {labels}" for labels, own in played.harmed_by_labels.items()]
-    return f" Who loses more than {HARM:g} by being calibrated: {', '.join(told)}." if told else ""
 
 
 CURVES = {  # of Playback.curves: how a line is called and drawn
@@ -100,8 +84,7 @@ def windows_seen(summary: Summary) -> Figure | None:
             if order == "recorded":
                 text = [f"{name}<br>windows {s}: {score(v)}" for s, v in zip(stretches, values, strict=True)]
                 data.append(
-                    plot.points(stretches, values, name, fill=fill, symbol=symbol, text=text, marker={"size": 10})
-                    | {"mode": "lines+markers", "line": {"color": fill, "width": 2}}
+                    plot.path(stretches, values, name, fill=fill, symbol=symbol, text=text, marker={"size": 10})
                 )
     shown = [value for values in played.curves["recorded"].values() for value in values]
     layout = plot.stacked(
@@ -111,18 +94,12 @@ def windows_seen(summary: Summary) -> Figure | None:
         ),
         plot.level(summary.data.chance, "chance"),
     )
-    losing = sorted({name for names in played.losing.values() for name in names})
-    lost = (
-        f"Clearly lower in some order, by a bootstrap of their own windows: {count(len(losing), 'person', 'people')}."
-        if losing
-        else "Nobody scores clearly lower in any order."
-    )
     return Figure(
         key="windows_seen",
         title="What more windows of a person are worth",
         caption="Held-out people in the order of recording, without labels: the score on their first windows, on the "
         "next, and so on. What a session does is decided by the others. The numbers have the other orders as well. "
-        + lost,
+        + losing_words(played),
         data=data,
         layout=layout,
         columns=("order", "model", "windows", "mean"),
@@ -144,14 +121,14 @@ def adaptation(summary: Summary) -> Figure | None:
         for order, before in played.zero_shot.items()
     }
     across = plot.difference_axis("adapted minus as delivered", chain(*gains.values()), least=0.01)
-    placed = plot.Rows([plot.swarm(own, across["range"]) for own in gains.values()])
+    placed = plot.Rows([plot.swarm(values, across["range"]) for values in gains.values()])
     for place, (order, before) in enumerate(played.zero_shot.items()):
-        after, own = played.adapted[order], gains[order]
-        mean = float(np.mean(own))
+        after, values = played.adapted[order], gains[order]
+        mean = float(np.mean(values))
         fill = ACCENT if mean > 0 else LOSS if mean < 0 else GREY
         look = {"size": plot.DOT, "opacity": 0.6}
-        text = [signed(gain) for gain in own]
-        data.append(plot.points(own, placed.heights(place), "people", fill=GREY, text=text, marker=look))
+        text = [signed(gain) for gain in values]
+        data.append(plot.points(values, placed.heights(place), "people", fill=GREY, text=text, marker=look))
         data.append(plot.points([mean], [place], "mean", fill=fill, text=[signed(mean)], marker={"size": 12}))
         numbers.append(plot.note(signed(mean), x=1, y=place, xshift=12))
         titles.append(placed.title(f"{order}: {score(float(np.mean(list(after.values()))))}", place))
@@ -166,8 +143,7 @@ def adaptation(summary: Summary) -> Figure | None:
         caption="Held-out people played back window by window, without labels: in the order of recording, in a random "
         "one, class after class, and one class before the others. A dot is a person's balanced accuracy with "
         "adaptation minus without; right of zero they gain. How a person is followed is decided by the others. "
-        f"The mean over all orders is {follow_words(played.session, played.gain)}. {_harmed(*played.harmed)} lose more "
-        f"than {HARM:g} by being followed.",
+        f"The mean over all orders is {follow_words(played.session, played.gain)}. {harmed_by_following(played)}.",
         data=data,
         layout=layout,
         columns=("order", "subject", "as_delivered", "adapted"),

@@ -22,6 +22,7 @@ from ..training.intervals import bootstrap_interval
 from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, is_metric, label_of, metric_of
 from ..words import printable
 from .escaping import short
+from .result_words import guessing_words
 from .statistics import spread
 from .wording import count, score
 
@@ -56,12 +57,12 @@ class PersonScores:
         windows that it was calibrated with."""
         X, _ = check_windows(raw.X, None)
         whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
-        told, calibrated = seen_words(model.card.seen, raw.name, X, whose)
+        lines, calibrated = seen_words(model.card.seen, raw.name, X, whose)
         rest = np.flatnonzero(~calibrated)
         if calibrated.any() and len(rest):
             value = metric.score(self.y[rest], self.probability[rest])
-            told.append(f"{metric.label} of the other {count(len(rest), 'window')}: {score(value)}")
-        return told
+            lines.append(f"{metric.label} of the other {count(len(rest), 'window')}: {score(value)}")
+        return lines
 
     @cached_property
     def people(self) -> dict[Any, NDArray[np.int64]]:
@@ -71,11 +72,11 @@ class PersonScores:
         rows: dict[Any, list[int]] = {}
         for row, person in enumerate(self.subject):
             rows.setdefault(person, []).append(row)
-        return {person: np.array(own) for person, own in rows.items()}
+        return {person: np.array(numbers) for person, numbers in rows.items()}
 
     def by_person(self, metric: Metric) -> dict[Any, float]:
         """NaN of whoever has windows of one class alone."""
-        return {who: metric.score(self.y[own], self.probability[own]) for who, own in self.people.items()}
+        return {who: metric.score(self.y[rows], self.probability[rows]) for who, rows in self.people.items()}
 
     def confusion(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """(C, C) counts: true class × predicted class."""
@@ -89,7 +90,7 @@ class PersonScores:
         lines = []
         for person, rows in self.people.items():
             line: dict[str, Any] = {"subject": person, "windows": len(rows)}
-            line |= {name: own[person] for name, own in scores.items()}
+            line |= {name: values[person] for name, values in scores.items()}
             for k, counts in enumerate(self.confusion(rows)):
                 line |= {f"{self.classes[k]} as {name}": int(n) for name, n in zip(self.classes, counts, strict=True)}
             lines.append(line)
@@ -98,23 +99,19 @@ class PersonScores:
     def lines(self, name: str = BALANCED_ACCURACY) -> list[str]:
         """The same for a terminal, by one metric; first of all whether it is better than guessing."""
         metric = metric_of(name)
-        found = self.by_person(metric)
-        values = [value for value in found.values() if math.isfinite(value)]
-        whose = [self.y[self.people[who]] for who, value in found.items() if math.isfinite(value)] or [self.y]
+        by_person = self.by_person(metric)
+        values = [value for value in by_person.values() if math.isfinite(value)]
+        whose = [self.y[self.people[who]] for who, value in by_person.items() if math.isfinite(value)] or [self.y]
         guessing = metric.chance(whose, len(self.classes))
         chance, limits = chance_words(guessing), bootstrap_interval(values, seed=0)
-        lines = [f"Not better than guessing ({chance})"] if limits and limits[0] <= guessing else []
+        lines = [guessing_words(guessing)] if limits and limits[0] <= guessing else []
         if self.subject is None:
-            lines.append(f"{metric.label} of {count(len(self.y), 'window')}: {score(found[NOBODY])} ({chance})")
+            lines.append(f"{metric.label} of {count(len(self.y), 'window')}: {score(by_person[NOBODY])} ({chance})")
         elif not values:
             lines.append(f"{metric.label} ({chance}): nobody has windows of two classes")
         else:
-            own = spread(values)
-            lines.append(
-                f"{metric.label} on {count(own.n, 'person', 'people')} ({chance}): mean {own.mean:.3f}, lower quartile "
-                f"{own.lower_quartile:.3f}, minimum {own.minimum:.3f}"
-            )
-            lines += self._listed(found)
+            people = count(len(values), "person", "people")
+            lines += [f"{metric.label} on {people} ({chance}): {spread(values)}", *self._listed(by_person)]
         return [*lines, *self._confused()]
 
     def mean_words(self, name: str = BALANCED_ACCURACY) -> str:
@@ -123,15 +120,15 @@ class PersonScores:
         values = [value for value in self.by_person(metric).values() if math.isfinite(value)]
         return f"{metric.label} {score(sum(values) / len(values) if values else None)}"
 
-    def _listed(self, found: dict[Any, float]) -> list[str]:
-        shown = list(found.items())[:MOST_PEOPLE]
+    def _listed(self, by_person: dict[Any, float]) -> list[str]:
+        shown = list(by_person.items())[:MOST_PEOPLE]
         names = [short(person) for person, _ in shown]
         width = max(map(len, names))
         lines = [
             f"  {label:{width}}  {score(value)}  {count(len(self.people[person]), 'window')}"
             for label, (person, value) in zip(names, shown, strict=True)
         ]
-        rest = len(found) - len(shown)
+        rest = len(by_person) - len(shown)
         return [*lines, f"  and {rest} more: --scores FILE has them all"] if rest else lines
 
     def _confused(self) -> list[str]:
@@ -146,19 +143,19 @@ def confusion_lines(counts: NDArray[np.int64], classes: Sequence[Any]) -> list[s
     first, width = max(map(len, names)), max(*map(len, names), len(str(counts.max())))
     head = " " * (first + 2) + "".join(f"  {name:>{width}}" for name in names)
     rows = [
-        f"  {name:{first}}" + "".join(f"  {n:>{width}}" for n in own) for name, own in zip(names, counts, strict=True)
+        f"  {name:{first}}" + "".join(f"  {n:>{width}}" for n in row) for name, row in zip(names, counts, strict=True)
     ]
     return ["windows by class (down) and prediction (across):", head, *rows]
 
 
-def card_words(model: Model) -> str | None:
-    """What the model scored on people left out, as its card says; None where an earlier version did not."""
-    told = model.card.scores
-    name, chance, mean, people = (told.get(key) for key in ("metric", "chance", "nested_test_mean", "subjects"))
+def card_words(model: Model) -> list[str]:
+    """What the model scored on people left out, as its card says; nothing where an earlier version did not."""
+    facts = model.card.scores
+    name, chance, mean, people = (facts.get(key) for key in ("metric", "chance", "nested_test_mean", "subjects"))
     if not isinstance(name, str) or not is_metric(name) or not isinstance(chance, float) or not isinstance(mean, float):
-        return None
-    if isinstance(sentence := told.get("verdict"), str) and sentence:
-        return printable(f"When it was trained: {sentence[0].lower()}{sentence[1:]}")
-    start = "the model is not better than guessing: " if told.get("better_than_guessing") is False else "the model: "
+        return []
+    if isinstance(sentence := facts.get("verdict"), str) and sentence:
+        return [printable(f"When it was trained: {sentence[0].lower()}{sentence[1:]}")]
+    start = "the model is not better than guessing: " if facts.get("better_than_guessing") is False else "the model: "
     left_out = f"{people} people left out" if isinstance(people, int) else "people left out"
-    return f"When it was trained: {start}{label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"
+    return [f"When it was trained: {start}{label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"]

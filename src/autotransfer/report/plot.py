@@ -33,23 +33,9 @@ MARKS |= {"choosing": "diamond-open", "equal": "square-open"}
 PEER_COLOURS = tuple(PALETTE[place] for place in (4, 5, 3, 2, 1))
 PEER_MARKS = ("diamond", "cross", "star", "bowtie", "hourglass")
 METHOD_MARKS = (
-    "triangle-up",
-    "square",
-    "diamond",
-    "triangle-down",
-    "pentagon",
-    "hexagon",
-    "star",
-    "hourglass",
-    "bowtie",
-    "triangle-left",
-    "hexagram",
-    "cross",
-    "diamond-tall",
-    "star-triangle-down",
-    "octagon",
-    "x",
-)
+    "triangle-up", "square", "diamond", "triangle-down", "pentagon", "hexagon", "star", "hourglass",
+    "bowtie", "triangle-left", "hexagram", "cross", "diamond-tall", "star-triangle-down", "octagon", "x",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -198,12 +184,12 @@ def swarm(values: list[float], ends: Sequence[float]) -> list[int]:
     apart = (DOT + 0.5) * (ends[1] - ends[0]) / NARROW
     levels = sorted(range(-MOST_LEVELS, MOST_LEVELS + 1), key=lambda level: (abs(level), -level))
     taken = dict.fromkeys(levels, -math.inf)  # the last value on each level
-    found = [0] * len(values)
+    chosen = [0] * len(values)
     for i in sorted(range(len(values)), key=lambda i: values[i]):
         free = [level for level in levels if values[i] - taken[level] >= apart]
-        found[i] = free[0] if free else min(levels, key=lambda level: taken[level])
-        taken[found[i]] = values[i]
-    return found
+        chosen[i] = free[0] if free else min(levels, key=lambda level: taken[level])
+        taken[chosen[i]] = values[i]
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -249,6 +235,11 @@ def points(x: list[Any], y: list[Any], name: str, *, fill: Any, symbol: str = "c
         **more,
         "marker": {"color": fill, "symbol": symbol, "size": 9, **more.get("marker", {})},
     }
+
+
+def path(x: list[Any], y: list[Any], name: str, *, fill: str, width: float = 2, **more: Any) -> Json:
+    """Dots joined by a line."""
+    return {**points(x, y, name, fill=fill, **more), "mode": "lines+markers", "line": {"color": fill, "width": width}}
 
 
 def line(x: list[Any], y: list[Any], name: str, *, stroke: str, width: float = 2, **more: Any) -> Json:

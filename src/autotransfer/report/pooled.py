@@ -36,13 +36,13 @@ def pooled(differences: Mapping[str, Mapping[str, float]], *, equal_sets: bool =
     equal_sets: the mean of the sets' means, so that a set of 38 subjects does not outweigh one of 5. Subjects are
     then resampled within their sets; without it, among all subjects.
     """
-    groups = [np.array(list(own.values()), dtype=float) for own in differences.values() if own]
+    groups = [np.array(list(group.values()), dtype=float) for group in differences.values() if group]
     if not groups:
         return None
     everyone = np.concatenate(groups)
     everyone[np.abs(everyone) <= TIE] = 0.0
     if equal_sets:
-        mean, limits = float(np.mean([own.mean() for own in groups])), stratified_interval(groups, seed=seed)
+        mean, limits = float(np.mean([group.mean() for group in groups])), stratified_interval(groups, seed=seed)
     else:
         mean, limits = float(everyone.mean()), bootstrap_interval(everyone, seed=seed)
     signs = [int((everyone > 0).sum()), int((everyone == 0).sum()), int((everyone < 0).sum())]
@@ -57,12 +57,12 @@ def stratified_interval(
     Small groups are put right as in `bootstrap_interval`: deviations are stretched by √(n/(n-1)), and the percentiles
     taken further out, by Student's t with Welch's degrees of freedom.
     """
-    if any(len(own) < 2 for own in groups):
+    if any(len(group) < 2 for group in groups):
         return None
     generator = np.random.default_rng(seed)
     total, parts, freedom = np.zeros(resamples), 0.0, 0.0
-    for own in groups:
-        n, data = len(own), np.sort(own)  # sorted: the order of subjects must not matter, not even by rounding
+    for group in groups:
+        n, data = len(group), np.sort(group)  # sorted: the order of subjects must not matter, not even by rounding
         stretched = data.mean() + (data - data.mean()) * math.sqrt(n / (n - 1))
         total += stretched[generator.integers(0, n, (resamples, n))].mean(axis=1)
         part = float(data.var(ddof=1)) / n

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
@@ -35,36 +34,35 @@ text { font: 10px system-ui, sans-serif; fill: var(--ink) }
 """
 
 
-def write_preview(found: Overview, path: Path) -> None:
-    write_atomically(path, page(found))
+def write_preview(overview: Overview, path: Path) -> None:
+    write_atomically(path, page(overview))
 
 
-def page(found: Overview) -> str:
-    title = escape(found.name)
-    facts = "".join(f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>" for what, value in found.facts())
-    wrong = [*found.missing, *found.concerns]
-    said = f"<ul class='concerns'>{_items(wrong)}</ul>" if wrong else "<p>Nothing looks wrong.</p>"
-    pictures = "".join(_figure(picture, found.channels, _heights(found.pictures)) for picture in found.pictures)
+def page(overview: Overview) -> str:
+    title = escape(overview.name)
+    facts = "".join(f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>" for what, value in overview.facts())
+    wrong = [*overview.missing, *overview.concerns]
+    items = "".join(f"<li>{escape(line)}</li>" for line in wrong)
+    concerns = f"<ul class='concerns'>{items}</ul>" if wrong else "<p>Nothing looks wrong.</p>"
+    pictures = "".join(
+        _figure(picture, overview.channels, _heights(overview.pictures)) for picture in overview.pictures
+    )
     return (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
         f"<meta name='viewport' content='width=device-width, initial-scale=1'><style>{STYLE}</style></head><body>"
-        f"<h1>{title}</h1><table>{facts}</table><h2>Before you train</h2>{said}"
-        f"<h2>One window of each class</h2><div class='pictures'>{pictures}</div>{_counts(found)}</body></html>\n"
+        f"<h1>{title}</h1><table>{facts}</table><h2>Before you train</h2>{concerns}"
+        f"<h2>One window of each class</h2><div class='pictures'>{pictures}</div>{_counts(overview)}</body></html>\n"
     )
 
 
-def _items(lines: Iterable[str]) -> str:
-    return "".join(f"<li>{escape(line)}</li>" for line in lines)
-
-
-def _counts(found: Overview) -> str:
-    if not found.people or not found.classes:
+def _counts(overview: Overview) -> str:
+    if not overview.people or not overview.classes:
         return ""
-    heads = "".join(f"<th>{escape(name)}</th>" for name in ("person", *found.classes))
-    heads += "<th>sessions</th>" if found.sessions else ""
+    heads = "".join(f"<th>{escape(name)}</th>" for name in ("person", *overview.classes))
+    heads += "<th>sessions</th>" if overview.sessions else ""
     rows = ""
-    for s, name in enumerate(found.people):
-        cells = [int(count) for count in found.counts[s]] + ([found.sessions[s]] if found.sessions else [])
+    for s, name in enumerate(overview.people):
+        cells = [int(count) for count in overview.counts[s]] + ([overview.sessions[s]] if overview.sessions else [])
         rows += f"<tr><th>{escape(name)}</th>" + "".join(
             f"<td class='n{'' if cell else ' none'}'>{cell}</td>" for cell in cells
         )

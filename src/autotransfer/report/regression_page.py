@@ -9,12 +9,14 @@ from ..errors import UserError
 from ..files import write_atomically
 from ..runs.csv_tables import csv_of
 from ..runs.lock import Lock
-from ..runs.regression import CONSTANT, PEER, RegressionChoice, headline, mean, write_choice
+from ..runs.regression import CONSTANT, PEER, RegressionChoice, write_choice
+from ..runs.verdict import mean
 from ..search.regression import AVERAGE, Regression
-from .answer import asides, led
+from .answer import answer_section
 from .escaping import Html, joined, tag
 from .page import FOOTER, NOSCRIPT, figure_html, header_html, page_html, plotly_library
 from .plot import ACCENT, GREY, MUTED, Figure, axes, level, names_axis, plain_axis, points, stacked
+from .result_words import regression_headline
 from .tables import folded, table
 from .wording import count, score
 
@@ -22,16 +24,16 @@ REPORT, RESULTS = "report.html", "results.csv"
 LOWEST_SHOWN = -1.0  # R²: who is below it is told in words and tables, and would flatten everybody else
 
 
-def write_run(folder: str | os.PathLike[str], found: Regression) -> Path:
+def write_run(folder: str | os.PathLike[str], regression: Regression) -> Path:
     """Everything that such a run leaves: model, results.csv, choice.json and the report; gives the path of the last."""
     home = Path(folder)
     try:
         home.mkdir(parents=True, exist_ok=True)
         with Lock(home):
-            found.model.save(home / "model")
-            write_atomically(home / RESULTS, csv_of(found.table))
-            write_choice(home, found.choice)
-            return write_page(home, found.choice)
+            regression.model.save(home / "model")
+            write_atomically(home / RESULTS, csv_of(regression.table))
+            write_choice(home, regression.choice)
+            return write_page(home, regression.choice)
     except OSError as error:
         raise UserError(f"cannot write to {home} ({error.strerror or error}); choose another folder") from None
 
@@ -45,20 +47,14 @@ def write_page(folder: Path, choice: RegressionChoice) -> Path:
 def page(choice: RegressionChoice) -> str:
     """The whole page as text."""
     figures = [by_person(choice)]
-    sentence, *people = headline(choice)
-    kind = "guessing" if choice.guesses else "unknown" if choice.best_peer is None else choice.best_peer.comparison
     size = [count(len(choice.nested_test_scores), "person", "people"), f"target: {choice.target}", choice.adaptation]
-    main = tag(
-        "section",
-        tag("h2", *asides(sentence), id="answer-title"),
-        tag("div", *(tag("p", *led(line)) for line in people), class_="people"),
+    main = answer_section(
+        choice,
+        regression_headline(choice),
         *map(figure_html, figures),
         folded("What these numbers are", tag("ul", *(tag("li", note) for note in _notes(choice)), class_="caveats")),
         folded("Every person", _people(choice)),
         folded("What is delivered", _parts(choice)),
-        class_=f"answer {kind}",
-        id="answer",
-        aria_labelledby="answer-title",
     )
     body = joined(header_html(choice.name, size), NOSCRIPT, tag("main", main), FOOTER)
     return page_html(f"{choice.name} – AutoTransfer report", body, figures, plotly=plotly_library())
@@ -74,10 +70,10 @@ def by_person(choice: RegressionChoice) -> Figure:
     }
     data = [
         points(
-            list(range(len(order))), [max(own[who], LOWEST_SHOWN) for who in order], name, fill=fill, symbol=symbol,
-            text=[f"{who}: {name} {score(own[who])}" for who in order],
+            list(range(len(order))), [max(scores[who], LOWEST_SHOWN) for who in order], name, fill=fill, symbol=symbol,
+            text=[f"{who}: {name} {score(scores[who])}" for who in order],
         )
-        for name, (own, fill, symbol) in series.items()
+        for name, (scores, fill, symbol) in series.items()
     ]  # fmt: skip
     layout = stacked(
         axes(names_axis(order, "person"), plain_axis("R²", range=[LOWEST_SHOWN - 0.05, 1.05])),
@@ -91,7 +87,7 @@ def by_person(choice: RegressionChoice) -> Figure:
         data=data,
         layout=layout,
         columns=("person", *series),
-        rows=[[who, *(own[who] for own, _, _ in series.values())] for who in order],
+        rows=[[who, *(scores[who] for scores, _, _ in series.values())] for who in order],
     )
 
 
@@ -112,11 +108,11 @@ def _notes(choice: RegressionChoice) -> list[str]:
 def _people(choice: RegressionChoice) -> Html:
     rows = [
         [
-            who, score(own), score(choice.correlations[who]), f"{choice.errors[who]:.4g}",
+            who, score(r2), score(choice.correlations[who]), f"{choice.errors[who]:.4g}",
             score(choice.test_scores[PEER][who]), score(choice.test_scores[CONSTANT][who]),
             score(choice.coverage.get(who)),
         ]
-        for who, own in choice.nested_test_scores.items()
+        for who, r2 in choice.nested_test_scores.items()
     ]  # fmt: skip
     return table(
         "R² and errors of every person left out",

@@ -82,7 +82,7 @@ def _dots_by_row(summary: Summary, rows: list[Contender], figure: Figure) -> Fig
     """The figure with a row of dots for each contender, its name above and its mean beside it."""
     values = [list(row.scores.values()) for row in rows]
     across = plot.score_axis(f"{summary.metric} on the test subject", chain(*values), summary.chance)
-    placed = plot.Rows([plot.swarm(own, across["range"]) for own in values])
+    placed = plot.Rows([plot.swarm(scores, across["range"]) for scores in values])
     titles, numbers = [], []
     for i, row in enumerate(rows):
         strong, mean = row.is_autotransfer, score(spread(values[i]).mean)
@@ -117,10 +117,11 @@ def _strip(row: Contender, heights: list[float]) -> Json:
 
 
 def _cross(row: Contender, position: int) -> Json:
-    found = spread(list(row.scores.values()))
-    text = f"{plot_text(row.label, 40)}<br>mean {score(found.mean)}<br>lower quartile {score(found.lower_quartile)}"
+    described = spread(list(row.scores.values()))
+    text = f"{plot_text(row.label, 40)}<br>mean {score(described.mean)}"
+    text += f"<br>lower quartile {score(described.lower_quartile)}"
     look = {"size": 14, "line": {"color": INK, "width": 2.5}}
-    return plot.points([found.mean], [position], "mean", fill=INK, symbol="x-thin", text=[text], marker=look)
+    return plot.points([described.mean], [position], "mean", fill=INK, symbol="x-thin", text=[text], marker=look)
 
 
 def by_subject(summary: Summary) -> Figure | None:
@@ -177,11 +178,11 @@ def differences(summary: Summary) -> Figure | None:
         return None
     names, values = list(pair.differences), list(pair.differences.values())
     up = plot.difference_axis("difference", [*values, *(pair.interval or ())], least=0.05)
-    said = f"mean {signed(pair.mean)}" + (f", interval {interval(pair)}" if pair.interval else "")
+    title = f"mean {signed(pair.mean)}" + (f", interval {interval(pair)}" if pair.interval else "")
     layout = plot.stacked(
         plot.axes(plot.names_axis(names, SORTED), up),
         _mean_band(pair.mean, pair.interval),
-        {"annotations": [plot.panel_title(said, 0, fill=ACCENT)], "margin": {"l": 62, "t": 28}},
+        {"annotations": [plot.panel_title(title, 0, fill=ACCENT)], "margin": {"l": 62, "t": 28}},
     )
     return Figure(
         key="differences",

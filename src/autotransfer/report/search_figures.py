@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +11,12 @@ import numpy as np
 from ..censoring import CENSORS, MODES
 from . import plot
 from .comparison import Candidate, ranking
-from .escaping import plot_text, told_apart
+from .escaping import distinct_labels, plot_text
 from .outcomes import Scores, finite, has_stage_one, scores_on_validation, shortlist, tried_once
 from .plot import ACCENT, GREY, INK, MUTED, Figure, Json
+from .result_words import NO_BETTER
 from .summary import Summary
-from .wording import NO_BETTER, method_label, score, setting_names
+from .wording import method_label, score, setting_names
 
 MOST_TICKS = 9
 SAME = 1e-6  # means that differ by no more are the same, rounded
@@ -39,21 +41,22 @@ def tried(summary: Summary) -> Figure | None:
     """Validation score of every setting of stage one: a panel per mode, strength along it."""
     once = tried_once(summary)
     censored = [
-        Tried(one.name, own.method, own.mode, own.strength, one.record.validation_score)
-        for one in once
-        if (own := one.setting.penalty) is not None
+        Tried(training.name, penalty.method, penalty.mode, penalty.strength, training.record.validation_score)
+        for training in once
+        if (penalty := training.setting.penalty) is not None
     ]
     if not censored:
         return None
-    listed, used, staged = shortlist(summary), {one.mode for one in censored}, has_stage_one(summary)
+    listed, used, staged = shortlist(summary), {setting.mode for setting in censored}, has_stage_one(summary)
     modes = [mode for mode in dict.fromkeys([*MODES, *sorted(used)]) if mode in used]
-    plain = [one.record.validation_score for one in once if one.setting == summary.plain]
+    plain = [training.record.validation_score for training in once if training.setting == summary.plain]
     baseline = float(np.mean(plain)) if plain else None
-    along = _strength_axis([one.strength for one in censored])
+    along = _strength_axis([setting.strength for setting in censored])
     parts: list[Json] = []
     for panel, mode in enumerate(modes):
         title = "" if panel else "validation score"
-        parts.append(plot.axes(along, plot.score_axis(title, [*(one.score for one in censored), baseline]), panel))
+        up = plot.score_axis(title, [*(setting.score for setting in censored), baseline])
+        parts.append(plot.axes(along, up, panel))
         parts.append(plot.level(baseline, panel=panel))
         parts.append({"annotations": [plot.panel_title(f"<b>{plot_text(mode)}</b>", panel)]})
     return Figure(
@@ -68,10 +71,10 @@ def tried(summary: Summary) -> Figure | None:
         columns=("setting", "method", "mode", "strength", "validation_score", "shortlisted"),
         rows=[
             [
-                one.name, one.setting.method or "none", one.setting.mode or "none", one.setting.strength,
-                one.record.validation_score, one.name in listed,
+                training.name, training.setting.method or "none", training.setting.mode or "none",
+                training.setting.strength, training.record.validation_score, training.name in listed,
             ]
-            for one in once
+            for training in once
         ],
         panels=len(modes),
         height=300,
@@ -81,20 +84,22 @@ def tried(summary: Summary) -> Figure | None:
 def _all_marks(censored: list[Tried], modes: list[str], listed: set[str], words: dict[str, str]) -> list[Json]:
     """One trace per mode and method, and one more for its name in the legend, which hides it in every panel."""
     traces: list[Json] = []
-    used = {one.method for one in censored}
+    used = {setting.method for setting in censored}
     shown = [method for method in dict.fromkeys([*CENSORS, *sorted(used)]) if method in used]
     apart = min(0.05, 0.2 / max(len(shown) - 1, 1))  # in decades: however many there are, strengths stay apart
     for place, method in enumerate(shown):
-        own = [one for one in censored if one.method == method]
+        of_method = [setting for setting in censored if setting.method == method]
         label = plot_text(method_label(method))
         fill, symbol = plot.colour(method), plot.mark(method)
         traces.append(plot.points([None], [None], label, fill=fill, symbol=symbol, legendgroup=method))
         for panel, mode in enumerate(modes):
             # the shortlisted last, on top of the others
-            rows = sorted((one for one in own if one.mode == mode), key=lambda one: one.name in listed)
+            rows = [setting for setting in of_method if setting.mode == mode]
+            rows.sort(key=lambda setting: setting.name in listed)
             if rows:
-                x, y, look = _marks(rows, apart * (place - (len(shown) - 1) / 2), [one.name in listed for one in rows])
-                texts = [f"{words[one.name]}<br>{score(one.score)}" for one in rows]
+                ringed = [setting.name in listed for setting in rows]
+                x, y, look = _marks(rows, apart * (place - (len(shown) - 1) / 2), ringed)
+                texts = [f"{words[setting.name]}<br>{score(setting.score)}" for setting in rows]
                 trace = plot.points(x, y, label, fill=fill, symbol=symbol, text=texts, marker=look)
                 traces.append(trace | {"legendgroup": method, "showlegend": False, **plot.on_panel(panel)})
     return traces
@@ -102,7 +107,7 @@ def _all_marks(censored: list[Tried], modes: list[str], listed: set[str], words:
 
 def _marks(rows: list[Tried], aside: float, on: list[bool]) -> tuple[list[float], list[float], Json]:
     """Where they lie and how they look; those of equal strength are spread so that they can be told apart."""
-    crowd = len(rows) / len({one.strength for one in rows})
+    crowd = len(rows) / len({setting.strength for setting in rows})
     spread = min(0.2, 0.015 * crowd) if crowd > 1 else 0.0
     size = 8 if crowd < 4 else 6
     look = {
@@ -110,8 +115,8 @@ def _marks(rows: list[Tried], aside: float, on: list[bool]) -> tuple[list[float]
         "opacity": [1 if flag else 0.6 for flag in on],
         "line": {"color": INK, "width": [2 if flag else 0 for flag in on]},
     }
-    x = [one.strength * 10 ** (aside + spread * ((0.618 * i) % 1 - 0.5)) for i, one in enumerate(rows)]
-    return x, [one.score for one in rows], look
+    x = [setting.strength * 10 ** (aside + spread * ((0.618 * i) % 1 - 0.5)) for i, setting in enumerate(rows)]
+    return x, [setting.score for setting in rows], look
 
 
 def _strength_axis(strengths: list[float]) -> Json:
@@ -139,25 +144,25 @@ def _labels(summary: Summary, length: int) -> dict[str, str]:
     """Settings by name, as plotly may draw them."""
     validated = [] if summary.choice is None else [*summary.choice.validation_mean]
     words = {name: name for name in validated} | setting_names(summary)
-    cut = told_apart(words.values(), length)
-    return {name: cut[said] for name, said in words.items()}
+    cut = distinct_labels(words.values(), length)
+    return {name: cut[full] for name, full in words.items()}
 
 
 def candidates(summary: Summary) -> Figure | None:
     """Stage two: lower quartile and mean of each candidate's validation scores, the best first."""
-    found = _validated(summary)
-    if not found:
+    ranked = _validated(summary)
+    if not ranked:
         return None
     words, long = _labels(summary, 60), _labels(summary, 80)
-    names, q25, mean = [one.name for one in found], [one.q25 for one in found], [one.mean for one in found]
-    people = _rested_on(summary, found)
+    names, _, q25, mean = (list(column) for column in zip(*map(astuple, ranked), strict=True))
+    people = _rested_on(summary, ranked)
     rule = "" if summary.choice is None else f" {RULE if summary.average is None else AVERAGE_RULE}"
     if summary.choice is not None and summary.choice.baseline_won:
         rule += f" {NO_BETTER}."
     best = summary.role_names["chosen"].lower()
     titles = [_over(words[n], i, best if n == summary.chosen else "") for i, n in enumerate(names)]
     down = plot.bare_axis(frame=False) | {"range": [len(names) - 0.5, -0.9]}
-    single = (value for own in people.values() for value in own.values())
+    single = (value for scores in people.values() for value in scores.values())
     across = plot.score_axis("balanced accuracy on validation subjects", [*q25, *mean, *single], summary.data.chance)
     layout = plot.stacked(
         plot.axes(across, down),
@@ -185,18 +190,22 @@ def _validated(summary: Summary) -> list[Candidate]:
     """The candidates of the choice, the best first. An average has some that nothing was trained for."""
     every, choice = ranking(summary), summary.choice
     if choice is None or choice.average is None:
-        return every if choice is None else [one for one in every if one.name in choice.validation_q25]
+        return [candidate for candidate in every if choice is None or candidate.name in choice.validation_q25]
     q25, mean, known = finite(choice.validation_q25), finite(choice.validation_mean), summary.settings | choice.settings
     methods = {name: known[name].method if name in known else None for name in mean}
-    found = [Candidate(name, methods[name] or "none", q25[name], mean[name]) for name in mean if name in q25]
-    return sorted(found, key=lambda one: (-one.mean, -one.q25))
+    listed = [Candidate(name, methods[name] or "none", q25[name], mean[name]) for name in mean if name in q25]
+    return sorted(listed, key=lambda candidate: (-candidate.mean, -candidate.q25))
 
 
-def _rested_on(summary: Summary, found: list[Candidate]) -> Scores:
+def _rested_on(summary: Summary, ranked: list[Candidate]) -> Scores:
     """Scores by subject, for candidates whose trainings have those of which the choice states the mean."""
     scores = scores_on_validation(summary)
-    means = {name: float(np.mean(list(own.values()))) for name, own in scores.items()}
-    return {one.name: scores[one.name] for one in found if abs(means.get(one.name, math.inf) - one.mean) < SAME}
+    means = {name: float(np.mean(list(by_person.values()))) for name, by_person in scores.items()}
+    return {
+        candidate.name: scores[candidate.name]
+        for candidate in ranked
+        if abs(means.get(candidate.name, math.inf) - candidate.mean) < SAME
+    }
 
 
 def _subjects(scores: Scores, names: list[str], words: dict[str, str]) -> Json:

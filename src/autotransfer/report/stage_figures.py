@@ -7,25 +7,26 @@ import math
 from . import plot
 from .escaping import plot_text
 from .plot import ACCENT, MUTED, SOFT, Figure
+from .result_words import unseen
 from .summary import Summary
-from .wording import duration, score, unseen
+from .wording import duration, score
 
 
 def stages(summary: Summary) -> Figure | None:
     """The score on people not seen when each stage had ended, against the time since the run began."""
     known = [] if summary.choice is None else summary.choice.stages
-    found = [stage for stage in known if math.isfinite(stage.score) and math.isfinite(stage.seconds)]
-    if not found:
+    ended = [stage for stage in known if math.isfinite(stage.score) and math.isfinite(stage.seconds)]
+    if not ended:
         return None
-    unit, size = ("minutes", 60.0) if found[-1].seconds >= 120 else ("seconds", 1.0)
-    x, y = [stage.seconds / size for stage in found], [stage.score for stage in found]
-    ends = [(stage.interval[0], stage.interval[1]) if len(stage.interval) == 2 else None for stage in found]
+    unit, size = ("minutes", 60.0) if ended[-1].seconds >= 120 else ("seconds", 1.0)
+    x, y = [stage.seconds / size for stage in ended], [stage.score for stage in ended]
+    ends = [(stage.interval[0], stage.interval[1]) if len(stage.interval) == 2 else None for stage in ended]
     bars = [(at, value) for at, end in zip(x, ends, strict=True) if end for value in (*end, None)]
-    named = [f"{number} {stage.name} ({duration(stage.seconds)})" for number, stage in enumerate(found, 1)]
+    named = [f"{number} {stage.name} ({duration(stage.seconds)})" for number, stage in enumerate(ended, 1)]
     texts = [
         f"{plot_text(name)}<br>mean {score(stage.score)}"
         + (f", 95 % {score(end[0])} to {score(end[1])}" if end else "")
-        for name, stage, end in zip(named, found, ends, strict=True)
+        for name, stage, end in zip(named, ended, ends, strict=True)
     ]
     chance = summary.chance
     down = plot.score_axis("mean score", [*y, *(value for _, value in bars)], chance)
@@ -40,13 +41,13 @@ def stages(summary: Summary) -> Figure | None:
         data=[
             plot.line([at for at, _ in bars], [value for _, value in bars], "95 % interval", stroke=MUTED, width=1.5),
             plot.line(x, y, "mean", stroke=SOFT, line={"shape": "hv"}),
-            plot.points(x, y, "stage", fill=ACCENT, text=texts, customdata=list(range(1, len(found) + 1)), **numbers),
+            plot.points(x, y, "stage", fill=ACCENT, text=texts, customdata=list(range(1, len(ended) + 1)), **numbers),
         ],
         layout=plot.stacked(plot.axes(across, down), plot.level(chance, "chance")),
         columns=("stage", "seconds", "score", "low", "high"),
         rows=[
             [stage.name, stage.seconds, stage.score, *(end or (None, None))]
-            for stage, end in zip(found, ends, strict=True)
+            for stage, end in zip(ended, ends, strict=True)
         ],
         height=300,
         legend=False,

@@ -26,6 +26,9 @@ class Spread:
     lower_quartile: float
     minimum: float
 
+    def __str__(self) -> str:
+        return f"mean {self.mean:.3f}, lower quartile {self.lower_quartile:.3f}, minimum {self.minimum:.3f}"
+
 
 @dataclass(frozen=True)
 class Paired:

@@ -9,9 +9,8 @@ from ..runs.choice import Average, Choice
 from ..runs.data_facts import Data
 from ..runs.options import RunOptions
 from ..runs.results import Trained
-from ..runs.verdict import metric_label
 from ..settings import Setting
-from ..training.scoring import BALANCED_ACCURACY, METRICS
+from ..training.scoring import BALANCED_ACCURACY, label_of
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Summary:
     @property
     def metric(self) -> str:
         """The label of that metric, inside a sentence."""
-        return METRICS[BALANCED_ACCURACY].label if self.choice is None else metric_label(self.choice)
+        return label_of(BALANCED_ACCURACY if self.choice is None else self.choice.metric)
 
     @property
     def mark(self) -> str:
@@ -114,7 +113,7 @@ class Summary:
     @cached_property
     def settings(self) -> dict[str, Setting]:
         """By name: all that was trained, in the order in which it was."""
-        return {one.name: one.setting for one in self.trainings}
+        return {training.name: training.setting for training in self.trainings}
 
     @property
     def chosen(self) -> str | None:

@@ -55,14 +55,14 @@ def estimates(summary: Summary, rows: list[Contender]) -> Html | None:
     lines = []
     for row in sorted(rows, key=lambda row: (row.key != "none", not row.is_autotransfer, row.key == "published")):
         described = spread(list(row.scores.values()))
-        own = [row.label, score(described.mean), score(described.lower_quartile), score(described.minimum)]
+        cells = [row.label, score(described.mean), score(described.lower_quartile), score(described.minimum)]
         pair = pairs.get(row.key)
         if pair is None:
-            lines.append([*own, "–", "–", "–", "–"])
+            lines.append([*cells, "–", "–", "–", "–"])
         else:
             p = corrected.get(row.key, pair.p)
             against = f"{pair.wins} / {pair.ties} / {pair.losses}"
-            lines.append([*own, signed(pair.mean), interval(pair), against, probability(p)])
+            lines.append([*cells, signed(pair.mean), interval(pair), against, probability(p)])
     heads = ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p")
     caption = (
         f"{_metric(summary)} on the test subjects, and its difference to the baseline. p: Wilcoxon signed-rank test, "
@@ -83,13 +83,15 @@ def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
         return None
     choice, names = summary.choice, setting_names(summary)
     picks = {} if choice is None else choice.nested_full_choices or choice.nested_choices
-    others = {} if choice is None else {n: own for n, own in choice.other_metrics.items() if own and n in METRICS}
+    others = (
+        {} if choice is None else {n: values for n, values in choice.other_metrics.items() if values and n in METRICS}
+    )
     lines = [
         [
             s,
             names.get(picks.get(s, ""), picks.get(s, "–")),
             *(score(row.scores.get(s)) for row in shown),
-            *(score(own.get(s)) for own in others.values()),
+            *(score(values.get(s)) for values in others.values()),
         ]
         for s in order
     ]
@@ -99,7 +101,7 @@ def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
     heads += tuple(METRICS[name].label for name in others)
     return folded(
         f"Score of every subject and {'the setting chosen' if alone else 'the best single candidate'} for it",
-        table(f"{_metric(summary)} of every test subject{_beside(others)}", heads, lines, numeric=2, less="1"),
+        table(f"{_metric(summary)} of every test subject{_other_metrics(others)}", heads, lines, numeric=2, less="1"),
     )
 
 
@@ -108,7 +110,7 @@ def _metric(summary: Summary) -> str:
     return f"{capital(summary.metric)} ({chance_words(summary.chance)})"
 
 
-def _beside(others: Mapping[str, object]) -> str:
+def _other_metrics(others: Mapping[str, object]) -> str:
     if not others:
         return ""
     return f"; {', '.join(METRICS[name].label for name in others)}: of the delivered model, nested"
@@ -119,12 +121,12 @@ def settings(summary: Summary) -> Html | None:
     if not summary.settings:
         return None
     first: dict[str, list[float]] = {}
-    for one in tried_once(summary):
-        first.setdefault(one.name, []).append(one.record.validation_score)
+    for training in tried_once(summary):
+        first.setdefault(training.name, []).append(training.record.validation_score)
     seconds = dict.fromkeys(summary.settings, 0.0)
-    for one in summary.trainings:
-        seconds[one.name] += one.record.seconds
-    second = {one.name: one for one in ranking(summary)}
+    for training in summary.trainings:
+        seconds[training.name] += training.record.seconds
+    second = {candidate.name: candidate for candidate in ranking(summary)}
     tests, names, listed = scores_on_test(summary), setting_names(summary), shortlist(summary)
 
     best = summary.role_names["chosen"].lower()
@@ -132,13 +134,13 @@ def settings(summary: Summary) -> Html | None:
     def line(name: str) -> list[object]:
         words = tag("strong", f"{names[name]} · {best}") if name == summary.chosen else names[name]
         validated = second.get(name)
-        found = [
+        scores = [
             _mean(first.get(name, [])),
             validated.q25 if validated else None,
             validated.mean if validated else None,
             _mean(list(tests.get(name, {}).values())),
         ]
-        return [words, "yes" if name in listed else "", *map(score, found), duration(seconds[name])]
+        return [words, "yes" if name in listed else "", *map(score, scores), duration(seconds[name])]
 
     rank = {name: place for place, name in enumerate(second)}
 
@@ -161,18 +163,18 @@ def _mean(values: list[float]) -> float | None:
 
 def leakages(summary: Summary) -> Html | None:
     """What a fresh probe reads from z, by column; the subject alone has a figure."""
-    found: dict[tuple[str, str], list[Leak]] = {}
+    by_column: dict[tuple[str, str], list[Leak]] = {}
     for side, leaks in summary.weights.leakage.items():
         for leak in leaks:
-            found.setdefault((leak.nuisance, side), []).append(leak)
-    if all(name == SUBJECT for name, _ in found):
+            by_column.setdefault((leak.nuisance, side), []).append(leak)
+    if all(name == SUBJECT for name, _ in by_column):
         return None
-    order = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in found))}
+    order = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in by_column))}
     lines = []
-    for (name, side), own in sorted(found.items(), key=lambda item: order[item[0][0]]):
-        means = [_mean([getattr(leak, field) for leak in own]) for field in ("accuracy", "chance", "bits")]
-        told = "within each person" if own[0].within else "among all trials"
-        lines.append([name, told, summary.role_names[side], *map(score, means)])
+    for (name, side), leaks in sorted(by_column.items(), key=lambda item: order[item[0][0]]):
+        means = [_mean([getattr(leak, field) for leak in leaks]) for field in ("accuracy", "chance", "bits")]
+        where = "within each person" if leaks[0].within else "among all trials"
+        lines.append([name, where, summary.role_names[side], *map(score, means)])
     caption = (
         "How well a fresh classifier reads each column from the representation: balanced accuracy, mean over folds. "
         f"Continuous columns are read as {QUANTILES} groups of equal size"
@@ -196,19 +198,19 @@ def splits(summary: Summary) -> Html | None:
 
 def failures(summary: Summary) -> Html | None:
     """Jobs that failed, and why."""
-    failed = [one for one in summary.trainings if one.failed]
+    failed = [training for training in summary.trainings if training.failed]
     if not failed:
         return None
     names, staged = setting_names(summary), has_stage_one(summary)
     lines = [
         [
-            names[one.name],
-            stage_name(one.stage, staged=staged),
-            name_of(one.test_subject),
-            one.seed,
-            (one.record.failure or "")[:300],
+            names[training.name],
+            stage_name(training.stage, staged=staged),
+            name_of(training.test_subject),
+            training.seed,
+            (training.record.failure or "")[:300],
         ]
-        for one in failed[:MOST_FAILURES]
+        for training in failed[:MOST_FAILURES]
     ]
     rest = len(failed) - len(lines)
     heads = ("setting", "stage", "test subject", "seed", "what happened")

@@ -43,15 +43,15 @@ class EventFiles:
 
     def update(self) -> int:
         """How many trainings have been written by now."""
-        for one in self.follower.look().trainings:
-            if one.key not in self.written:
-                self._write(one)
-                self.written.add(one.key)
+        for training in self.follower.look().trainings:
+            if training.key not in self.written:
+                self._write(training)
+                self.written.add(training.key)
         return len(self.written)
 
-    def _write(self, one: Trained) -> None:
-        record = one.record
-        folder = self.target / place_of(one)
+    def _write(self, training: Trained) -> None:
+        record = training.record
+        folder = self.target / place_of(training)
         for old in folder.glob("events.out.tfevents.*"):  # of an earlier command: TensorBoard would show both
             old.unlink()
         writer = self.writer(str(folder))
@@ -61,12 +61,14 @@ class EventFiles:
                     if math.isfinite(value):
                         writer.add_scalar(name, value, epoch)
             scores = {"validation": record.validation_score, "test": record.test_score}
-            found = {f"score/{what}": value for what, value in scores.items() if math.isfinite(value)}
-            told = {k: v for k, v in one.setting.to_dict().items() if isinstance(v, (bool, int, float, str))}
-            told |= {"setting": one.name, "test_subject": str(one.test_subject), "seed": one.seed}
+            metrics = {f"score/{what}": value for what, value in scores.items() if math.isfinite(value)}
+            hyperparameters = {
+                k: v for k, v in training.setting.to_dict().items() if isinstance(v, (bool, int, float, str))
+            }
+            whose = {"setting": training.name, "test_subject": str(training.test_subject), "seed": training.seed}
             # Fields of other settings are absent here, which TensorBoard shows as empty cells.
-            writer.add_hparams(told, found, run_name=".", global_step=record.epochs)
-            writer.add_text("setting", f"`{one.setting.to_json()}`")
+            writer.add_hparams(hyperparameters | whose, metrics, run_name=".", global_step=record.epochs)
+            writer.add_text("setting", f"`{training.setting.to_json()}`")
         finally:
             writer.close()
 
@@ -90,9 +92,10 @@ class EventFiles:
             self.update()
 
 
-def place_of(one: Trained) -> str:
+def place_of(training: Trained) -> str:
     """Setting / person and seed. Names are users' text: what is left of them cannot leave the folder."""
     setting, person = (
-        re.sub(r"[^A-Za-z0-9._=+-]+", "_", text).strip("._")[:80] for text in (one.name, str(one.test_subject))
+        re.sub(r"[^A-Za-z0-9._=+-]+", "_", text).strip("._")[:80]
+        for text in (training.name, str(training.test_subject))
     )
-    return f"{setting}-{one.setting.key[:6]}/{person}-{one.fold}-seed{one.seed}"
+    return f"{setting}-{training.setting.key[:6]}/{person}-{training.fold}-seed{training.seed}"

@@ -50,14 +50,14 @@ class Curve(NamedTuple):
 
 def over_folds(histories: list[list[float]]) -> Curve | None:
     """As far as half of the folds got; None if nothing finite was recorded."""
-    found = [np.array(history, dtype=float) for history in histories]
-    found = [curve for curve in found if np.isfinite(curve).any()]
-    if not found:
+    arrays = [np.array(history, dtype=float) for history in histories]
+    arrays = [curve for curve in arrays if np.isfinite(curve).any()]
+    if not arrays:
         return None
-    table = np.full((len(found), max(map(len, found))), math.nan)
-    for row, curve in zip(table, found, strict=True):
+    table = np.full((len(arrays), max(map(len, arrays))), math.nan)
+    for row, curve in zip(table, arrays, strict=True):
         row[: len(curve)] = np.where(np.isfinite(curve), curve, math.nan)
-    epochs = np.flatnonzero(np.isfinite(table).sum(0) * 2 >= len(found))
+    epochs = np.flatnonzero(np.isfinite(table).sum(0) * 2 >= len(arrays))
     if not len(epochs):
         return None
     if len(epochs) > MOST_EPOCHS:
@@ -75,7 +75,7 @@ def curves(summary: Summary) -> Figure | None:
     for title, quantities in PANELS.items():
         drawn: list[Json] = []
         for model, (key, kind) in ((m, q) for m in models for q in quantities):
-            curve = over_folds([one.record.history[key] for one in model.trainings])
+            curve = over_folds([training.record.history[key] for training in model.trainings])
             if curve and (key != "penalty" or curve.quartiles.any()):  # the baseline has none
                 drawn += _lines(curve, model, kind)
                 rows += [
@@ -86,7 +86,7 @@ def curves(summary: Summary) -> Figure | None:
             if title == "Validation score":
                 up = plot.score_axis("", (v for trace in drawn for v in trace["y"]), summary.data.chance)
                 low, high = up["range"]
-                counted = {one.key for one in tried_everywhere(summary)}
+                counted = {training.key for training in tried_everywhere(summary)}
                 rugs = [_snapshots(m, counted, low + (0.02 + 0.04 * i) * (high - low)) for i, m in enumerate(models)]
                 drawn += [rug for rug in rugs if rug is not None]
                 parts.append(plot.level(summary.data.chance, "chance", panel=panel))
@@ -114,7 +114,11 @@ def curves(summary: Summary) -> Figure | None:
 
 def _models(summary: Summary) -> list[Model]:
     return [
-        Model(summary.role_names[role], *LOOKS[role], [one for one in summary.trainings if one.setting == setting])
+        Model(
+            summary.role_names[role],
+            *LOOKS[role],
+            [training for training in summary.trainings if training.setting == setting],
+        )
         for role, setting in summary.roles.items()
     ]
 
@@ -142,14 +146,14 @@ def _named_once(data: list[Json]) -> list[Json]:
 
 
 def _snapshots(model: Model, counted: set[str], height: float) -> Json | None:
-    kept = [one for one in model.trainings if one.key in counted and one.record.best_epoch > 0]
+    kept = [training for training in model.trainings if training.key in counted and training.record.best_epoch > 0]
     if not kept:
         return None
-    epochs = [one.record.best_epoch for one in kept]
+    epochs = [training.record.best_epoch for training in kept]
     texts = [
-        f"{model.label}, test subject {plot_text(name_of(one.test_subject))}<br>"
-        f"snapshot of epoch {one.record.best_epoch}"
-        for one in kept
+        f"{model.label}, test subject {plot_text(name_of(training.test_subject))}<br>"
+        f"snapshot of epoch {training.record.best_epoch}"
+        for training in kept
     ]
     look = {"line": {"color": model.fill, "width": 1.5}}
     where = epochs, [height] * len(kept)

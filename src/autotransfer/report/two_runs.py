@@ -9,8 +9,8 @@ from pathlib import Path
 from ..errors import UserError
 from ..runs.choice import Choice, read_choice
 from ..runs.ledger import Ledger
-from ..runs.verdict import guessing_words, metric_words
 from .escaping import short
+from .result_words import guessing_words, metric_words
 from .statistics import paired
 from .wording import interval, probability, signed
 
@@ -35,24 +35,24 @@ class Finished:
 
 def compare(first: Path, second: Path) -> list[str]:
     """Lines that say how the second differs from the first; runs on different recordings are refused."""
-    one, other = Finished.of(first), Finished.of(second)
-    if one.windows != other.windows:
+    runs = Finished.of(first), Finished.of(second)
+    choices = [run.choice for run in runs]
+    if runs[0].windows != runs[1].windows:
         raise UserError(f"{first} and {second} are runs on different data; compare runs on the same recordings")
-    if one.choice.metric != other.choice.metric:
-        raise UserError(f"{first} has {one.choice.metric}, {second} {other.choice.metric}; compare runs of one metric")
-    pair = paired(other.choice.estimate, one.choice.estimate)
+    if choices[0].metric != choices[1].metric:
+        raise UserError(f"{first} has {choices[0].metric}, {second} {choices[1].metric}; compare runs of one metric")
+    pair = paired(choices[1].estimate, choices[0].estimate)
     if pair is None:
         raise UserError(f"{first} and {second} have scored no person in common")
     names = [short(folder.name or folder, 30) for folder in (first, second)]
     names = names if names[0] != names[1] else [short(folder, 60) for folder in (first, second)]
     width = max(map(len, names))
-    lines = [f"{metric_words(one.choice)}:"]
-    if len({len(one.choice.estimate), len(other.choice.estimate), pair.n}) > 1:
-        lines = [f"{metric_words(one.choice)}, the {pair.n} that both runs scored:"]
-    for name, own, run in ((names[0], pair.second, one), (names[1], pair.first, other)):
-        numbers = f"mean {own.mean:.3f}, lower quartile {own.lower_quartile:.3f}, minimum {own.minimum:.3f}"
-        doubt = f"; {guessing_words(run.choice).lower()}" if run.choice.guesses else ""
-        lines.append(f"  {name:{width}}  {numbers}{doubt}")
+    lines = [f"{metric_words(choices[0])}:"]
+    if {len(choice.estimate) for choice in choices} != {pair.n}:
+        lines = [f"{metric_words(choices[0])}, the {pair.n} that both runs scored:"]
+    for name, scores, choice in zip(names, (pair.second, pair.first), choices, strict=True):
+        doubt = f"; {guessing_words(choice.chance).lower()}" if choice.guesses else ""
+        lines.append(f"  {name:{width}}  {scores}{doubt}")
     limits = f", 95 % interval {interval(pair)}" if pair.interval else ""
     tested = "" if pair.p is None else f", p {probability(pair.p, equals=True)}"
     lines.append(f"{names[1]} minus {names[0]}: {signed(pair.mean)}{limits}{tested}")

@@ -9,8 +9,6 @@ from typing import Any
 
 from ..censoring import CENSORS
 from ..errors import number
-from ..runs.choice import Average
-from ..runs.verdict import unseen_words
 from ..settings import SUBJECT, Setting
 from ..words import count as count
 from ..words import range_words
@@ -22,7 +20,6 @@ from .summary import Summary
 
 SIGNIFICANT = 0.05  # corrected p below this is called significant
 ESTIMATOR_NAMES = {"ssge": "SSGE", "stein": "Stein", "tikhonov": "Tikhonov", "nu_method": "ν-method"}
-NO_BETTER = "No setting is clearly better than the plain network"
 KIND_NAMES = {  # of candidates: as a label, and inside a sentence
     "eegnet": ("EEGNet", "EEGNet"),
     "shallow": ("Shallow network", "the shallow network"),
@@ -52,17 +49,6 @@ KIND_NAMES = {  # of candidates: as a label, and inside a sentence
 CONSTANT = {"last": "constant rate, last epoch", "averaged": "constant rate, averaged weights"}
 
 
-def unseen(summary: Summary) -> str:
-    """What the scores of a run are on: 'on people it has not seen'."""
-    return unseen_words(summary.options.hold_out, "people")
-
-
-def unseen_person(summary: Summary) -> str:
-    """Whom a dot stands for."""
-    known = summary.options.hold_out != SUBJECT
-    return "a person, scored on what was held out of theirs" if known else "a person whom the model has not seen"
-
-
 def method_label(method: str) -> str:
     """As reports write it; "none" is the baseline."""
     return "Baseline" if method == "none" else CENSORS[method].label if method in CENSORS else method
@@ -76,19 +62,6 @@ def kind_label(kind: str) -> str:
 def kind_words(kind: str) -> str:
     """The same inside a sentence."""
     return KIND_NAMES.get(kind, (kind,))[-1]
-
-
-def average_words(average: Average) -> str:
-    """'average of 12 candidates of 5 kinds'."""
-    used = [one for one in average.weights if one.share > 0]
-    return f"average of {count(len(used), 'candidate')} of {count(len({one.kind for one in used}), 'kind')}"
-
-
-def heaviest_words(average: Average) -> str:
-    """A sentence on the kind that weighs most, after a space; nothing without any weights."""
-    for kind, own in average.kinds.items():
-        return f" Most weight, {share(own)}, lies on {kind_words(kind)}."
-    return ""
 
 
 def capital(words: str) -> str:
@@ -105,25 +78,25 @@ def setting_words(setting: Setting, plain: Setting) -> str:
     kind, traits = setting.beside(plain)
     training = CONSTANT.get(str(traits.get("checkpoint"))) if traits.get("schedule") == "constant" else None
     hidden = ("schedule", "checkpoint") if training else ()
-    told = [_field(name, value) for name, value in traits.items() if name not in hidden]
-    told += [training] if training else []
-    own, label = setting.penalty, [] if kind is None else [KIND_NAMES.get(kind, (kind, kind))[0]]
-    if own is None and not label:
-        return ", ".join(["Uncensored", *told]) if told else "Uncensored baseline"
-    if own is None:
-        return ", ".join([*label, *told])
-    options = {field.name: getattr(own.options, field.name) for field in fields(own.options)}
+    traits_in_words = [_field(name, value) for name, value in traits.items() if name not in hidden]
+    traits_in_words += [training] if training else []
+    penalty, label = setting.penalty, [] if kind is None else [KIND_NAMES.get(kind, (kind, kind))[0]]
+    if penalty is None and not label:
+        return ", ".join(["Uncensored", *traits_in_words]) if traits_in_words else "Uncensored baseline"
+    if penalty is None:
+        return ", ".join([*label, *traits_in_words])
+    options = {field.name: getattr(penalty.options, field.name) for field in fields(penalty.options)}
     # what a number is by default may depend on a kind: γ on the estimator
     kinds = {name: value for name, value in options.items() if isinstance(value, str)}
     printed = {"as_printed": True} if options.get("as_printed") else {}  # which settles some others
-    plainest, usual = type(own.options)(**printed), type(own.options)(**kinds | printed)
+    plainest, usual = type(penalty.options)(**printed), type(penalty.options)(**kinds | printed)
     differing = {n: v for n, v in options.items() if v != getattr(plainest if n in kinds else usual, n)}
     differing |= printed
-    differing |= {"warm_up": own.warm_up} if own.warm_up else {}
-    differing |= {"nuisance": own.nuisance} if own.nuisance != SUBJECT else {}
-    differing |= {"shuffle_subjects": True} if own.shuffle_subjects else {}
-    words = [method_label(own.method), own.mode, f"λ\u00a0=\u00a0{number(own.strength)}"]
-    return ", ".join([*words, *(_field(name, value) for name, value in differing.items()), *label, *told])
+    differing |= {"warm_up": penalty.warm_up} if penalty.warm_up else {}
+    differing |= {"nuisance": penalty.nuisance} if penalty.nuisance != SUBJECT else {}
+    differing |= {"shuffle_subjects": True} if penalty.shuffle_subjects else {}
+    words = [method_label(penalty.method), penalty.mode, f"λ\u00a0=\u00a0{number(penalty.strength)}"]
+    return ", ".join([*words, *(_field(name, value) for name, value in differing.items()), *label, *traits_in_words])
 
 
 def _field(name: str, value: Any) -> str:
@@ -180,15 +153,15 @@ def significance(corrected: Mapping[str, float | None], gains: Mapping[str, floa
     tested = {name: p for name, p in corrected.items() if p is not None}
     if not tested:
         return f"No method could be tested against the baseline: that takes {FEWEST_TO_TEST} subjects that differ."
-    found = {name: p for name, p in tested.items() if p < SIGNIFICANT}
-    if not found:
+    significant = {name: p for name, p in tested.items() if p < SIGNIFICANT}
+    if not significant:
         least = probability(min(tested.values()), equals=True)
         return (
             f"No method differs significantly from the baseline: after correction for {count(len(tested), 'method')} "
             f"the smallest p\u00a0{least}. Differences of this size may be chance."
         )
-    sides = {"better": [n for n in found if gains[n] > 0], "worse": [n for n in found if gains[n] <= 0]}
-    told = [f"{' and '.join(method_label(n) for n in names)} {side}" for side, names in sides.items() if names]
-    rest = len(tested) - len(found)
+    sides = {"better": [n for n in significant if gains[n] > 0], "worse": [n for n in significant if gains[n] <= 0]}
+    parts = [f"{' and '.join(method_label(n) for n in names)} {side}" for side, names in sides.items() if names]
+    rest = len(tested) - len(significant)
     others = f"; {count(rest, 'method')} without a significant difference" if rest else ""
-    return f"Significantly different from the baseline, corrected for {len(tested)}: {', '.join(told)}{others}."
+    return f"Significantly different from the baseline, corrected for {len(tested)}: {', '.join(parts)}{others}."

@@ -55,10 +55,10 @@ def restore(
     encoders: Encoders | None = None,
 ) -> tuple[Trainer, list[str]] | None:
     """The population of a checkpoint, whose members are a subset of `jobs` by key; None if it does not fit."""
-    found = load_checkpoint(path)
-    if found is None:
+    checkpoint = load_checkpoint(path)
+    if checkpoint is None:
         return None
-    tensors, note = found
+    tensors, note = checkpoint
     if not isinstance(note, dict):
         return None
     keys, seconds, epoch, size = (note.get(name) for name in ("keys", "seconds", "epoch", "size"))
@@ -66,7 +66,7 @@ def restore(
         return None
     if not isinstance(seconds, list) or not isinstance(epoch, int) or not isinstance(size, int):
         return None
-    times = all(isinstance(one, float) and 0 <= one < math.inf for one in seconds)
+    times = all(isinstance(spent, float) and 0 <= spent < math.inf for spent in seconds)
     if len(seconds) != len(keys) or not times or size < len(keys):
         return None
     population = population_of(recordings, [jobs[key] for key in keys], windows, dtype, encoders)
@@ -84,10 +84,10 @@ def _fits(population: Trainer, tensors: dict[str, torch.Tensor], epoch: int) -> 
         return False
     longest = max(job.setting.max_epochs for job in population.jobs)
     for name, tensor in expected.items():
-        found = tensors[name]
+        restored = tensors[name]
         shape = list(tensor.shape)
         if name == "snapshots.history":  # as long as members needed that have left since
-            shape[1] = max(longest, found.shape[1] if found.ndim > 1 else 0)
-        if list(found.shape) != shape or found.dtype != tensor.dtype:
+            shape[1] = max(longest, restored.shape[1] if restored.ndim > 1 else 0)
+        if list(restored.shape) != shape or restored.dtype != tensor.dtype:
             return False
     return 1 <= epoch <= longest

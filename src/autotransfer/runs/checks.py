@@ -54,10 +54,10 @@ def _complete(record: Record) -> bool:
     """In a run somebody always validates and somebody else tests, and the two are exchanged."""
     return record.swapped is not None and all(
         not math.isnan(score) or _one_class(confusion)
-        for own in (record, record.swapped)
+        for half in (record, record.swapped)
         for score, confusion in (
-            (own.validation_score, own.validation_confusion),
-            (own.test_score, own.test_confusion),
+            (half.validation_score, half.validation_confusion),
+            (half.test_score, half.test_confusion),
         )
     )
 

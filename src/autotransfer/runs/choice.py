@@ -22,6 +22,10 @@ from .verdict import BestPeer, best_peer, verdict
 Scores = dict[str, float]  # by subject or by the name of a setting
 
 
+def _values(tables: dict[str, Scores]) -> list[float]:
+    return [value for scores in tables.values() for value in scores.values()]
+
+
 @dataclass(frozen=True)
 class Named:
     """A setting and the name that it has in a run, unique there."""
@@ -72,6 +76,11 @@ class Reliability:
     accuracy: float
     error: float  # expected calibration error
 
+    @property
+    def overconfidence(self) -> float:
+        """By how much the model claims too much of the person; below 0: too little."""
+        return self.confidence - self.accuracy
+
 
 @dataclass(frozen=True, kw_only=True)
 class Average:
@@ -87,8 +96,8 @@ class Average:
     calibration: Calibration
 
     def __post_init__(self) -> None:
-        shares = [one.share for one in self.weights] + [s for own in self.nested_weights.values() for s in own.values()]
-        if not all(math.isnan(value) or -1 <= value <= 1 for own in self.tables for value in own.values()):
+        shares = [weighted.share for weighted in self.weights] + _values(self.nested_weights)
+        if not all(math.isnan(value) or -1 <= value <= 1 for table in self.tables for value in table.values()):
             raise UserError("a score lies outside [-1, 1]")  # as low as kappa may be
         if not all(0 <= share <= 1.000001 for share in shares):
             raise UserError("a share of the weights lies outside [0, 1]")
@@ -103,10 +112,10 @@ class Average:
     @property
     def kinds(self) -> dict[str, float]:
         """Share of each kind, the heaviest first."""
-        found: dict[str, float] = {}
-        for one in self.weights:
-            found[one.kind] = found.get(one.kind, 0.0) + one.share
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        shares: dict[str, float] = {}
+        for weighted in self.weights:
+            shares[weighted.kind] = shares.get(weighted.kind, 0.0) + weighted.share
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 OVER = "the time was over"  # why a run ended
@@ -151,24 +160,28 @@ class Playback:
     def harmed(self) -> tuple[float, int]:
         """Share of people who lose more than HARM by being followed, in the mean over orders; and how many they are."""
         gains: dict[str, list[float]] = {}
-        for order, own in self.zero_shot.items():
-            for name, value in own.items():
+        for order, scores in self.zero_shot.items():
+            for name, value in scores.items():
                 gains.setdefault(name, []).append(self.adapted[order][name] - value)
-        return _harmed([sum(own) / len(own) for own in gains.values()])
+        return _harmed([sum(by_order) / len(by_order) for by_order in gains.values()])
 
     @property
     def harmed_by_labels(self) -> dict[str, tuple[float, int]]:
         """The same by the number of labelled windows of each class that they are calibrated with."""
         return {
-            labels: _harmed([own[name] - self.before[labels][name] for name in own if name in self.before[labels]])
-            for labels, own in self.calibrated.items()
+            labels: _harmed(
+                [scores[name] - self.before[labels][name] for name in scores if name in self.before[labels]]
+            )
+            for labels, scores in self.calibrated.items()
         }
 
     @property
     def gain(self) -> float:
         """By following people without labels: the mean over people and orders of their windows."""
         gains = [
-            self.adapted[order][name] - value for order, own in self.zero_shot.items() for name, value in own.items()
+            self.adapted[order][name] - value
+            for order, scores in self.zero_shot.items()
+            for name, value in scores.items()
         ]
         return sum(gains) / len(gains) if gains else 0.0
 
@@ -176,7 +189,7 @@ class Playback:
         check_trust(self.trust)
         every = (self.zero_shot, self.adapted, self.before, self.calibrated, self.own, self.online, *self.ways.values())
         for tables in (*every, {"all": self.all_windows}):
-            if not all(0 <= value <= 1 for own in tables.values() for value in own.values()):
+            if not all(0 <= value <= 1 for value in _values(tables)):
                 raise UserError("a score lies outside [0, 1]")
 
 
@@ -193,17 +206,17 @@ class Answering:
 
     def __post_init__(self) -> None:
         for tables in (self.coverage, self.answered, self.accuracy):
-            if not all(0 <= value <= 1 for own in tables.values() for value in own.values()):
+            if not all(0 <= value <= 1 for value in _values(tables)):
                 raise UserError("a share of windows lies outside [0, 1]")
-        if not all(1 <= size < math.inf for own in self.set_size.values() for size in own.values()):
+        if not all(1 <= size < math.inf for size in _values(self.set_size)):
             raise UserError("prediction sets hold less than one class, or infinitely many")
         every = (self.coverage, self.set_size, self.answered, self.accuracy)
-        if not all(_is_share(asked) and own for tables in every for asked, own in tables.items()):
+        if not all(_is_share(asked) and scores for tables in every for asked, scores in tables.items()):
             raise UserError("answering has a table whose name is no share of windows, or a table of nobody")
         if _people(self.coverage) != _people(self.set_size):
             raise UserError("coverage and set_size are not about the same people")
         answered = _people(self.answered)
-        if not all(own <= answered.get(asked, set()) for asked, own in _people(self.accuracy).items()):
+        if not all(people <= answered.get(asked, set()) for asked, people in _people(self.accuracy).items()):
             raise UserError("accuracy has people of whom answered says nothing")
 
 
@@ -215,7 +228,7 @@ def _is_share(text: str) -> bool:
 
 
 def _people(tables: dict[str, Scores]) -> dict[str, set[str]]:
-    return {asked: set(own) for asked, own in tables.items()}
+    return {asked: set(by_person) for asked, by_person in tables.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,7 +325,7 @@ class Choice:
         lowest = METRICS[self.metric].lowest if self.metric in METRICS else 0.0
         if not all(math.isnan(value) or value == -math.inf or lowest <= value <= 1 for value in values):
             raise UserError(f"a score lies outside [{lowest:g}, 1]")
-        if not all(math.isnan(one) or -1 <= one <= 1 for own in self.other_metrics.values() for one in own.values()):
+        if not all(math.isnan(value) or -1 <= value <= 1 for value in _values(self.other_metrics)):
             raise UserError("a score lies outside [-1, 1]")  # as low as kappa may be
         if self.chance is not None and not 0 <= self.chance <= 1:
             raise UserError(f"invalid value for chance: {self.chance}")
@@ -322,22 +335,27 @@ class Choice:
         if not self.nested_test_scores:
             raise UserError("nested_test_scores is empty")
         check_at_least(self.at_least)
-        square = all(len({len(own), *map(len, own)}) <= 1 for own in self.confusions.values())
-        if not square or any(n < 0 for own in self.confusions.values() for row in own for n in row):
+        square = all(len({len(counts), *map(len, counts)}) <= 1 for counts in self.confusions.values())
+        if not square or any(n < 0 for counts in self.confusions.values() for row in counts for n in row):
             raise UserError("confusions are no square tables of counts")
-        object.__setattr__(self, "best_peer", best_peer(self.estimate, self.peers))
+        peer = best_peer(self.estimate, self.peers)
+        sentence = verdict(
+            self.estimate, peer, interval=self.interval, guesses=self.guesses, metric=self.metric, chance=self.chance,
+            hold_out=self.hold_out,
+        )  # fmt: skip
+        object.__setattr__(self, "best_peer", peer)
         object.__setattr__(self, "next_person", next_person(list(self.estimate.values()), lowest=lowest))
-        object.__setattr__(self, "verdict", verdict(self))
+        object.__setattr__(self, "verdict", sentence)
 
     @property
     def censor_tried(self) -> bool:
-        return any(one.setting.penalty is not None for one in self.shortlist)
+        return any(named.setting.penalty is not None for named in self.shortlist)
 
     @cached_property
     def estimate(self) -> Scores:
         """Of what is delivered, by subject: the strictest scores there are."""
-        own = {subject: value for subject, value in self.nested_full_test_scores.items() if math.isfinite(value)}
-        return own or {subject: value for subject, value in self.nested_test_scores.items() if math.isfinite(value)}
+        full = {subject: value for subject, value in self.nested_full_test_scores.items() if math.isfinite(value)}
+        return full or {subject: value for subject, value in self.nested_test_scores.items() if math.isfinite(value)}
 
     @property
     def below(self) -> Scores:
@@ -363,7 +381,7 @@ class Choice:
     @property
     def settings(self) -> dict[str, Setting]:
         """By name: everything that was a candidate."""
-        return {one.name: one.setting for one in self.shortlist}
+        return {named.name: named.setting for named in self.shortlist}
 
 
 def read_choice(folder: Path) -> Choice:

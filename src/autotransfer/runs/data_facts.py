@@ -60,10 +60,10 @@ class Data:
     def trials_by_person(self) -> tuple[int, ...]:
         if self.units is None:
             return self.trials
-        found = dict.fromkeys(self.units.everybody, 0)
+        trials = dict.fromkeys(self.units.everybody, 0)
         for person, n in zip(self.units.people, self.trials, strict=True):
-            found[person] += n
-        return tuple(found.values())
+            trials[person] += n
+        return tuple(trials.values())
 
     @property
     def chance(self) -> float:

@@ -28,7 +28,7 @@ from .pruning import Pruning
 from .signals import asked_to_stop, raise_if_asked, signals_wait
 
 DTYPE = torch.float32
-SAID = "said"  # the name of log-probabilities among the tensors of a job
+LOG_PROBS = "said"  # the name of log-probabilities among the tensors of a job
 CHECKPOINT_EVERY = 5.0  # seconds of training that a kill may cost
 
 
@@ -89,21 +89,21 @@ class LocalExecutor:
         finally:
             release(run.recordings)
 
-    def _train(self, run: Work, found: OpenPopulation, device: torch.device, bar: Progress) -> None:
+    def _train(self, run: Work, open_population: OpenPopulation, device: torch.device, bar: Progress) -> None:
         """One population, from its checkpoint if it has one."""
-        path = run.folder / f"population-{found.number}.checkpoint"
+        path = run.folder / f"population-{open_population.number}.checkpoint"
         known = {entry.key: entry for entry in run.ledger.entries(records=False)}
-        todo = [key for key in found.keys if known[key].status not in FINISHED]
+        todo = [key for key in open_population.keys if known[key].status not in FINISHED]
         if todo:
             with signals_wait():
-                self._train_members(run, found, todo, known, path, device, bar)
-        run.ledger.end_population(found.number)
+                self._train_members(run, open_population, todo, known, path, device, bar)
+        run.ledger.end_population(open_population.number)
         path.unlink(missing_ok=True)
 
     def _train_members(
         self,
         run: Work,
-        found: OpenPopulation,
+        open_population: OpenPopulation,
         todo: list[str],
         known: dict[str, Entry],
         path: Path,
@@ -122,19 +122,19 @@ class LocalExecutor:
             due = asked_to_stop() or time.monotonic() - last > CHECKPOINT_EVERY
             if population.jobs and due:
                 save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
-                run.ledger.remember(pulse=Pulse.of(found.number, population, bar))
+                run.ledger.remember(pulse=Pulse.of(open_population.number, population, bar))
                 last = time.monotonic()
             raise_if_asked()
 
-        pruning = Pruning(found.prune_at, by_method=run.options.search == "halving")
-        pruned = pruned_before(run, found)
+        pruning = Pruning(open_population.prune_at, by_method=run.options.search == "halving")
+        pruned = pruned_before(run, open_population)
 
         def give_up(population: Trainer) -> list[int]:
             if not pruning.due(population.epoch):
                 return []
             # Decided once and noted first, so that a kill cannot decide otherwise.
             keys = [members[id(job)] for job in population.jobs]
-            name = f"pruned {found.number} {population.epoch}"
+            name = f"pruned {open_population.number} {population.epoch}"
             lost = run.ledger.recall(name, list[str])
             if lost is None:
                 lost = pruning.losers(population, keys)
@@ -169,24 +169,24 @@ class LocalExecutor:
         return population, {id(job): key for job, key in zip(population.jobs, keys, strict=True)}
 
 
-def pruned_before(run: Work, found: OpenPopulation) -> set[str]:
+def pruned_before(run: Work, population: OpenPopulation) -> set[str]:
     """Members that were given up before this process began."""
-    return {key for keys in run.ledger.recall_all(f"pruned {found.number} ", list[str]).values() for key in keys}
+    return {key for keys in run.ledger.recall_all(f"pruned {population.number} ", list[str]).values() for key in keys}
 
 
-def split(run: Work, found: OpenPopulation, reason: str) -> None:
+def split(run: Work, population: OpenPopulation, reason: str) -> None:
     """Train the halves of a population that did not fit into memory; a single member that does not is an error."""
     statuses = run.ledger.statuses()
-    todo = [key for key in found.keys if statuses[key] not in FINISHED]
+    todo = [key for key in population.keys if statuses[key] not in FINISHED]
     if len(todo) < 2:
         raise no_room(reason)
-    run.ledger.replace_population(found.number, [todo[: len(todo) // 2], todo[len(todo) // 2 :]])
+    run.ledger.replace_population(population.number, [todo[: len(todo) // 2], todo[len(todo) // 2 :]])
 
 
 def tensors_of(outcome: Outcome) -> bytes:
-    """Weights of both snapshots and of the last epoch, and what was said of the held-out rows, as safetensors."""
+    """Weights of both snapshots and of the last epoch, and log-probabilities of the held-out rows, as safetensors."""
     states = {"best": outcome.state, "final": outcome.final_state}
     if outcome.swapped is not None:
         states["swapped"] = outcome.swapped.state
     tensors = {f"{kind}.{name}": t.contiguous() for kind, state in states.items() for name, t in state.items()}
-    return save(tensors | {SAID: outcome.said.contiguous()})
+    return save(tensors | {LOG_PROBS: outcome.held_out_log_probs.contiguous()})

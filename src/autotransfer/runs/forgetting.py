@@ -63,17 +63,17 @@ class Forgotten:
         """For people to read. done: not a dry run."""
         verb = "deleted" if done else "would delete"
         trainings = self.trained_on_them + self.held_them_out
-        told = [f"{verb} {name}: {what}" for name, what in self.files.items()]
+        lines = [f"{verb} {name}: {what}" for name, what in self.files.items()]
         if trainings:
-            told += [
+            lines += [
                 f"{count(trainings, 'training')} to be done again: {self.trained_on_them} saw them, "
                 f"{self.held_them_out} held them out and kept what they say of them"
             ]
         if self.others:
-            told += [f"not the run's own, left alone: {', '.join(self.others)}; delete what was made from them"]
+            lines += [f"not the run's own, left alone: {', '.join(self.others)}; delete what was made from them"]
         config = "--target continuous" if self.source is None else f"--config {folder / NAME}"
         again = f"autotransfer run DATA {config} --out {folder}"
-        return [*told, f"take them out of {self.source or 'the recordings'}, then: {again}"]
+        return [*lines, f"take them out of {self.source or 'the recordings'}, then: {again}"]
 
 
 def forget(run: str | Path, people: Sequence[str], *, dry_run: bool = False) -> Forgotten:
@@ -116,7 +116,7 @@ def _plan(folder: Path, names: tuple[str, ...]) -> tuple[RunOptions, Forgotten]:
         units = data.units
         theirs = {k for k, name in enumerate(data.subjects) if (name if units is None else units.people[k]) in names}
         groups = held_out_groups(len(data.subjects), units, options.n_folds)
-        those = {place for place, own in enumerate(groups) if theirs & set(own)}
+        those = {place for place, group in enumerate(groups) if theirs & set(group)}
         finished = [entry for entry in ledger.entries(records=False) if entry.status in ("done", "failed")]
         held = sum(bool({entry.validation, entry.test} & those) for entry in finished)
     return options, Forgotten(names, *_files(folder), len(finished) - held, held, options.source)
@@ -142,10 +142,10 @@ def _files(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
 def _ledger(folder: Path) -> Ledger:
     """The ledger or, where it is damaged or missing, the copy of it."""
     path = folder / "ledger.sqlite"
-    for one in (path, backup_of(path)):
+    for candidate in (path, backup_of(path)):
         try:
-            if one.exists():
-                return Ledger(one, read_only=True)
+            if candidate.exists():
+                return Ledger(candidate, read_only=True)
         except DamagedLedger:
             continue
     raise UserError(f"the ledger {path} is damaged, and there is no sound copy of it; {REMEDY}, or delete the folder")

@@ -45,23 +45,23 @@ def number_predictions(
     table["prediction"] = predicted
     if radius is not None:
         table["low"], table["high"] = predicted - radius, predicted + radius
-    told = [printable(str(model.card.scores["verdict"]))] if model.card.scores.get("verdict") else []
+    notes = [printable(str(model.card.scores["verdict"]))] if model.card.scores.get("verdict") else []
     if y is None or not np.isfinite(y).any():
-        return table, None, told
-    told += seen_words(model.card.seen, raw.name, X, whose)[0]
+        return table, None, notes
+    notes += seen_words(model.card.seen, raw.name, X, whose)[0]
     groups: dict[object, list[int]] = {}
     for row in np.flatnonzero(np.isfinite(y)).tolist():
         groups.setdefault("all" if whose is None else whose[row], []).append(row)
     lines = [
-        {"subject": who, "windows": len(rows)} | {name: own(y[rows], predicted[rows]) for name, own in METRICS.items()}
+        {"subject": who, "windows": len(rows)} | {name: of(y[rows], predicted[rows]) for name, of in METRICS.items()}
         for who, rows in groups.items()
     ]
     people = pd.DataFrame(lines)
     means = ", ".join(f"{name} {score(float(people[name].mean()))}" for name in METRICS)
-    told.append(f"mean over {count(len(people), 'person', 'people')}: {means}")
+    notes.append(f"mean over {count(len(people), 'person', 'people')}: {means}")
     listed = zip(*(people[name][:MOST_PEOPLE] for name in ("subject", "r2", "correlation")), strict=True)
-    told += [
-        f"  {printable(str(who))[:40]}  R² {score(float(own))}  correlation {score(float(other))}"
-        for who, own, other in listed
+    notes += [
+        f"  {printable(str(who))[:40]}  R² {score(float(r2))}  correlation {score(float(correlation))}"
+        for who, r2, correlation in listed
     ]
-    return table, people, told
+    return table, people, notes

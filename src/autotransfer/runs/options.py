@@ -57,8 +57,8 @@ def epochs_for(rows: int, batch_size: int, steps: int = STEPS) -> int:
 
 def parse_time(text: str) -> float:
     """Seconds: 90s, 30m, 2h, 1h30m."""
-    found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip().lower())
-    hours, minutes, seconds = (float(part or 0) for part in (found.groups() if found else (0, 0, 0)))
+    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip().lower())
+    hours, minutes, seconds = (float(part or 0) for part in (match.groups() if match else (0, 0, 0)))
     total = 3600 * hours + 60 * minutes + seconds
     if not 0 < total < 1e8:
         raise UserError(f"time is {shown(text)}; write it as 30m, 2h or 1h30m")
@@ -282,7 +282,8 @@ class RunOptions(AskedOptions):
         """Made once: the paper's grid has hundreds, and a run asks for them again and again."""
         if self.lists_settings:
             settings = [self.apply(setting) for setting in settings_of(self.grid)]
-            plain = next((one for one in settings if one.penalty is None), settings[0].uncensored("shuffled"))
+            uncensored = [setting for setting in settings if setting.penalty is None]
+            plain = (uncensored or [settings[0].uncensored("shuffled")])[0]
             return tuple(dict.fromkeys([plain, *settings]))
         settings = grid("few" if self.grid == "quick" and self.adaptation is not None else self.grid)
         if self.encoder not in ENCODERS:  # what belongs to one of ours is not varied for a user's own

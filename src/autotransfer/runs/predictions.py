@@ -22,8 +22,8 @@ def probabilities(model: Model, raw: Raw, adapt: str | None = None) -> NDArray[n
     """(N, classes) of windows as a reader found them: with channel names, rate and, perhaps, whose they are, or
     without. adapt: as of `predict_proba`."""
     X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
-    if (told := scale_concern(typical_scale(X), model.parts[0].card.scale)) is not None:
-        warnings.warn(told, stacklevel=2)
+    if (concern := scale_concern(typical_scale(X), model.parts[0].card.scale)) is not None:
+        warnings.warn(concern, stacklevel=2)
     return model.predict_checked(X, people_of_windows(raw.subject, len(X)), adapt)
 
 
@@ -61,7 +61,7 @@ def predictions(
     table.insert(0, "prediction", predicted)
     if coverage is not None:
         sets = sets_at(probability, least_probability(model.card.thresholds, coverage))
-        table = table.assign(**{f"set_{name}": own for name, own in zip(classes, sets.T, strict=True)})
+        table = table.assign(**{f"set_{name}": in_set for name, in_set in zip(classes, sets.T, strict=True)})
     if raw.subject is not None:
         table.insert(0, "subject", named(raw.subject, len(table), "subject", raw.subjects))
     table.insert(0, "window", range(len(table)))

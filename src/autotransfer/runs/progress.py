@@ -109,6 +109,8 @@ class Standing:
         ahead = sum(job.most for job in jobs if job.status not in FINISHED)
         begun = 0 if pulse is None else min(pulse.epochs, ahead)
         left = spent / epochs * (ahead - begun) if epochs else None
+        if pulse is not None and pulse.left is not None:  # noted a while ago; clocks may have been set back
+            left = max(0.0, pulse.left - max(0.0, time.time() - pulse.time))
         planned = 0.0 if ledger.recall("complete", bool) else ledger.recall("ahead", float) or 0.0  # later stages
         return cls(
             folder=folder,
@@ -118,7 +120,7 @@ class Standing:
             counts=counts,
             share=1 - (ahead - begun) / total if total else 0.0,
             spent=spent,
-            left=_plus(left if pulse is None or pulse.left is None else _later(pulse.left, pulse.time), planned),
+            left=None if left is None else left + planned,
             answers=ledger.recall("answered", int) or 0,
             started=ledger.recall("started", str) or "",
             failures=[job.failure for job in jobs if job.failure is not None],
@@ -202,12 +204,3 @@ def _digest_and_epochs(setting: str) -> tuple[str, int]:
 def _expect(usual: bool) -> None:
     if not usual:
         raise ValueError
-
-
-def _plus(left: float | None, planned: float) -> float | None:
-    return left if left is None or not planned else left + planned
-
-
-def _later(left: float, told: float) -> float:
-    """Seconds left now, of those that were left then. Clocks may have been set back."""
-    return max(0.0, left - max(0.0, time.time() - told))

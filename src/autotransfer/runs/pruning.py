@@ -32,10 +32,11 @@ class Pruning(NamedTuple):
         """The members, by key, that do worst on their validation subjects now. Baselines always stay."""
         groups: dict[tuple[str, ...], list[int]] = {}
         for member, job in enumerate(population.jobs):
-            own = job.setting
-            if own.method is not None and member not in population.over:
-                way = (own.method, own.training.schedule, own.training.checkpoint) if self.by_method else ()
-                groups.setdefault(way, []).append(member)
+            setting = job.setting
+            if setting.method is not None and member not in population.over:
+                training = setting.training
+                alike = (setting.method, training.schedule, training.checkpoint) if self.by_method else ()
+                groups.setdefault(alike, []).append(member)
         scores = population.snapshots.history[:, population.epoch - 1].tolist()
         columns = [MEASURED.index(f"score_{population.side(member)}") for member in range(len(keys))]
         lost: list[str] = []

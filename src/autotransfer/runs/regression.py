@@ -12,15 +12,14 @@ from .. import schema
 from ..errors import UserError
 from ..files import read_plain, write_atomically
 from ..training.intervals import NextPerson, bootstrap_interval, next_person
-from ..words import count, printable, range_words, score, signed
-from .verdict import BestPeer, best_peer
+from .verdict import BestPeer, best_peer, mean, regression_verdict
 
 Scores = dict[str, float]
 
 CHOICE = "choice.json"
 PEER = "ridge on features"  # the simple model: ridge regression on what any signal has
 CONSTANT = "constant"  # the mean of the training people's targets, which is what guessing comes to
-TOLD, LOST = 0.25, 0.1  # R²: from which a rescaled one is worth a hint, and by how much it must be higher
+HINTED, LOST = 0.25, 0.1  # R²: from which a rescaled one is worth a hint, and by how much it must be higher
 LOWEST = -1e6  # an R² of somebody whose target hardly changes has no lower end
 
 
@@ -64,16 +63,18 @@ class RegressionChoice:
             raise UserError("nobody has a score")
         if self.radius is None:  # fewer people may have had finite ones, which are not what is delivered
             object.__setattr__(self, "coverage", {})
-        object.__setattr__(
-            self, "best_peer", best_peer(self.nested_test_scores, {PEER: self.test_scores[self.baseline]})
-        )
-        object.__setattr__(self, "next_person", next_person(list(self.nested_test_scores.values()), lowest=LOWEST))
-        object.__setattr__(self, "verdict", verdict(self))
+        scores = self.nested_test_scores
+        peer = best_peer(scores, {PEER: self.test_scores[self.baseline]})
+        object.__setattr__(self, "best_peer", peer)
+        object.__setattr__(self, "next_person", next_person(list(scores.values()), lowest=LOWEST))
+        correlation, constant = mean(self.correlations), mean(self.test_scores[CONSTANT])
+        sentence = regression_verdict(scores, peer, correlation=correlation, constant=constant, guesses=self.guesses)
+        object.__setattr__(self, "verdict", sentence)
 
     @property
     def guesses(self) -> bool:
         """Whether it is not clearly better than the mean of the training people's targets."""
-        gains = [own - self.test_scores[CONSTANT][who] for who, own in self.nested_test_scores.items()]
+        gains = [r2 - self.test_scores[CONSTANT][who] for who, r2 in self.nested_test_scores.items()]
         limits = bootstrap_interval(gains, seed=0)
         return limits is None or limits[0] <= 0
 
@@ -83,96 +84,17 @@ class RegressionChoice:
         None where that is no hint: little is lost by them, or the model adapts to people already."""
         if self.adaptation != "zero-shot":
             return None
-        own, best = mean(self.nested_test_scores), mean({k: max(r, 0.0) ** 2 for k, r in self.correlations.items()})
-        return best if own is not None and best is not None and best >= TOLD and best - own >= LOST else None
+        delivered = mean(self.nested_test_scores)
+        best = mean({who: max(r, 0.0) ** 2 for who, r in self.correlations.items()})
+        if delivered is None or best is None or best < HINTED or best - delivered < LOST:
+            return None
+        return best
 
     @property
     def below(self) -> Scores:
         """Who scores less than the user asks for."""
         least = -math.inf if self.at_least is None else self.at_least
-        return {who: own for who, own in sorted(self.nested_test_scores.items(), key=lambda one: one[1]) if own < least}
-
-
-def mean(scores: Scores) -> float | None:
-    """Over people who have one."""
-    known = [value for value in scores.values() if math.isfinite(value)]
-    return sum(known) / len(known) if known else None
-
-
-def verdict(choice: RegressionChoice) -> str:
-    """What is delivered scores on people it has not seen, how sure that is, and how the simple model does."""
-    guesses = choice.guesses
-    start = "Not better than a constant: the" if guesses else "The"
-    own, people = choice.nested_test_scores, count(len(choice.nested_test_scores), "person", "people")
-    limits = bootstrap_interval(list(own.values()), seed=0)
-    told = [] if limits is None else [f"95 % interval {score(limits[0])} to {score(limits[1])}"]
-    told += [
-        f"correlation {score(mean(choice.correlations))}",
-        f"a constant {score(mean(choice.test_scores[CONSTANT]))}",
-    ]
-    first = f"{start} model has R² {score(mean(own))} on {people} it has not seen ({'; '.join(told)})"
-    return f"{first}{_beside(choice, guesses)}."
-
-
-def _beside(choice: RegressionChoice, guesses: bool) -> str:
-    """The simple model, as the end of the sentence, or as another one where what is delivered only guesses: to be
-    better than something worse is no praise."""
-    peer = choice.best_peer
-    if peer is None:
-        return ""
-    difference = signed(peer.difference)
-    if guesses and peer.comparison != "few":
-        words = {"better": "lower still", "worse": "higher", "level": "not clearly lower"}[peer.comparison]
-        return (
-            f". The simple model, {PEER}, is {words}: {score(peer.mean)} (difference {difference}, 95 % interval "
-            f"{range_words(peer.interval)})"
-        )
-    if peer.comparison == "few":
-        return f"; {PEER} has {score(peer.mean)} (difference {difference}), and so few people do not tell them apart"
-    words = {"better": "better than", "worse": "worse than", "level": "not clearly better than"}[peer.comparison]
-    return (
-        f": {words} the simple model, {PEER}, which has {score(peer.mean)} (difference {difference}, 95 % interval "
-        f"{range_words(peer.interval)})"
-    )
-
-
-def headline(choice: RegressionChoice) -> list[str]:
-    """The verdict, the next person, the worst one, the intervals: the same at every door."""
-    lines = [choice.verdict]
-    if (expected := choice.next_person) is not None:
-        rests = (
-            "with no distribution assumed" if expected.assumes == "nothing" else "assuming normally distributed scores"
-        )
-        low = "far below 0" if expected.low <= LOWEST else score(expected.low)
-        lines.append(
-            f"Next person: R² {low} to {score(expected.high)} ({100 * expected.level:.0f} % prediction interval from "
-            f"{expected.people} people, {rests})."
-        )
-    person, lowest = min(choice.nested_test_scores.items(), key=lambda item: item[1])
-    worst = f"Worst person: R² {score(lowest)} (subject {printable(person)[:40]})."
-    if choice.at_least is not None:
-        n = len(choice.below)
-        worst += f" Below {choice.at_least:g}: {n} of {count(len(choice.nested_test_scores), 'person', 'people')}."
-    lines.append(worst)
-    if choice.radius is None:
-        people = count(len(choice.nested_test_scores) + len(choice.not_scored), "person", "people")
-        lines.append(
-            f"Intervals: {people}, as different as they are, are too few for a 90 % interval; it reaches from −∞ to ∞. "
-            "Record more people, or ask for less coverage (predict --coverage)."
-        )
-    elif choice.coverage:
-        lines.append(
-            f"Intervals: 90 % ones of ±{choice.radius:.3g} hold {100 * (mean(choice.coverage) or 0):.0f} % of new "
-            "people's targets."
-        )
-    if (rescaled := choice.rescaled) is not None:
-        lines.append(
-            f"Gain and offset: set right for each person, predictions would have R² {score(rescaled)}; where a new "
-            "person's windows are recorded before they are predicted, try --adaptation transductive."
-        )
-    if choice.not_scored:
-        lines.append(f"Not scored: {count(len(choice.not_scored), 'person', 'people')} whose target never changes.")
-    return lines
+        return {who: r2 for who, r2 in sorted(self.nested_test_scores.items(), key=lambda item: item[1]) if r2 < least}
 
 
 def write_choice(folder: Path, choice: RegressionChoice) -> None:

@@ -80,22 +80,22 @@ def trained(
     ]  # fmt: skip
 
 
-def results_table(found: Sequence[Trained]) -> pd.DataFrame:
+def results_table(trainings: Sequence[Trained]) -> pd.DataFrame:
     """A row a job or, where several people are tested together, one for each of them. The swapped_ columns are the same
     trajectory with validation and test subjects exchanged."""
     rows: list[dict[str, Any]] = []
-    for one in found:
-        record, swapped = one.record, one.record.swapped
-        alone = len(one.scores) == 1
+    for training in trainings:
+        record, swapped = training.record, training.record.swapped
+        alone = len(training.scores) == 1
         rows += [
-            one.setting.as_row()
+            training.setting.as_row()
             | {
-                "stage": one.stage,
-                "setting": one.name,
-                "fold": one.fold,
-                "validation_subject": one.validation_subject if alone else name_of(one.validation_subject),
-                "test_subject": one.test_subject if alone else subject,
-                "seed": one.seed,
+                "stage": training.stage,
+                "setting": training.name,
+                "fold": training.fold,
+                "validation_subject": training.validation_subject if alone else name_of(training.validation_subject),
+                "test_subject": training.test_subject if alone else subject,
+                "seed": training.seed,
                 "best_epoch": record.best_epoch,
                 "epochs": record.epochs,
                 "validation_score": record.validation_score,
@@ -103,10 +103,10 @@ def results_table(found: Sequence[Trained]) -> pd.DataFrame:
                 "swapped_best_epoch": None if swapped is None else swapped.best_epoch,
                 "swapped_validation_score": None if swapped is None else swapped.validation_score,
                 "swapped_test_score": None if swapped is None else swapped.test_score,
-                "seconds": record.seconds / len(one.scores),
+                "seconds": record.seconds / len(training.scores),
                 "failure": record.failure or "",
-                "key": one.key,
+                "key": training.key,
             }
-            for subject, score in one.scores.items()
+            for subject, score in training.scores.items()
         ]
     return pd.DataFrame(rows, columns=COLUMNS + sorted(set(field_names()) - set(COLUMNS)))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
-import platform
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
-from .. import kernels
 from ..errors import UserError
 from ..files import sync_folder, writable, write_atomically
 from ..folds import (
@@ -45,48 +41,22 @@ from ..recordings.concerns import concerns
 from ..recordings.optional import need
 from ..settings import SUBJECT, Setting
 from ..training.members import size_of
-from ..training.nuisance import check_nuisance, raw_values
+from ..training.nuisance import check_nuisance
 from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
 from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
-from .executor import DTYPE, SAID, Executor, LocalExecutor
+from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
 from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
 from .lock import companions
 from .options import RunOptions
-from .sqlite_errors import DamagedLedger
+from .provenance import fingerprint, versions
 from .study import NAME, study_text
 
 BASE = "base"  # the run's copy of the base that it was given
 
 Tell = Callable[[str], None]  # says a line to the user
 Scores = dict[str, float]
-
-
-def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
-    """Tells whether the data are the ones that a run began with."""
-    digest = hashlib.blake2b(digest_size=16)
-    for tensor in (recordings.X, recordings.y, recordings.subject):
-        digest.update(str(tuple(tensor.shape)).encode())
-        for start in range(0, len(tensor), 1024):
-            digest.update(tensor[start : start + 1024].contiguous().numpy().tobytes())
-    if recordings.ring is not None:
-        digest.update(f"ring {recordings.ring}".encode())
-    if nuisance != SUBJECT:
-        for values in raw_values(recordings, nuisance):
-            digest.update(values)
-    return digest.hexdigest()
-
-
-def versions(*also: str) -> dict[str, str]:
-    """What outcomes may depend on besides the data."""
-    found = {"python": platform.python_version(), "kernels": kernels.description()}
-    for package in ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas", *also):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
 
 
 class Run:
@@ -196,18 +166,18 @@ class Run:
                 options = replace(options, source=absolute(source))
             if options.base is not None and (folder / BASE).is_dir():
                 options = replace(options, base=str(folder / BASE))
-            known, told = ledger.recall("fingerprint", str), ledger.recall("data", Data)
+            known, noted = ledger.recall("fingerprint", str), ledger.recall("data", Data)
 
             def find() -> Recordings:
-                found = _load_again(folder, options) if recordings is None else recordings
-                found = in_units(found, options.hold_out)
-                if fingerprint(found, options.nuisance) != known:
+                loaded = _load_again(folder, options) if recordings is None else recordings
+                loaded = in_units(loaded, options.hold_out)
+                if fingerprint(loaded, options.nuisance) != known:
                     raise _changed(folder, options.source, moved=source is not None)
-                if (told or Data.of(found)) != Data.of(found):
+                if (noted or Data.of(loaded)) != Data.of(loaded):
                     raise UserError(f"the ledger {ledger.path} tells other data than {options.source} has; {REMEDY}")
                 if options.base is not None:
-                    base_kinds(options.base, found)
-                return found
+                    base_kinds(options.base, loaded)
+                return loaded
 
             run = cls(folder, ledger, find, options, encoders, storage)
             if not lazy or source is not None:
@@ -259,13 +229,13 @@ class Run:
                 f"the ledger {self.ledger.path} has a job without weights (key {key!r}); {REMEDY}"
             ) from None
 
-    def said(self, entry: Entry) -> Tensor:
+    def held_out_log_probs(self, entry: Entry) -> Tensor:
         """Log-probabilities (n, C) of the rows that a finished job held out: validation rows, then test rows."""
         who, tensors = self.recordings.subject.numpy(), self.weights(entry.key)
         n = int(np.isin(who, self.groups[entry.validation] + self.groups[entry.test]).sum())
-        if SAID not in tensors:
+        if LOG_PROBS not in tensors:
             raise UserError(f"{self.folder} was trained by an earlier version; start a new run")
-        found = tensors[SAID]
+        found = tensors[LOG_PROBS]
         if found.shape != (n, self.recordings.n_classes) or not bool(found.isfinite().all()):
             raise UserError(f"the ledger {self.ledger.path} has damaged predictions (key {entry.key!r}); {REMEDY}")
         return found
@@ -327,7 +297,7 @@ class Run:
 def _load_again(folder: Path, options: RunOptions) -> Recordings:
     """The data of a run, which may have moved since."""
     source = options.source
-    if os.path.isabs(source) and not any(os.path.exists(one) for one in (source, source.partition("?")[0])):
+    if os.path.isabs(source) and not any(os.path.exists(path) for path in (source, source.partition("?")[0])):
         raise UserError(f"{source}, the data of {folder}, is not there any more; if it has moved, give --data FILE")
     return load(source, **options.cutting)
 
@@ -392,7 +362,7 @@ def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
 
 def check_module(options: RunOptions, encoders: Encoders | None, recordings: Recordings) -> None:
     """An encoder that is not ours must be able to take these windows."""
-    foreign = {one.encoder: one for one in reversed(options.settings()) if one.encoder not in ENCODERS}
+    foreign = {setting.encoder: setting for setting in reversed(options.settings()) if setting.encoder not in ENCODERS}
     for setting in foreign.values():
         size = size_of(recordings, setting)
         module = encoder_options(setting.encoder, setting.network, encoders).module(size)
@@ -413,51 +383,3 @@ def check_is_run(folder: Path) -> None:
         raise UserError(f"there is no folder {folder}; start a run with: autotransfer run DATA --out {folder}")
     if not is_run(folder):
         raise UserError(f"{folder} is not a run: it has no ledger.sqlite; start one with autotransfer run")
-
-
-def reopen(
-    folder: Path, encoders: Encoders | None, tell: Tell, storage: str | None = None, source: str | None = None
-) -> Run:
-    """The run in a folder, to go on with it; its lock must be held. storage, source: as of `Run.open`.
-
-    A damaged ledger is put aside, and the run goes on from the copy that was made when the last stage ended: what was
-    trained since is trained again.
-    """
-    path = folder / "ledger.sqlite"
-    if not _sound(path):
-        copy = backup_of(path)
-        if not _sound(copy):
-            raise UserError(f"the ledger {path} is damaged or missing, and there is no sound copy of it; {REMEDY}")
-        kept = _put_aside(path)
-        copy.replace(path)
-        sync_folder(folder)
-        fate = "missing" if kept is None else f"damaged and is kept as {kept.name}"
-        tell(f"the ledger was {fate}; going on from the copy made when the last stage ended")
-        with closing(Ledger(path)) as ledger:
-            ledger.back_up()
-    return Run.open(folder, encoders, storage=storage, source=source)
-
-
-def _put_aside(path: Path) -> Path | None:
-    """A damaged ledger and its log under a name that is free; None where there is no ledger."""
-    number = 1
-    while (kept := path.with_name(f"ledger.damaged-{number}.sqlite")).exists():
-        number += 1
-    log, index = companions(path)
-    index.unlink(missing_ok=True)
-    for name, target in ((log, companions(kept)[0]), (path, kept)):  # first what must not meet another ledger
-        if name.exists():
-            name.replace(target)
-    return kept if kept.exists() else None
-
-
-def _sound(path: Path) -> bool:
-    """Whether a ledger is there and as it was written. Nothing is changed."""
-    if not path.exists():
-        return False
-    try:
-        with closing(Ledger(path, read_only=True)) as ledger:
-            ledger.check()
-    except DamagedLedger:
-        return False
-    return True

@@ -46,13 +46,13 @@ def explained_below(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = _cause(error)
-        known = None if found is None else _in_words(path, found)
-        if found is None or isinstance(error, (UserError, OSError)):
+        cause = _cause(error)
+        known = None if cause is None else _in_words(path, cause)
+        if cause is None or isinstance(error, (UserError, OSError)):
             raise
         if isinstance(known, OSError):
             raise known from None
-        raise UserError(f"{path} cannot be used ({found}); restore it, or start a new run") from None
+        raise UserError(f"{path} cannot be used ({cause}); restore it, or start a new run") from None
 
 
 def _cause(error: BaseException) -> sqlite3.DatabaseError | None:

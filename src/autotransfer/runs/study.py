@@ -17,7 +17,7 @@ from .options import EVERYTHING, RunOptions
 
 NAME = "study.toml"
 # A storage may have a password; shuffled subjects are a control that no command offers.
-UNTOLD = ("storage", "shuffle_subjects")
+UNWRITTEN = ("storage", "shuffle_subjects")
 
 
 def read_study(path: Path) -> dict[str, Any]:
@@ -35,12 +35,12 @@ def read_study(path: Path) -> dict[str, Any]:
 
 def study_text(options: RunOptions) -> str:
     """The same options as a file: `autotransfer run --config` repeats the run."""
-    values = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in UNTOLD}
-    told = {"data": absolute(values.pop("source"))} | values
-    told["population"] = str(options.population)
-    told["time"] = options.time or EVERYTHING
-    told["adaptation"] = options.adaptation or "none"  # as it was settled
-    lines = [f"{name} = {_toml(value)}" for name, value in told.items() if value is not None]
+    values = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in UNWRITTEN}
+    listed = {"data": absolute(values.pop("source"))} | values
+    listed["population"] = str(options.population)
+    listed["time"] = options.time or EVERYTHING
+    listed["adaptation"] = options.adaptation or "none"  # as it was settled
+    lines = [f"{name} = {_toml(value)}" for name, value in listed.items() if value is not None]
     return "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
 
 
@@ -65,7 +65,7 @@ def _unusual(options: RunOptions) -> dict[str, Any]:
         wanted = {
             field.name: getattr(options, field.name)
             for field in fields(options)
-            if field.name not in (*UNTOLD, *given) and getattr(options, field.name) != getattr(made, field.name)
+            if field.name not in (*UNWRITTEN, *given) and getattr(options, field.name) != getattr(made, field.name)
         }
         if not wanted:
             return given

@@ -16,24 +16,22 @@ Person = tuple[NDArray[np.int64], NDArray[np.float64]]  # classes (n,), probabil
 
 
 def answering(people: Mapping[str, Person]) -> Answering | None:
-    """By name: what a model that never saw them says of everybody. None where they are too few."""
-    names = list(people)
-    y, probability = [people[name][0] for name in names], [people[name][1] for name in names]
+    """people: by name, each with the probabilities of a model that never saw them. None where they are too few."""
+    y, probability = [labels for labels, _ in people.values()], [p for _, p in people.values()]
     thresholds = Thresholds.of(y, probability)
     if thresholds is None:
         return None
     tried, covered = coverage_curves(y, probability)
-    found: dict[str, dict[str, Scores]] = {name: {} for name in ("coverage", "set_size", "answered", "accuracy")}
+    tables: dict[str, dict[str, Scores]] = {name: {} for name in ("coverage", "set_size", "answered", "accuracy")}
 
     def note(table: str, level: float, name: str, value: float) -> None:
-        found[table].setdefault(f"{level:g}", {})[name] = value
+        tables[table].setdefault(f"{level:g}", {})[name] = value
 
-    for k, name in enumerate(names):
-        own, p = people[name]
-        rows, right = np.arange(len(own)), p.argmax(1) == own
+    for k, (name, (labels, p)) in enumerate(people.items()):
+        rows, right = np.arange(len(labels)), p.argmax(1) == labels
         for level, place in zip(COVERAGES, cautious(np.delete(covered, k, 0), np.array(COVERAGES)), strict=True):
             sets = sets_at(p, tried[place])
-            note("coverage", level, name, float(sets[rows, own].mean()))
+            note("coverage", level, name, float(sets[rows, labels].mean()))
             note("set_size", level, name, float(sets.sum(1).mean()))
         others = probability[:k] + probability[k + 1 :]
         for share, least in zip(SHARES, confidence_threshold(others, np.array(SHARES)), strict=True):
@@ -41,4 +39,4 @@ def answering(people: Mapping[str, Person]) -> Answering | None:
             note("answered", share, name, float(answered.mean()))
             if answered.any():
                 note("accuracy", share, name, float(right[answered].mean()))
-    return Answering(thresholds=thresholds, **found)
+    return Answering(thresholds=thresholds, **tables)

@@ -1,4 +1,4 @@
-"""The delivered average: weights for everybody, and again for each person without whatever held them out."""
+"""The delivered average: weights for everybody, and for each person again without the trainings that held them out."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runs.choice import Calibration, Reliability
-from .said import Said
+from .held_out import HeldOutLogProbs
 from .weights import Floats, combined, equal_classes, fit, sharpness
 
 MOST = 12  # candidates that are delivered: a prediction waits for all of them
 LEAST = 0.01  # share of the weights below which a candidate is not worth waiting for
-ROWS = 100  # of a person and training that weights are found on
+ROWS = 100  # of a person and training that weights are fitted on
 MOST_ROWS = 20_000  # of all of them together
-BLOCKS = 40  # how often weights are found again: of more people, some are left out together
+BLOCKS = 40  # how often weights are fitted again: of more people, some are left out together
 BINS = 10  # of confidence
 
 
@@ -37,94 +37,92 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class Nested:
-    """By person: weights found without them, and what these say of them."""
+    """By person: weights fitted without them, and the log-probabilities (n, C) that these weights give them."""
 
     weights: dict[int, Weights]
-    said: dict[int, NDArray[np.float64]]  # log-probabilities (n, C)
+    log_probs: dict[int, NDArray[np.float64]]
 
 
-def find_weights(said: Said, among: Sequence[int], without: Sequence[int] = ()) -> Weights:
+def find_weights(held_out: HeldOutLogProbs, among: Sequence[int], without: Sequence[int] = ()) -> Weights:
     """Weights of the candidates `among` all, from trainings that held none of `without` out."""
     out = frozenset(without)
-    log_p, y, weight = _rows(said, out)
+    log_p, y, weight = _rows(held_out, out)
     kept = np.asarray(among)
     beta = fit(log_p[kept], y, weight)
-    # The heaviest, and none that hardly counts; what they would then weigh is another question.
+    # The heaviest, and none that hardly counts. They are weighed again without the others.
     order = np.argsort(-beta, kind="stable")[:MOST]
     enough = beta[order] >= LEAST * beta.sum()
     if enough.sum() < len(kept):
         kept = np.sort(kept[order[enough]])
         beta = fit(log_p[kept], y, weight)
-    # A pool of fewer trainings is surer of itself: where people have all of theirs, the temperature is theirs.
-    rest = [person for person in said.people if person not in out]
-    whole = [person for person in rest if not out & said.beside(person)]
+    # A pool of fewer trainings is more confident: the temperature comes from people who have all of theirs, if any do.
+    rest = [person for person in held_out.people if person not in out]
+    whole = [person for person in rest if not out & held_out.held_out_with(person)]
     people = whole or rest
-    pools = [said.of_person(person, out)[kept] for person in people]
-    labels = [said.y[person] for person in people]
+    pools = [held_out.of_person(person, out)[kept] for person in people]
+    labels = [held_out.y[person] for person in people]
     mixed = np.concatenate([combined(beta, pool) for pool in pools])
-    even = np.concatenate([equal_classes(own) for own in labels]) / len(people)
-    exponents = np.zeros(len(said.candidates))
+    even = np.concatenate([equal_classes(y) for y in labels]) / len(people)
+    exponents = np.zeros(len(held_out.candidates))
     exponents[kept] = beta * sharpness(mixed, np.concatenate(labels), even)
     return Weights(exponents)
 
 
-def _rows(said: Said, out: frozenset[int]) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
-    """What weights are found on: (K, N, C), classes (N,) and weights (N,), every training and person the same."""
-    scored = set(said.people)
-    used = [(person, own) for (fold, person), own in said.said.items() if person in scored and out.isdisjoint(fold)]
-    most = max(10, min(ROWS, MOST_ROWS // len(said.said)))
+def _rows(held_out: HeldOutLogProbs, out: frozenset[int]) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
+    """What weights are fitted on: log-probabilities (K, N, C), classes (N,) and weights (N,). Every training and person
+    counts the same."""
+    scored, every = set(held_out.people), held_out.log_probs
+    used = [(person, log_p) for (fold, person), log_p in every.items() if person in scored and out.isdisjoint(fold)]
+    most = max(10, min(ROWS, MOST_ROWS // len(every)))
     parts, labels, weights = [], [], []
-    for person, own in used:
-        y = said.y[person]
+    for person, log_p in used:
+        y = held_out.y[person]
         rows = np.sort(np.random.default_rng(person).permutation(len(y))[:most])
-        parts.append(own[:, rows])
+        parts.append(log_p[:, rows])
         labels.append(y[rows])
         weights.append(equal_classes(y[rows]) / len(used))
     return np.concatenate(parts, 1), np.concatenate(labels), np.concatenate(weights)
 
 
 def blocks(groups: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Whom to leave out together: those of a group, who were held out by the same trainings, up to BLOCKS groups."""
+    """People to leave out together, in at most BLOCKS blocks of whole groups, which the same trainings held out."""
     parts = np.array_split(np.arange(len(groups)), min(len(groups), BLOCKS))
     return [[person for place in part.tolist() for person in groups[place]] for part in parts]
 
 
-def find_nested(said: Said, among: Sequence[int]) -> Nested:
-    """The same for each person without whatever held them out."""
+def find_nested(held_out: HeldOutLogProbs, among: Sequence[int]) -> Nested:
+    """The same for each person without the trainings that held them out."""
     weights: dict[int, Weights] = {}
-    for block in blocks(said.together):
-        found = find_weights(said, among, block)
-        weights |= dict.fromkeys(block, found)
-    return Nested(weights, {p: combined(own.exponents, said.of_person(p)) for p, own in weights.items()})
+    for block in blocks(held_out.together):
+        weights |= dict.fromkeys(block, find_weights(held_out, among, block))
+    return Nested(weights, {p: combined(w.exponents, held_out.of_person(p)) for p, w in weights.items()})
 
 
-def without_kind(said: Said, nested: Nested, kinds: Sequence[str], kind: str) -> dict[int, float]:
+def without_kind(held_out: HeldOutLogProbs, nested: Nested, kinds: Sequence[str], kind: str) -> dict[int, float]:
     """Scores by person where the candidates of a kind are left out and the others keep their weights."""
-    stay = np.array([own != kind for own in kinds])
-    found = {}
-    for person, own in nested.weights.items():
-        rest = own.exponents * stay
-        found[person] = said.score(person, combined(rest, said.of_person(person)))
-    return found
+    stay = np.array(kinds) != kind
+    return {
+        person: held_out.score(person, combined(weights.exponents * stay, held_out.of_person(person)))
+        for person, weights in nested.weights.items()
+    }
 
 
-def calibration(said: Said, nested: Nested) -> Calibration:
-    """Every person and class counting the same."""
+def calibration(held_out: HeldOutLogProbs, nested: Nested) -> Calibration:
+    """How far confidence and accuracy agree, with the same weight for every person and class."""
     confidence, right, weight, before = [], [], [], []
-    for person, log_p in nested.said.items():
-        y = said.y[person]
-        own = nested.weights[person]
-        plain = combined(own.shares, said.of_person(person))
+    for person, log_p in nested.log_probs.items():
+        y = held_out.y[person]
+        plain = combined(nested.weights[person].shares, held_out.of_person(person))
         confidence.append(np.exp(log_p.max(1)))
         before.append(np.exp(plain.max(1)))
         right.append(log_p.argmax(1) == y)
-        weight.append(equal_classes(y) / len(nested.said))
+        weight.append(equal_classes(y) / len(nested.log_probs))
     hits, weights = np.concatenate(right), np.concatenate(weight)
     bins = _bins(np.concatenate(confidence), hits, weights)
     return Calibration(
-        confidence=[float(one) for one in bins[0]],
-        accuracy=[float(one) for one in bins[1]],
-        share=[float(one) for one in bins[2]],
+        confidence=bins[0].tolist(),
+        accuracy=bins[1].tolist(),
+        share=bins[2].tolist(),
         error=_error(*bins),
         error_before=_error(*_bins(np.concatenate(before), hits, weights)),
     )
@@ -148,7 +146,7 @@ def _bins(confidence: Floats, right: NDArray[np.bool_], weight: Floats) -> tuple
     """Mean confidence, accuracy and share of each bin that holds a window."""
     place = np.minimum((confidence * BINS).astype(int), BINS - 1)
     share, sure, hit = (
-        np.bincount(place, weights=own, minlength=BINS) for own in (weight, weight * confidence, weight * right)
+        np.bincount(place, weights=summed, minlength=BINS) for summed in (weight, weight * confidence, weight * right)
     )
     full = share > 0
     return sure[full] / share[full], hit[full] / share[full], np.asarray(share[full], dtype=np.float64)

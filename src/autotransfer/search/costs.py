@@ -1,5 +1,5 @@
-"""How long trainings take on this machine: a few steps of every network are timed, not whole epochs, so that the answer
-takes seconds. Every estimate that a user is told rests on this."""
+"""How long trainings take on this machine: a few steps of every network are timed, not whole epochs, so that it takes
+seconds. Every estimate of time rests on this."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from ..training.trainer import Trainer
 from ..training.windows import release, windows_for
 from .kinds import NetworkSpec, closed_forms, network_spec, networks
 
-TIMED_MEMBERS = 10  # trained side by side at most, as a run would: alone each would take longer
+TIMED_MEMBERS = 10  # trained in one stack at most, as in a run: alone each would take longer
 TIMED_STEPS = 2
-TIMED_EPOCHS = 3  # the first also pays for all that is done once; of the others the fastest counts
+TIMED_EPOCHS = 3  # the first includes the work that is done once; of the others the fastest counts
 TIMED_ROWS = (128, 1024)  # windows of a fold that a closed form is solved on: few, and more where that is quick
-QUICK = 0.1  # seconds; what takes longer is timed on twice as many windows as the few
+QUICK = 0.1  # seconds; closed forms that take longer are timed on twice the few windows
 PENALTY = 1.4  # times longer with a penalty than without
 WRITING = 0.01  # seconds for each training in the ledger
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds that one training of a network takes on this machine, beside others."""
+    """Seconds that one training of a network takes on this machine, in a stack of several."""
 
     step: float
     row: float  # a held-out window in every epoch
@@ -49,13 +49,13 @@ class Speed:
 class SolvingSpeed:
     """Seconds that a closed form takes on this machine."""
 
-    once: float  # for all folds: what does not depend on who is held out
-    fold: float  # for each, however many windows there are
-    row: float  # and for each of its windows
+    once: float  # for all folds together
+    fold: float  # for each fold, however many windows there are
+    row: float  # for each window of a fold
 
 
 class Costs:
-    """What trainings of a run cost, from the speed of each network and of each closed form."""
+    """Seconds and memory of a run's trainings, from the speed of each network and of each closed form."""
 
     def __init__(
         self,
@@ -64,20 +64,17 @@ class Costs:
         largest: int = 0,
         busy: float = 1.0,
     ) -> None:
-        """largest: bytes that one training takes at most. busy: how much longer all takes than on a machine that does
-        nothing else."""
+        """largest: bytes of the largest training. busy: how much longer everything takes than on an idle machine."""
         self.recordings, self.speeds, self.largest, self.busy = recordings, speeds, largest, busy
 
     @classmethod
     def measure(cls, recordings: Recordings, options: RunOptions, encoders: Encoders | None = None) -> Costs:
-        """options: resolved for these recordings; epochs and folds may differ in what is asked for later."""
+        """options: resolved for these recordings; later questions may be about other epochs and folds."""
         device = resolve_device(options.device)
         every = networks(options, options.settings(), recordings) + closed_forms(
             options, recordings, costly=options.staged
         )
-        sample = {
-            network_spec(setting): setting for setting in reversed(every)
-        }  # without a penalty, where there is one
+        sample = {network_spec(setting): setting for setting in reversed(every)}  # the first of each, without a penalty
         folds = leave_groups_out(recordings, options.n_folds)[:TIMED_MEMBERS]
         speeds: dict[NetworkSpec, Speed | SolvingSpeed] = {}
         largest, cpu, queue = 0, time.process_time(), waited()
@@ -89,7 +86,7 @@ class Costs:
                         speed: Speed | SolvingSpeed = _solved(recordings, settings, folds[:2], device, encoders)
                         jobs = [Job(setting, folds[0]) for setting in settings]
                     else:
-                        # without an average: it is made once, at the end
+                        # Without averaged weights: these are made once, at the end.
                         short = settings[0].replace(max_epochs=TIMED_EPOCHS, checkpoint="last")
                         jobs = [Job(short, fold) for fold in folds]
                         program = pack(recordings, jobs, "auto", device=device, dtype=DTYPE, encoders=encoders)[0]
@@ -114,14 +111,14 @@ class Costs:
         return setting.max_epochs * (steps * factor * speed.step + held_out * speed.row) + WRITING
 
     def stage(self, settings: Sequence[Setting], folds: int, options: RunOptions) -> float:
-        """Seconds of a training of each on every fold. What is worked out once for all folds is worked out once for
+        """Seconds of a training of each setting on every fold. Work that is done once for all folds is done once for
         settings that share it, too."""
         speeds = [self.speeds.get(spec) for spec in {network_spec(setting) for setting in settings}]
         once = sum(speed.once for speed in speeds if isinstance(speed, SolvingSpeed))
         return once + folds * sum(self.training(setting, options) for setting in settings)
 
     def bytes(self, options: RunOptions, encoders: Encoders | None = None) -> int:
-        """Of memory that a run takes."""
+        """Memory that a run takes."""
         fold = leave_groups_out(self.recordings, options.n_folds)[0]
         jobs = [Job(setting, fold) for setting in networks(options, options.settings(), self.recordings)]
         device = resolve_device(options.device)
@@ -130,12 +127,12 @@ class Costs:
 
 
 def people_held_out(recordings: Recordings, options: RunOptions) -> int:
-    """By one training."""
+    """How many people one training holds out."""
     return sum(map(len, groups_of(recordings, options.n_folds)[:2]))
 
 
 def _trained(recordings: Recordings, jobs: Sequence[Job], device: torch.device, encoders: Encoders | None) -> Speed:
-    """A few steps of networks side by side."""
+    """Time a few steps of a stack of networks."""
     population = _population(recordings, jobs, device, encoders)
     training, evaluation = [], []
     for _ in range(TIMED_EPOCHS):
@@ -153,8 +150,8 @@ def _trained(recordings: Recordings, jobs: Sequence[Job], device: torch.device, 
 
 
 def _alike(specs: Iterable[NetworkSpec]) -> dict[object, list[NetworkSpec]]:
-    """Closed forms that differ in how much a covariance is shrunk, and share all else when they are solved; networks
-    each apart."""
+    """Closed forms that differ in their shrinkage only, and share all other work, in one group; each network in its
+    own."""
     alike: dict[object, list[NetworkSpec]] = {}
     for spec in specs:
         solved = isinstance(spec.network, SolvedOptions)
@@ -166,8 +163,8 @@ def _solved(
     recordings: Recordings, settings: Sequence[Setting], folds: Sequence[Fold], device: torch.device,
     encoders: Encoders | None,
 ) -> SolvingSpeed:  # fmt: skip
-    """Closed forms that are alike on a part of one fold and of a second: the first also pays for all that is done once.
-    The speed is of each of them, beside the others."""
+    """Time closed forms that are alike on parts of two folds, of which the first includes the work that is done once.
+    The speed is that of one of them."""
 
     def seconds(fold: Fold, rows: int) -> tuple[int, float]:
         start, part = time.perf_counter(), _part(fold, rows)
@@ -183,8 +180,8 @@ def _solved(
     many, long = seconds(folds[-1], more if short < QUICK else 2 * few)
     row = max(0.0, long - short) / max(1, many - rows)
     fold = short - rows * row
-    one = 1 / len(settings)
-    return SolvingSpeed(one * max(0.0, first - short), one * max(0.0, fold), one * row)
+    share = 1 / len(settings)
+    return SolvingSpeed(share * max(0.0, first - short), share * max(0.0, fold), share * row)
 
 
 def _population(
@@ -195,7 +192,7 @@ def _population(
 
 
 def _part(fold: Fold, rows: int) -> Fold:
-    """Of so many rows at most, of everybody."""
+    """A fold of at most so many rows, spread over everybody."""
     share = min(1.0, rows / (len(fold.train) + len(fold.validation) + len(fold.test)))
 
     def some(every: Rows) -> Rows:

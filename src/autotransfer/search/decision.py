@@ -1,4 +1,4 @@
-"""What is decided from the ledger: the choice for everybody, and what would have been decided without each person."""
+"""Decisions from the ledger: the choice for everybody, and the choice that would have been made without each person."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..training.scoring import BALANCED_ACCURACY, METRICS, metric_of
 from .answering import answering
 from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
 from .for_whom import group_scores
+from .held_out import HeldOutLogProbs, alive
 from .models import members_of
-from .said import Said, alive
 from .stages import Score, best_mean, by_subject, choose, lower_quartile, without_subject
 from .validation import Groups, entries_of, honest_scores, measured_scores, validation_scores
 
@@ -40,12 +40,12 @@ RULES = {"average": Rule(honest_scores, best_mean), "published": Rule(validation
 
 
 def decide(
-    run: Run, candidates: Sequence[Setting], revise: Callable[[Said, Nested], Nested] | None = None
+    run: Run, candidates: Sequence[Setting], revise: Callable[[HeldOutLogProbs, Nested], Nested] | None = None
 ) -> tuple[Choice, Weights | None, Nested | None]:
-    """The choice for everybody and, beside it, what would have been decided for each subject without them. With rule
-    average, the weights of what is delivered as well, and those found without each subject.
+    """The choice for everybody, with scores of each subject by what would have been chosen without them. With the rule
+    average also the weights of the delivered candidates, and those fitted without each subject.
 
-    revise: what for some people would have been decided earlier, and is what they are scored with."""
+    revise: puts the earlier weights in place for people for whom the run would have stopped earlier."""
     options, subjects, units = run.options, run.recordings.subjects, run.recordings.units
     rule, entries = RULES[options.rule], entries_of(run, candidates, run.folds())
     baseline = next((setting for setting in candidates if setting == options.plain), candidates[0])
@@ -63,30 +63,36 @@ def decide(
         "nested": {test: rule.choose(without, keys) for test, without in others.items()},
         "nested_uncensored": {test: rule.choose(without, plain) for test, without in others.items()},
     }
-    said = Said.of(run, candidates, entries)
+    held_out = HeldOutLogProbs.of(run, candidates, entries)
     weights = nested = free = None
     if options.rule == "average":
         among = alive(candidates, entries)
         uncensored = [k for k in among if candidates[k].penalty is None] or among
-        weights, nested = find_weights(said, among), find_nested(said, among)
-        free = nested if uncensored == among else find_nested(said, uncensored)
+        weights, nested = find_weights(held_out, among), find_nested(held_out, among)
+        free = nested if uncensored == among else find_nested(held_out, uncensored)
         if revise is not None:
-            revised = revise(said, nested)
+            revised = revise(held_out, nested)
             free, nested = revised if free is nested else free, revised
 
-    # Only now are test scores looked at, and nothing below this line decides.
+    # Test scores are read from here on, and nothing below decides.
     by_key = {setting.key: setting for setting in candidates}
     place = {key: k for k, key in enumerate(keys)}
     named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
     overall = {role: next(iter(pick.values())) for role, pick in picks.items() if not role.startswith("nested")}
     single, metric = scores_on_test(run, entries), metric_of(options.metric)
 
-    def alone(role: str) -> Scores:
-        return run.by_person({str(subjects[test]): single[key, test] for test, key in picks[role].items()})
+    def by_person(scores: Mapping[int, float]) -> Scores:
+        return run.by_person({str(subjects[test]): value for test, value in scores.items()})
 
-    def together(role: str) -> Scores:
-        picked = picks[role].items()
-        return run.by_person({str(subjects[t]): said.score(t, said.of_person(t)[place[key]]) for t, key in picked})
+    def alone(role: str) -> Scores:
+        return by_person({test: single[key, test] for test, key in picks[role].items()})
+
+    def picked(role: str) -> dict[int, Floats]:
+        """Log-probabilities (n, C) of each subject, the mean over the trainings that held them out."""
+        return {test: held_out.of_person(test)[place[key]] for test, key in picks[role].items()}
+
+    def scored_on(log_probs: Mapping[int, Floats]) -> Scores:
+        return by_person({test: held_out.score(test, log_p) for test, log_p in log_probs.items()})
 
     def of_people(decided: dict[int, str]) -> dict[str, list[str]]:
         """What was decided for each person or, where parts of people are held out, for theirs."""
@@ -95,17 +101,14 @@ def decide(
             whose.setdefault(str(subjects[test]) if units is None else units.people[test], []).append(decision)
         return whose
 
-    def averaged(nested: Nested) -> Scores:
-        return run.by_person({str(subjects[test]): said.score(test, log_p) for test, log_p in nested.said.items()})
-
-    delivered = {role: together(role) for role in picks}
-    final = {t: said.of_person(t)[place[key]] for t, key in picks["nested"].items()} if nested is None else nested.said
+    delivered = {role: scored_on(picked(role)) for role in picks}
+    final: Mapping[int, Floats] = picked("nested") if nested is None else nested.log_probs
     nested_scores, nested_uncensored = alone("nested"), alone("nested_uncensored")
     adaptations = {test: by_key[key].adaptation for test, key in picks["nested"].items()}
     adaptation, average = by_key[overall["chosen"]].adaptation, None
     if weights is not None and nested is not None and free is not None:
-        average = describe(run, candidates, said, weights, nested, choosing=delivered["nested"])
-        nested_scores, nested_uncensored = averaged(nested), averaged(free)
+        average = describe(run, candidates, held_out, weights, nested, choosing=delivered["nested"])
+        nested_scores, nested_uncensored = scored_on(nested.log_probs), scored_on(free.log_probs)
         delivered |= {"nested_choice": delivered["nested"], "nested": nested_scores}
         delivered["nested_uncensored"] = nested_uncensored
         adaptations = {test: _adaptation(candidates, without) for test, without in nested.weights.items()}
@@ -135,10 +138,11 @@ def decide(
         average=average,
         not_scored=not_scored(run.recordings),
         metric=options.metric,
-        chance=metric.chance([said.y[test] for test in final], run.recordings.n_classes),
+        chance=metric.chance([held_out.y[test] for test in final], run.recordings.n_classes),
         other_metrics={
-            name: run.by_person(by_unit)
-            for name, by_unit in other_metrics(said, {str(subjects[t]): (t, one) for t, one in final.items()}).items()
+            name: by_person({test: other.score(held_out.y[test], np.exp(log_p)) for test, log_p in final.items()})
+            for name, other in METRICS.items()
+            if other is not metric and name != "accuracy"
         },
         confusions={name: confusion(*y_and_log_p) for name, y_and_log_p in people.items()},
         reliability={name: reliability(*y_and_log_p) for name, y_and_log_p in people.items()},
@@ -151,8 +155,8 @@ def decide(
 
 
 def of_whole_people(recordings: Recordings, log_probs: Mapping[int, Floats]) -> dict[int, Floats]:
-    """Log-probabilities (n, C) of all windows of each person, in their order, from those of what is held out. Whoever
-    has a unit without is left out."""
+    """Log-probabilities (n, C) of all windows of each person, in their order, from those of the units that were held
+    out. People with a unit that was not scored are left out."""
     if recordings.units is None:
         return dict(log_probs)
     units, people = recordings.subject.numpy(), whole_people(recordings).subject.numpy()
@@ -170,15 +174,15 @@ def of_whole_people(recordings: Recordings, log_probs: Mapping[int, Floats]) -> 
 
 def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
     """What the weighted candidates use of a new person."""
-    used = [s.adaptation for s, beta in zip(candidates, weights.exponents, strict=True) if beta > 0]
-    return strongest(used)
+    return strongest([s.adaptation for s, beta in zip(candidates, weights.exponents, strict=True) if beta > 0])
 
 
 def describe(
-    run: Run, candidates: Sequence[Setting], said: Said, weights: Weights, nested: Nested, choosing: Scores
-) -> Average:
-    """What choice.json says of an average. choosing: scores of the best single candidate, chosen without the person."""
-    names, kinds = [run.options.name_of(one) for one in candidates], [one.kind for one in candidates]
+    run: Run, candidates: Sequence[Setting], held_out: HeldOutLogProbs, weights: Weights, nested: Nested,
+    choosing: Scores,
+) -> Average:  # fmt: skip
+    """The average as choice.json has it. choosing: scores of the best single candidate, chosen without the person."""
+    names, kinds = [run.options.name_of(setting) for setting in candidates], [setting.kind for setting in candidates]
     subjects = [str(subject) for subject in run.recordings.subjects]
     heaviest = np.argsort(-weights.exponents, kind="stable")[: np.count_nonzero(weights.exponents)].tolist()
     members = members_of(run, candidates, weights)
@@ -190,44 +194,38 @@ def describe(
             for p, without in nested.weights.items()
         },
         choosing_test_scores=choosing,
-        equal_test_scores=run.by_person({subjects[p]: said.score(p, said.of_person(p).mean(0)) for p in said.people}),
+        equal_test_scores=run.by_person(
+            {subjects[p]: held_out.score(p, held_out.of_person(p).mean(0)) for p in held_out.people}
+        ),
         without_kind={
-            kind: run.by_person({subjects[p]: value for p, value in without_kind(said, nested, kinds, kind).items()})
+            kind: run.by_person(
+                {subjects[p]: value for p, value in without_kind(held_out, nested, kinds, kind).items()}
+            )
             for kind in dict.fromkeys(kinds)
         },
-        calibration=calibration(said, nested),
+        calibration=calibration(held_out, nested),
     )
-
-
-def other_metrics(said: Said, delivered: dict[str, tuple[int, NDArray[np.floating]]]) -> dict[str, Scores]:
-    """Beside the one that decides, from the log-probabilities (n, C) that the delivered model has for each person."""
-    return {
-        name: {subject: metric.score(said.y[p], np.exp(log_p)) for subject, (p, log_p) in delivered.items()}
-        for name, metric in METRICS.items()
-        if metric is not said.metric and name != "accuracy"
-    }
 
 
 def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
     """Mean test score of each setting (by key) on each test subject over the seeds."""
     values: dict[tuple[str, int], list[float]] = {}
-    if run.options.metric != BALANCED_ACCURACY:
-        for entry in entries:
-            tests = set(run.groups[entry.test])
-            for score in measured_scores(run, [entry]):
-                value = score.value if entry.status == "done" else math.nan
-                if score.subject in tests:
-                    values.setdefault((entry.setting.key, score.subject), []).append(value)
-        return {key: _mean(scores) for key, scores in values.items()}
-    groups = run.groups
     for entry in entries:
-        for person in groups[entry.test] if entry.record is not None else ():
-            value = math.nan if entry.record is None else entry.record.score_on(person)
+        tests = run.groups[entry.test]
+        if entry.record is None:
+            continue
+        if run.options.metric == BALANCED_ACCURACY:
+            scores = {person: entry.record.score_on(person) for person in tests}
+        elif entry.status == "done":
+            scores = {score.subject: score.value for score in measured_scores(run, [entry]) if score.subject in tests}
+        else:
+            scores = dict.fromkeys(tests, math.nan)
+        for person, value in scores.items():
             values.setdefault((entry.setting.key, person), []).append(value)
     return {key: _mean(scores) for key, scores in values.items()}
 
 
 def _mean(scores: Sequence[float]) -> float:
-    """Over the seeds that measured anything; a training that failed at once has no score."""
+    """Over the seeds with a score: a training that failed at once has none."""
     measured = [score for score in scores if math.isfinite(score)]
     return float(np.mean(measured)) if measured else math.nan

@@ -1,4 +1,4 @@
-"""For whom the delivered model works: scores by group of the columns beside the data, such as age, sex, site or day."""
+"""For whom the delivered model works: scores by group of the recordings' columns, such as age, sex, site or day."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..recordings.columns import Column
 from ..runs.choice import GroupScore
 from ..training.intervals import FEWEST_TO_TEST, bootstrap_interval
 from ..training.scoring import Metric
-from .said import person_score
+from .held_out import person_score
 
 MOST_GROUPS = 12  # of a column; one with more is no division into groups
 MUCH = 0.05  # of a score: less is not worth a warning
@@ -22,27 +22,26 @@ Floats = NDArray[np.floating]
 
 
 def group_scores(recordings: Recordings, metric: Metric, log_probs: Mapping[int, Floats]) -> list[GroupScore]:
-    """Of every column, each group. log_probs: by person (n, C), from what never saw them.
+    """Scores of each group of every column. log_probs: by person (n, C), of models that never saw them.
 
     Where everybody has one value, people of a group are compared with all others. Where a value varies within people,
     each person's windows of the group are compared with their other windows.
     """
-    who, y, found = recordings.subject.numpy(), recordings.y.numpy(), []
+    who, y, scores = recordings.subject.numpy(), recordings.y.numpy(), []
     for column, (codes, names) in _columns(recordings).items():
-        own = {p: codes[who == p] for p in log_probs}
-        known = {p: values for p, values in own.items() if (values >= 0).any()}
+        known = {p: values for p in log_probs if ((values := codes[who == p]) >= 0).any()}
         within = any(len(np.unique(values[values >= 0])) > 1 for values in known.values())
         for group, name in enumerate(names):
             inside: dict[int, float] = {}
             outside: dict[int, float] = {}
             for p, values in known.items():
-                labels, sure = y[who == p], np.exp(log_probs[p])
+                labels, probability = y[who == p], np.exp(log_probs[p])
                 for rows, table in ((values == group, inside), ((values >= 0) & (values != group), outside)):
                     if len(np.unique(labels[rows])) > 1:
-                        table[p] = person_score(metric, labels[rows], sure[rows])
+                        table[p] = person_score(metric, labels[rows], probability[rows])
             if inside:
-                found.append(_compared(column, name, inside, outside, within=within))
-    return found
+                scores.append(_compared(column, name, inside, outside, within=within))
+    return scores
 
 
 def _compared(
@@ -68,8 +67,7 @@ def _difference(inside: dict[int, float], outside: dict[int, float], *, within: 
     """95 % interval of the group minus the others; NaN where there are too few of either."""
     if within:
         gaps = [value - outside[p] for p, value in inside.items() if p in outside]
-        found = bootstrap_interval(gaps, seed=0)
-        return (math.nan, math.nan) if found is None else found
+        return bootstrap_interval(gaps, seed=0) or (math.nan, math.nan)
     a, b = list(inside.values()), list(outside.values())
     if min(len(a), len(b)) < 2 or (np.ptp(a) == 0 and np.ptp(b) == 0):
         return math.nan, math.nan
@@ -80,12 +78,12 @@ def _difference(inside: dict[int, float], outside: dict[int, float], *, within: 
 
 
 def _columns(recordings: Recordings) -> dict[str, tuple[NDArray[np.int64], list[str]]]:
-    """By name: the group of each trial (N,), -1 where it is missing, and what groups are called."""
-    found = {name: _groups(column) for name, column in recordings.columns.items()}
+    """By name: the group of each trial (N,), -1 where it is missing, and the names of the groups."""
+    columns = {name: _groups(column) for name, column in recordings.columns.items()}
     if recordings.session is not None:
         values, codes = np.unique(recordings.session.numpy(), return_inverse=True)
-        found["session"] = codes.astype(np.int64), [str(value) for value in values]
-    return {name: own for name, own in found.items() if 2 <= len(own[1]) <= MOST_GROUPS}
+        columns["session"] = codes.astype(np.int64), [str(value) for value in values]
+    return {name: (codes, groups) for name, (codes, groups) in columns.items() if 2 <= len(groups) <= MOST_GROUPS}
 
 
 def _groups(column: Column) -> tuple[NDArray[np.int64], list[str]]:

@@ -1,10 +1,10 @@
 """Candidates of several kinds: which networks and closed-form models a run trains, by what it may use of a new person.
 
-The plain network, as published, comes first: all else is measured against it. Beside it stand two networks that are
-unlike each other, each with every penalty of the grid, and models that are solved in closed form: band power and means
-of stretches, tangent vectors of covariances, templates of evoked responses, and what the field of the signal is known
-for (REPRESENTED). They cost next to nothing beside a network, and err differently. Where a new person's unlabelled
-windows may be used, each kind has a form that uses them.
+The plain network, as published, comes first: it is the baseline. There are two other networks, with different encoders,
+each with every penalty of the grid, and models in closed form: band power and means of stretches, tangent vectors of
+covariances, templates of evoked responses, and the usual representations of the signal's field (REPRESENTED). These
+cost little compared with a network, and make other mistakes. Where a new person's unlabelled windows may be used, each
+kind has a form that uses them.
 
 To add a kind, add a line here; the encoder and the transforms that it names live in their own files.
 """
@@ -49,8 +49,8 @@ DELAY = 0.02  # seconds between copies
 MOST_ENTRIES = 4000  # of a representation: a covariance of so many is the most that is solved
 
 
-# Representations of each signal, beside "features" and "tangent", which any has: what its field has used for years, and
-# what a run can afford. Which of them are good on some recordings is for the weights of the average to find.
+# Representations of each signal, in addition to "features" and "tangent", which every signal has: the usual ones of its
+# field that a run can afford. The weights of the average tell which of them are good on some recordings.
 REPRESENTED: dict[str, tuple[str, ...]] = {
     "eeg": ("bands", "fine_bands", "band_tangent", "rhythms"),
     "emg": ("tdar", "ls9", "tdpsd"),
@@ -58,9 +58,9 @@ REPRESENTED: dict[str, tuple[str, ...]] = {
     "wearable": ("statistics", "minirocket"),
     "other": (),
 }
-# Of these, what trees vote on as well: numbers made by hand, few and unlike each other, which matter in combinations.
+# Of these, representations for trees: few hand-made features of different kinds, whose combinations matter.
 VOTED: dict[str, tuple[str, ...]] = {"ecg": ("beats", "statistics"), "wearable": ("statistics",)}
-# Constants of representations that read some, by what is known of the recordings; None: it cannot be had for these.
+# Constants of representations, from the recordings; None where the recordings do not have them.
 CONSTANTS: dict[str, Callable[[Recordings], tuple[float, ...] | None]] = {
     "rhythms": lambda recordings: frequencies(recordings),
 }
@@ -72,8 +72,8 @@ RHYTHMS = range(6, 46)  # Hz, where stimuli are not known
 RESPONSE = 2.0  # seconds: shorter windows of EEG are taken for responses, longer ones for states
 
 
-# Augmentations worth trying, by what is measured. What lost on every set of its kind is not among them: turned phases,
-# and shifts where time says what happens.
+# Augmentations worth trying, by signal. Those that lost on every set of a signal are left out: surrogate phases, and
+# shifts where the time within a window matters.
 AUGMENTED: dict[str, dict[str, float]] = {
     "eeg": {"channel_mask": 0.1, "mixup": 0.5, "time_mask": 0.15},
     "emg": {"channel_mask": 0.1, "mixup": 0.5, "amplitude": 0.2},
@@ -81,7 +81,7 @@ AUGMENTED: dict[str, dict[str, float]] = {
     "wearable": {"mixup": 0.5, "channel_mask": 0.1, "amplitude": 0.5, "time_mask": 0.4},
     "other": {"channel_mask": 0.1, "mixup": 0.5, "amplitude": 0.2},
 }
-# What gained on people left out, one change at a time: a candidate without being asked for.
+# Augmentations that gained on people left out, one change at a time: candidates by default.
 TAKEN_UP: dict[str, dict[str, float]] = {
     "eeg": {"channel_mask": 0.1}, "emg": {"channel_mask": 0.1}, "ecg": {"amplitude": 0.5}, "wearable": {"mixup": 0.5},
 }  # fmt: skip
@@ -95,7 +95,7 @@ SLOW = 64  # Hz: what is sampled below is no electric activity of muscles or bra
 
 
 class NetworkSpec(NamedTuple):
-    """What but its penalty makes a network; a shortlist is made for each."""
+    """Everything of a network but its penalty; each has a shortlist."""
 
     encoder: str
     network: object
@@ -106,58 +106,58 @@ class NetworkSpec(NamedTuple):
 
 
 def network_spec(setting: Setting) -> NetworkSpec:
-    own, training = setting, setting.training
+    training = setting.training
     return NetworkSpec(
-        own.encoder, own.network, own.preprocessing, own.augmentation, training.schedule, training.checkpoint
-    )
+        setting.encoder, setting.network, setting.preprocessing, setting.augmentation, training.schedule,
+        training.checkpoint,
+    )  # fmt: skip
 
 
 def list_of(setting: Setting, *, apart: bool) -> object:
-    """Settings that agree in this compete for the places of one shortlist. apart: networks of several kinds are
-    averaged, and each has its own; augmentations have theirs in any case, because they are there to be compared."""
+    """The key of a setting's shortlist. apart: every network has a shortlist, because several kinds are averaged.
+    Augmentations have one in any case, because they are there to be compared."""
     return network_spec(setting) if apart else setting.augmentation
 
 
 def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recordings) -> list[Setting]:
-    """The plain network, then every setting of the grid as each network has it, then networks without a penalty: those
-    that align, the first with what is worth augmenting in such signals and, where channels form a ring, networks that
-    turn a person's channels to where other people have theirs.
+    """The plain network, then every setting of the grid with each network, then networks without a penalty: those that
+    align, the first one with the augmentations of the signal and, where channels form a ring, networks that turn a
+    person's channels to where other people have theirs.
 
-    A user's own encoder takes the place of EEGNet; what belongs to EEGNet alone is not asked of it.
+    A user's own encoder takes the place of EEGNet, without the options that only EEGNet has.
     """
     name = options.adaptation
     if recordings.ring is None:
-        settings = [one for one in settings if not any(augment.needs_ring for augment in one.augmentation)]
+        settings = [setting for setting in settings if not any(step.needs_ring for step in setting.augmentation)]
     if name is None:
         return list(settings)
-    plain = settings[0]
-    found = [plain]
-    main = PENALISED[name][: {"one": 1, "none": 0}.get(options.networks)]
-    for way in main:
-        found += [_as(setting, way, options.encoder) for setting in settings]
-    if options.networks != "all":
-        return list(dict.fromkeys(found))
-    found += [_as(plain, way, options.encoder) for way in UNPENALISED[name]]
-    taken_up = TAKEN_UP.get(signal_of(recordings), {})
-    found += [_as(plain, PENALISED[name][0] | {augment: value}, options.encoder) for augment, value in taken_up.items()]
-    if recordings.ring is not None and name != "zero-shot":
-        found += [_as(plain, way | {"turn": name}, options.encoder) for way in PENALISED[name]]
-    return list(dict.fromkeys(found))
+    plain, penalised = settings[0], PENALISED[name]
+    main = penalised[: {"one": 1, "none": 0}.get(options.networks)]
+    candidates = [plain, *(_with_network(setting, network, options) for network in main for setting in settings)]
+    if options.networks == "all":
+        unpenalised = [*UNPENALISED[name]]
+        unpenalised += [
+            penalised[0] | {augment: value} for augment, value in TAKEN_UP.get(signal_of(recordings), {}).items()
+        ]
+        if recordings.ring is not None and name != "zero-shot":
+            unpenalised += [network | {"turn": name} for network in penalised]
+        candidates += [_with_network(plain, network, options) for network in unpenalised]
+    return list(dict.fromkeys(candidates))
 
 
-def _as(setting: Setting, way: dict[str, Any], own: str) -> Setting:
-    """A setting of the grid in the way of one network."""
-    encoder = own if way["encoder"] == "eegnet" else way["encoder"]
+def _with_network(setting: Setting, network: dict[str, Any], options: RunOptions) -> Setting:
+    """A setting of the grid with one of the networks."""
+    encoder = options.encoder if network["encoder"] == "eegnet" else network["encoder"]
     read = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
     others = {name for kind in ENCODERS.values() for name in kind.__dataclass_fields__} - set(read)
-    rest = {name: value for name, value in way.items() if name != "encoder" and name not in others}
-    network = {"network": None} if encoder != setting.encoder else {}
-    return setting.replace(encoder=encoder, **network, **AVERAGED, **rest)
+    fields = {name: value for name, value in network.items() if name != "encoder" and name not in others}
+    reset = {"network": None} if encoder != setting.encoder else {}
+    return setting.replace(encoder=encoder, **reset, **AVERAGED, **fields)
 
 
 def signal_of(recordings: Recordings) -> str:
-    """What is measured, one of AUGMENTED: by what most channels are called, else by the name of the data set, else by
-    how fast it is sampled."""
+    """The kind of signal, one of AUGMENTED: by the names of most channels, else by the data set's name, else by the
+    sampling rate."""
     for kind, called in CHANNELS.items():
         if 2 * sum(called.fullmatch(name) is not None for name in recordings.channels) > recordings.n_channels:
             return kind
@@ -168,23 +168,22 @@ def signal_of(recordings: Recordings) -> str:
 
 
 def augmented(recordings: Recordings, plain: Setting | None = None) -> list[Setting]:
-    """A plain setting, and the same with each augmentation that is worth trying on such recordings, one at a time. What
-    of them is a candidate without being asked for stands in TAKEN_UP."""
+    """A plain setting, and the same with each augmentation that is worth trying on such recordings, one at a time.
+    TAKEN_UP has those that are candidates by default."""
     plain = Setting() if plain is None else plain
     return [plain, *(plain.replace(**{name: value}) for name, value in AUGMENTED[signal_of(recordings)].items())]
 
 
 def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = False) -> list[Setting]:
-    """Models without steps: plain and, where a person's windows may be used, centred by person. costly: also those of
-    the signal's representations that take minutes, and trees, last of all; what the user names is there in any case."""
+    """Models without steps: plain and, where a person's windows may be used, centred by person. costly: also the
+    representations of the signal that take minutes and, last, trees; those that the user names are always included."""
     if options.adaptation is None:
         return []
     channels, times, sfreq = recordings.n_channels, recordings.n_times, recordings.sfreq
     lag = 1 if sfreq is None else max(1, round(DELAY * sfreq))
     copies = max(1, min(round(EMBEDDED / channels), 1 + times // (4 * lag)))
-    bases: list[dict[str, Any]] = [{"represent": "features"}]
-    bases += [{"represent": "tangent"} | ({"delays": copies, "lag": lag} if copies > 1 else {})]
-    bases = [LINEAR | base for base in bases]
+    delays = {"delays": copies, "lag": lag} if copies > 1 else {}
+    bases: list[dict[str, Any]] = [LINEAR | {"represent": "features"}, LINEAR | {"represent": "tangent"} | delays]
     special = [LINEAR | base for base in represented(options.kinds, recordings, costly=costly)]
     templates: dict[str, Any] = {"encoder": "templates", "standardise": "train"}
     responses = [templates, *([templates | {"encoder": "evoked"}] if _responses(options.kinds, recordings) else [])]
@@ -199,74 +198,69 @@ def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = 
     bases += pretrained(options, recordings)
     forms = [Setting(**base, shrinkage=much) for base in bases for much in SHRINKAGES]
     forms += voted(options, recordings) if costly else []
-    return [one for one in forms if _entries(one, channels, times) <= MOST_ENTRIES]
+    return [form for form in forms if _entries(form, channels, times) <= MOST_ENTRIES]
 
 
 def voted(options: RunOptions, recordings: Recordings) -> list[Setting]:
-    """Trees on what the signal is known for."""
+    """Trees on hand-made features of the signal."""
     names = dict.fromkeys(name for kind in _named(options.kinds, recordings) for name in VOTED.get(kind, ()))
-    told = [fields for name in names if (fields := _told(name, recordings)) and _meant(fields, recordings)]
-    plain = [{"encoder": "trees", "standardise": "none"} | fields for fields in told]
+    usable = [fields for name in names if (fields := _fields_of(name, recordings)) and _suits(fields, recordings)]
+    plain = [{"encoder": "trees", "standardise": "none"} | fields for fields in usable]
     if options.adaptation != "zero-shot":
         plain += [fields | {"centre": options.adaptation} for fields in plain]
     return [Setting(**fields) for fields in plain]
 
 
 def pretrained(options: RunOptions, recordings: Recordings) -> list[dict[str, Any]]:
-    """What the networks of a base make of a window, and beside it what networks do that nobody has trained."""
+    """Features of a base's networks, and of the same networks untrained."""
     if options.base is None:
         return []
-    names = base_kinds(options.base, recordings)
-    plain = [LINEAR | {"represent": name} for name in names.values()]
-    adapted = [] if options.adaptation == "zero-shot" else [one | {"centre": options.adaptation} for one in plain]
+    plain = [LINEAR | {"represent": name} for name in base_kinds(options.base, recordings).values()]
+    adapted = [] if options.adaptation == "zero-shot" else [form | {"centre": options.adaptation} for form in plain]
     return [*plain, *adapted]
 
 
 def online_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
-    """Closed forms for sessions, beside candidates that use nothing of a new person: the same representations, centred
+    """Closed forms for sessions of runs whose candidates use nothing of a new person: the same representations, centred
     by person."""
     if options.adaptation != "zero-shot":
         return []
     forms = closed_forms(replace(options, adaptation="online"), recordings)
-    kept = ("represent", "centre", "delays", "standardise", "mu_law")
-    return [one for one in forms if "centre" in (own := _traits(one)) and not own - set(kept)]
+    allowed = {"represent", "centre", "delays", "standardise", "mu_law"}
+    transforms = [{name for name, _ in form.preprocessing.named()} for form in forms]
+    return [form for form, names in zip(forms, transforms, strict=True) if "centre" in names and names <= allowed]
 
 
 def uncentred(setting: Setting) -> Setting:
-    """A closed form as it is without being centred by person."""
+    """A closed form without centring by person."""
     return setting.replace(centre="none")
 
 
-def _traits(setting: Setting) -> set[str]:
-    """Names of its transforms."""
-    return {name for name, _ in setting.preprocessing.named()}
-
-
 def represented(kinds: str | None, recordings: Recordings, *, costly: bool = False) -> list[dict[str, Any]]:
-    """What the signal is known for, as fields of a setting; left out where these recordings do not say what it must
-    know, or have windows that are too short. kinds: signals or representations to take in its place, with commas.
-    costly: see `closed_forms`."""
+    """Representations of the signal as fields of settings, without those that need more than the recordings tell, or
+    longer windows. kinds: signals or representations to use instead, with commas. costly: see `closed_forms`."""
     chosen: dict[str, dict[str, Any] | None] = {}
     for kind in _named(kinds, recordings):
         if kind in REPRESENTED:
             names = (name for name in REPRESENTED[kind] if costly or not REPRESENTATIONS[name].costly)
-            told = {name: _told(name, recordings) for name in names}
-            meant = {name: fields for name, fields in told.items() if fields and _meant(fields, recordings)}
-            chosen |= {name: fields for name, fields in meant.items() if name not in chosen}
+            for name in names:
+                fields = _fields_of(name, recordings)
+                if fields and _suits(fields, recordings) and name not in chosen:
+                    chosen[name] = fields
         elif kind in (known := (*REPRESENTATIONS, *installed_representations())):
-            chosen[kind] = _told(kind, recordings)
+            chosen[kind] = _fields_of(kind, recordings)
         else:
-            choices = ", ".join(repr(one) for one in (*REPRESENTED, *known))
+            choices = ", ".join(map(repr, (*REPRESENTED, *known)))
             raise UserError(f"unknown kind {shown(kind)}; choose from {choices}, several with commas")
     return [fields for name, fields in chosen.items() if fields is not None and name not in ("features", "tangent")]
 
 
 def _named(kinds: str | None, recordings: Recordings) -> list[str]:
-    return [signal_of(recordings)] if kinds is None else [one.strip() for one in kinds.split(",")]
+    return [signal_of(recordings)] if kinds is None else [kind.strip() for kind in kinds.split(",")]
 
 
-def _told(name: str, recordings: Recordings) -> dict[str, Any] | None:
-    """A representation with what it must know of the recordings; None where they do not say it."""
+def _fields_of(name: str, recordings: Recordings) -> dict[str, Any] | None:
+    """A representation with what it reads of the recordings; None where they do not have it."""
     kind = representation_class(name)
     values = {
         "sfreq": recordings.sfreq,
@@ -279,9 +273,9 @@ def _told(name: str, recordings: Recordings) -> dict[str, Any] | None:
     return {"represent": name} | scaled | values
 
 
-def _meant(fields: dict[str, Any], recordings: Recordings) -> bool:
-    """Whether a representation of the signal is meant for such windows, and for so many: what is fitted to many kernels
-    needs as many windows. Whoever names it has it in any case."""
+def _suits(fields: dict[str, Any], recordings: Recordings) -> bool:
+    """Whether windows are long enough for a representation and, for one of many kernels, as many as its entries. Asked
+    only of representations that the user does not name."""
     kind = representation_class(fields["represent"])
     try:
         entries = _entries(Setting(**LINEAR | fields), recordings.n_channels, recordings.n_times)
@@ -296,12 +290,12 @@ def _responses(kinds: str | None, recordings: Recordings) -> bool:
 
 
 def _seconds(recordings: Recordings) -> float:
-    """Of a window; where nobody says the rate, no window is too short."""
+    """Of a window; with an unknown sampling rate no window is too short."""
     return math.inf if recordings.sfreq is None else recordings.n_times / recordings.sfreq
 
 
 def frequencies(recordings: Recordings) -> tuple[float, ...] | None:
-    """Of stimuli that classes are named after ("13 Hz"), and of their harmonics; otherwise of all usual rhythms."""
+    """Of the stimuli in the names of classes ("13 Hz") and their harmonics; without such names, of RHYTHMS."""
     if recordings.sfreq is None:
         return None
     stated = {float(name[1]) for name in map(STIMULUS.search, map(str, recordings.classes)) if name}

@@ -1,7 +1,7 @@
-"""Which windows of a held-out person are labelled, and which are scored: never two of one group.
+"""Which windows of a held-out person are labelled, and which are scored.
 
-Windows of a group (a column `group`: a run, a trial, a repetition) overlap or follow each other, and a model that knows
-the label of one knows much of the next. A group is wholly labelled or wholly scored.
+Windows of a group (a column `group`: a run, a trial, a repetition) overlap or follow each other, and the label of one
+tells much about the next. So a group is either labelled or scored, never both.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ GROUP = "group"  # the column
 
 
 def groups_of(recordings: Recordings, rows: Rows) -> Rows:
-    """(n,): a number for the group of each of these windows of one person, in its session; every window that nobody
-    says a group of is one by itself."""
+    """(n,): the number of each window's group, within its session, for windows of one person. A window without a group
+    is a group by itself."""
     column = recordings.columns.get(GROUP)
     alone = np.arange(len(rows))
     if column is None or column.continuous:
@@ -29,8 +29,9 @@ def groups_of(recordings: Recordings, rows: Rows) -> Rows:
 
 
 def labelled_and_scored(y: Rows, groups: Rows, labels: int, most: int) -> tuple[Rows, Rows]:
-    """Places of the first `labels` windows of each class, and of the first ones of each class in groups of which none
-    is labelled: in all, at most `most` of a class. y, groups: (n,) of one person in the order of recording."""
+    """Indices of windows to label, the first `labels` of each class, and to score, the first ones of each class in
+    groups without a label; together at most `most` of a class. y, groups: (n,) of one person in the order of
+    recording."""
     everything = np.arange(len(y))
     known = first_of_each(y, everything, labels)
     left = everything[~np.isin(groups, groups[known])]
@@ -38,5 +39,5 @@ def labelled_and_scored(y: Rows, groups: Rows, labels: int, most: int) -> tuple[
 
 
 def first_of_each(y: Rows, rows: Rows, most: int) -> Rows:
-    """The first rows of each class, as many as `most`, in the order of recording."""
+    """The first `most` rows of each class, in the order of recording."""
     return np.sort(np.concatenate([rows[y[rows] == label][:most] for label in np.unique(y[rows])]))

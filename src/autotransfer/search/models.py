@@ -32,8 +32,8 @@ def build_models(
     run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice, tell: Tell, *, refit: bool = True,
     online: tuple[Sequence[Setting], Weights] | None = None,
 ) -> None:  # fmt: skip
-    """Writes RUN/model and, with --final refit, RUN/model/refit. weights: of the candidates; None: the chosen setting
-    alone is delivered. refit: False where another stage follows. online: candidates and weights of the average for
+    """Write RUN/model and, with --final refit, RUN/model/refit. weights: of the candidates; None: only the chosen
+    setting is delivered. refit: False where another stage follows. online: candidates and weights of the average for
     sessions."""
     chosen = choice.chosen.setting
     exponents = {chosen: 1.0} if weights is None else _exponents(candidates, weights)
@@ -47,9 +47,9 @@ def build_models(
         """Exponents in the average for sessions: of the parts, and further parts."""
         if averages is None:
             return None
-        own = _exponents(*averages)
-        further = [Part(one, *made(one), exponent) for one, exponent in own.items() if one not in exponents]
-        return [own.get(setting, 0.0) for setting in exponents], further
+        in_sessions = _exponents(*averages)
+        further = [Part(s, *made(s), exponent) for s, exponent in in_sessions.items() if s not in exponents]
+        return [in_sessions.get(setting, 0.0) for setting in exponents], further
 
     more = extra(lambda setting: _trained(run, setting, most))
     _save(run, "model", parts, "ensemble", choice, mixed=mixed, more=more)
@@ -61,7 +61,7 @@ def build_models(
 
 
 def card_scores(choice: Choice) -> dict[str, Any]:
-    """What a model's card says of how good it is on people it has never seen, or on whatever else was held out."""
+    """Scores in a model's card: on people it has never seen, or on whatever else was held out."""
     return {
         "metric": choice.metric,
         "chance": choice.chance,
@@ -80,13 +80,12 @@ def _save(
     run: Run, place: str, parts: Sequence[Part], kind: str, choice: Choice, *, mixed: bool,
     more: tuple[list[float], list[Part]] | None,
 ) -> None:  # fmt: skip
-    """more: what the average for sessions takes of the parts, and further parts."""
+    """more: exponents of the parts in the average for sessions, and its further parts."""
     rec, folder, scores = run.recordings, run.folder / place, card_scores(choice)
     thresholds = None if choice.answering is None else choice.answering.thresholds
     if not mixed:
-        (part,) = parts
-        own = (part.setting, part.states, part.folds)
-        single = ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders)
+        ((setting, states, folds, _),) = parts
+        single = ensemble(rec, setting, states, folds, kind=kind, scores=scores, encoders=run.encoders)
         single.card = replace(single.card, seen=training_seen(rec), thresholds=thresholds)
         single.save(folder)
         return
@@ -109,16 +108,16 @@ def _exponents(candidates: Sequence[Setting], weights: Weights) -> dict[Setting,
 
 
 def most_of_each(networks: int) -> int:
-    """Trained networks of one candidate that are delivered, where there are so many candidates."""
+    """Trained networks of each candidate that are delivered, for so many candidates."""
     return max(2, MOST_NETWORKS // max(networks, 1))
 
 
 def members_of(run: Run, candidates: Sequence[Setting], weights: Weights) -> dict[Setting, int]:
-    """How many trained models of each weighted candidate will be delivered."""
+    """How many trained models of each weighted candidate are delivered."""
     exponents = _exponents(candidates, weights)
     most = most_of_each(sum(not setting.network.closed_form for setting in exponents))
     done = Counter(entry.setting for entry in _done(run))
-    return {one: 1 if one.network.closed_form else min(most, done[one]) for one in exponents}
+    return {setting: 1 if setting.network.closed_form else min(most, done[setting]) for setting in exponents}
 
 
 def _done(run: Run) -> list[Entry]:
@@ -126,25 +125,25 @@ def _done(run: Run) -> list[Entry]:
 
 
 def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State], list[Fold]]:
-    """Trainings of a candidate, at most so many, spread over folds and seeds. What is solved in closed form is solved
-    once more, on everybody."""
+    """Trainings of a candidate, at most so many, spread over folds and seeds. A closed form is solved once more, on
+    everybody."""
     if setting.network.closed_form:
         return _refit(run, setting)
-    own = [entry for entry in _done(run) if entry.setting == setting]
-    if not own:
+    entries = [entry for entry in _done(run) if entry.setting == setting]
+    if not entries:
         name = run.options.name_of(setting)
         raise UserError(
             f"every training of {name!r} failed, and it was to be delivered; autotransfer status {run.folder} shows "
             "why. Start a new run with a smaller --lr"
         )
-    if most is not None and len(own) > most:
-        own = [own[place] for place in np.linspace(0, len(own) - 1, most).round().astype(int).tolist()]
-    states, folds = [], []
-    for entry in own:
-        tensors = run.weights(entry.key)
-        states.append({k.removeprefix("best."): t for k, t in tensors.items() if k.startswith("best.")})
-        folds.append(run.job(entry).fold)
-    return states, folds
+    if most is not None and len(entries) > most:
+        entries = [entries[place] for place in np.linspace(0, len(entries) - 1, most).round().astype(int).tolist()]
+    return [best_state(run, entry) for entry in entries], [run.job(entry).fold for entry in entries]
+
+
+def best_state(run: Run, entry: Entry) -> State:
+    """Weights of a training's snapshot."""
+    return {k.removeprefix("best."): t for k, t in run.weights(entry.key).items() if k.startswith("best.")}
 
 
 def _refit(run: Run, setting: Setting) -> tuple[list[State], list[Fold]]:

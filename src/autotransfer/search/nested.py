@@ -1,8 +1,8 @@
-"""`--nested full`: for every subject a choice that rests on nothing which ever saw that subject.
+"""`--nested full`: for every subject a choice by models that never saw that subject.
 
-Every pair of subjects is left out once; one trajectory serves both orders. For test subject t the shortlist
-comes from models trained without t and v = the subject before, scored on v, and the choice from models trained
-without t and each other subject v, scored on v.
+Every pair of subjects is left out once; one trajectory serves both orders. For test subject t the shortlist comes from
+models trained without t and v = the subject before, scored on v, and the choice from models trained without t and each
+other subject v, scored on v.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FullyNested:
 
 
 def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> FullyNested:
-    """Train what is missing; the choices and scores by subject."""
+    """Train the models that are missing. Returns choices and scores by subject."""
     settings, folds, seed = run.options.settings(), _splits(run), run.options.seed
     scored = scorable(run.recordings)
     run.add(run.entry("nested", setting, *fold, seed) for setting in settings for fold in folds)
@@ -51,7 +51,7 @@ def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> FullyNested:
             _seen_without(known, run, setting, v, test, seed) for setting in candidates for v in scored if v != test
         ]
         chosen = by_key[choose(scores, lists[test])]
-        # Only now is the test score looked at: of the model validated by the subject before, as in stage two.
+        # The test score is read only here: of the model validated by the subject before, as in stage two.
         entry = known[run.entry("", chosen, validation, test, seed).key]
         assert entry.record is not None
         record = entry.record if entry.test == test else entry.record.swapped

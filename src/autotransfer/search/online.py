@@ -8,12 +8,12 @@ from typing import NamedTuple
 from ..runs.run import Run
 from ..settings import Setting
 from .average import Nested, Weights, find_nested, find_weights
-from .said import Said, alive
+from .held_out import HeldOutLogProbs, alive
 from .validation import entries_of
 
 
 class OnlineWeights(NamedTuple):
-    """settings: candidates, then the forms that centre people, which held-out people met in the order of recording."""
+    """settings: candidates, then closed forms that centre people, held-out people in the order of recording."""
 
     settings: list[Setting]
     weights: Weights
@@ -21,14 +21,14 @@ class OnlineWeights(NamedTuple):
 
 
 def find_online(run: Run, candidates: Sequence[Setting], centred: Sequence[Setting]) -> OnlineWeights | None:
-    """None where nothing is centred, or what is does not count."""
+    """None where no form centres people, or none of these has a weight."""
     if not centred:
         return None
     settings = [*candidates, *centred]
     entries = entries_of(run, settings, run.folds())
-    said = Said.of(run, settings, entries)
+    held_out = HeldOutLogProbs.of(run, settings, entries)
     among = alive(settings, entries)
-    weights = find_weights(said, among)
+    weights = find_weights(held_out, among)
     if not weights.exponents[len(candidates) :].any():
         return None
-    return OnlineWeights(settings, weights, find_nested(said, among))
+    return OnlineWeights(settings, weights, find_nested(held_out, among))

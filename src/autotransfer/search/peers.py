@@ -1,10 +1,9 @@
-"""Simple models on the same folds: what a few lines of code give, so that whoever reads a result can see whether more
-was worth its time.
+"""Simple models on the same folds, for comparison: what a few lines of code give.
 
-Some are closed forms that runs have among their candidates, named as ours: what is trained is not trained again. Beside
-two for any signal stands what the field would try first on such a signal. The others are entries of PEERS. To add one,
-write a function that predicts the test rows of a fold from its training rows, and add a line. Where a run may use
-unlabelled windows of a new person, so may the peers that know how to.
+Some are closed forms ("built in"), two for any signal and those that the signal's field would try first. Where they are
+candidates of the run, their trainings are used. The others are entries of PEERS. To add one, write a function that
+predicts the test rows of a fold from its training rows, and add a line. Where a run may use unlabelled windows of a new
+person, so may the peers that know how to.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from ..training.packing import resolve_device
 from ..training.scoring import BALANCED_ACCURACY, metric_of
 from ..training.train import run as train_population
 from ..training.windows import release, windows_for
+from .held_out import person_score, probabilities_of
 from .kinds import closed_forms
-from .said import person_score, probabilities_of
 
 LDA = "Features + LDA (built in)"  # band power and means of stretches
 TANGENT = "Tangent space + LDA (built in)"
@@ -59,8 +58,8 @@ class Peer(NamedTuple):
     """A simple model."""
 
     predict: Callable[[Recordings, Fold], Classes]  # classes (n,) of the fold's test rows, from its training rows
-    seconds: Callable[[Recordings], float]  # that a fold takes, roughly: what cannot end in time is not begun
-    refuses: Callable[[Recordings], str | None] = lambda _: None  # why such recordings are not for it
+    seconds: Callable[[Recordings], float]  # of a fold, roughly: a peer that cannot end in time is not begun
+    refuses: Callable[[Recordings], str | None] = lambda _: None  # why it cannot be used on such recordings
     uses: str = "none"  # what it uses of a new person: none, or the adaptation of the runs it is a peer of
 
 
@@ -70,8 +69,8 @@ class PeerScores(NamedTuple):
 
 
 def peer_scores(run: Run, until: float | None = None) -> PeerScores:
-    """What was scored before is not scored again. until: a moment of the monotonic clock; who cannot end by then is
-    skipped. Whatever befalls a peer, the run has its answer."""
+    """Scores of all peers, where they are known from the ledger. until: a moment of the monotonic clock; peers that
+    cannot end by then are skipped. A peer that fails is skipped as well."""
     known = run.ledger.recall("peers", dict[str, Scores]) or {}
     scores = {name: known[name] for name in _names(run) if name in known}
     skipped: dict[str, str] = {}
@@ -96,7 +95,7 @@ def _names(run: Run) -> list[str]:
 
 
 def _others(run: Run) -> dict[str, Peer]:
-    """Those of PEERS that use no more of a new person than the run may; the quickest first."""
+    """Entries of PEERS that use no more of a new person than the run may; the quickest first."""
     used = {name: peer for name, peer in PEERS.items() if peer.uses in ("none", adaptation_of(run.options))}
     return dict(sorted(used.items(), key=lambda item: item[1].seconds(run.recordings)))
 
@@ -118,14 +117,15 @@ def adaptation_of(options: RunOptions) -> str:
 
 
 def closed_peers(run: Run) -> dict[str, Setting]:
-    """Those of our closed forms that are what everybody would try, with the shrinkage that is estimated: zero-shot and,
-    where the run may use a new person's windows, centred by person."""
-    found = {CLOSED[one.kind]: one for one in reversed(_closed(run.recordings, "zero-shot")) if one.kind in CLOSED}
+    """Closed forms of the kinds in CLOSED, with estimated shrinkage: zero-shot and, where the run may use windows of a
+    new person, centred by person."""
+    forms = reversed(_closed(run.recordings, "zero-shot"))
+    peers = {CLOSED[form.kind]: form for form in forms if form.kind in CLOSED}
     if (used := adaptation_of(run.options)) != "none":
-        for one in reversed(_closed(run.recordings, used)):
-            if one.kind in CLOSED and one.adaptation == used:
-                found[CLOSED[one.kind].replace(" (", f", {used} (")] = one
-    return {name: found[name] for name in sorted(found)}
+        for form in reversed(_closed(run.recordings, used)):
+            if form.kind in CLOSED and form.adaptation == used:
+                peers[CLOSED[form.kind].replace(" (", f", {used} (")] = form
+    return {name: peers[name] for name in sorted(peers)}
 
 
 def _closed(recordings: Recordings, adaptation: str) -> list[Setting]:
@@ -133,16 +133,16 @@ def _closed(recordings: Recordings, adaptation: str) -> list[Setting]:
 
 
 def _solved(run: Run, setting: Setting) -> Scores:
-    """From the ledger, where it is a candidate."""
+    """Scores from the ledger, where the form is a candidate."""
     if run.options.metric != BALANCED_ACCURACY:
         return _measured(run, setting)
     seed, folds = run.options.seed, run.folds()
     known = {entry.key: entry.record for entry in run.ledger.entries()}
     entries = [run.entry("peers", setting, *fold, seed) for fold in folds]
     records = [known.get(entry.key) for entry in entries]
-    missing = [place for place, record in enumerate(records) if record is None]
-    for place in missing:
-        records[place] = _outcome(run, Job(setting, run.job(entries[place]).fold, seed)).record()
+    for place, record in enumerate(records):
+        if record is None:
+            records[place] = _outcome(run, Job(setting, run.job(entries[place]).fold, seed)).record()
     scored, names = set(scorable(run.recordings)), run.recordings.subjects
     return {
         str(names[person]): record.score_on(person)
@@ -153,26 +153,26 @@ def _solved(run: Run, setting: Setting) -> Scores:
 
 
 def _measured(run: Run, setting: Setting) -> Scores:
-    """The same by the metric that decides the run."""
+    """The same by the run's metric."""
     metric, rec, scored = metric_of(run.options.metric), run.recordings, set(scorable(run.recordings))
     done = {entry.key: entry for entry in run.ledger.entries(records=False) if entry.status == "done"}
-    y, who, found = rec.y.numpy(), rec.subject.numpy(), Scores()
+    y, who, scores = rec.y.numpy(), rec.subject.numpy(), Scores()
     for fold in run.folds():
         entry = run.entry("peers", setting, *fold, run.options.seed)
         if entry.key in done:
-            said = probabilities_of(run, done[entry.key])
+            probabilities = probabilities_of(run, done[entry.key])
         else:
             job = Job(setting, run.job(entry).fold, run.options.seed)
-            tested = np.exp(_outcome(run, job).said.numpy())[len(job.fold.validation) :]
-            said = {person: tested[who[job.fold.test] == person] for person in run.groups[fold[1]]}
+            tested = np.exp(_outcome(run, job).held_out_log_probs.numpy())[len(job.fold.validation) :]
+            probabilities = {person: tested[who[job.fold.test] == person] for person in run.groups[fold[1]]}
         for person in run.groups[fold[1]]:
             if person in scored:
-                found[str(rec.subjects[person])] = person_score(metric, y[who == person], said[person])
-    return found
+                scores[str(rec.subjects[person])] = person_score(metric, y[who == person], probabilities[person])
+    return scores
 
 
 def _outcome(run: Run, job: Job) -> Outcome:
-    """Of a model that is solved for the report alone: no training of the run, and no line of its log."""
+    """Solve a model only for the report: it is no training of the run, and has no line in its log."""
     device = resolve_device(run.options.device)
     try:
         windows = windows_for(run.recordings, job, device=device, dtype=DTYPE)
@@ -196,29 +196,29 @@ def _predicted(run: Run, peer: Peer, until: float | None) -> Scores | str:
     if until is not None and time.monotonic() + needed > until:
         return f"no time was left: it takes about {needed:.0f} s"
     y, who, scored = recordings.y.numpy(), recordings.subject.numpy(), set(scorable(recordings))
-    found: Scores = {}
+    scores: Scores = {}
     for done, (validation, test) in enumerate(folds):
         if until is not None and time.monotonic() > until:
             return f"the time was over after {done} of {len(folds)} folds"
         fold = run.job(run.entry("peers", run.options.settings()[0], validation, test, 0)).fold
         predicted = peer.predict(recordings, fold)
         for person in run.groups[test]:
-            own = who[fold.test] == person
             if person in scored:
-                sure = np.eye(recordings.n_classes)[predicted[own]]
-                score = person_score(metric_of(run.options.metric), y[fold.test][own], sure)
-                found[str(recordings.subjects[person])] = score
-    return found
+                rows = who[fold.test] == person
+                certain = np.eye(recordings.n_classes)[predicted[rows]]
+                score = person_score(metric_of(run.options.metric), y[fold.test][rows], certain)
+                scores[str(recordings.subjects[person])] = score
+    return scores
 
 
 def tangent_space(recordings: Recordings, fold: Fold) -> Classes:
-    """pyRiemann's: covariances, the tangent space at their mean, and shrinkage LDA."""
+    """pyRiemann's pipeline: covariances, the tangent space at their mean, and shrinkage LDA."""
     return _in_tangent_space(_scaled(recordings, fold), recordings, fold)
 
 
 def recentred(recordings: Recordings, fold: Fold) -> Classes:
-    """The same after each person's covariances are brought to the identity, from all of their windows without
-    labels (Zanini et al. 2018)."""
+    """The same after each person's mean covariance is brought to the identity, from all of their windows without labels
+    (Zanini et al. 2018)."""
     from pyriemann.geometry.base import invsqrtm
     from pyriemann.geometry.mean import mean_riemann
 
@@ -245,8 +245,7 @@ def _in_tangent_space(C: Floats, recordings: Recordings, fold: Fold) -> Classes:
 
 
 def _scaled(recordings: Recordings, fold: Fold) -> Floats:
-    """Shrunk covariances (N, d, d) in the units of the training people: volts and degrees must not meet in one
-    shrinkage."""
+    """Shrunk covariances (N, d, d), channels scaled by the training people: shrinkage mixes units otherwise."""
     if COVARIANCES not in recordings.derived:
         recordings.derived[COVARIANCES] = _covariances(recordings.X, *_delays(recordings))
     C: Floats = recordings.derived[COVARIANCES]
@@ -257,21 +256,21 @@ def _scaled(recordings: Recordings, fold: Fold) -> Floats:
 
 def _delays(recordings: Recordings) -> tuple[int, int]:
     """Copies and lag of our own tangent space: few channels have few covariances."""
-    own = next((one for one in _closed(recordings, "zero-shot") if one.kind == "tangent"), None)
-    delays = [] if own is None else [one for one in own.preprocessing.transforms if isinstance(one, Delays)]
+    forms = [form for form in _closed(recordings, "zero-shot") if form.kind == "tangent"]
+    delays = [step for form in forms for step in form.preprocessing.transforms if isinstance(step, Delays)]
     return (delays[0].copies, delays[0].lag) if delays else (1, 1)
 
 
 def _covariances(X: Tensor, copies: int, lag: int) -> Floats:
     """(N, C, T) -> (N, C · copies, C · copies). In parts, because windows may be larger than memory."""
     length = X.shape[2] - (copies - 1) * lag
-    found = []
+    parts = []
     for rows in np.array_split(np.arange(len(X)), max(1, X.numel() * copies // PART)):
-        own = X[torch.from_numpy(rows)].double().numpy()
-        delayed = np.concatenate([own[:, :, n * lag : n * lag + length] for n in range(copies)], 1)
+        x = X[torch.from_numpy(rows)].double().numpy()
+        delayed = np.concatenate([x[:, :, n * lag : n * lag + length] for n in range(copies)], 1)
         centred = delayed - delayed.mean(2, keepdims=True)
-        found.append(centred @ centred.transpose(0, 2, 1) / length)
-    return np.concatenate(found)
+        parts.append(centred @ centred.transpose(0, 2, 1) / length)
+    return np.concatenate(parts)
 
 
 def shrunk(C: Floats, length: int) -> Floats:
@@ -284,7 +283,7 @@ def shrunk(C: Floats, length: int) -> Floats:
 
 
 def _too_wide(recordings: Recordings) -> str | None:
-    if any(one.kind == "tangent" for one in _closed(recordings, "zero-shot")):
+    if any(form.kind == "tangent" for form in _closed(recordings, "zero-shot")):
         return None
     return f"{recordings.n_channels} channels have too many covariances"
 

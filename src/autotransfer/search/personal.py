@@ -1,7 +1,7 @@
-"""What a person's labels alone would give: a classifier of their own, beside which calibration is seen.
+"""A classifier from one person's labels alone, which calibration is compared with.
 
-A window has several forms (band power, tangent vectors, …), each with its linear discriminant. Which of them suits the
-person is found by cross-validation inside their labels: scored windows have no part in it.
+A window has several forms (band power, tangent vectors, …), each with its linear discriminant. Cross-validation within
+the labels chooses the form for the person: scored windows have no part in it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def personal_log_probs(
 ) -> Tensor:
     """Log-probabilities (n, C) of all windows of a person, by the form that predicts their labels best.
 
-    With one label of a class nothing can be left out, so nothing tells forms apart, and all of them are averaged.
+    With a single label of a class nothing can be left out to compare forms, and all of them are averaged.
 
-    forms: (n, D) each, with a D of its own; y, groups: (n,), read where known (n,) says so.
+    forms: (n, D), where D differs between forms; y, groups: (n,), read where known (n,) is true.
     """
     labels = torch.from_numpy(y[known])
     splits = splits_of(y[known], groups[known]) if len(forms) > 1 else []
@@ -38,8 +38,7 @@ def personal_log_probs(
 
 
 def discriminant(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
-    """What a linear discriminant of codes (n, D) with classes (n,) says of other codes (m, D): log-probabilities
-    (m, C)."""
+    """Log-probabilities (m, C) of other codes (m, D) by a linear discriminant of codes (n, D) with classes (n,)."""
     weight, bias = Classes(z, y, n_classes).solve(SHRINKAGE)
     return (others @ weight.T + bias).log_softmax(-1)
 
@@ -61,7 +60,7 @@ def splits_of(y: Rows, groups: Rows) -> list[tuple[Rows, Rows]]:
 
 def _validated(z: Tensor, y: Tensor, splits: Sequence[tuple[Rows, Rows]], n_classes: int) -> tuple[float, float]:
     """Balanced accuracy of windows that were left out; where forms tie in it, their mean log-probability decides."""
-    left = torch.from_numpy(np.concatenate([own for _, own in splits]))
-    log_p = torch.cat([discriminant(z[fit], y[fit], z[own], n_classes) for fit, own in splits])
-    right = balanced_accuracy_of(log_p.argmax(1).numpy(), y[left].numpy(), n_classes)
-    return right, float(log_p.gather(1, y[left][:, None]).mean())
+    truth = torch.cat([y[left] for _, left in splits])
+    log_p = torch.cat([discriminant(z[fit], y[fit], z[left], n_classes) for fit, left in splits])
+    score = balanced_accuracy_of(log_p.argmax(1).numpy(), truth.numpy(), n_classes)
+    return score, float(log_p.gather(1, truth[:, None]).mean())

@@ -1,7 +1,7 @@
-"""What a run will do, resolved once from options and recordings: stages in order, what each trains, and what it costs.
+"""The plan of a run, resolved once from options and recordings: stages in order, what each trains, and what it costs.
 
-A dry run prints the plan, a limit cuts it, `procedure` performs it and notes in it what was left out, and a resumed run
-reads it back. Stages end in answers. Closed forms come first, because they take seconds; then a network of each kind,
+A dry run prints the plan, a limit cuts it, `procedure` performs it and notes what was left out, and a resumed run reads
+it back. Every stage ends in an answer. Closed forms come first, because they take seconds; then a network of each kind,
 because averaging kinds gains most; then other networks, further seeds, and last penalties, which gain least.
 """
 
@@ -44,18 +44,18 @@ class Training(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """What is trained on every fold before the next answer."""
+    """Trainings on every fold before the next answer."""
 
     name: str
     trainings: list[Training]
-    seconds: float = 0.0  # for all folds and the answer, on this machine; 0: nobody has timed it
+    seconds: float = 0.0  # for all folds and the answer, on this machine; 0: not timed
     main: bool = False  # whether a limit makes room for it
     left_out: str = ""  # why it was not trained
-    online: list[Training] = field(default_factory=list)  # for the average of sessions alone
+    online: list[Training] = field(default_factory=list)  # only for the average for sessions
 
     @classmethod
     def of(cls, name: str, settings: Iterable[Setting], seeds: Sequence[int], *, main: bool = False) -> Stage:
-        """One seed after the other; what is solved in closed form is the same for all of them."""
+        """One seed after the other; closed forms are solved for the first only, being the same for all."""
         settings = list(settings)
         every = [Training(s, seed) for seed in seeds for s in settings if seed == seeds[0] or not s.network.closed_form]
         return cls(name, every, main=main)
@@ -76,21 +76,21 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Frozen: whoever changes what is done makes another, and the ledger keeps it."""
+    """Frozen: a change makes another plan, which the ledger keeps."""
 
     options: dict[str, Any]  # resolved: as many folds and epochs as the recordings need
     folds: int
     stages: list[Stage]
-    searched: int = 0  # settings that are tried on one split first; who goes on, `stages` says when that is done
-    candidates: int = 0  # networks that go on from there, at most
+    searched: int = 0  # settings that are tried on one split first; `stages` is empty until their shortlist is known
+    candidates: int = 0  # networks on the shortlist, at most
     pairs: int = 0  # further trainings, with a pair of people left out: --nested full
-    search_seconds: float = 0.0  # for what is tried on one split, and
-    later_seconds: float = 0.0  # for what goes on
+    search_seconds: float = 0.0  # for the settings on one split
+    later_seconds: float = 0.0  # for the shortlist
     limit: float | None = None  # seconds
     stops: bool = False  # before the limit, when no gain is expected
-    fixed: bool = False  # performed again: the clock and what is expected end nothing
+    fixed: bool = False  # performed again: neither the clock nor the expected gain ends it
     left_out: list[str] = field(default_factory=list)  # before the run started
-    busy: float = 1.0  # how much longer all takes than on a machine that does nothing else
+    busy: float = 1.0  # how much longer everything takes than on an idle machine
 
     @property
     def ahead(self) -> list[Stage]:
@@ -98,7 +98,7 @@ class Plan:
 
     @property
     def trainings(self) -> int:
-        """Of networks, at most."""
+        """The number of trainings of networks, at most."""
         if self.searched:
             return self.searched + self.candidates * (self.folds * int(self.options["seeds"]) - 1) + self.pairs
         return self.pairs + self.folds * sum(
@@ -110,7 +110,7 @@ class Plan:
         return self.search_seconds + self.later_seconds + sum(stage.seconds for stage in self.ahead)
 
     def within(self, seconds: float) -> list[Stage]:
-        """The stages that end in so much time, as expected; the first is always done."""
+        """The stages that are expected to end in so much time; the first is always done."""
         done: list[Stage] = []
         spent = 0.0
         for stage in self.ahead:
@@ -123,32 +123,33 @@ class Plan:
         return replace(self, stages=[*self.stages[:number], stage, *self.stages[number + 1 :]])
 
     def divided(self, number: int, whole: list[Training], cut: list[Training], why: str) -> Plan:
-        """With a stage in two: what of it was trained on every fold, and what was not. Stages after it keep their
-        numbers, because answers name theirs: what was not trained comes last."""
+        """With a stage in two parts: trainings that were done on every fold, and those that were not. Answers refer to
+        stages by number, so that all stages keep theirs and the second part comes last."""
         stage = self.stages[number]
         rest = Stage(f"the rest of {stage.name}", cut, main=stage.main, left_out=why)
         done = replace(stage, name=f"{stage.name} (a part)", trainings=whole)
         return replace(self, stages=[*self.stages[:number], done, *self.stages[number + 1 :], rest])
 
     def among(self, candidates: Sequence[Setting]) -> Plan:
-        """For the candidates that went on from a search. With a limit each is a stage of its own, so that those which
-        were trained were trained on every fold; otherwise all are one."""
+        """With stages for the shortlist of a search. With a limit each candidate is a stage, so that those which were
+        trained were trained on every fold; otherwise all are one stage."""
         options = RunOptions.from_dict(self.options)
         seeds = list(options.every_seed)
         if self.limit is None:
             return replace(self, stages=[Stage.of("every fold", candidates, seeds)])
-        solved = [one for one in candidates if one.network.closed_form]
-        others = [one for one in candidates if not one.network.closed_form]
-        first = seeds[:1]
-        stages = [Stage.of(network_name(options, one, seeds[0]), [one], first, main=True) for one in others[:1]]
-        stages += [Stage.of(CLOSED_FORMS, solved, first, main=True)] if solved else []
-        later = [(one, seed) for seed in seeds for one in others][1:]
-        return replace(
-            self, stages=[*stages, *(Stage.of(network_name(options, one, seed), [one], [seed]) for one, seed in later)]
-        )
+        solved = [setting for setting in candidates if setting.network.closed_form]
+        trained = [setting for setting in candidates if not setting.network.closed_form]
+        pairs = [(setting, seed) for seed in seeds for setting in trained]
+        stages = [
+            Stage.of(network_name(options, setting, seed), [setting], [seed], main=place == 0)
+            for place, (setting, seed) in enumerate(pairs)
+        ]
+        if solved:
+            stages.insert(1, Stage.of(CLOSED_FORMS, solved, seeds[:1], main=True))
+        return replace(self, stages=stages)
 
     def performed(self, answered: Sequence[int]) -> Plan:
-        """What of it was done, to be done again whatever the clock says."""
+        """The stages that were answered, to be performed again whatever the clock says."""
         stages = [self.stages[number] for number in answered]
         return replace(
             self, stages=stages, searched=0, search_seconds=0.0, later_seconds=0.0, limit=None, fixed=True, left_out=[]
@@ -156,12 +157,12 @@ class Plan:
 
 
 def network_name(options: RunOptions, setting: Setting, seed: int) -> str:
-    """A short name of a network: what tells it from the main one of its kind."""
+    """A short name of a network: how it differs from the main one of its kind."""
     if setting == options.plain:
         return f"{setting.kind} as published, seed {seed}"
     values = setting.preprocessing.values()
     traits = [
-        name for name, kind in AUGMENTATIONS.items() if any(isinstance(one, kind) for one in setting.augmentation)
+        name for name, kind in AUGMENTATIONS.items() if any(isinstance(step, kind) for step in setting.augmentation)
     ]
     traits += [name for name in ("align", "turn") if values.get(name, "none") != "none"]
     traits += [] if setting.method is None else [setting.method]
@@ -176,7 +177,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """What another run performed; a folder's, or a file's."""
+    """The plan that another run performed, from its folder or from a file."""
     path = path / PLAN if path.is_dir() else path
     try:
         plan = schema.from_json(Plan, path.read_text(encoding="utf-8", errors="replace"))

@@ -12,7 +12,7 @@ from .costs import people_held_out
 from .kinds import networks
 from .plan import Plan
 
-SURE = 1.4  # estimates are this factor off, up or down, on a machine that does nothing else
+SURE = 1.4  # estimates are this factor off, up or down, on an idle machine
 NAMED = 2  # stages that a line names, of those that were left out
 
 
@@ -52,7 +52,7 @@ def stage_lines(plan: Plan) -> Iterator[str]:
 
 
 def left_out_words(plan: Plan) -> list[str]:
-    """Stages that were not trained, and why: the first few by name."""
+    """Stages that were not trained, with the reason; the first few by name."""
     stages = [stage for stage in plan.stages if stage.left_out]
     named = stages if len(stages) <= NAMED + 1 else stages[:NAMED]
     more = len(stages) - len(named)

@@ -25,17 +25,17 @@ from .plan_words import cost_words, why_folds
 from .stages import SHORTLIST_PER_METHOD
 
 FEWEST = 5  # folds that a limit may ask for
-SHORT = 20.0  # seconds: an answer more often than that is worth nobody's time
+SHORT = 20.0  # seconds: stages that take less share an answer
 PLAYED = 8.0  # seconds, roughly, for peers and for held-out people who use the model: the first answer and the last
-COSTLY = 30.0  # seconds: closed forms that take longer do not keep the first answer waiting
+COSTLY = 30.0  # seconds: closed forms that take longer come after the first answer
 ROOM = 0.9  # of a limit that the main networks may take: the rest is for answers
 HALVED = 0.4  # of the epochs of stage one are left with successive halving
-# Values of training windows, steps and trainings multiplied: far below this nobody needs an estimate.
+# Values of training windows × steps × trainings: smaller runs need no estimate.
 LITTLE = 2e9
 
 
 def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = None) -> Plan:
-    """options: resolved for these recordings. costs: what trainings take, where anybody has timed them."""
+    """options: resolved for these recordings. costs: of trainings, where they were timed."""
     settings = networks(options, options.settings(), recordings)
     solved = closed_forms(options, recordings)
     folds = len(groups_of(recordings, options.n_folds))
@@ -52,7 +52,7 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
         most = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())
         tried = options.trials + 1 if tpe else len(settings)
         going_on = min(tried, 1 + 5 * SHORTLIST_PER_METHOD if tpe else most)
-        mean = 0.0 if costs is None else sum(costs.training(one, options) for one in settings) / len(settings)
+        mean = 0.0 if costs is None else sum(costs.training(s, options) for s in settings) / len(settings)
         first = tried * mean * (HALVED if options.search == "halving" else 1.0)
         later = going_on * (folds * options.seeds - 1) * mean
         return replace(
@@ -60,52 +60,54 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
         )
     if not options.staged:
         return _timed(plan.among([*settings, *solved]), options, costs)
-    dear = [one for one in closed_forms(options, recordings, costly=True) if one not in solved]
-    stages = _stages(options, settings, solved, dear, folds, costs)
+    costly = [form for form in closed_forms(options, recordings, costly=True) if form not in solved]
+    stages = _stages(options, settings, solved, costly, folds, costs)
     quick = set(stages[0].settings)
-    online = [Training(one, options.seed) for one in online_forms(options, recordings) if uncentred(one) in quick]
+    online = [Training(form, options.seed) for form in online_forms(options, recordings) if uncentred(form) in quick]
     stages[0] = replace(stages[0], online=online)
     return _timed(replace(plan, stages=stages), options, costs)
 
 
 def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
-    """Are shortlists long enough for every setting, whatever stage one would find? apart: one for each network."""
+    """Whether shortlists have room for every setting. apart: one for each network."""
     counts = Counter((list_of(setting, apart=apart), setting.method) for setting in settings)
     return max(counts.values(), default=0) <= SHORTLIST_PER_METHOD
 
 
 def _stages(
-    options: RunOptions, settings: Sequence[Setting], solved: Sequence[Setting], dear: Sequence[Setting], folds: int,
+    options: RunOptions, settings: Sequence[Setting], solved: Sequence[Setting], costly: Sequence[Setting], folds: int,
     costs: Costs | None,
 ) -> list[Stage]:  # fmt: skip
-    """One for the closed forms that are quick, then one for each network and seed, without penalties first. dear:
+    """One for the closed forms that are quick, then one for each network and seed, without penalties first. costly:
     closed forms that take minutes."""
-    seeds = list(options.every_seed)
-    price = {one: 0.0 if costs is None else costs.stage([one], folds, options) / costs.busy for one in solved}
-    least = min(price.values(), default=0.0)  # one of them comes first in any case
-    quick = [one for one in solved if price[one] <= max(COSTLY, least)]
-    costly = [*(one for one in solved if one not in quick), *dear]
-    plain, *others = [one for one in settings if one.penalty is None]
-    kinds = [one.kind for one in others]
-    main = [one for place, one in enumerate(others) if kinds.index(one.kind) == place] or [plain]
-    rest = [one for one in (plain, *others) if one not in main]
-    stages = [Stage.of(CLOSED_FORMS, quick, seeds[:1], main=True)] if quick else []
-    stages += [Stage.of(network_name(options, one, seeds[0]), [one], seeds[:1], main=True) for one in main]
-    stages += [Stage.of("costlier closed forms", costly, seeds[:1])] if costly else []
-    stages += [Stage.of(network_name(options, one, seeds[0]), [one], seeds[:1]) for one in rest]
-    stages += [
-        Stage.of(network_name(options, one, seed), [one], [seed]) for seed in seeds[1:] for one in (*main, *rest)
-    ]
+    first, *further = options.every_seed
+    price = {form: 0.0 if costs is None else costs.stage([form], folds, options) / costs.busy for form in solved}
+    least = min(price.values(), default=0.0)  # the cheapest is quick in any case
+    quick = [form for form in solved if price[form] <= max(COSTLY, least)]
+    slow = [*(form for form in solved if form not in quick), *costly]
+    plain, *others = [setting for setting in settings if setting.penalty is None]
+    kinds = [setting.kind for setting in others]
+    main = [setting for place, setting in enumerate(others) if kinds.index(setting.kind) == place] or [plain]
+    rest = [setting for setting in (plain, *others) if setting not in main]
+
+    def stage(setting: Setting, seed: int, *, main: bool = False) -> Stage:
+        return Stage.of(network_name(options, setting, seed), [setting], [seed], main=main)
+
+    stages = [Stage.of(CLOSED_FORMS, quick, [first], main=True)] if quick else []
+    stages += [stage(setting, first, main=True) for setting in main]
+    stages += [Stage.of("costlier closed forms", slow, [first])] if slow else []
+    stages += [stage(setting, first) for setting in rest]
+    stages += [stage(setting, seed) for seed in further for setting in (*main, *rest)]
     penalised: dict[str, list[Setting]] = {}
-    for one in settings:
-        if one.penalty is not None:
-            penalised.setdefault(one.kind, []).append(one)
-    return stages + [Stage.of(f"{kind} with penalties", censored, seeds) for kind, censored in penalised.items()]
+    for setting in settings:
+        if setting.penalty is not None:
+            penalised.setdefault(setting.kind, []).append(setting)
+    return stages + [Stage.of(f"{kind} with penalties", every, [first, *further]) for kind, every in penalised.items()]
 
 
 def _timed(plan: Plan, options: RunOptions, costs: Costs | None) -> Plan:
-    """With the cost of every stage; stages after the first that are short on their own become one, those that a limit
-    makes room for apart from the rest, which it may cut."""
+    """With the cost of every stage. Neighbouring short stages after the first become one, but main stages, which a
+    limit makes room for, stay apart from those that it may cut."""
     if costs is not None:
         plan = replace(plan, stages=[replace(s, seconds=_seconds(s, plan, options, costs)) for s in plan.stages])
     stages: list[Stage] = []
@@ -160,7 +162,7 @@ def _shorter(part: int) -> Change:
     return change
 
 
-# What is given up so that a network of each kind fits into a limit, until it does. All else is cut by the clock alone.
+# Steps to make a network of each kind fit into a limit, tried in order. Everything else is cut by the clock.
 LADDER: tuple[tuple[tuple[str, Change], ...], ...] = (
     (),
     ((f"folds above {USUAL_FOLDS}", _fewer_folds(USUAL_FOLDS)),),
@@ -171,8 +173,8 @@ LADDER: tuple[tuple[tuple[str, Change], ...], ...] = (
 
 
 def cut(recordings: Recordings, asked: RunOptions, costs: Costs) -> Plan:
-    """The plan of options that may have a limit: with less of everything where that makes room for a network of each
-    kind. Where nothing does, the first whose first network fits; else the whole, of which closed forms will be done."""
+    """The plan for options that may have a limit, on the first rung of LADDER where a network of each kind fits. Where
+    none does, the first where one network fits; else the whole plan, of which closed forms will be done."""
     resolved = asked.for_data(recordings)
     whole = plan_of(resolved, recordings, costs)
     if whole.limit is None:
@@ -187,7 +189,7 @@ def cut(recordings: Recordings, asked: RunOptions, costs: Costs) -> Plan:
         plans.append(replace(plan_of(options.for_data(recordings), recordings, costs), left_out=left_out))
 
     room = ROOM * (whole.limit - PLAYED)
-    if whole.searched:  # stage one ends in any case
+    if whole.searched:  # the clock does not end stage one
         least = next((plan for plan in plans if plan.seconds <= room), plans[-1])
         if least.search_seconds > room:
             least_time, needed = clock(least.search_seconds), math.ceil(least.search_seconds / ROOM / 60)
@@ -215,7 +217,7 @@ def begin(
 ) -> Run:
     """Start a run with its plan. here: it is trained on this machine. again: the plan that another run performed.
 
-    tell: who is told why there are so few folds, how long it will take, and what is left out.
+    tell: receives why there are so few folds, how long it will take, and what is left out.
     """
     start = time.monotonic()
     resolve_device(options.device)
@@ -247,6 +249,6 @@ def begin(
 
 
 def worth_timing(recordings: Recordings, options: RunOptions) -> bool:
-    """Could it take minutes? An estimate takes seconds, which small runs need not wait for."""
+    """Whether a run may take minutes: an estimate takes seconds, which small runs need not wait for."""
     plan = plan_of(options, recordings)
     return plan.trainings * options.max_epochs * recordings.X.numel() > LITTLE

@@ -1,8 +1,8 @@
 """Held-out people use the model: their windows in several orders, without and with adaptation, and calibrated with a
 few labels.
 
-Each is played to a model of trainings that left them out, with weights found without them. What they gain decides what
-the delivered model does for a new person.
+Each person's windows are played to a model of trainings that left them out, with weights fitted without them. What they
+gain decides what the delivered model does for a new person.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..models.assembly import Part, assemble_mixture, with_online
 from ..models.mixture import Mixture
-from ..person.adaptation import NO_WAY, WAYS
+from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..person.calibration import LABELS
 from ..person.decoder import Decoder
 from ..recordings import Recordings
@@ -32,11 +32,12 @@ from ..training.metrics import balanced_accuracy_of
 from . import following
 from .average import Nested
 from .labelled import Rows, first_of_each, groups_of, labelled_and_scored
+from .models import best_state
 from .online import OnlineWeights
 from .personal import personal_log_probs
 from .trust import SHARES, SHARPNESS, Tried, best, try_all
 
-PEOPLE = 12  # who are played back, where there are more: means over them decide little, and networks take their time
+PEOPLE = 12  # played back, where there are more: further people would change means little and take time
 FEWEST = 3  # people whose means say anything
 WINDOWS = 240  # of each
 NETWORKS = 2  # of each candidate, where there are more seeds
@@ -47,12 +48,12 @@ def play_back(
     run: Run, candidates: Sequence[Setting], nested: Nested, most: int = PEOPLE, until: float | None = None,
     online: OnlineWeights | None = None,
 ) -> Playback | None:  # fmt: skip
-    """At most so many people, and none who would begin after a moment of the monotonic clock. None where nobody can be
-    played back, or hardly anybody: a model that needs all windows of a person at once, or does not know how people
-    differ. online: of the average for sessions."""
+    """most: people, at most. until: a moment of the monotonic clock after which nobody begins. online: weights of the
+    average for sessions. Returns None where too few people can be played back: a model may need all windows of a person
+    at once, or have no effects of people."""
     recordings, people = run.recordings, sorted(nested.weights)
     places = np.unique(np.linspace(0, len(people) - 1, min(most, len(people))).round()).astype(int)
-    found: dict[str, dict[str, Scores]] = {}
+    tables: dict[str, dict[str, Scores]] = {}
     trials: dict[str, dict[str, Tried]] = {}  # by the number of labels and the person
     followed: dict[str, following.Followed] = {}
     for count, person in enumerate(people[place] for place in places):
@@ -69,17 +70,17 @@ def play_back(
         name = str(recordings.subjects[person])
         scores, tried, followed[name] = played(model, recordings, rows)
         for (what, case), score in scores.items():
-            found.setdefault(what, {}).setdefault(case, {})[name] = score
-        for labels, own in tried.items():
-            trials.setdefault(labels, {})[name] = own
+            tables.setdefault(what, {}).setdefault(case, {})[name] = score
+        for labels, trial in tried.items():
+            trials.setdefault(labels, {})[name] = trial
     if not followed:
         return None
-    if any(own.rules.size for own in followed.values()):  # the others' weights leave no part that centres people
-        followed = {name: own if own.rules.size else following.unmoved(own) for name, own in followed.items()}
+    if any(person.rules.size for person in followed.values()):  # others' weights have no part that centres people
+        followed = {name: f if f.rules.size else following.unmoved(f) for name, f in followed.items()}
     for labels, of_people in trials.items():
-        for name, own in of_people.items():  # others say how much their labels count
+        for name, trial in of_people.items():  # the others decide how much labels count
             share, _ = best([other for whose, other in of_people.items() if whose != name])
-            found.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(own.score[share])
+            tables.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(trial.score[share])
     places_of = {labels: best(list(of_people.values())) for labels, of_people in trials.items()}
     trust = {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()}
     below = {labels: most_tried(labels, trust) for labels in LABELS}
@@ -87,21 +88,21 @@ def play_back(
     playback = Playback(
         **orders_of(followed),
         **online_of(followed),
-        before=found.get("before", {}),
-        calibrated=found.get("calibrated", {}),
-        own=found.get("own", {}),
-        follows=following.delivered(list(followed.values()), list(WAYS)),
-        calibrates=calibrates(found.get("before", {}), found.get("calibrated", {})),
+        before=tables.get("before", {}),
+        calibrated=tables.get("calibrated", {}),
+        own=tables.get("own", {}),
+        follows=following.delivered(list(followed.values()), list(ADAPTATION_METHODS)),
+        calibrates=calibrates(tables.get("before", {}), tables.get("calibrated", {})),
         trust=trust,
     )
     return playback if recordings.units is None else by_person(playback, recordings.units)
 
 
 def by_person(played: Playback, units: Units) -> Playback:
-    """Scores of units as means over each person's; whoever loses with one of them is named."""
+    """With the mean score over each person's units; people who lose with one of theirs count as losing."""
 
     def merged(tables: dict[str, Scores]) -> dict[str, Scores]:
-        return {case: units.by_person(own) for case, own in tables.items()}
+        return {case: units.by_person(scores) for case, scores in tables.items()}
 
     whose = dict(zip(units.names, units.people, strict=True))
     return replace(
@@ -112,58 +113,69 @@ def by_person(played: Playback, units: Units) -> Playback:
         calibrated=merged(played.calibrated),
         own=merged(played.own),
         online=merged(played.online),
-        ways={way: merged(own) for way, own in played.ways.items()},
+        ways={method: merged(tables) for method, tables in played.ways.items()},
         all_windows=units.by_person(played.all_windows),
-        losing={order: list(dict.fromkeys(whose[name] for name in own)) for order, own in played.losing.items()},
+        losing={order: list(dict.fromkeys(whose[unit] for unit in lost)) for order, lost in played.losing.items()},
     )
 
 
 def orders_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
-    """What people score by the order of their windows: `zero_shot`, `adapted` by the method that is delivered where
-    others decide, and each of `ways`."""
-    found: dict[str, Any] = {"zero_shot": {}, "adapted": {}, "ways": {way: {} for way in WAYS}}
-    for name, own in followed.items():
-        others = [other for whose, other in followed.items() if whose != name]
-        taken = following.delivered(others)
-        for k, order in enumerate(ORDERS):
-            for where, method in [("zero_shot", NO_WAY), ("adapted", taken)]:
-                found[where].setdefault(order, {})[name] = float(own.score(method)[k])
-            for way in WAYS:
-                found["ways"][way].setdefault(order, {})[name] = float(own.score(way)[k])
-    return found
+    """Scores by the order of windows: `zero_shot`, `adapted` by the method that would be delivered without the person,
+    and `ways`, by every adaptation method."""
+
+    def scores(methods: dict[str, str]) -> dict[str, Scores]:
+        """methods: by person."""
+        return {
+            order: {name: float(person.score(methods[name])[k]) for name, person in followed.items()}
+            for k, order in enumerate(ORDERS)
+        }
+
+    return {
+        "zero_shot": scores(dict.fromkeys(followed, NO_ADAPTATION)),
+        "adapted": scores({name: following.delivered(_others(followed, name)) for name in followed}),
+        "ways": {method: scores(dict.fromkeys(followed, method)) for method in ADAPTATION_METHODS},
+    }
+
+
+def _others(followed: dict[str, following.Followed], name: str) -> list[following.Followed]:
+    return [other for whose, other in followed.items() if whose != name]
 
 
 def online_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
-    """The same of the average for sessions, by the rule that others choose; what everybody chooses, and curves."""
+    """Fields of the average for sessions: scores by the rule that the others choose, the rule of everybody, and
+    curves."""
     people = list(followed.values())
-    if any(not own.rules.size for own in people):
+    if any(not person.rules.size for person in people):
         return {}
-    found: dict[str, Any] = {"online": {order: {} for order in ORDERS}, "all_windows": {}}
-    found["losing"] = {order: [] for order in ORDERS}
+    online: dict[str, Scores] = {order: {} for order in ORDERS}
+    losing: dict[str, list[str]] = {order: [] for order in ORDERS}
+    all_windows: Scores = {}
     lines: dict[str, list[NDArray[np.float64]]] = {"zero_shot": [], "session": [], "all_windows": []}
     gained = []
-    for name, own in followed.items():
-        others = [other for whose, other in followed.items() if whose != name]
-        taken = following.delivered(others)
-        rule = following.rule_of(others, taken)
+    for name, person in followed.items():
+        others = _others(followed, name)
+        method = following.delivered(others)
+        rule = following.rule_of(others, method)
+        gained.append(following.all_gain(person, rule))
+        all_windows[name] = float(person.zero_shot[0]) + gained[-1]
+        before, after = person.right_by(NO_ADAPTATION), person.right_by(method)
+        whole = person.all_right[list(following.RULES).index(rule)]
+        for line, right in {"zero_shot": before, "session": after, "all_windows": whole}.items():
+            lines[line].append(following.curve(right, person.truth))
         for k, order in enumerate(ORDERS):
-            found["online"][order][name] = float(own.score(rule)[k])
-        gained.append(following.all_gain(own, rule))
-        found["all_windows"][name] = float(own.zero_shot[0]) + gained[-1]
-        before, after = own.right_by(NO_WAY), own.right_by(taken)
-        whole = own.all_right[list(following.RULES).index(rule)]
-        for what, right in {"zero_shot": before, "session": after, "all_windows": whole}.items():
-            lines[what].append(following.curve(right, own.truth))
-        for k, order in enumerate(ORDERS):
-            if following.clearly_loses(before[k], after[k], own.truth[k]):
-                found["losing"][order].append(name)
+            online[order][name] = float(person.score(rule)[k])
+            if following.clearly_loses(before[k], after[k], person.truth[k]):
+                losing[order].append(name)
     method = following.delivered(people)
-    means = {what: np.stack(own) for what, own in lines.items()}  # (people, orders, stretches)
+    stacked = {line: np.stack(curves) for line, curves in lines.items()}  # (people, orders, stretches)
     curves = {
-        order: {what: [_mean(own[:, k, place]) for place in range(own.shape[2])] for what, own in means.items()}
+        order: {line: [_mean(stretch) for stretch in values[:, k].T] for line, values in stacked.items()}
         for k, order in enumerate(ORDERS)
     }
-    return found | {
+    return {
+        "online": online,
+        "all_windows": all_windows,
+        "losing": losing,
         "rule": following.RULES[following.rule_of(people, method)],
         "online_session": method in following.RULES,
         "online_all_windows": float(np.mean(gained)) >= 0,
@@ -173,7 +185,7 @@ def online_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:
-    """Over people who came so far."""
+    """Over people with so many windows."""
     values = values[np.isfinite(values)]
     return float(values.mean()) if len(values) else None
 
@@ -189,39 +201,36 @@ def model_without(
 
 
 def online_without(run: Run, model: Mixture, online: OnlineWeights, person: int) -> Mixture:
-    """The same mixture with the average for sessions, of the same trainings; as it is where nothing of that is left."""
-    exponents = online.nested.weights[person].exponents
-    own = dict(zip(online.settings, exponents.tolist(), strict=True))
+    """The same mixture with the average for sessions, from the same trainings; unchanged where no part of that centres
+    people."""
+    exponents = dict(zip(online.settings, online.nested.weights[person].exponents.tolist(), strict=True))
     shared = [part.setting for part in model.parts]
-    parts = _parts_without(run, {one: power for one, power in own.items() if one not in shared}, person)
+    parts = _parts_without(run, {s: exponent for s, exponent in exponents.items() if s not in shared}, person)
     if not any(part.setting.adaptation == "online" for part in parts):
         return model
     return with_online(
-        run.recordings, model, [own.get(setting, 0.0) for setting in shared], parts, CentringRule(), session=True,
+        run.recordings, model, [exponents.get(setting, 0.0) for setting in shared], parts, CentringRule(), session=True,
         all_windows=True, encoders=run.encoders,
     )  # fmt: skip
 
 
 def _parts_without(run: Run, exponents: dict[Setting, float], person: int) -> list[Part]:
-    """Of trainings that had the person as their test subject."""
+    """From trainings that had the person as their test subject."""
     entries = [e for e in run.ledger.entries(records=False) if e.status == "done" and person in run.groups[e.test]]
     parts = []
     for setting, exponent in exponents.items():
         if exponent <= 0:
             continue
-        own = [entry for entry in entries if entry.setting == setting and entry.stage != "nested"]
-        own = list({entry.seed: entry for entry in own}.values())[: 1 if setting.network.closed_form else NETWORKS]
-        states = [
-            {k.removeprefix("best."): t for k, t in run.weights(entry.key).items() if k.startswith("best.")}
-            for entry in own
-        ]
-        if states:
-            parts.append(Part(setting, states, [run.job(entry).fold for entry in own], exponent))
+        by_seed = {e.seed: e for e in entries if e.setting == setting and e.stage != "nested"}
+        used = list(by_seed.values())[: 1 if setting.network.closed_form else NETWORKS]
+        if used:
+            states, folds = [best_state(run, entry) for entry in used], [run.job(entry).fold for entry in used]
+            parts.append(Part(setting, states, folds, exponent))
     return parts
 
 
 class Reading(NamedTuple):
-    """What a model makes of a person's windows in one order."""
+    """Codes and log-probabilities of a person's windows in one order."""
 
     codes: list[Tensor]  # (P, n, D) of each stack
     log_p: Tensor  # (n, C) up to a number for each window
@@ -240,8 +249,8 @@ class Reading(NamedTuple):
 def played(
     model: Mixture, recordings: Recordings, rows: Rows
 ) -> tuple[dict[tuple[str, str], float], dict[str, Tried], following.Followed]:
-    """Scores of the person of these rows, by what is done and in which case; how a number of labels turns out, by how
-    much they count; and how following them does."""
+    """For the person of these rows: scores by model and number of labels; by number of labels, how calibration does by
+    how much labels count; and how following the person does."""
     y, everything = recordings.y.numpy(), rows
     most = windows_of_each(y[rows])
     rows = first_of_each(y, rows, most)
@@ -252,19 +261,19 @@ def played(
         return Reading(*decoder.read(recordings.X[rows[order]], decoder.follow()), y[rows[order]])
 
     recorded = read(orders["recorded"])
-    found, trials = _with_labels(decoder, recordings, everything, most)
-    read_in = [recorded.ordered(own) if model.adaptation == "none" else read(own) for own in orders.values()]
-    log_p, truth = torch.stack([own.log_p for own in read_in]), torch.from_numpy(np.stack([own.y for own in read_in]))
-    followed = following.follow_all(decoder, [own.codes for own in read_in], log_p, truth)
+    scores, trials = _with_labels(decoder, recordings, everything, most)
+    readings = [recorded.ordered(order) if model.adaptation == "none" else read(order) for order in orders.values()]
+    log_p, truth = torch.stack([r.log_p for r in readings]), torch.from_numpy(np.stack([r.y for r in readings]))
+    followed = following.follow_all(decoder, [reading.codes for reading in readings], log_p, truth)
     if model.online is not None and model.adaptation == "none":
         windows = (recordings.X[rows], recorded.log_p, y[rows])
         followed = following.follow_online(followed, model, *windows, list(orders.values()))
-    return found, trials, followed
+    return scores, trials, followed
 
 
 def orders_for(y: NDArray[np.int64]) -> dict[str, Rows]:
-    """ORDERS of windows of classes (n,): as recorded, drawn at random, class after class, and one class, that of the
-    most windows, before all others."""
+    """ORDERS of windows of classes (n,): as recorded, at random, class after class, and the largest class before all
+    others."""
     drawn = np.random.default_rng(len(y)).permutation(len(y))
     first = np.bincount(y).argmax()
     one_first = drawn[np.argsort(y[drawn] != first, kind="stable")]
@@ -279,9 +288,10 @@ def windows_of_each(y: Rows) -> int:
 def _with_labels(
     decoder: Decoder, recordings: Recordings, rows: Rows, most: int
 ) -> tuple[dict[tuple[str, str], float], dict[str, Tried]]:
-    """By the number of labelled windows of each class: scores of the person of these rows on windows of other groups,
-    as it was and of a classifier of their own; and how calibration turns out. most: windows of each class."""
-    found: dict[tuple[str, str], float] = {}
+    """By the number of labelled windows of each class: scores of the person of these rows on windows of other groups by
+    the model before calibration and by a classifier of their own; and how calibration does. most: windows of each
+    class."""
+    scores: dict[tuple[str, str], float] = {}
     trials: dict[str, Tried] = {}
     truth, groups = recordings.y.numpy()[rows], groups_of(recordings, rows)
     splits = {labels: labelled_and_scored(truth, groups, labels, most) for labels in LABELS}
@@ -298,19 +308,18 @@ def _with_labels(
             continue
         correction = person.calibration(read.codes, y, torch.from_numpy(known))
         trials[str(labels)] = try_all(read.log_p[left], correction[left], y[left])
-        said = {"before": read.log_p}
+        scores["before", str(labels)] = read.score(read.log_p, left)
         if solved:
-            said["own"] = personal_log_probs(solved, read.y, groups[used], known, n_classes)
-        for what, log_p in said.items():
-            found[what, str(labels)] = read.score(log_p, left)
-    return found, trials
+            personal = personal_log_probs(solved, read.y, groups[used], known, n_classes)
+            scores["own", str(labels)] = read.score(personal, left)
+    return scores, trials
 
 
 def calibrates(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
-    """Numbers of labels that people gained by, from their scores without and with calibration; none where they lost
-    over all numbers together, because a number that then seems to help is chance. How much labels count is found
-    already (trust.py); to ask for a clear gain as well would leave much undone that helps. Numbers that nobody had
-    windows for are as the largest one below that was tried."""
+    """Numbers of labels with which people gained on average, from their scores before and after calibration; none where
+    they lost over all numbers together, because a single number that helps is then chance. No clear gain is asked for:
+    how much labels count is chosen on others already (trust.py). A number that nobody had windows for counts as the
+    largest smaller one that was tried."""
     gains = {
         labels: [score - before[str(labels)][name] for name, score in after[str(labels)].items()]
         for labels in LABELS
@@ -323,5 +332,5 @@ def calibrates(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]
 
 
 def most_tried(labels: int, tried: Container[str]) -> int | None:
-    """The largest number of labels, of those that were tried, that is not above this one."""
+    """The largest number of labels that was tried and is not above this one."""
     return max((number for number in LABELS if number <= labels and str(number) in tried), default=None)

@@ -24,6 +24,7 @@ from ..training.progress import working
 from ..words import clock
 from .average import Nested, Weights, find_nested
 from .decision import decide
+from .held_out import HeldOutLogProbs, alive
 from .kinds import closed_forms
 from .models import build_models
 from .online import OnlineWeights, find_online
@@ -32,7 +33,6 @@ from .plan import Plan, Stage, write_plan
 from .plan_words import left_out_words, span
 from .planning import answer_seconds, plan_of
 from .playback import PEOPLE, play_back
-from .said import Said, alive
 from .stage_one import search_stage
 from .stopping import expects_gain, stopped_at
 
@@ -47,8 +47,8 @@ Answered = Callable[[Run, Choice], None]
 def conduct(
     run: Run, tell: Tell, *, shown: bool | None = None, played: int = PEOPLE, answered: Answered | None = None
 ) -> Choice:
-    """Whatever of the plan is not yet done; leaves results.csv, choice.json, plan.json and model/ in the run's folder
-    after every stage. played: how many people at most are played back. answered: is called when all of them stand."""
+    """Perform the rest of the plan. Leaves results.csv, choice.json, plan.json and model/ in the run's folder after
+    each stage. played: how many people at most are played back. answered: called when all of these are written."""
     check_packages(run.options)
     with threads(cores()):
         plan = run.ledger.recall("plan", Plan)
@@ -60,7 +60,7 @@ def conduct(
 
 
 class Conductor:
-    """A plan as it is performed. The ledger keeps what of it was left out, and every answer."""
+    """A plan as it is performed. The ledger keeps what was left out of it, and every answer."""
 
     def __init__(
         self, run: Run, plan: Plan, tell: Tell, *, shown: bool | None, played: int, answered: Answered | None
@@ -70,10 +70,10 @@ class Conductor:
         self.start = time.monotonic() - (run.ledger.recall("spent", float) or 0.0)
         self.answers = run.ledger.recall("answers", list[StageScore]) or []
         self.nested: dict[int, Nested] = {}  # by how many answers there were
-        self.earlier: dict[str, int] = {}  # for whom others would have stopped, and after how many answers
-        self.trained = self.foreseen = 0.0  # seconds that stages of networks took to train, and that they should have
-        self.answering = 0.0  # seconds, of the answer that took longest, without what takes as long as there is time
-        self.beside = 0.0  # seconds for that: peers, and people who play their windows
+        self.earlier: dict[str, int] = {}  # people for whom the run would have stopped, and after how many answers
+        self.trained = self.foreseen = 0.0  # seconds of training stages of networks: measured, and planned
+        self.answering = 0.0  # seconds of the slowest answer, without `extras`
+        self.extras = 0.0  # seconds of peers and playback in an answer, which take as long as there is time
         run.ledger.remember(plan=plan)
 
     @property
@@ -88,7 +88,7 @@ class Conductor:
     @property
     def left_to_train(self) -> float:
         """Seconds until the last answer must be begun."""
-        return self.left - GROWING * self.answering - min(LATE, self.beside)
+        return self.left - GROWING * self.answering - min(LATE, self.extras)
 
     def perform(self) -> Choice:
         staged, choice = self.run.options.staged, None
@@ -100,7 +100,7 @@ class Conductor:
                 choice = self._answer(number)
                 if choice.ended is not None:
                     return choice
-        if staged:  # what came after the last answer was left out
+        if staged:  # the stages after the last answer were left out
             last = self.answers.pop()
             return self._answer(last.number, since=last.seconds)
         return self._answer(len(self.plan.stages) - 1)
@@ -108,7 +108,7 @@ class Conductor:
     # training
 
     def _train(self, number: int) -> bool:
-        """A stage on all folds. Whether anything of it could be done."""
+        """Train a stage on all folds. Returns whether any of it could be done."""
         run, stage, folds = self.run, self.plan.stages[number], self.run.folds()
         entries = [
             run.entry(name, setting, *fold, seed)
@@ -122,11 +122,11 @@ class Conductor:
         if todo and not needed and not self._fits(stage):
             self._leave_out(number, self._too_long(stage))
             return False
-        run.add(entries)  # also what is finished: jobs are counted
+        run.add(entries)  # also finished ones: jobs are counted
         if not todo:
             return True
         later = self.plan.stages[number + 1 :]
-        ahead = sum(self._cost(one) for one in later if not one.left_out)
+        ahead = sum(self._cost(next_stage) for next_stage in later if not next_stage.left_out)
         run.ledger.remember(ahead=max(0.0, min(ahead, self.left - self._cost(stage))))
         self.tell(self._words(number))
         if isinstance(run.executor, LocalExecutor):
@@ -145,16 +145,16 @@ class Conductor:
         return True
 
     def _fits(self, stage: Stage) -> bool:
-        """Whether it can be trained before the last answer must be begun. Its cost has an answer in it."""
+        """Whether a stage can be trained before the last answer must be begun."""
         return self._training(stage) * self.slowness <= self.left_to_train and self.left_to_train > 0
 
     @property
     def slowness(self) -> float:
-        """Measured over planned, of all that was trained so far: one kind of network alone may be off by more."""
+        """Measured over planned seconds of all stages so far: a single kind of network may be off by more."""
         return self.trained / self.foreseen if self.foreseen > 0 else 1.0
 
     def _training(self, stage: Stage) -> float:
-        """Seconds of a stage as planned, without its answer; 0 where nobody has timed it."""
+        """Planned seconds of a stage without its answer; 0 where it was not timed."""
         return max(0.0, stage.seconds - answer_seconds(self.run.recordings))
 
     def _cost(self, stage: Stage) -> float:
@@ -167,20 +167,17 @@ class Conductor:
         return f"it would have taken about {clock(self._cost(stage))}" if stage.seconds else "no time was left"
 
     def _keep_whole(self, number: int, entries: Sequence[Entry]) -> bool:
-        """The time is over: what was trained on every fold stays, all else of the stage is forgotten."""
+        """The time is over: keep trainings that were done on every fold, and forget the rest of the stage."""
         stage, statuses = self.plan.stages[number], self.run.ledger.statuses()
         undone = {(e.setting, e.seed) for e in entries if statuses.get(e.key) not in FINISHED}
-        whole, online = ([one for one in every if one not in undone] for every in (stage.trainings, stage.online))
+        whole, online = ([t for t in trainings if t not in undone] for trainings in (stage.trainings, stage.online))
         self.run.drop([e.key for e in entries if (e.setting, e.seed) in undone], finished=True)
         if not whole:
             self._leave_out(number, "it was given up when the time was over")
             return False
         self.plan = self.plan.with_stage(number, replace(stage, online=online))
-        self.run.ledger.remember(plan=self.plan)
-        cut = [training for training in stage.trainings if training in undone]
-        if not cut:
-            return True
-        self.plan = self.plan.divided(number, whole, cut, "it was given up when the time was over")
+        if cut := [training for training in stage.trainings if training in undone]:
+            self.plan = self.plan.divided(number, whole, cut, "it was given up when the time was over")
         self.run.ledger.remember(plan=self.plan)
         return True
 
@@ -206,16 +203,16 @@ class Conductor:
     # answers
 
     def _candidates(self, numbers: Sequence[int]) -> list[Setting]:
-        """In the order of their stages: those of earlier answers come first."""
+        """Settings of these stages, those of earlier answers first."""
         return list(dict.fromkeys(s for number in numbers for s in self.plan.stages[number].settings))
 
     def _answer(self, number: int, since: float | None = None) -> Choice:
-        """From all that is trained. since: when an earlier answer from it stood, which is made once more as the last
-        one."""
+        """From everything that is trained. since: seconds of an earlier answer from the same, which is made again as
+        the last one."""
         began = time.monotonic()
         with threads(min(FEW, cores())):
             choice = self._weighed(number, since)
-        self.answering = max(self.answering, time.monotonic() - began - self.beside)
+        self.answering = max(self.answering, time.monotonic() - began - self.extras)
         return choice
 
     def _weighed(self, number: int, since: float | None) -> Choice:
@@ -225,12 +222,14 @@ class Conductor:
             done = [n for n, stage in enumerate(self.plan.stages) if not stage.left_out]
         candidates = self._candidates(done)
 
-        def revise(said: Said, nested: Nested) -> Nested:
-            return self._revised(number, since, said, nested)
+        def revise(held_out: HeldOutLogProbs, nested: Nested) -> Nested:
+            return self._revised(number, since, held_out, nested)
 
         with working("weights and estimates", shown=self.shown):
             choice, weights, nested = decide(run, candidates, revise if staged else None)
         ended = self._ended(number) if staged else None
+        if ended == OVER:
+            self._leave_out_rest(number)
         if run.options.nested == "full":
             from .nested import full_nesting
 
@@ -242,14 +241,14 @@ class Conductor:
         began = time.monotonic()
         late = began + (max(self.left, least) if last else least)
         with working("scoring simple models", shown=self.shown):
-            beside = peer_scores(run, late if math.isfinite(late) else None)
-        peers = {name: run.by_person(scores) for name, scores in beside.scores.items()}
-        choice = replace(choice, peers=peers, skipped_peers=beside.skipped)
+            scored, skipped = peer_scores(run, late if math.isfinite(late) else None)
+        peers = {name: run.by_person(scores) for name, scores in scored.items()}
+        choice = replace(choice, peers=peers, skipped_peers=skipped)
         online = None
         if nested is not None:
             online = self._online(candidates, done)
             choice = replace(choice, playback=self._play(candidates, nested, late, since, online, last=last))
-        self.beside = time.monotonic() - began
+        self.extras = time.monotonic() - began
         choice = replace(choice, left_out=[*self.plan.left_out, *left_out_words(self.plan)])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended, stopped_earlier=self.earlier)
@@ -278,8 +277,8 @@ class Conductor:
         self, candidates: Sequence[Setting], nested: Nested, late: float, since: float | None,
         online: OnlineWeights | None, *, last: bool,
     ) -> Playback | None:  # fmt: skip
-        """Held-out people use the first answer, which is quick, and the last; what the first taught holds between, and
-        where the first is the last."""
+        """Held-out people use the first answer, which is quick, and the last. Answers in between keep the playback of
+        the first, and so does a last answer that repeats the first."""
         if (len(self.answers) > 1 and not last) or (len(self.answers) == 1 and since is not None):
             return read_choice(self.run.folder).playback
         with working("held-out people use the model", shown=self.shown):
@@ -296,18 +295,19 @@ class Conductor:
             return None
         if self.plan.stops and not expects_gain([answer.scores for answer in self.answers]):
             return "no more gain was expected"
-        if any(map(self._fits, ahead)):
-            return None
-        for place in range(number + 1, len(self.plan.stages)):  # said once, in the answer: no line for each
-            if not (stage := self.plan.stages[place]).left_out:
-                self.plan = self.plan.with_stage(place, replace(stage, left_out=self._too_long(stage)))
-        return OVER
+        return None if any(map(self._fits, ahead)) else OVER
 
-    def _revised(self, number: int, since: float | None, said: Said, nested: Nested) -> Nested:
-        """Notes the answer. People who would have stopped earlier, had they not been there to gain from going on, are
-        scored with what there was then."""
-        names = {person: str(self.run.recordings.subjects[person]) for person in nested.said}
-        scores = {names[person]: said.score(person, log_p) for person, log_p in nested.said.items()}
+    def _leave_out_rest(self, number: int) -> None:
+        """Stages after this one that no time is left for. The answer names them: no line for each."""
+        for place, stage in enumerate(self.plan.stages):
+            if place > number and not stage.left_out:
+                self.plan = self.plan.with_stage(place, replace(stage, left_out=self._too_long(stage)))
+
+    def _revised(self, number: int, since: float | None, held_out: HeldOutLogProbs, nested: Nested) -> Nested:
+        """Note the answer. People without whom the run would have stopped earlier are scored with the answer of that
+        time."""
+        names = {person: str(self.run.recordings.subjects[person]) for person in nested.log_probs}
+        scores = {names[person]: held_out.score(person, log_p) for person, log_p in nested.log_probs.items()}
         seconds = self.spent if since is None else since
         by_person = self.run.by_person(scores)
         self.answers.append(StageScore.of(self.plan.stages[number].name, number, seconds, scores, by_person))
@@ -315,21 +315,21 @@ class Conductor:
         self.earlier = {}
         if not self.plan.stops:
             return nested
-        weights, log_probs = dict(nested.weights), dict(nested.said)
-        for block in said.together:
+        weights, log_probs = dict(nested.weights), dict(nested.log_probs)
+        for block in held_out.together:
             n = stopped_at(self.answers, {names[person] for person in block})
             if n == len(self.answers):
                 continue
-            then = self._nested_after(n)
+            earlier = self._nested_after(n)
             for person in block:
-                exponents = np.zeros(len(said.candidates))
-                exponents[: len(then.weights[person].exponents)] = then.weights[person].exponents
-                weights[person], log_probs[person] = Weights(exponents), then.said[person]
+                exponents = earlier.weights[person].exponents
+                weights[person] = Weights(np.pad(exponents, (0, len(held_out.candidates) - len(exponents))))
+                log_probs[person] = earlier.log_probs[person]
                 self.earlier[names[person]] = n
         return Nested(weights, log_probs)
 
     def _nested_after(self, n: int) -> Nested:
-        """What the first so many answers rest on; found again after a resume."""
+        """Nested weights of the first n answers, fitted again after a resume."""
         if n not in self.nested:
             numbers = [answer.number for answer in self.answers[:n]]
             candidates = self._candidates(numbers)
@@ -340,7 +340,7 @@ class Conductor:
                 for fold in self.run.folds()
             }
             entries = [entry for entry in self.run.ledger.entries() if entry.key in keys]
-            self.nested[n] = find_nested(Said.of(self.run, candidates, entries), alive(candidates, entries))
+            self.nested[n] = find_nested(HeldOutLogProbs.of(self.run, candidates, entries), alive(candidates, entries))
         return self.nested[n]
 
 

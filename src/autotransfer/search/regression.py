@@ -1,13 +1,13 @@
 """A continuous target, predicted for people left out by closed forms and their average.
 
 Each candidate is a representation of windows with a ridge regression on it. Groups of people are held out in turn, and
-what a candidate says of them decides its strength and its weight in the average
+a candidate's predictions for them decide its strength and its weight in the average
 
     ŷ = ȳ + Σ_k w_k (f_k − ȳ),    w_k ≥ 0, Σ_k w_k ≤ 1, least squares over the held-out windows, every person alike,
 
 with ȳ the mean of the training targets, which has the rest of the weight: what people do not share is shrunk away. For
-a person's own score strengths and weights are found again without them: nobody decides about themselves. What is
-delivered is solved once more on everybody.
+a person's own score strengths and weights are chosen again without them: nobody decides about themselves. The delivered
+model is solved once more on everybody.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..models.assembly import scale_of
 from ..models.regression import Form, RegressionModel, codes_of
 from ..models.regression_card import REGRESSION, RegressionCard, RegressionPart
 from ..models.seen import training_seen
-from ..preprocessing import FittedPreprocessing, Preprocessing
+from ..preprocessing import FittedPreprocessing
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
 from ..recordings.targets import Targets
@@ -39,6 +39,7 @@ from ..settings import Setting
 from ..training.continuous import METRICS, correlation, held_out_coverage, interval_radii, r2, radius_at, rmse
 from ..training.packing import resolve_device
 from ..training.ridge import Ridge, ridge
+from ..training.windows import represented
 from .kinds import closed_forms
 
 Floats = NDArray[np.float64]
@@ -52,7 +53,7 @@ HEAVY = 1e4  # times all else
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What one candidate says of every window when its person is held out, with each strength."""
+    """Predictions of one candidate for every window, by a training without its person, with each strength."""
 
     name: str
     setting: Setting
@@ -60,7 +61,7 @@ class HeldOut:
     errors: Floats  # (S, P) mean squared, of each person
 
     def strength(self, people: NDArray[np.int64]) -> int:
-        """The place of the one that these people (n,) would choose."""
+        """The index of the strength that is best for these people (n,)."""
         return int(self.errors[:, people].mean(1).argmin())
 
 
@@ -71,7 +72,7 @@ class Regression:
     choice: RegressionChoice
     model: RegressionModel
     table: pd.DataFrame  # a row for each candidate and person
-    predicted: Floats  # (N,) what is delivered, decided again for each person without them
+    predicted: Floats  # (N,) by the average, weighed again for each person without them
 
 
 def candidates(options: RunOptions, recordings: Recordings) -> list[Setting]:
@@ -82,7 +83,7 @@ def candidates(options: RunOptions, recordings: Recordings) -> list[Setting]:
 
 
 def search(targets: Targets, options: RunOptions, tell: Tell | None = None) -> Regression:
-    """Everything from the folds to the model that is delivered."""
+    """From the folds to the delivered model."""
     say = (lambda _: None) if tell is None else tell
     check_device(options)
     recordings, y = targets
@@ -94,47 +95,51 @@ def search(targets: Targets, options: RunOptions, tell: Tell | None = None) -> R
     constant = np.empty(len(y))
     for held_out in folds:
         constant[held_out] = np.delete(y, held_out).mean()
-    found = []
+    tried = []
     for setting in candidates(resolved, recordings):
         name = setting.name_relative_to(Setting())
         say(f"{name}: {len(folds)} groups of people left out")
         predicted = _held_out(setting, recordings, y, folds)
         squares = np.square(predicted - y)
         errors = np.stack([squares[:, rows].mean(1) for rows in rows_of], axis=1)
-        found.append(HeldOut(name, setting, predicted, errors))
+        tried.append(HeldOut(name, setting, predicted, errors))
     everybody = np.arange(recordings.n_subjects)
     delivered, simple = np.empty(len(y)), np.empty(len(y))
-    alone = {one.name: np.empty(len(y)) for one in found}
+    alone = {candidate.name: np.empty(len(y)) for candidate in tried}
     for person, rows in enumerate(rows_of):
         others = np.delete(everybody, person)
-        strengths, weights = _decide(found, others, y, constant, rows_of)
-        said = np.stack([one.predicted[s, rows] for one, s in zip(found, strengths, strict=True)])
-        delivered[rows] = constant[rows] + weights @ (said - constant[rows])
-        simple[rows] = said[0]
-        for one, own in zip(found, said, strict=True):
-            alone[one.name][rows] = own
-    strengths, weights = _decide(found, everybody, y, constant, rows_of)
+        strengths, weights = _decide(tried, others, y, constant, rows_of)
+        predicted = np.stack([candidate.predicted[s, rows] for candidate, s in zip(tried, strengths, strict=True)])
+        delivered[rows] = constant[rows] + weights @ (predicted - constant[rows])
+        simple[rows] = predicted[0]
+        for candidate, of_person in zip(tried, predicted, strict=True):
+            alone[candidate.name][rows] = of_person
+    strengths, weights = _decide(tried, everybody, y, constant, rows_of)
     table = _table({AVERAGE: delivered, CONSTANT: constant} | alone, y, recordings, rows_of)
     residuals = [np.abs(y - delivered)[rows] for rows in rows_of]
     radii = interval_radii(residuals)
-    kept = [k for k in range(len(found)) if weights[k] > 0]
+    kept = [
+        (candidate, STRENGTHS[s], float(weight))
+        for candidate, s, weight in zip(tried, strengths, weights, strict=True)
+        if weight > 0
+    ]
     parts = [
-        Part(found[k].name, STRENGTHS[strengths[k]], float(weights[k]), _mean(alone[found[k].name], y, rows_of))
-        for k in kept
+        Part(candidate.name, strength, weight, _mean(alone[candidate.name], y, rows_of))
+        for candidate, strength, weight in kept
     ]
     choice = _choice(targets, resolved, len(folds), parts, delivered, simple, constant, residuals, rows_of, radii)
     card = RegressionCard(
         name=recordings.name, kind=REGRESSION, n_times=recordings.n_times, channels=list(recordings.channels),
         sfreq=recordings.sfreq, subjects=recordings.n_subjects, target=options.target, mean=float(y.mean()),
-        parts=[RegressionPart(found[k].setting.to_dict(), STRENGTHS[strengths[k]], float(weights[k])) for k in kept],
-        people=len(residuals), radii=radii, scores=_told(choice), scale=scale_of(recordings),
+        parts=[RegressionPart(candidate.setting.to_dict(), *numbers) for candidate, *numbers in kept],
+        people=len(residuals), radii=radii, scores=_card_scores(choice), scale=scale_of(recordings),
         filter=None if recordings.filter is None else recordings.filter.as_dict(), seen=training_seen(recordings),
     )  # fmt: skip
     everything = np.arange(len(y))
     forms = []
-    for k in kept:
-        fitted, own = _solve(found[k].setting, recordings, y, everything, (STRENGTHS[strengths[k]],))
-        forms.append(Form(fitted, torch.from_numpy(own.weight[0]), torch.tensor(own.bias[0], dtype=torch.float64)))
+    for candidate, strength, _ in kept:
+        fitted, head = _solve(candidate.setting, recordings, y, everything, (strength,))
+        forms.append(Form(fitted, torch.from_numpy(head.weight[0]), torch.tensor(head.bias[0], dtype=torch.float64)))
     return Regression(choice, RegressionModel(card, forms), table, delivered)
 
 
@@ -149,16 +154,16 @@ def _held_out(setting: Setting, recordings: Recordings, y: Floats, folds: Sequen
     predicted = np.empty((len(STRENGTHS), len(y)))
     everything = np.arange(len(y))
     for held_out in folds:
-        fitted, own = _solve(setting, recordings, y, np.delete(everything, held_out), STRENGTHS)
+        fitted, head = _solve(setting, recordings, y, np.delete(everything, held_out), STRENGTHS)
         (start, windows), rows = _ready(setting, recordings), torch.from_numpy(held_out)
-        predicted[:, held_out] = own.predict(codes_of(fitted, windows[rows], recordings.subject[rows], start).numpy())
+        predicted[:, held_out] = head.predict(codes_of(fitted, windows[rows], recordings.subject[rows], start).numpy())
     return predicted
 
 
 def _solve(
     setting: Setting, recordings: Recordings, y: Floats, train: NDArray[np.int64], strengths: Sequence[float]
 ) -> tuple[FittedPreprocessing, Ridge]:
-    """Prepared and solved by training rows (n,)."""
+    """Preprocessing and ridge regressions with each strength, fitted on training rows (n,)."""
     ready = _ready(setting, recordings)
     fitted = setting.preprocessing.fit(
         recordings.X, recordings.subject, [train], recordings.derived, ring=recordings.ring, ready=ready
@@ -167,62 +172,48 @@ def _solve(
 
 
 def _ready(setting: Setting, recordings: Recordings) -> tuple[int, Tensor]:
-    """How many of its transforms neither people nor folds change, and all windows as they leave them, made once."""
-    start = setting.preprocessing.represented
-    if start == 0:
-        return 0, recordings.X
-    spec = Preprocessing(setting.preprocessing.transforms[:start])
-    if ("ready", spec) not in recordings.derived:
-        fitted = spec.fit(recordings.X, recordings.subject, [np.arange(recordings.n_trials)], recordings.derived)
-        recordings.derived["ready", spec] = torch.cat(
-            [
-                fitted(recordings.X[rows][None].to(torch.float32))[0]
-                for rows in row_chunks(recordings.n_trials, recordings.n_channels * recordings.n_times)
-            ]
-        )
-    windows: Tensor = recordings.derived["ready", spec]
-    return start, windows
+    """How many transforms are the same for all people and folds, and all windows after these."""
+    return represented(recordings, setting.preprocessing) or (0, recordings.X)
 
 
 @torch.no_grad()
 def _codes(
     fitted: FittedPreprocessing, start: int, windows: Tensor, subject: Tensor, rows: NDArray[np.int64]
 ) -> Floats:
-    """Of training people's windows (n,), which have been through the first transforms: (n, D)."""
+    """(n, D) of training people's windows (n,), which have been through the first transforms."""
     parts = []
-    for piece in row_chunks(len(rows), windows[0].numel()):
-        own = torch.from_numpy(rows[piece])
-        prepared = fitted(windows[own][None].to(torch.float32), subject[own][None], start=start)
+    for chunk in row_chunks(len(rows), windows[0].numel()):
+        places = torch.from_numpy(rows[chunk])
+        prepared = fitted(windows[places][None].to(torch.float32), subject[places][None], start=start)
         parts.append(prepared[0].flatten(1).double())
     return torch.cat(parts).numpy()
 
 
 def _decide(
-    found: Sequence[HeldOut],
+    tried: Sequence[HeldOut],
     people: NDArray[np.int64],
     y: Floats,
     constant: Floats,
     rows_of: Sequence[NDArray[np.int64]],
 ) -> tuple[list[int], Floats]:
-    """Places of strengths and weights (K,) that these people would choose, of whom every one counts the same."""
-    strengths = [one.strength(people) for one in found]
+    """Indices of strengths, and weights (K,), that are best for these people, of whom each counts the same."""
+    strengths = [candidate.strength(people) for candidate in tried]
     rows = np.concatenate([rows_of[person] for person in people])
     count = np.concatenate([np.full(len(rows_of[person]), len(rows_of[person])) for person in people])
-    said = np.stack([one.predicted[s, rows] - constant[rows] for one, s in zip(found, strengths, strict=True)], axis=1)
+    predicted = np.stack([candidate.predicted[s, rows] for candidate, s in zip(tried, strengths, strict=True)], axis=1)
     root = 1 / np.sqrt(count)
-    return strengths, shares(said * root[:, None], (y[rows] - constant[rows]) * root)
+    return strengths, shares((predicted - constant[rows, None]) * root[:, None], (y[rows] - constant[rows]) * root)
 
 
-def shares(said: Floats, target: Floats) -> Floats:
-    """Weights (K,) of least squares |said (n, K) · w − target (n,)|², none of them negative, at most 1 together."""
-    weights: Floats = nnls(said, target)[0]
+def shares(predicted: Floats, target: Floats) -> Floats:
+    """Weights (K,) of least squares |predicted (n, K) · w − target (n,)|², not negative, with a sum of at most 1."""
+    weights: Floats = nnls(predicted, target)[0]
     if weights.sum() <= 1:
         return weights
-    # Where the bound holds back, they sum to 1: one more row, so heavy that nothing else counts beside it.
-    heavy = HEAVY * np.sqrt(np.square(said).sum())
-    weights = nnls(np.vstack([said, np.full(len(weights), heavy)]), np.append(target, heavy))[0]
-    total: Floats = weights / weights.sum()
-    return total
+    # Where the bound is active, the sum is 1: one more row that outweighs all others.
+    heavy = HEAVY * np.sqrt(np.square(predicted).sum())
+    weights = nnls(np.vstack([predicted, np.full(len(weights), heavy)]), np.append(target, heavy))[0]
+    return np.asarray(weights / weights.sum())
 
 
 def _mean(predicted: Floats, y: Floats, rows_of: Sequence[NDArray[np.int64]]) -> float | None:
@@ -237,8 +228,8 @@ def _table(
     return pd.DataFrame(
         [
             {"candidate": name, "test_subject": recordings.subjects[person], "windows": len(rows)}
-            | {metric: score(y[rows], own[rows]) for metric, score in METRICS.items()}
-            for name, own in predicted.items()
+            | {metric: score(y[rows], values[rows]) for metric, score in METRICS.items()}
+            for name, values in predicted.items()
             for person, rows in enumerate(rows_of)
         ]
     )
@@ -254,17 +245,17 @@ def _choice(
         raise UserError(f"the target changes within {len(varies)} of {len(rows_of)} people; at least 2 are needed")
 
     def by_person(score: Callable[[Floats, Floats], float], predicted: Floats) -> dict[str, float]:
-        return {str(recordings.subjects[one]): score(y[rows_of[one]], predicted[rows_of[one]]) for one in varies}
+        return {str(recordings.subjects[p]): score(y[rows_of[p]], predicted[rows_of[p]]) for p in varies}
 
-    own, peer = by_person(r2, delivered), by_person(r2, simple)
+    nested, peer = by_person(r2, delivered), by_person(r2, simple)
     radius = None if radii is None else radius_at(radii, COVERAGE)
     return RegressionChoice(
         target=options.target, name=recordings.name, adaptation=options.adaptation or "zero-shot", folds=folds,
-        chosen=parts, baseline=PEER, baseline_won=bool(np.mean(list(peer.values())) > np.mean(list(own.values()))),
-        nested_test_scores=own, correlations=by_person(_known_correlation, delivered),
+        chosen=parts, baseline=PEER, baseline_won=bool(np.mean(list(peer.values())) > np.mean(list(nested.values()))),
+        nested_test_scores=nested, correlations=by_person(_known_correlation, delivered),
         errors=by_person(rmse, delivered),
         test_scores={PEER: peer, CONSTANT: by_person(r2, constant)},
-        coverage={str(recordings.subjects[k]): one for k, one in enumerate(held_out_coverage(residuals, COVERAGE))},
+        coverage={str(recordings.subjects[k]): hit for k, hit in enumerate(held_out_coverage(residuals, COVERAGE))},
         radius=radius if radius is not None and np.isfinite(radius) else None,
         not_scored=[str(recordings.subjects[k]) for k in range(len(rows_of)) if k not in varies],
         at_least=options.at_least,
@@ -272,13 +263,13 @@ def _choice(
 
 
 def _known_correlation(y: Floats, predicted: Floats) -> float:
-    """0 where a prediction never changes: it tells nothing."""
-    found = correlation(y, predicted)
-    return found if np.isfinite(found) else 0.0
+    """0 for predictions that never change."""
+    r = correlation(y, predicted)
+    return r if np.isfinite(r) else 0.0
 
 
-def _told(choice: RegressionChoice) -> dict[str, Any]:
-    """What the model's card says of how good it is."""
+def _card_scores(choice: RegressionChoice) -> dict[str, Any]:
+    """Scores in the model's card."""
     values = list(choice.nested_test_scores.values())
     correlations = list(choice.correlations.values())
     return {

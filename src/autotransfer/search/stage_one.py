@@ -1,4 +1,4 @@
-"""Stage one of a search: every setting on one fixed split, of which not all go on."""
+"""Stage one of a search: every setting on one fixed split, for a shortlist."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ FIRST_CUT = 8  # successive halving begins after this part of the epochs
 
 
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
-    """Stage one: every setting on one fixed split, of which not all go on. Returns the networks that do, the baseline
-    first."""
+    """Train every setting on one fixed split. Returns the shortlist of networks, the baseline first."""
     options, split = run.options, run.scored_split()
     apart = options.adaptation is not None  # networks of several kinds, each with the grid
     if options.search == "tpe":
@@ -28,18 +27,17 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
         tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
         run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
-        if halving:  # who gave up is no candidate
+        if halving:
             entries = entries_of(run, settings, [split])
-            left = {entry.setting for entry in entries if entry.record and not entry.record.pruned}
-            settings = [setting for setting in settings if setting in left]
+            unpruned = {entry.setting for entry in entries if entry.record and not entry.record.pruned}
+            settings = [setting for setting in settings if setting in unpruned]
     first = [entry for entry in entries_of(run, settings, [split]) if entry.seed == options.seed]
-    average = options.rule == "average"
-    if average:
+    if options.rule == "average":
         scores = measured_scores(run, first, both=False)
     else:
         scores = validation_scores(first, run.groups, twins=False)
     by_key = {setting.key: setting for setting in settings}
-    # A list for every network: one that is best for some people must not crowd out another's settings.
+    # A shortlist for every network: the best one must not crowd out the settings of another.
     kept = []
     for network in dict.fromkeys(list_of(setting, apart=apart) for setting in settings):
         kept += shortlist(scores, {k: s.method for k, s in by_key.items() if list_of(s, apart=apart) == network})

@@ -1,7 +1,7 @@
 """Shortlist and choice, from validation scores alone.
 
-Everything here receives `Score`s: a setting, the subject it was measured on, a number. No test score
-can reach a decision, because none is ever passed in.
+Everything here receives `Score`s: a setting, the subject it was measured on, a number. No test score can reach a
+decision, because none is passed in.
 """
 
 from __future__ import annotations
@@ -49,24 +49,16 @@ def shortlist(scores: Sequence[Score], methods: Mapping[str, str | None]) -> lis
     """The best 3 settings of each method and of the uncensored ones (method None), and the first of the uncensored
     ones, the plain baseline, in the order of `methods`."""
     kept = set([setting for setting, method in methods.items() if method is None][:1])
-    order = {setting: place for place, setting in enumerate(methods)}
     for method in set(methods.values()):
-        own = [setting for setting in methods if methods[setting] == method]
-        own.sort(key=lambda setting: (-mean_score(scores, setting), order[setting]))
-        kept.update(setting for setting in own[:SHORTLIST_PER_METHOD] if mean_score(scores, setting) > float("-inf"))
+        ranked = [setting for setting in methods if methods[setting] == method]
+        ranked.sort(key=lambda setting: -mean_score(scores, setting))
+        kept.update(setting for setting in ranked[:SHORTLIST_PER_METHOD] if mean_score(scores, setting) > float("-inf"))
     return [setting for setting in methods if setting in kept]
 
 
 def choose(scores: Sequence[Score], candidates: Sequence[str]) -> str:
     """The highest lower quartile of validation scores; ties by the mean, then by the order of candidates."""
-    return max(
-        candidates,
-        key=lambda setting: (
-            lower_quartile(scores, setting),
-            mean_score(scores, setting),
-            -candidates.index(setting),
-        ),
-    )
+    return max(candidates, key=lambda setting: (lower_quartile(scores, setting), mean_score(scores, setting)))
 
 
 def best_mean(scores: Sequence[Score], candidates: Sequence[str]) -> str:
@@ -78,5 +70,5 @@ def best_mean(scores: Sequence[Score], candidates: Sequence[str]) -> str:
 
 
 def without_subject(scores: Iterable[Score], subject: int) -> list[Score]:
-    """What may be used to decide for a subject: nothing that was measured on them, or on what they chose."""
+    """Scores that may decide for a subject: none that was measured on them, or on a snapshot that they chose."""
     return [score for score in scores if subject != score.subject and subject not in score.others]

@@ -1,8 +1,8 @@
-"""When another stage is not expected to gain: decided by what the last ones gained held-out people.
+"""Whether another stage is expected to gain, by what held-out people gained from the last ones.
 
-Stages are ordered by what they are expected to gain, so the next one is taken to gain no more than the last ones did.
-Whoever is scored has no part in the decision: for each person it is made again from what others gained, and where these
-would have stopped earlier, the person is scored with what there was then.
+Stages are ordered by expected gain, so the next one is taken to gain no more than the last ones did. People do not
+decide about themselves: for each person the decision is made again from what others gained, and where these would have
+stopped earlier, the person is scored with the answer of that stage.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ def expects_gain(scores: Sequence[Scores], without: Collection[str] = ()) -> boo
 
 
 def stopped_at(answers: Sequence[StageScore], without: Collection[str]) -> int:
-    """After how many of these answers people other than these would have stopped; all of them, where they would not."""
-    scores = [one.scores for one in answers]
+    """After how many of the answers the run would have stopped without these people; all of them if it would not."""
+    scores = [answer.scores for answer in answers]
     return next((n for n in range(1, len(scores)) if not expects_gain(scores[:n], without)), len(scores))

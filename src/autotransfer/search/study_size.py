@@ -5,14 +5,14 @@ larger ones. The mean score over people is fitted by a power law,
 
     s(n) = a − b n^(−c),   c among EXPONENTS
 
-and read off where there are more people. A handful of points cannot tell the exponent, so the expectation is the mean
-over all of them. For the interval tested people are drawn again with replacement, and an exponent with them. b may be
-negative: where nothing is gained, the interval has to lie on both sides of 0. A power law does not know that scores
-end at 1: gains are cut there.
+and extrapolated to more people. A handful of points does not tell the exponent, so the expectation is the mean over
+EXPONENTS. For the interval tested people are resampled with replacement, and with them an exponent. b may be negative:
+where nothing is gained, the interval has to lie on both sides of 0. Gains are cut where a score would exceed 1.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from ..words import count, range_words, score, signed
 from .kinds import closed_forms
 
 FEWEST = 5  # people of a pilot study
-MOST = 10_000  # more people than these are not asked for
+MOST = 10_000  # people more than there are
 TESTED = 20  # people who are predicted, spread over all
 DRAWS = 3  # groups of each size, for each tested person
 SIZES = 6  # groups of people, and numbers of windows, that are tried
@@ -68,7 +68,7 @@ class Curve:
     high: float
 
     def lines(self) -> list[str]:
-        """For people to read."""
+        """The curve in words."""
         width = max(len(f"{n:,}") for n in self.sizes)
         top = max(*self.scores, 1e-9)
         bars = ["█" * max(1, round(40 * value / top)) for value in self.scores]
@@ -84,7 +84,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What `plan_study` expects of more people and of more windows."""
+    """The gains that `plan_study` expects from more people and from more windows."""
 
     data: str  # name of the recordings
     people: Curve  # by the number of training people
@@ -93,7 +93,7 @@ class StudyPlan:
     tested: int  # people who were predicted
 
     def lines(self) -> list[str]:
-        """For people to read."""
+        """Both curves in words."""
         curves = [self.people, *([] if self.windows is None else [self.windows])]
         about = (
             f"{self.data}: {count(self.tested, 'person', 'people')} tested, each by models of up to "
@@ -107,19 +107,19 @@ class StudyPlan:
 
 
 def gains(sizes: Sequence[int], scores: Floats, now: int, then: int) -> Floats:
-    """What curves rise by from `now` to `then`, by least squares with each exponent: sizes (S,), scores (R, S) ->
+    """The rise of curves from `now` to `then`, by least squares with each exponent: sizes (S,), scores (R, S) ->
     (exponents, R)."""
-    n, found = np.asarray(sizes, dtype=np.float64), []
+    n, rises = np.asarray(sizes, dtype=np.float64), []
     for c in EXPONENTS:
         x = n**-c - (n**-c).mean()
         drop = -(scores @ x) / (x**2).sum()
-        found.append(drop * (now**-c - then**-c))
-    return np.stack(found)
+        rises.append(drop * (now**-c - then**-c))
+    return np.stack(rises)
 
 
 def expected_gain(sizes: Sequence[int], scores: Floats, now: int, then: int) -> tuple[float, float, float]:
-    """What the curve is expected to rise by from `now` to `then`, and the interval of that: scores (people, S), from
-    which no gain leads above 1 or below 0."""
+    """The expected rise of the mean curve from `now` to `then`, and its interval, such that no score leaves 0 to 1:
+    scores (people, S)."""
     people, draw = len(scores), np.random.default_rng(0)
     rows = draw.integers(0, people, (RESAMPLES, people))
     again = gains(sizes, scores[rows].mean(1), now, then)
@@ -155,7 +155,7 @@ def plan_study(recordings: Recordings, *, more_people: int = 10) -> StudyPlan:
 
 
 def check_more_people(value: object, what: str = "more_people") -> None:
-    """Raise before any work where so many more people make no sense."""
+    """Raise unless it is a sensible number of people."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST:
         raise UserError(f"{what} is {shown(value)}; it must be a whole number from 1 to {MOST:,}")
 
@@ -180,8 +180,8 @@ def spread(low: int, high: int) -> list[int]:
 
 
 class Pilot:
-    """Recordings as discriminants see them: sums over the windows of each person, worked out once, since neither fold
-    nor person changes their codes. A discriminant of any people follows from the sum of their sums."""
+    """Recordings as discriminants see them: sums over the windows of each person, computed once, because codes depend
+    neither on the fold nor on the person. A discriminant of any people follows from the total of their sums."""
 
     def __init__(self, recordings: Recordings) -> None:
         self.people = scorable(recordings)
@@ -193,10 +193,10 @@ class Pilot:
         self.n_classes, self.y = recordings.n_classes, recordings.y.numpy()
         who = recordings.subject.numpy()
         every = {person: np.flatnonzero(who == person) for person in self.people}
-        self.now = int(np.median([len(own) for own in every.values()]))  # windows of a person
+        self.now = int(np.median([len(rows) for rows in every.values()]))  # windows of a person
         most = max(WINDOWS // len(every), 4 * self.n_classes)
         # The first windows of a person, any number of them, hold the classes in equal parts.
-        self.rows = {person: _in_turns(own, self.y, person)[:most] for person, own in every.items()}
+        self.rows = {person: _in_turns(rows, self.y, person)[:most] for person, rows in every.items()}
         settings = _settings(recordings)
         self.models = [setting.kind for setting in settings]
         self.codes = [
@@ -212,19 +212,19 @@ class Pilot:
     def scores(
         self, tested: Sequence[int], points: Sequence[tuple[int, int | None]], among: Sequence[int] | None = None
     ) -> Floats:
-        """(tested people, points), mean over draws. A point: how many people train, and how many windows of each, None
-        for all. among: who may train."""
-        found = np.zeros((len(tested), len(points)))
+        """(tested people, points), mean over draws. A point: how many people to train on, and how many windows of each,
+        None for all. among: people to train on."""
+        scores = np.zeros((len(tested), len(points)))
         for i, person in enumerate(tested):
             others = [other for other in (self.people if among is None else among) if other != person]
             orders = [np.random.default_rng((person, draw)).permutation(others).tolist() for draw in range(DRAWS)]
             for j, (n, windows) in enumerate(points):
                 groups = {frozenset(order[:n]) for order in orders}
-                found[i, j] = np.mean([self._score(sorted(group), windows, person) for group in groups])
-        return found
+                scores[i, j] = np.mean([self._score(sorted(group), windows, person) for group in groups])
+        return scores
 
     def _score(self, train: Sequence[int], windows: int | None, person: int) -> float:
-        """Of a person, after training on others."""
+        """The score of a person after training on others."""
         log_p = torch.zeros(len(self.rows[person]), self.n_classes, dtype=torch.float64)
         for kind, codes in enumerate(self.codes):
             log_p += _total([self._sums_of(kind, other, windows) for other in train]).log_probabilities(codes[person])
@@ -233,7 +233,7 @@ class Pilot:
     def _sums_of(self, kind: int, person: int, windows: int | None) -> Sums:
         key = kind, person, windows
         if key not in self._sums:
-            if windows is not None and (kind, person, None) in self._sums:  # those of another number are over
+            if windows is not None and (kind, person, None) in self._sums:  # other numbers are not needed again
                 self._sums = {known: sums for known, sums in self._sums.items() if known[2] in (None, windows)}
             y = torch.from_numpy(self.y[self.rows[person][:windows]])
             self._sums[key] = Sums.of(self.codes[kind][person][:windows], y, self.n_classes)
@@ -241,7 +241,7 @@ class Pilot:
 
 
 class Sums(NamedTuple):
-    """Of codes (n, D) in K classes: what a linear discriminant is solved from. float64."""
+    """Sufficient statistics of codes (n, D) in K classes for a linear discriminant. float64."""
 
     counts: Tensor  # (K,)
     totals: Tensor  # (K, D)
@@ -254,7 +254,7 @@ class Sums(NamedTuple):
 
     def log_probabilities(self, codes: Tensor) -> Tensor:
         """(m, D) -> (m, K), as `training.closed_form` has them: codes standardised by the training windows, one shrunk
-        covariance, classes equally likely. A class that nobody has shown is never said."""
+        covariance, classes equally likely. A class without training windows is never predicted."""
         n, dim = self.counts.sum(), codes.shape[1]
         centre = self.totals.sum(0) / n
         variance = self.products.diagonal() / n - centre.square()
@@ -278,39 +278,37 @@ def _total(sums: Sequence[Sums]) -> Sums:
 
 
 def _in_turns(rows: Rows, y: Rows, seed: int) -> Rows:
-    """Shuffled, one of each class after the other as long as there are some."""
-    own = np.random.default_rng(seed).permutation(rows)
-    turn = np.zeros(len(own), dtype=np.int64)
-    for label in np.unique(y[own]):
-        mine = y[own] == label
-        turn[mine] = np.arange(mine.sum())
-    return own[np.argsort(turn, kind="stable")]
+    """Shuffled, with classes taking turns as long as they have rows."""
+    shuffled = np.random.default_rng(seed).permutation(rows)
+    turn = np.zeros(len(rows), dtype=np.int64)
+    for label in np.unique(y[rows]):
+        of_class = y[shuffled] == label
+        turn[of_class] = np.arange(of_class.sum())
+    return shuffled[np.argsort(turn, kind="stable")]
 
 
 def _settings(recordings: Recordings) -> list[Setting]:
-    """Closed forms whose codes neither the fold nor the person changes, one of each kind: the first of those that are
-    small enough, otherwise the smallest."""
+    """Closed forms, one of each kind, whose codes depend neither on the fold nor on the person: the first of those that
+    are small enough, otherwise the smallest."""
     forms = closed_forms(RunOptions(source="", adaptation="zero-shot"), recordings)
-    fixed = [one for one in forms if one.encoder == "linear" and one.preprocessing.represented]
-    each = list({one.kind: one for one in reversed(fixed)}.values())[::-1]
-    small = [one for one in each if _numbers(one, recordings) <= NUMBERS]
-    return small[:KINDS] or [min(each, key=lambda one: _numbers(one, recordings))]
+    fixed = [form for form in forms if form.encoder == "linear" and form.preprocessing.represented]
+    of_kinds = list({form.kind: form for form in reversed(fixed)}.values())[::-1]
 
+    def numbers(form: Setting) -> int:
+        return math.prod(form.preprocessing.shape(recordings.n_channels, recordings.n_times))
 
-def _numbers(setting: Setting, recordings: Recordings) -> int:
-    """Of a code."""
-    rows, columns = setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
-    return rows * columns
+    small = [form for form in of_kinds if numbers(form) <= NUMBERS]
+    return small[:KINDS] or [min(of_kinds, key=numbers)]
 
 
 def _codes(recordings: Recordings, setting: Setting, rows: Rows) -> Tensor:
-    """(rows, D), float64. Codes of too many numbers are projected at random, in the same way for everybody."""
+    """(rows, D), float64. Codes of too many numbers have the same random projection for everybody."""
     chain, parts = setting.preprocessing, []
     first, who = torch.from_numpy(rows[:2]), recordings.subject
     fitted = chain.fit(recordings.X[first].float(), who[first], [np.arange(len(first))], ring=recordings.ring)
-    for piece in row_chunks(len(rows), recordings.n_channels * recordings.n_times):
-        own = torch.from_numpy(rows[piece])
-        parts.append(fitted(recordings.X[own].float()[None], who[own][None])[0].flatten(1).double())
+    for chunk in row_chunks(len(rows), recordings.n_channels * recordings.n_times):
+        places = torch.from_numpy(rows[chunk])
+        parts.append(fitted(recordings.X[places].float()[None], who[places][None])[0].flatten(1).double())
     codes = torch.cat(parts)
     if codes.shape[1] <= NUMBERS:
         return codes

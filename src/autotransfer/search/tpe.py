@@ -25,7 +25,7 @@ RUNG = 0.25  # share of the epochs after which the worse half of a batch is give
 
 
 def suggest(trial: optuna.Trial) -> Setting:
-    """A setting from the space: method, mode, strength and what the method itself suggests."""
+    """A setting from the space: method, mode, strength and the method's own options."""
     method = trial.suggest_categorical("method", tuple(CENSORS))
     modes = CENSORS[method].modes  # Optuna wants the same choices under one name
     mode = trial.suggest_categorical("mode" if modes == tuple(MODES) else f"mode {method}", modes)
@@ -42,7 +42,7 @@ class Asked:
 
 
 def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
-    """All settings that were trained to the end, the baseline first."""
+    """Search, and return the settings that were trained to the end, the baseline first."""
     study = _study(run)
     options, fold = run.options, run.scored_split()
     baseline = options.apply(Setting())
@@ -55,9 +55,8 @@ def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
             size = min(BATCH, options.trials - sum(map(len, batches)))
             batches.append(_ask(study, run, number, size))
             run.ledger.remember(tpe_batches=batches)
-        batch = batches[number]
-        tell(f"stage one: batch {number + 1} of the tpe search, {len(batch)} settings")
-        settings += _train_batch(run, study, batch, fold, shown=shown)
+        tell(f"stage one: batch {number + 1} of the tpe search, {len(batches[number])} settings")
+        settings += _train_batch(run, study, batches[number], fold, shown=shown)
         number += 1
     return settings
 
@@ -74,12 +73,11 @@ def _study(run: Run) -> optuna.Study:
     storage = run.storage or f"sqlite:///{run.folder / 'optuna.sqlite'}"
     name = f"autotransfer {run.recordings.name} {(run.ledger.recall('fingerprint', str) or '')[:8]} {run.folder.name}"
     study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-    noted = run.ledger.recall("tpe_batches", list[list[Asked]]) or []
-    known = {asked.trial for batch in noted for asked in batch}
+    known = {asked.trial for batch in run.ledger.recall("tpe_batches", list[list[Asked]]) or [] for asked in batch}
     if not known <= {trial.number for trial in study.get_trials(deepcopy=False)}:
         raise UserError(f"{run.folder} notes trials that its search's database has not; {REMEDY}")
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-        if trial.number not in known:  # asked for by a process that was killed before it could note them
+        if trial.number not in known:  # from a process that was killed before it could note them
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return study
 
@@ -102,7 +100,7 @@ def _ask(study: optuna.Study, run: Run, number: int, size: int) -> list[Asked]:
 def _train_batch(
     run: Run, study: optuna.Study, batch: list[Asked], fold: tuple[int, int], *, shown: bool | None
 ) -> list[Setting]:
-    """Train a batch, pruning half of it; every trial is told its validation score. Returns what was not pruned."""
+    """Train a batch, pruning half of it, and tell Optuna the validation scores. Returns the unpruned settings."""
     import optuna
 
     seed = run.options.seed

@@ -1,13 +1,13 @@
 """How much a person's few labels count: found on held-out people who are played back.
 
-A model of how people differ (training/effects.py) is made from few people, and may be too sure of what a label says.
-What a calibrated model says of a window is therefore
+A model of how people differ (training/effects.py) is fitted on few people, and may rely too much on a label. The logits
+of a calibrated model are therefore
 
     sharpness · (log p + share · correction)
 
 with the share and the sharpness of the lowest Brier score on other people's windows. That score is bounded: one person
-whose labels mislead cannot outvote everybody else, as a few windows that were taken for impossible can by their
-likelihood. A share of 0 leaves the model as it was. Both change with the number of labels.
+whose labels mislead cannot outvote everybody else, as a few windows with tiny likelihoods could. A share of 0 leaves
+the model as it was. Both change with the number of labels.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Tried(NamedTuple):
 
 
 def try_all(log_p: Tensor, correction: Tensor, y: Tensor) -> Tried:
-    """What the model says of windows (n, C), what labels would add to it (n, C), and the classes (n,)."""
-    said = log_p + torch.tensor(SHARES, dtype=log_p.dtype)[:, None, None] * correction.to(log_p)  # (S, n, C)
+    """log_p (n, C): of the model; correction (n, C): what labels add to it; y (n,): the classes."""
+    corrected = log_p + torch.tensor(SHARES, dtype=log_p.dtype)[:, None, None] * correction.to(log_p)  # (S, n, C)
     sharp = torch.tensor(SHARPNESS, dtype=log_p.dtype)[:, None, None, None]
-    p = (sharp * said).softmax(-1)  # (T, S, n, C)
+    p = (sharp * corrected).softmax(-1)  # (T, S, n, C)
     loss = (1 + p.square().sum(-1) - 2 * p[..., torch.arange(len(y)), y]).mean(-1)  # (T, S)
-    score = [balanced_accuracy_of(own.argmax(1).numpy(), y.numpy(), log_p.shape[1]) for own in said]
+    score = [balanced_accuracy_of(logits.argmax(1).numpy(), y.numpy(), log_p.shape[1]) for logits in corrected]
     return Tried(loss.T.double().numpy(), np.array(score))
 
 
 def best(people: Sequence[Tried]) -> tuple[int, int]:
-    """Places of the share and the sharpness with the lowest loss over these people; without any, of 1 and 1."""
+    """Indices of the share and the sharpness with the lowest loss over these people; of 1 and 1 without people."""
     if not people:
         return SHARES.index(1.0), SHARPNESS.index(1.0)
-    loss = np.mean([own.loss for own in people], axis=0)
+    loss = np.mean([tried.loss for tried in people], axis=0)
     share, sharpness = np.unravel_index(int(loss.argmin()), loss.shape)
     return int(share), int(sharpness)

@@ -8,7 +8,7 @@ from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
 from ..training.scoring import BALANCED_ACCURACY, METRICS, metric_of
-from .said import person_score, probabilities_of
+from .held_out import person_score, probabilities_of
 from .stages import Score
 
 
@@ -22,23 +22,23 @@ Groups = Sequence[Sequence[int]]  # who are held out together
 
 
 def honest_scores(entries: Sequence[Entry], groups: Groups, *, both: bool = True) -> list[Score]:
-    """Each held-out subject by the snapshot that the other one chose, or the other group, so that best epochs are not
-    flattered beside last ones. Failed jobs count as 0. both=False: on the validation subjects alone."""
+    """Scores of each held-out subject by the snapshot that the other subject, or group, chose: best epochs are not
+    flattered in comparison with last ones. Failed jobs count as 0. both=False: on the validation subjects alone."""
     scores = []
     for entry in entries:
         if entry.record is None:
             continue
         record, key = entry.record, entry.setting.key
         held_out = frozenset((*groups[entry.validation], *groups[entry.test]))
-        for group, seen in [(entry.validation, record.swapped)] + [(entry.test, record)] * both:
-            for person in groups[group] if seen is not None else ():
-                value = 0.0 if record.failure is not None or seen is None else seen.score_on(person)
+        for group, tested in [(entry.validation, record.swapped)] + [(entry.test, record)] * both:
+            for person in groups[group] if tested is not None else ():
+                value = 0.0 if record.failure is not None or tested is None else tested.score_on(person)
                 scores.append(Score(key, person, value, held_out - {person}))
     return scores
 
 
 def measured_scores(run: Run, entries: Sequence[Entry], *, both: bool = True) -> list[Score]:
-    """As `honest_scores`, by the metric that decides the run: records hold balanced accuracies alone."""
+    """`honest_scores` by the run's metric. Records hold balanced accuracies only."""
     metric = metric_of(run.options.metric)
     if metric is METRICS[BALANCED_ACCURACY]:
         return honest_scores(entries, run.groups, both=both)
@@ -49,16 +49,16 @@ def measured_scores(run: Run, entries: Sequence[Entry], *, both: bool = True) ->
             continue
         tests = set() if both else set(run.groups[entry.test])
         held_out = frozenset((*run.groups[entry.validation], *run.groups[entry.test]))
-        said = probabilities_of(run, entry) if entry.status == "done" else {}
+        probabilities = probabilities_of(run, entry) if entry.status == "done" else {}
         for person in sorted(held_out - tests):
-            value = person_score(metric, y[person], said[person]) if person in said else metric.lowest
+            value = person_score(metric, y[person], probabilities[person]) if person in probabilities else metric.lowest
             scores.append(Score(entry.setting.key, person, value, held_out - {person}))
     return scores
 
 
 def validation_scores(entries: Sequence[Entry], groups: Groups | None = None, *, twins: bool = True) -> list[Score]:
-    """As published, where everybody is held out alone (groups=None): each trajectory as validated by its validation
-    subject and, with twins, by the other held-out subject, whose snapshot is another. Failed jobs count as 0."""
+    """As published, where everybody is held out alone (groups=None): the validation score of each training and, with
+    twins, of its twin, the snapshot that the test subject validates. Failed jobs count as 0."""
     scores = []
     for entry in entries:
         if entry.record is None:

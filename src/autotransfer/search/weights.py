@@ -1,4 +1,4 @@
-"""Weights of candidates, found on people whom their trainings held out.
+"""Weights of candidates, fitted on people whom their trainings held out.
 
     log p(class) = Σ_k β_k log p_k(class) − normaliser,   β_k ≥ 0
 
@@ -6,8 +6,8 @@
 
     λ · mean_k (β_k / β₀ − 1)²
 
-where β₀ is what all of them would be if they were equal. Without that, few people are fitted too well: the weights of
-the luckiest candidates would grow. λ is a constant, chosen on validation people of five data sets before it was used.
+where β₀ is the best exponent that is the same for all. Without that term, few people are overfitted: the weights of the
+luckiest candidates would grow. λ is a constant, chosen on validation people of five data sets before it was used.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def fit(log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats, shrin
         away = beta / equal - 1
         return loss + shrinkage * float((away**2).mean()), slope + shrinkage * 2 * away / (equal * K)
 
-    found = minimize(objective, np.full(K, equal), jac=True, method="L-BFGS-B", bounds=[(0, None)] * K)
-    return np.asarray(found.x, dtype=np.float64)
+    solution = minimize(objective, np.full(K, equal), jac=True, method="L-BFGS-B", bounds=[(0, None)] * K)
+    return np.asarray(solution.x, dtype=np.float64)
 
 
 def sharpness(log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats) -> float:

@@ -14,6 +14,11 @@ from .metrics import balanced_accuracy, confusion_counts, weighted_nll
 
 CHUNK = 128  # rows a member evaluates at once; a constant, so that no result depends on who else is evaluated
 MEASURED = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")  # each epoch, by held-out set
+# Tensors of `Snapshots` by their names in checkpoints.
+STATE = {
+    "loss": "loss", "epoch": "epoch", "values": "values", "stats": "stats", "confusion": "confusion",
+    "said": "log_probs", "history": "history",
+}  # fmt: skip
 
 
 class HeldOut:
@@ -48,25 +53,25 @@ class HeldOut:
         members, classes = weight.shape
         sums = weight.new_zeros(2, members, 2)  # Σ w·nll and Σ w
         confusion = torch.zeros(members, 2, classes, classes, dtype=torch.float64, device=weight.device)
-        said = []
+        log_probs = []
         for rows, side in zip(self.rows, self.side, strict=True):
             logits = logits_of(rows)
-            own, side = y[rows][group], side[group]
-            for total, part in zip(sums, weighted_nll(logits, own, weight), strict=True):
+            labels, side = y[rows][group], side[group]
+            for total, part in zip(sums, weighted_nll(logits, labels, weight), strict=True):
                 total += torch.stack([torch.where(side == i, part, 0.0).sum(-1) for i in (0, 1)], -1)
-            said.append(logits.log_softmax(-1))
+            log_probs.append(logits.log_softmax(-1))
             predicted = logits.argmax(-1)
-            confusion += torch.stack([confusion_counts(predicted, own, side == i, classes) for i in (0, 1)], 1)
+            confusion += torch.stack([confusion_counts(predicted, labels, side == i, classes) for i in (0, 1)], 1)
         loss = sums[0] / sums[1].clamp(min=torch.finfo(weight.dtype).tiny)
         loss = torch.where(confusion.sum((-2, -1)) > 0, loss, torch.inf)  # nobody held out: nothing to be better than
-        return loss, confusion, torch.stack(said, 1) if said else weight.new_empty(members, 0, CHUNK, classes)
+        return loss, confusion, torch.stack(log_probs, 1) if log_probs else weight.new_empty(members, 0, CHUNK, classes)
 
 
 class Snapshots:
     """For each side of every member the epoch of its lowest loss, or the last one, and the whole history.
 
-    `said` holds log-probabilities of the held-out rows, each by the snapshot that the *other* side chose: nobody has
-    picked what they are predicted with.
+    `log_probs` are those of the held-out rows, each by the snapshot that the *other* side chose: nobody picks the
+    weights that predict them.
     """
 
     def __init__(self, flat: Flat, n_classes: int, max_epochs: int, latest: Tensor, chunks: int) -> None:
@@ -79,7 +84,7 @@ class Snapshots:
         self.stats = flat.stats[:, None].repeat(1, 2, 1)
         # [member, snapshot chosen by side i, measured on side j, true class, predicted class]
         self.confusion = torch.zeros(members, 2, 2, n_classes, n_classes, dtype=torch.float64, device=device)
-        self.said = torch.zeros(members, chunks, CHUNK, n_classes, dtype=dtype, device=device)
+        self.log_probs = torch.zeros(members, chunks, CHUNK, n_classes, dtype=dtype, device=device)
         self.history = torch.full((members, max_epochs, len(MEASURED)), torch.nan, dtype=dtype, device=device)
 
     def update(
@@ -89,11 +94,11 @@ class Snapshots:
         penalty: Tensor,
         loss: Tensor,
         confusion: Tensor,
-        said: Tensor,
+        log_probs: Tensor,
         side: Tensor,
     ) -> None:
-        """epoch: () counted from 1; loss: (P, 2); confusion: (P, 2, C, C); said: (P, chunks, CHUNK, C) and whose rows
-        these are, side: (P, chunks, CHUNK); the others (P,). All in place."""
+        """In place. epoch: () counted from 1; train_loss, penalty: (P,); loss: (P, 2); confusion: (P, 2, C, C);
+        log_probs: (P, chunks, CHUNK, C) of rows that belong to side (P, chunks, CHUNK)."""
         measured = confusion.sum((-2, -1)) > 0
         sound = loss.isfinite() | ~measured
         keep = torch.where(measured, sound, sound.all(1, keepdim=True))  # where nobody is held out, as the other side
@@ -104,7 +109,7 @@ class Snapshots:
         self.stats.copy_(torch.where(better[..., None], self.flat.stats[:, None], self.stats))
         self.confusion.copy_(torch.where(better[..., None, None, None], confusion[:, None], self.confusion))
         chosen = torch.where(side == 0, better[:, 1, None, None], better[:, 0, None, None])
-        self.said.copy_(torch.where(chosen[..., None], said, self.said))
+        self.log_probs.copy_(torch.where(chosen[..., None], log_probs, self.log_probs))
         scores = balanced_accuracy(confusion).to(loss.dtype)
         row = torch.cat([train_loss[:, None], penalty[:, None], loss, scores], 1)
         self.history.index_copy_(1, epoch.view(1) - 1, row[:, None])
@@ -112,14 +117,14 @@ class Snapshots:
     def select(self, keep: Tensor, filled: Tensor) -> None:
         """Keep these members and chunks."""
         self.latest = self.latest[keep]
-        for name, tensor in self.state().items():
-            setattr(self, name, tensor[keep])
-        self.said = self.said[:, filled]
+        for name in STATE.values():
+            setattr(self, name, getattr(self, name)[keep])
+        self.log_probs = self.log_probs[:, filled]
 
     def state(self) -> dict[str, Tensor]:
-        names = ("loss", "epoch", "values", "stats", "confusion", "said", "history")
-        return {name: getattr(self, name) for name in names}
+        return {saved: getattr(self, name) for saved, name in STATE.items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        for name in self.state():  # assigned, not copied: members that had left may have needed a longer history
-            setattr(self, name, state[name])
+        # Assigned, not copied: members that have left may have needed a longer history.
+        for saved, name in STATE.items():
+            setattr(self, name, state[saved])

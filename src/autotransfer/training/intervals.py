@@ -52,6 +52,13 @@ class NextPerson:
     people: int  # whose scores it rests on
     assumes: str  # "nothing": order statistics; "normal": scores of people have a normal distribution
 
+    @property
+    def basis(self) -> str:
+        """What it rests on, in words."""
+        nothing = self.assumes == "nothing"
+        assumed = "with no distribution assumed" if nothing else "assuming normally distributed scores"
+        return f"from {self.people} people, {assumed}"
+
 
 def next_person(scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 0.0) -> NextPerson | None:
     """Prediction interval for one more score from those of n people (n,), within [lowest, 1]; None for n < 2. A person
@@ -75,16 +82,20 @@ def next_person(scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 
     return NextPerson(max(lowest, mean - reach), min(1.0, mean + reach), level, n, "normal")
 
 
-def next_words(next_person: NextPerson | None, hold_out: str = "subject") -> str | None:
-    """What to expect of one more person; None where there was only one. hold_out: what people were scored on."""
-    if next_person is None:
+def next_words(
+    expected: NextPerson | None, hold_out: str = "subject", *, metric: str = "", lowest: float = -math.inf
+) -> str | None:
+    """What to expect of one more person; None where there was only one.
+
+    hold_out: what people were scored on. metric: 'R²', where the sentence must say it. lowest: the score that stands
+    for anything below it.
+    """
+    if expected is None:
         return None
-    low, high, n = next_person.low, next_person.high, next_person.people
-    rests = f"from {n} people, with no distribution assumed"
-    if next_person.assumes != "nothing":
-        rests = f"from {n} people, assuming normally distributed scores"
     who = "Next person, once it is trained on their other sessions" if hold_out == "session" else "Next person"
-    return f"{who}: {score(low)} to {score(high)} ({100 * next_person.level:.0f} % prediction interval {rests})."
+    low = "far below 0" if expected.low <= lowest else score(expected.low)
+    values = f"{metric} {low} to {score(expected.high)}".lstrip()
+    return f"{who}: {values} ({100 * expected.level:.0f} % prediction interval {expected.basis})."
 
 
 def check_at_least(value: float | None) -> None:

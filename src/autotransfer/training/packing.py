@@ -70,8 +70,8 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     in_a_step = preprocessing.repeated or not preprocessing.tabulated or setting.augmentation
     prepared = 5 * batch * size.channels * size.times if in_a_step else 0
     censor = 0 if setting.penalty is None else 16 * batch * batch
-    said = 3 * (len(job.fold.validation) + len(job.fold.test) + CHUNK) * recordings.n_classes
-    return signals + dtype.itemsize * (prepared + censor + said) + 8 * 6 * setting.max_epochs
+    log_probs = 3 * (len(job.fold.validation) + len(job.fold.test) + CHUNK) * recordings.n_classes
+    return signals + dtype.itemsize * (prepared + censor + log_probs) + 8 * 6 * setting.max_epochs
 
 
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:

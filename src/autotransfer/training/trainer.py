@@ -278,10 +278,10 @@ class Trainer:
     @torch.no_grad()
     def _measure(self) -> None:
         group = self.groups.of_member
-        loss, confusion, said = self.held_out.measure(self._logits, self.y, group, self.weights)
+        loss, confusion, log_probs = self.held_out.measure(self._logits, self.y, group, self.weights)
         train_loss, penalty = self.losses / self.groups.steps[group]
         side = self.held_out.side.transpose(0, 1)[group]
-        self.snapshots.update(self.clock, train_loss, penalty, loss, confusion, said, side)
+        self.snapshots.update(self.clock, train_loss, penalty, loss, confusion, log_probs, side)
 
     def _logits(self, rows: Tensor) -> Tensor:
         """rows: (G, B) -> (P, B, C)."""
@@ -343,10 +343,10 @@ class Trainer:
         shots = self.snapshots
         confusion = shots.confusion[member, side].cpu()  # (2, C, C): measured on either side
         own, other = confusion[side], confusion[1 - side]
-        said = shots.said[member].flatten(0, 1)[: len(job.fold.validation) + len(job.fold.test)].cpu()
+        log_probs = shots.log_probs[member].flatten(0, 1)[: len(job.fold.validation) + len(job.fold.test)].cpu()
         first = job.fold.held_out[0]
         if first is not job.fold.validation:
-            said = said.roll(-len(first), 0)
+            log_probs = log_probs.roll(-len(first), 0)
         history = shots.history[member, : self.epoch].cpu().double()
         columns = ("train_loss", "penalty", f"loss_{side}", f"score_{side}")
         names = ("train_loss", "penalty", "validation_loss", "validation_score")
@@ -355,11 +355,11 @@ class Trainer:
             best_epoch=int(shots.epoch[member, side]),
             validation_score=_score(own, job.fold.validation),
             test_score=_score(other, job.fold.test),
-            test_scores=self._by_person(job, said[len(job.fold.validation) :]) if other.any() else {},
+            test_scores=self._by_person(job, log_probs[len(job.fold.validation) :]) if other.any() else {},
             validation_confusion=own.long().numpy(),
             test_confusion=other.long().numpy(),
             history={n: history[:, MEASURED.index(c)].tolist() for n, c in zip(names, columns, strict=True)},
-            said=said.clone(),
+            held_out_log_probs=log_probs.clone(),
             state=self.flat.unflatten(shots.values[member, side].cpu(), shots.stats[member, side].cpu()),
             final_state=final,
             population=self.size,
@@ -369,15 +369,15 @@ class Trainer:
             swapped=swapped,
         )
 
-    def _by_person(self, job: Job, said: Tensor) -> dict[str, float]:
+    def _by_person(self, job: Job, log_probs: Tensor) -> dict[str, float]:
         """Balanced accuracies of log-probabilities (n, C) of the test rows, where they are of several people."""
         rows = job.fold.test
-        who, y, predicted = self.subject[rows], self.labels[rows], said.argmax(-1).numpy()
+        who, y, predicted = self.subject[rows], self.labels[rows], log_probs.argmax(-1).numpy()
         people = np.unique(who)
         if len(people) < 2:
             return {}
         return {
-            str(person): balanced_accuracy_of(predicted[who == person], y[who == person], said.shape[-1])
+            str(person): balanced_accuracy_of(predicted[who == person], y[who == person], log_probs.shape[-1])
             for person in people.tolist()
         }
 

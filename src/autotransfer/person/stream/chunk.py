@@ -13,4 +13,4 @@ class Chunk(NamedTuple):
 
     times: NDArray[np.float64]  # (n,) seconds, on the clock of the source
     values: NDArray[np.float32]  # (n, channels)
-    fresh: bool = False  # a recording of its own begins here: what came before does not belong to it
+    fresh: bool = False  # whether another recording begins here

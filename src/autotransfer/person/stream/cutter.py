@@ -1,4 +1,4 @@
-"""Samples into windows with a hop, none of which has a hole. A sample that is no number or has no time is one.
+"""Samples cut into windows with a hop. A window with a lost sample, or one that is no number or has no time, is missed.
 
 Windows begin at every hop-th sample of a recording, lost ones counted. Each is cut, or reported as missed.
 """
@@ -42,17 +42,17 @@ Event = Window | Gap | Restart
 
 
 class Cutter:
-    """n_times, hop: samples of a window, and from one to the next."""
+    """n_times: samples of a window; hop: samples from the start of one window to that of the next."""
 
     def __init__(self, n_times: int, hop: int, sfreq: float, causal: Causal) -> None:
         self.n_times, self.hop, self.causal, self.pace = n_times, hop, causal, Pace(sfreq)
         self.number = 0  # of the next window
-        self.waiting: list[Chunk] = []  # samples from which jitter is learned first; no window needs fewer
+        self.waiting: list[Chunk] = []  # the first samples, until jitter is learned from them
         self.learned = False
         self._begin()
 
     def _begin(self) -> None:
-        """A recording of its own."""
+        """Start another recording."""
         self.values = np.empty((self.causal.n_channels, 0), np.float32)
         self.times = np.empty(0)
         self.end = 0  # samples so far, lost ones counted
@@ -68,19 +68,17 @@ class Cutter:
             self._begin()
         if not self.learned:
             self.waiting.append(chunk)
-            stamps = np.concatenate([one.times for one in self.waiting])
-            if len(stamps) < self.n_times:
-                return
-            yield from self._release()
-            return
-        yield from self._take(chunk)
+            if sum(len(waiting.times) for waiting in self.waiting) >= self.n_times:
+                yield from self._release()
+        else:
+            yield from self._take(chunk)
 
     def _release(self) -> Iterator[Event]:
-        """What was held back until jitter was known."""
-        held, self.waiting, self.learned = self.waiting, [], True
-        if held:
-            self.pace.learn(np.concatenate([one.times for one in held]))
-        for chunk in held:
+        """Learn jitter from the samples that were held back for it, then take them."""
+        chunks, self.waiting, self.learned = self.waiting, [], True
+        if chunks:
+            self.pace.learn(np.concatenate([chunk.times for chunk in chunks]))
+        for chunk in chunks:
             yield from self._take(chunk)
 
     def finish(self) -> Iterator[Event]:
@@ -114,7 +112,7 @@ class Cutter:
             yield from self._append(chunk, slice(start, None))
 
     def _append(self, chunk: Chunk, rows: slice) -> Iterator[Event]:
-        """Samples without a hole among them, after those that were lost."""
+        """Take samples none of which is lost; a gap before them is reported first."""
         if self.lost:
             yield self._gap(float(chunk.times[rows][0]))
         self.values = np.concatenate([self.values, self.causal.feed(chunk.values[rows]).T], 1)
@@ -122,8 +120,8 @@ class Cutter:
         self.end += len(chunk.times[rows])
         while self.start + self.n_times <= self.end:
             place = self.start - (self.end - len(self.times))
-            own = slice(place, place + self.n_times)
-            yield Window(float(self.times[own][-1]), self.number, self.values[:, own].copy(), self.first)
+            columns = slice(place, place + self.n_times)
+            yield Window(float(self.times[columns][-1]), self.number, self.values[:, columns].copy(), self.first)
             self.first = False
             self.number += 1
             self.start += self.hop

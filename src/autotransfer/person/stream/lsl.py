@@ -40,8 +40,7 @@ class LslSource:
             raise UserError("the source lsl: has no name; give lsl:NAME")
         self.inlet: Any = self._connect(found_within)
         if self.inlet is None:
-            there = [info.name for info in self.lsl.resolve_streams(timeout=1.0)]
-            others = ", ".join(repr(name) for name in there) or "none at all"
+            others = ", ".join(repr(info.name) for info in self.lsl.resolve_streams(timeout=1.0)) or "none at all"
             raise UserError(f"there is no stream {stream!r} within {found_within:g} s; found {others}")
         info = self.inlet.get_sinfo(timeout=FOUND_WITHIN)
         self.n_channels = int(info.n_channels)
@@ -58,19 +57,20 @@ class LslSource:
         return rate
 
     def _names(self, info: Any) -> tuple[str, ...] | None:
-        names = info.get_channel_names()
-        found = tuple(str(name) for name in names or ())
-        return found if len(found) == info.n_channels == len(set(found)) else None
+        names = tuple(str(name) for name in info.get_channel_names() or ())
+        return names if len(names) == info.n_channels == len(set(names)) else None
 
     def _connect(self, within: float) -> Any:
         """An open inlet, or None where there is no such stream yet."""
-        found = self.lsl.resolve_streams(timeout=within, name=self.stream)
-        if not found:
+        streams = self.lsl.resolve_streams(timeout=within, name=self.stream)
+        if not streams:
             return None
-        if len({info.source_id for info in found}) > 1:
-            raise UserError(f"there are {len(found)} streams named {self.stream!r}; end the others, or rename them")
+        if len({info.source_id for info in streams}) > 1:
+            raise UserError(f"there are {len(streams)} streams named {self.stream!r}; end the others, or rename them")
         try:
-            inlet = self.lsl.StreamInlet(found[0], max_buffered=BUFFERED, recover=False, processing_flags=["clocksync"])
+            inlet = self.lsl.StreamInlet(
+                streams[0], max_buffered=BUFFERED, recover=False, processing_flags=["clocksync"]
+            )
             inlet.open_stream(timeout=max(within, 2.0))
         except (RuntimeError, TimeoutError, OSError):  # it went while it was being opened
             return None
@@ -101,7 +101,7 @@ class LslSource:
         return Chunk(np.array(times, dtype=np.float64), np.array(values, dtype=np.float32))
 
     def _find_again(self) -> None:
-        """Another stream of that name may have taken its place; whoever reads it must not notice."""
+        """Connect again; a stream with other channels or another rate is refused."""
         self.close()
         self.inlet = self._connect(0.2)
         if self.inlet is None:
@@ -122,8 +122,8 @@ class LslSource:
 
 
 class LslSink:
-    """Probabilities of every decision, one channel a class, and the number of the class in a last one; where events are
-    detected, in one more, the number of a class when it becomes active, and otherwise -1."""
+    """Sends every decision: a channel for the probability of each class and one for the index of the likeliest; with
+    events, one more for the index of a class that becomes active, otherwise -1."""
 
     def __init__(self, stream: str, classes: Sequence[str], source: str, events: bool = False) -> None:
         if not stream:

@@ -1,12 +1,11 @@
-"""Which samples are missing, as time stamps tell.
+"""Which samples are missing, according to time stamps.
 
-Sample after sample should come 1 / rate later. Stamps jitter: where one is late they jump ahead, and back afterwards.
-Where samples are lost they jump ahead and never back. So the largest jump back is how much stamps jitter, and what is
-later than that is a loss. Fewer samples than the jitter is long can be lost without a trace.
+Each sample should come 1 / rate after the one before. Stamps jitter: where one is late they jump ahead, and back
+afterwards. Where samples are lost they jump ahead and never back. So the largest jump back is how much stamps jitter,
+and a stamp that is later than that follows a loss. A loss that is shorter than the jitter is not seen.
 
 A stamp may be no time at all: NaN, infinite, or beyond what a clock shows. Nobody knows when such a sample was taken,
-nor whether others are missing beside it, so it counts as lost itself. The clock goes on as if it had come in time, and
-the next stamp tells what else is missing.
+nor whether others are missing around it, so it counts as lost itself. The next stamp shows what else is missing.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ def timed(times: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 class Pace:
-    """The rate in Hz; how far stamps jitter, in seconds."""
+    """Follows time stamps of a rate in Hz."""
 
     def __init__(self, sfreq: float) -> None:
         self.sfreq, self.step = sfreq, 1 / sfreq
-        self.jitter = 0.0
+        self.jitter = 0.0  # s
         self.expected: float | None = None
         self.last = 0.0
 
@@ -49,16 +48,16 @@ class Pace:
     def missing(self, times: NDArray[np.float64]) -> NDArray[np.int64]:
         """How many samples are missing before each of the next ones (n,); BACK where a recording begins anew, UNTIMED
         where a stamp is no time."""
-        found = np.zeros(len(times), np.int64)
+        missing = np.zeros(len(times), np.int64)
         if self.expected is not None:
             late = times - (self.expected + self.step * np.arange(len(times)))
             if np.abs(late).max() < 0.25 * self.step:  # as it should be, and mostly is
                 self.expected += self.step * len(times) + GAIN * float(late.sum())
                 self.last = float(times[-1])
-                return found
+                return missing
         for place, (stamp, usable) in enumerate(zip(times.tolist(), timed(times).tolist(), strict=True)):
-            found[place] = self._missing(stamp) if usable else self._untimed()
-        return found
+            missing[place] = self._missing(stamp) if usable else self._untimed()
+        return missing
 
     def _untimed(self) -> int:
         if self.expected is not None:

@@ -1,7 +1,7 @@
-"""Recordings with events, replayed as streams: what the decisions would have done, and how well that matches.
+"""Recordings with events, replayed as streams: which activations there would have been, and how they match events.
 
 Samples go through the same filter, cutter, session, smoothing and detector as those of a live stream, faster than they
-were recorded. Everybody begins a session of their own.
+were recorded. Everybody has a session of their own.
 """
 
 from __future__ import annotations
@@ -31,29 +31,17 @@ from ..events import (
     total,
 )  # fmt: skip
 from ..session import Session
-from .chunk import Chunk
 from .run import Stream
-from .source import PIECE
+from .source import StoredSource
 
 
-class RecordingSource:
+class RecordingSource(StoredSource):
     """A whole recording in the place of a stream."""
 
-    live = False
-
     def __init__(self, recording: WholeRecording) -> None:
-        self.recording, self.name = recording, recording.name
+        self.name, self.times, self.values = recording.name, recording.times, recording.values
         self.channels, self.n_channels = recording.channels, recording.values.shape[1]
         self.sfreq = recording.sfreq
-
-    def chunks(self) -> Iterator[Chunk | None]:
-        own = self.recording
-        for start in range(0, len(own.times), PIECE):
-            rows = slice(start, start + PIECE)
-            yield Chunk(own.times[rows], own.values[rows])
-
-    def close(self) -> None:
-        pass
 
 
 @dataclass
@@ -84,11 +72,11 @@ class Replay:
 
     def curves(self) -> dict[str, dict[float, EventScores]]:
         """Of each person, by threshold."""
-        return {name: curve(own, self.detector) for name, own in self.people.items()}
+        return {name: curve(recordings, self.detector) for name, recordings in self.people.items()}
 
     def report(self, false_per_hour: float | None = None) -> ReplayReport:
-        """With the detector's threshold, or with thresholds for so many false activations an hour: for everybody one
-        that the others chose."""
+        """With the detector's threshold, or with thresholds for so many false activations an hour, each person's chosen
+        on the others."""
         curves = self.curves()
         if false_per_hour is None:
             chosen = dict.fromkeys(self.people, self.detector.threshold)
@@ -100,25 +88,26 @@ class Replay:
                     "replay recordings of several people, or give --threshold"
                 )
             chosen = {
-                name: threshold_for(false_per_hour, [own for other, own in curves.items() if other != name])
+                name: threshold_for(false_per_hour, [points for other, points in curves.items() if other != name])
                 for name in self.people
             }
             everybody = threshold_for(false_per_hour, list(curves.values()))
         detectors = {name: self.detector.at(threshold) for name, threshold in chosen.items()}
         return ReplayReport(
             detector=self.detector, false_per_hour=false_per_hour, threshold=everybody, thresholds=chosen,
-            scores={name: total(own, detectors[name]) for name, own in self.people.items()},
-            curve={t: sum((own[t] for own in curves.values()), EventScores()) for t in THRESHOLDS},
+            scores={name: total(recordings, detectors[name]) for name, recordings in self.people.items()},
+            curve={t: sum((points[t] for points in curves.values()), EventScores()) for t in THRESHOLDS},
             activations={
-                name: [one.activations(detectors[name]) for one in own] for name, own in self.people.items()
+                name: [recording.activations(detectors[name]) for recording in recordings]
+                for name, recordings in self.people.items()
             },
-            hop=next(one.hop for own in self.people.values() for one in own),
+            hop=next(recording.hop for recordings in self.people.values() for recording in recordings),
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What a replay came to, as text and as JSON."""
+    """The scores of a replay, as text and as JSON."""
 
     detector: EventDetector
     false_per_hour: float | None  # that were asked for
@@ -134,19 +123,19 @@ class ReplayReport:
         return sum(self.scores.values(), EventScores())
 
     def lines(self) -> Iterator[str]:
-        own, detector = self.all, self.detector
+        everybody, detector = self.all, self.detector
         rest = "no rest class" if detector.rest is None else f"rest class {detector.classes[detector.rest]}"
         yield (
-            f"replayed {count(len(self.scores), 'person', 'people')}, {own.seconds / 3600:.3g} h, "
-            f"{count(own.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows (every "
+            f"replayed {count(len(self.scores), 'person', 'people')}, {everybody.seconds / 3600:.3g} h, "
+            f"{count(everybody.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows (every "
             f"{self.hop:g} s), refractory time {detector.refractory:g} s"
         )
         head = ["person", "threshold", "events", "detected", "false/h", "s to detection", "90 % within (s)"]
         rows = [[name, f"{self.thresholds[name]:g}", *_cells(scores)] for name, scores in self.scores.items()]
-        yield from _table([head, *rows, ["all", "", *_cells(own)]])
+        yield from _table([head, *rows, ["all", "", *_cells(everybody)]])
         yield ""
-        together = [[f"{threshold:g}", *_cells(scores)[1:]] for threshold, scores in self.curve.items()]
-        yield from _table([["threshold", *head[3:]], *together])
+        points = [[f"{threshold:g}", *_cells(scores)[1:]] for threshold, scores in self.curve.items()]
+        yield from _table([["threshold", *head[3:]], *points])
         if self.false_per_hour is not None:
             yield ""
             yield (
@@ -166,7 +155,7 @@ class ReplayReport:
                     name: scores.as_dict() | {
                         "threshold": self.thresholds[name],
                         "activations": [
-                            [[one.time, str(one.label), one.confidence] for one in recording]
+                            [[time, str(label), confidence] for time, label, confidence in recording]
                             for recording in self.activations[name]
                         ],
                     }
@@ -207,10 +196,10 @@ def replay(
     by_position: bool = False,
     rename: Sequence[str] = (),
 ) -> Replay:
-    """Decode recordings as streams, each person's in their order with a session that `begin` opens.
+    """Decode recordings as streams, each person's in order with a session that `begin` opens.
 
-    events: names of events and their classes, None where they have the names of classes; rest, threshold, debounce,
-    refractory: see `EventDetector` and `debounce_of`; all others as of `Stream`.
+    events: classes by names of events, None where events have the names of classes; rest, threshold, debounce,
+    refractory: see `EventDetector` and `debounce_of`; all others as in `Stream`.
     """
     people: dict[str, list[DecodedRecording]] = {}
     sessions: dict[str, Session] = {}
@@ -235,9 +224,10 @@ def replay(
         end = float(recording.times[-1]) + 1 / stream.sfreq
         happened = events_between(recording.events, events, classes, rest, end)
         people.setdefault(recording.subject, []).append(_decoded(stream, happened))
-    if detector is None or not any(len(one.times) for own in people.values() for one in own):
+    decoded = [recording for of_person in people.values() for recording in of_person]
+    if detector is None or not any(len(recording.times) for recording in decoded):
         raise UserError("no recording holds a whole window of the model; replay longer ones")
-    if not any(one.events for own in people.values() for one in own):
+    if not any(recording.events for recording in decoded):
         there = sorted({event.name for recording in recordings for event in recording.events})
         raise UserError(
             f"the recordings have no events of the model's classes {', '.join(map(str, detector.classes))}; they have "

@@ -1,4 +1,4 @@
-"""The loop: samples in, decisions out, and everything that went wrong said once, and counted."""
+"""The loop of a stream: samples in, decisions out. Problems are reported once, and counted."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .smoothing import smoothing_of
 from .source import Source, match_channels, match_rate
 
 Tell = Callable[[str], None]
-SILENT = 2.0  # seconds without a sample after which that is said
-TOLD = 5  # gaps that are told one by one; then they are counted
+SILENT = 2.0  # seconds without a sample after which the user is told
+TOLD = 5  # gaps that are reported one by one; further ones are counted
 
 
 @dataclass
 class Summary:
-    """What a stream came to."""
+    """What happened in a stream."""
 
     windows: int = 0  # decoded
     missed: int = 0  # not decoded, because samples in them were lost
@@ -47,37 +47,37 @@ class Summary:
     delays: list[float] = field(default_factory=list)  # seconds from the end of a window to its decision, the last ones
 
     def __str__(self) -> str:
-        told = f"{self.windows:,} windows decoded, {self.missed:,} missed"
+        text = f"{self.windows:,} windows decoded, {self.missed:,} missed"
         if self.activations:
-            told += f"; {self.activations:,} activation{'s' * (self.activations > 1)}"
+            text += f"; {self.activations:,} activation{'s' * (self.activations > 1)}"
         if self.gaps:
-            told += f"; {self.lost:,} samples lost in {self.gaps:,} gap{'s' * (self.gaps > 1)}"
+            text += f"; {self.lost:,} samples lost in {self.gaps:,} gap{'s' * (self.gaps > 1)}"
         if self.untimed:
-            told += f"; {self.untimed:,} sample{'s' * (self.untimed > 1)} without a valid time stamp"
+            text += f"; {self.untimed:,} sample{'s' * (self.untimed > 1)} without a valid time stamp"
         if self.restarts:
-            told += f"; time stamps went back {self.restarts} times" if self.restarts > 1 else "; time stamps went back"
+            text += f"; time stamps went back {self.restarts} times" if self.restarts > 1 else "; time stamps went back"
         if self.silences:
-            told += f"; {self.silences} silence{'s' * (self.silences > 1)}"
+            text += f"; {self.silences} silence{'s' * (self.silences > 1)}"
         if self.jitter > 0:
-            told += f"; time stamps jitter by up to {1e3 * self.jitter:.1f} ms"
+            text += f"; time stamps jitter by up to {1e3 * self.jitter:.1f} ms"
         if self.delays:
             median, tail = np.percentile(self.delays, (50, 99))
-            told += f"; a decision comes {1e3 * median:.0f} ms after its window (median; 99 %: {1e3 * tail:.0f} ms)"
-        return told
+            text += f"; a decision comes {1e3 * median:.0f} ms after its window (median; 99 %: {1e3 * tail:.0f} ms)"
+        return text
 
 
 KEPT_DELAYS = 10_000
 
 
 class Stream:
-    """A source that a session decodes. All that cannot work is refused here, before the first sample is read.
+    """A source that a session decodes. What cannot work is refused here, before the first sample is read.
 
     hop: seconds from one window to the next; None: half a window
     smooth: see smoothing.py
     filtered: how samples are filtered before they are cut
-    by_position: channels are taken by their order, whatever they are called
+    by_position: take channels by their order, whatever their names
     rename: A=B for each channel A of the source that is B in the model
-    detector: says when a class becomes active (person/events.py), by what smoothing leaves
+    detector: says when a class becomes active (person/events.py), by smoothed probabilities
     """
 
     def __init__(
@@ -95,12 +95,11 @@ class Stream:
     ) -> None:
         card = session.model.card
         self.session, self.source, self.tell = session, source, tell
-        stated = source.sfreq is not None
+        unstated = f"{source.name} states no sampling rate; taken for the model's (or --sfreq)"
+        self.notes = [unstated] if source.sfreq is None else []
         self.sfreq = match_rate(source, card.sfreq)
-        self.rate_told = (
-            () if stated else (f"{source.name} states no sampling rate; taken for the model's (or --sfreq)",)
-        )
         self.columns = match_channels(source, session.model, by_position=by_position, rename=rename)
+        self.notes += self.columns.notes
         self.window = card.n_times / self.sfreq
         step = card.n_times // 2 if hop is None else round(hop * self.sfreq)
         if step < 1 or (hop is not None and not hop < 1e6):
@@ -115,20 +114,18 @@ class Stream:
 
     def describe(self) -> list[str]:
         """What will be done, in a few lines."""
-        told = [*self.rate_told, *self.columns.told]
+        lines = list(self.notes)
         what = f"filtered {self.filter}" if self.filter else "as they come"
         made_with = filter_of(self.session.model.parts[0].card.filter)
         if made_with is not None and not made_with.sections:
-            told.append(
+            lines.append(
                 f"the model's recordings were filtered {made_with} elsewhere, probably by a filter that looks ahead; "
                 "that of a stream cannot, so the same band comes later (filter when cutting: run --filter)"
             )
         elif made_with is not None and made_with != self.filter:
-            told.append(f"the model's recordings were filtered {made_with}, which --filter auto would do here too")
-        return [
-            *told,
-            f"{self.source.name}: windows of {self.window:g} s every {self.hop:g} s at {self.sfreq:g} Hz, {what}",
-        ]
+            lines.append(f"the model's recordings were filtered {made_with}, which --filter auto would do here too")
+        cut = f"{self.source.name}: windows of {self.window:g} s every {self.hop:g} s at {self.sfreq:g} Hz, {what}"
+        return [*lines, cut]
 
     def run(self, sink: Sink, seconds: float | None = None, live: LiveLine | None = None) -> Summary:
         """Until the source ends, so many seconds have passed (of a file: on its clock), or Ctrl-C."""
@@ -209,12 +206,11 @@ class Stream:
 
 
 def filter_from(text: str, notch: Sequence[float], card: object) -> Filter | None:
-    """As the command line gives it: auto (as the card of the model says), or as `parse_filter` takes it; notches in
-    Hz."""
-    own = filter_of(card) if text == "auto" else parse_filter(text)
+    """The filter of a command line: `auto` (that of the model's card), or text for `parse_filter`; notches in Hz."""
+    band = filter_of(card) if text == "auto" else parse_filter(text)
     if not notch:
-        return own
-    low, high = (None, None) if own is None else (own.highpass, own.lowpass)
+        return band
+    low, high = (None, None) if band is None else (band.highpass, band.lowpass)
     return filter_of({"highpass": low, "lowpass": high, "notch": list(notch)})
 
 
@@ -268,7 +264,7 @@ class LiveLine:
         self.width = len(line)
 
     def clear(self) -> None:
-        """So that something else can be written."""
+        """Make room for other lines."""
         if self.on and self.width:
             self.file.write("\r" + " " * self.width + "\r")
             self.file.flush()

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from ...errors import UserError, shown
 from ..events import Activation
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would take for one
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes what begins with one for a formula
 
 
 class Sink(Protocol):
     def send(
         self, time: float, window: int, probability: NDArray[np.float64], activation: Activation | None = None
     ) -> None:
-        """Of the window that ended at `time`: probabilities (classes,), and the activation that it brought."""
+        """Take the decision for the window that ended at `time`: probabilities (classes,), and an activation."""
 
     def close(self) -> None: ...
 

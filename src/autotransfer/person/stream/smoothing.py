@@ -1,11 +1,11 @@
-"""Decisions over time: one window errs, several in a row do so less.
+"""Smoothing of decisions over time.
 
     majority:N             shares of the last N decisions
-    posterior:HALF_LIFE    what all windows so far say together, as far as it is not forgotten
+    posterior:HALF_LIFE    the posterior given all windows so far, which are forgotten with a half-life in seconds
 
-The posterior is that of a state that may change at any time: of what was believed, half is left after so many seconds,
-and the rest is spread over all classes; then the next window is taken into account. Windows that overlap say the same
-thing more than once, so each counts as much as what is new in it.
+The posterior is that of a state that may change at any time: after the half-life half of the belief is left, and the
+rest is spread over all classes; then the next window is taken into account. A window that overlaps the one before
+counts by the share of it that is new.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_VOTES = 10_000
 
 class Smoothing(Protocol):
     def feed(self, probability: NDArray[np.float64], elapsed: float | None) -> NDArray[np.float64]:
-        """Probabilities (classes,) of the next window, so many seconds after the one before; None: of the first."""
+        """Probabilities (classes,) of the next window, `elapsed` seconds after the last; None: it is the first."""
 
 
 class Unsmoothed:
@@ -41,14 +41,13 @@ class Majority:
         if elapsed is None:
             self.votes.clear()
         self.votes.append(int(probability.argmax()))
-        share = np.bincount(list(self.votes), minlength=len(probability)) / len(self.votes)
+        share: NDArray[np.float64] = np.bincount(list(self.votes), minlength=len(probability)) / len(self.votes)
         ties = share == share.max()
         if ties.sum() > 1:  # the latest of them is ahead by next to nothing
             latest = next(vote for vote in reversed(self.votes) if ties[vote])
             share[latest] += 1e-9
             share /= share.sum()
-        found: NDArray[np.float64] = share
-        return found
+        return share
 
 
 class Posterior:
@@ -72,7 +71,7 @@ class Posterior:
 
 
 def smoothing_of(text: str | None, window: float) -> Smoothing:
-    """As the command line names it; window: seconds."""
+    """text: as on the command line; window: seconds."""
     if text is None or text == "none":
         return Unsmoothed()
     kind, _, number = text.partition(":")

@@ -45,10 +45,10 @@ class Source(Protocol):
 
 
 class Columns(NamedTuple):
-    """Which channels of a source the model reads, in the model's order; missing ones by an estimate."""
+    """Which channels of a source the model reads, in the model's order; missing ones are estimated."""
 
     places: list[int]
-    told: tuple[str, ...] = ()  # what the user should know of it
+    notes: tuple[str, ...] = ()  # for the user
     estimate: Arrangement | None = None
 
     def of(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -60,30 +60,30 @@ class Columns(NamedTuple):
 
 
 def match_channels(source: Source, model: Model, *, by_position: bool = False, rename: Sequence[str] = ()) -> Columns:
-    """Find the model's channels in the source by name; by position where it has no names, or that is asked for."""
-    wanted, found = list(model.card.channels), source.channels
+    """Look up the model's channels in the source by name; by position where it has no names, or on request."""
+    wanted, names = list(model.card.channels), source.channels
     if rename:
-        found = tuple(renamed_channels(found, rename))
-    if found is not None and not by_position:
-        places, missing = channel_places(found, wanted)
+        names = tuple(renamed_channels(names, rename))
+    if names is not None and not by_position:
+        places, missing = channel_places(names, wanted)
         if not missing:
-            others = f"{source.name} has {len(found)} channels; the model reads {len(wanted)} of them, by name"
-            return Columns(places, () if places == list(range(source.n_channels)) else (others,))
-        estimate = model.arrange(found)
+            note = f"{source.name} has {len(names)} channels; the model reads {len(wanted)} of them, by name"
+            return Columns(places, () if places == list(range(source.n_channels)) else (note,))
+        estimate = model.arrange(names)
         if estimate is not None:
             return Columns(estimate.places, estimate.told, estimate)
-        if len(found) == len(wanted):
+        if len(names) == len(wanted):
             raise UserError(
-                f"{source.name} has no channel {missing[0]!r}, which the model reads, but {_some(found)}; if these are "
+                f"{source.name} has no channel {missing[0]!r}, which the model reads, but {_some(names)}; if these are "
                 "in the model's order, give --by-position"
             )
-    there = "" if found is None else f": {_some(found)}"
+    there = "" if names is None else f": {_some(names)}"
     check_channel_count(source.n_channels, wanted, f"{there} ({source.name}); the model reads {_some(wanted)}")
     return Columns(list(range(len(wanted))))
 
 
 def match_rate(source: Source, sfreq: float | None) -> float:
-    """The rate of both in Hz, which must be one. A source that states none gets the model's."""
+    """The rate in Hz, which source and model must share. A source that states none gets the model's."""
     if source.sfreq is None:
         if sfreq is None:
             raise UserError(f"neither {source.name} nor the model says how fast it is sampled; give --sfreq")
@@ -98,8 +98,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def open_source(text: str, sfreq: float | None = None) -> Source:
-    """lsl:NAME, FILE.npz, or FILE.xdf, where ?stream=NAME picks one of several streams. sfreq: the rate in Hz of one
-    that does not state it; another than it states is refused."""
+    """text: lsl:NAME, FILE.npz, or FILE.xdf, where ?stream=NAME picks one of several streams. sfreq: the rate in Hz of
+    a source that does not state it; one that contradicts the source is refused."""
     rate = check_sfreq(sfreq)
     source = _open_source(text)
     if rate is None or source.sfreq is None:
@@ -121,10 +121,24 @@ def _open_source(text: str) -> Source:
     raise UserError(f"the source is {shown(text)}; give lsl:NAME, a .npz file or an .xdf file")
 
 
-class NpzSource:
-    """One person's trials in our layout, one after the other. A long recording is one trial, X (1, channels, times)."""
+class StoredSource:
+    """Samples that are stored: times (n,), values (n, channels)."""
 
     live = False
+    times: NDArray[np.float64]
+    values: NDArray[np.float32]
+
+    def chunks(self) -> Iterator[Chunk | None]:
+        for start in range(0, len(self.times), PIECE):
+            rows = slice(start, start + PIECE)
+            yield Chunk(self.times[rows], self.values[rows])
+
+    def close(self) -> None:
+        pass
+
+
+class NpzSource(StoredSource):
+    """One person's trials in our layout, one after the other. A long recording is one trial, X (1, channels, times)."""
 
     def __init__(self, path: Path) -> None:
         raw = read_npz(path)
@@ -147,27 +161,22 @@ class NpzSource:
                 yield Chunk(times, values, fresh=start == 0)
                 index += len(values)
 
-    def close(self) -> None:
-        pass
 
-
-class XdfSource:
+class XdfSource(StoredSource):
     """A recording of the Lab Streaming Layer, with the time stamps that were recorded."""
-
-    live = False
 
     def __init__(self, path: Path, stream: str | None) -> None:
         pyxdf = need("pyxdf", "reading .xdf files", "autotransfer[lsl]")
         if not path.is_file():
             raise UserError(f"there is no file {str(path)!r}; give an existing .xdf file")
         try:
-            # Gaps would be hidden by time stamps that are made regular.
+            # Regular time stamps would hide gaps.
             streams, _ = pyxdf.load_xdf(str(path), dejitter_timestamps=False, verbose=False)
-            found = [one for one in streams if float(one["info"]["nominal_srate"][0]) > 0 and len(one["time_stamps"])]
-            names = [str(one["info"]["name"][0]) for one in found]
+            sampled = [s for s in streams if float(s["info"]["nominal_srate"][0]) > 0 and len(s["time_stamps"])]
+            names = [str(s["info"]["name"][0]) for s in sampled]
         except Exception as error:  # whatever a damaged file makes of the parser
             raise UserError(f"{path} cannot be read as .xdf ({one_line(error)})") from None
-        chosen = [one for one, name in zip(found, names, strict=True) if stream in (None, name)]
+        chosen = [s for s, name in zip(sampled, names, strict=True) if stream in (None, name)]
         if len(chosen) != 1:
             there = ", ".join(repr(name) for name in names) or "none"
             wrong = "no stream" if not chosen else f"{len(chosen)} streams"
@@ -175,11 +184,10 @@ class XdfSource:
                 f"{path} has {wrong} of samples{'' if stream is None else f' named {stream!r}'}; it has {there}; "
                 f"choose one with {path.name}?stream=NAME"
             )
-        own = chosen[0]
-        self.name = str(path)
+        self.name, info = str(path), chosen[0]["info"]
         try:
-            self.values = np.asarray(own["time_series"], dtype=np.float32)
-            self.times = np.asarray(own["time_stamps"], dtype=np.float64)
+            self.values = np.asarray(chosen[0]["time_series"], dtype=np.float32)
+            self.times = np.asarray(chosen[0]["time_stamps"], dtype=np.float64)
         except (ValueError, TypeError) as error:
             raise UserError(f"the stream in {path} holds no numbers ({one_line(error)}); choose another") from None
         if self.values.ndim != 2 or self.times.shape != self.values.shape[:1]:
@@ -188,13 +196,5 @@ class XdfSource:
                 "stamps; it must hold (samples, channels) and a stamp for each sample"
             )
         self.n_channels = self.values.shape[1]
-        self.sfreq = check_sfreq(float(own["info"]["nominal_srate"][0]))
-        self.channels = stream_labels(own["info"], self.n_channels)
-
-    def chunks(self) -> Iterator[Chunk | None]:
-        for start in range(0, len(self.times), PIECE):
-            rows = slice(start, start + PIECE)
-            yield Chunk(self.times[rows], self.values[rows])
-
-    def close(self) -> None:
-        pass
+        self.sfreq = check_sfreq(float(info["nominal_srate"][0]))
+        self.channels = stream_labels(info, self.n_channels)

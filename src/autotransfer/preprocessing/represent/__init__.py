@@ -100,10 +100,10 @@ def _numbers(value: object) -> tuple[float, ...] | None:
     if value is None:
         return None
     many = value if isinstance(value, (list, tuple)) else [value]
-    plain = [plain_value(one) for one in many]
-    if not all(isinstance(one, (int, float)) and not isinstance(one, bool) and math.isfinite(one) for one in plain):
+    plain = [plain_value(number) for number in many]
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in plain):
         raise UserError(f"constants is {shown(value)}; it must be a list of finite numbers")
-    return tuple(float(one) for one in plain)
+    return tuple(map(float, plain))
 
 
 def representation_class(name: str) -> type[Representation]:

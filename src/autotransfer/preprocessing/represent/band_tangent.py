@@ -34,8 +34,7 @@ class BandTangent(Representation):
         return 8 * len(BANDS) * channels * max(channels, times)
 
     def _bins(self, times: int) -> Bins:
-        assert self.sfreq is not None, "it reads it"
-        return bands_within("band_tangent", BANDS, self.sfreq, times)
+        return bands_within("band_tangent", BANDS, self.rate, times)
 
     def numbers(self, x: Tensor) -> Tensor:
         # Bands of few frequencies have covariances of low rank, whose equal eigenvalues leave eigenvectors no gradient.
@@ -45,11 +44,10 @@ class BandTangent(Representation):
         return self._numbers(x, logarithm_by_roots)
 
     def _numbers(self, x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
-        assert self.sfreq is not None, "it reads it"
-        length, bins = segment_length(self.sfreq, int(x.shape[-1])), self._bins(int(x.shape[-1]))
+        length, bins = segment_length(self.rate, int(x.shape[-1])), self._bins(int(x.shape[-1]))
         cut = segments(centred(x)[0], length)
         coefficients = cut @ fourier(length, sum(bins, ())).to(cut)  # (..., C, n, 2 bins)
-        inside = _inside(tuple(len(band) for band in bins)).to(cut)
+        inside = _inside(tuple(map(len, bins))).to(cut)
         of_bands = (coefficients[..., None, :, :, :] * inside[:, None, None]).flatten(-2)  # (..., bands, C, n · 2 bins)
         samples = int(cut.shape[-2]) * inside.sum(-1)[:, None, None]
         return tangent_of(of_bands, samples, log_of).flatten(-3)[..., None, :]

@@ -35,17 +35,15 @@ class Bands(Representation):
         return 8 * channels * times
 
     def _bins(self, times: int) -> Bins:
-        assert self.sfreq is not None, "it reads it"
-        return bands_within(self.name, self.bands, self.sfreq, times)
+        return bands_within(self.name, self.bands, self.rate, times)
 
     def numbers(self, x: Tensor) -> Tensor:
-        assert self.sfreq is not None, "it reads it"
-        own, _ = centred(x)
+        signals, _ = centred(x)
         if references(int(x.shape[-2])) > 1:
-            own = torch.cat([own, own - own.mean(-2, keepdim=True)], -2)
-        bins, length = self._bins(int(x.shape[-1])), segment_length(self.sfreq, int(x.shape[-1]))
-        coefficients = segments(own, length) @ fourier(length, sum(bins, ())).to(own)  # (..., C, n, 2 bins)
-        power = coefficients.square().mean(-2) @ _means(tuple(len(band) for band in bins)).to(own)  # (..., C, bands)
+            signals = torch.cat([signals, signals - signals.mean(-2, keepdim=True)], -2)
+        bins, length = self._bins(int(x.shape[-1])), segment_length(self.rate, int(x.shape[-1]))
+        coefficients = segments(signals, length) @ fourier(length, sum(bins, ())).to(signals)  # (..., C, n, 2 bins)
+        power = coefficients.square().mean(-2) @ _means(tuple(map(len, bins))).to(signals)  # (..., C, bands)
         least = FLOOR * power.mean((-2, -1), keepdim=True)
         return 0.5 * (power + least).clamp(min=QUIET**2).log()
 
@@ -64,9 +62,6 @@ def references(channels: int) -> int:
 @cache
 def _means(counts: tuple[int, ...]) -> Tensor:
     """(2 bins, bands): the mean over the frequencies of each band, of cosines and sines alike."""
-    matrix = torch.zeros(sum(counts), len(counts), dtype=torch.float64)
-    start = 0
-    for band, count in enumerate(counts):
-        matrix[start : start + count, band] = 1 / count
-        start += count
+    columns = (torch.full((count, 1), 1 / count, dtype=torch.float64) for count in counts)
+    matrix: Tensor = torch.block_diag(*columns)  # type: ignore[no-untyped-call]  # torch's
     return matrix.repeat(2, 1)

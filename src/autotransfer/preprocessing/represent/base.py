@@ -22,7 +22,7 @@ from ...recordings.chunks import row_chunks
 from ..transform import Fitted, Rows, Stage
 
 POINTS = 16  # stretches of a window, and bands of a spectrum
-QUIET = float(np.finfo(np.float32).tiny ** 0.5)  # least of what a logarithm is taken: that of a flat channel is finite
+QUIET = float(np.finfo(np.float32).tiny ** 0.5)  # lower bound before a logarithm: that of a flat channel is finite
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,18 @@ class Representation(ABC):
     sfreq: float | None = None  # Hz
     constants: tuple[float, ...] | None = None  # as the class says: frequencies of stimuli, pairs of channels
 
-    reads: ClassVar[tuple[str, ...]] = ()  # of the fields, those without which it cannot be
+    reads: ClassVar[tuple[str, ...]] = ()  # the fields that it needs
     shortest: ClassVar[int] = 4  # samples of a window
     seconds: ClassVar[float] = 0.0  # of a window, for which it is meant: a run does not try it on shorter ones
     by_fold: ClassVar[bool] = False  # whether it is fitted, so that windows depend on who is trained on
     costly: ClassVar[bool] = False  # whether a run leaves it to a later stage
     counts: ClassVar[bool] = False  # whether it counts samples, so that rounding may move it by one of them
+
+    @property
+    def rate(self) -> float:
+        """sfreq of a representation that reads it."""
+        assert self.sfreq is not None, "it reads it"
+        return self.sfreq
 
     @abstractmethod
     def shape(self, channels: int, times: int) -> tuple[int, int]:
@@ -52,16 +58,16 @@ class Representation(ABC):
         return self.numbers(x)
 
     def few(self, x: Tensor) -> Tensor | None:
-        """The same in the dtype of x for a few windows (G, n, C, T), where a kernel does it sooner."""
+        """The same in the dtype of x for a few windows (G, n, C, T), where a kernel is faster."""
         return None
 
     def room(self, channels: int, times: int) -> int:
-        """Numbers that one window needs while it is worked on: so many windows are taken at once."""
+        """How many numbers one window needs in memory meanwhile; decides how many windows are taken at once."""
         return 4 * channels * max(channels, times)
 
     def graph(self) -> nn.Module:
         """For export; overridden by a UserError where no graph can do it."""
-        return InGraph(self)
+        return InGraph(self.numbers_in_graph)
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
         """See `Transform.fit`. Overridden, with `restore` and `by_fold`, where there are statistics to fit."""
@@ -94,15 +100,18 @@ class EveryWindow(Fitted):
 
 
 class InGraph(nn.Module):
-    """Of windows (G, N, C, T) as (G · N, C, T): with the number of windows on the first axis no stride depends on it,
-    which spares an exporter much of its time."""
+    """For export: windows (G, N, C, T) -> (G, N, R, S), as (G · N, C, T): with the number of windows on the first axis
+    no stride depends on it, which spares an exporter much of its time.
 
-    def __init__(self, spec: Representation) -> None:
+    numbers: what it does to windows (n, C, T); module: whose weights that needs
+    """
+
+    def __init__(self, numbers: Callable[[Tensor], Tensor], module: nn.Module | None = None) -> None:
         super().__init__()
-        self.spec = spec
+        self.numbers, self.module = numbers, module
 
     def forward(self, x: Tensor) -> Tensor:
-        numbers = self.spec.numbers_in_graph(x.flatten(0, 1)).to(torch.float32)
+        numbers = self.numbers(x.flatten(0, 1)).to(torch.float32)
         return numbers.view(x.shape[0], -1, *numbers.shape[1:])
 
 
@@ -114,7 +123,7 @@ def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor], room: int) -> Tensor:
     return numbers.view(groups, batch, *numbers.shape[1:])
 
 
-# ---- what several representations are made of ------------------------------------------------------------------------
+# ---- functions that several representations share --------------------------------------------------------------------
 
 
 def stretches(x: Tensor, most: int = POINTS) -> Tensor:

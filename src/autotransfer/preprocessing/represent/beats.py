@@ -29,14 +29,13 @@ class Beats(Representation):
     @property
     def _half(self) -> int:
         """Samples before and after."""
-        assert self.sfreq is not None, "it reads it"
-        return max(1, round(AROUND * self.sfreq))
+        return max(1, round(AROUND * self.rate))
 
     def numbers(self, x: Tensor) -> Tensor:
-        own, _ = centred(x)
+        signal, _ = centred(x)
         times, half = int(x.shape[-1]), self._half
-        spread = own.square().mean(-1, keepdim=True).sqrt()
-        unit = own / (spread + (spread == 0).to(spread.dtype))
+        spread = signal.square().mean(-1, keepdim=True).sqrt()
+        unit = signal / (spread + (spread == 0).to(spread.dtype))
         steep = (unit[..., 2:] - unit[..., :-2]).square().sum(-2)  # of all samples but the first and the last
         # A beat that is not there as a whole is no choice where there can be another.
         first = min(half, (times - 1) // 2)

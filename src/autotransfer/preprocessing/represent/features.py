@@ -33,11 +33,11 @@ class Features(Representation):
 
 def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
     """(..., C, T) -> (..., C, means + bands + 2), float64. power_of: signals (..., T) -> |spectrum|² (..., T // 2)."""
-    own, mean = centred(x)
-    means = stretches(own) + mean
-    bands = stretches(power_of(own))
-    spread = own.square().mean(-1, keepdim=True).sqrt()
-    slope = deviation(own[..., 1:] - own[..., :-1])[..., None]
+    signal, mean = centred(x)
+    means = stretches(signal) + mean
+    bands = stretches(power_of(signal))
+    spread = signal.square().mean(-1, keepdim=True).sqrt()
+    slope = deviation(signal[..., 1:] - signal[..., :-1])[..., None]
     return torch.cat([means, torch.cat([bands, spread, slope], -1).clamp(min=QUIET).log()], -1)
 
 

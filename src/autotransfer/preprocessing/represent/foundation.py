@@ -27,9 +27,9 @@ from torch import Tensor, nn
 from ...errors import UserError, one_line, shown
 from ...recordings.layout import starts
 from ...recordings.optional import need
-from ..transform import Fitted, Rows, Stage
-from .base import Representation, in_pieces
-from .pretrained import InGraph, at_one_scale, in_layout
+from ..transform import Fitted, Rows, Stage, with_prefix
+from .base import InGraph, Representation, in_pieces
+from .pretrained import at_one_scale, in_layout
 
 KINDS = ("foundation", "random_foundation")
 NAME = re.compile(r"(foundation|random_foundation):([0-9a-f]{16}):([1-9][0-9]{0,4})")
@@ -100,8 +100,8 @@ def features(module: nn.Module, x: Tensor) -> Tensor:
     if isinstance(given, Mapping):
         given = given.get("features")
     if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[0] != x.shape[0]:
-        told = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-        raise ValueError(f"its features are {told}, and not a tensor with a row for each of {x.shape[0]} windows")
+        shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        raise ValueError(f"its features are {shape}, and not a tensor with a row for each of {x.shape[0]} windows")
     return given.flatten(1, -2).mean(1) if given.dim() > 2 else given
 
 
@@ -133,16 +133,18 @@ class Encoder:
             raise ValueError("the config of a foundation encoder is no JSON object")
         module, flat = build_encoder(str(config.get("model")), config["options"]), tensors["weights"]
         wanted = floating(module)
-        if sum(one.numel() for one in wanted.values()) != flat.numel() or not flat.is_floating_point():
+        sizes = [tensor.numel() for tensor in wanted.values()]
+        if sum(sizes) != flat.numel() or not flat.is_floating_point():
             raise ValueError(f"a foundation encoder has {flat.numel()} weights, and its network has others")
-        pieces = torch.split(flat, [one.numel() for one in wanted.values()])
+        pieces = torch.split(flat, sizes)
         module.load_state_dict(
             {name: piece.view_as(wanted[name]) for name, piece in zip(wanted, pieces, strict=True)}, strict=False
         )
         if tensors["rates"].shape != (3,):
             raise ValueError(f"a foundation encoder has {len(tensors['rates'])} rates")
-        rate, own, times = tensors["rates"].tolist()
-        encoder = cls(config, module, tensors["channels"], (rate, own, int(times) if 0 < times <= MOST else 0))
+        rate, encoder_rate, times = tensors["rates"].tolist()
+        rates = (rate, encoder_rate, int(times) if 0 < times <= MOST else 0)
+        encoder = cls(config, module, tensors["channels"], rates)
         encoder.check()
         return encoder
 
@@ -189,7 +191,7 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def know(encoder: Encoder) -> str:
-    """Let settings of this process name an encoder; returns the digest."""
+    """Register an encoder, so that settings of this process can name it; returns its digest."""
     digest = digest_of(encoder.tensors())
     _opened[digest] = encoder
     return digest
@@ -209,11 +211,10 @@ def take_stored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a model's file without its encoders, which are opened."""
     digests = {name.split(".")[1] for name in tensors if name.startswith(STORED)}
     for digest in digests - set(_opened):
-        start = f"{STORED}{digest}."
-        own = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
-        if set(own) != set(PARTS) or digest_of(own) != digest:
+        parts = with_prefix(f"{STORED}{digest}.", tensors)
+        if set(parts) != set(PARTS) or digest_of(parts) != digest:
             raise ValueError(f"the foundation encoder {shown(digest)} is not what the model was saved with")
-        _opened[digest] = Encoder.restore(own)
+        _opened[digest] = Encoder.restore(parts)
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(STORED)}
 
 

@@ -70,7 +70,7 @@ class FittedMiniRocket(Fitted):
         room = self.spec.room(int(x.shape[-2]), int(x.shape[-1]))
         groups = max(len(x), len(self.thresholds))
         pairs = zip(x.expand(groups, -1, -1, -1), self.thresholds.expand(groups, -1, -1), strict=True)
-        return torch.cat([in_pieces(own[None], partial(exceeding, thresholds=limits), room) for own, limits in pairs])
+        return torch.cat([in_pieces(group[None], partial(exceeding, thresholds=t), room) for group, t in pairs])
 
     def graph(self) -> nn.Module:
         return MiniRocketGraph(self.thresholds)
@@ -86,9 +86,7 @@ class MiniRocketGraph(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(P or 1, N, C, T) -> (P, N, 1, numbers)."""
         windows = x.expand(len(self.thresholds), -1, -1, -1)
-        return torch.stack([exceeding(own, limits) for own, limits in zip(windows, self.thresholds, strict=True)]).to(
-            torch.float32
-        )
+        return torch.stack(list(map(exceeding, windows, self.thresholds))).to(torch.float32)
 
 
 def exceeding(x: Tensor, thresholds: Tensor) -> Tensor:
@@ -139,8 +137,8 @@ def kernels(channels: int, count: int) -> Tensor:
 
 def thresholds(stage: Stage, rows: Rows) -> Tensor:
     """(D · 84, 3): quantiles of what each kernel gives for some of these windows, at levels that fill (0, 1) evenly."""
-    some = rows[np.unique(np.linspace(0, len(rows) - 1, EXAMPLES).astype(np.int64))]
-    ranked = convolved(stage.windows(torch.from_numpy(some))).transpose(0, 1).flatten(1).sort(1).values
+    examples = rows[np.unique(np.linspace(0, len(rows) - 1, EXAMPLES).astype(np.int64))]
+    ranked = convolved(stage.windows(torch.from_numpy(examples))).transpose(0, 1).flatten(1).sort(1).values
     level = np.arange(1, THRESHOLDS * len(ranked) + 1) * GOLDEN % 1
     at = torch.from_numpy((level * (ranked.shape[1] - 1)).astype(np.int64)).view(-1, THRESHOLDS)
     return ranked.gather(1, at.to(ranked.device))

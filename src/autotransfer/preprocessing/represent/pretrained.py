@@ -2,7 +2,7 @@
 how strong the window is.
 
 Amplifiers, skins and electrodes differ between studies, so that networks see every window at one scale; what that hides
-comes beside their numbers, as a logarithm. The networks are shallow ones (log power of filtered signals), and frozen; a
+comes after their numbers, as a logarithm. The networks are shallow ones (log power of filtered signals), and frozen; a
 linear classifier on their numbers, and nothing else, is fitted to the recordings at hand. random_base is the same with
 networks that nobody has trained: what a base gains beyond it is owed to the other studies.
 
@@ -13,7 +13,7 @@ that was opened in this process (models/base.py), or from the tensors of a saved
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from ...errors import UserError, shown
 from ...recordings.layout import resampling, starts
 from ..transform import Fitted, Rows, Stage
-from .base import QUIET, Representation, in_pieces
+from .base import QUIET, InGraph, Representation, in_pieces
 
 NAME = re.compile(r"(base|random_base):([0-9a-f]{16}):([1-9][0-9]{0,4})")
 STRETCHES = 8  # of a window, at least: see model/shallow.py
@@ -52,16 +52,16 @@ def is_base(name: object) -> bool:
 
 
 def know(name: str, weights: Weights) -> None:
-    """Let settings of this process that have the name be fitted."""
+    """Register weights, so that settings of this process can use the name."""
     _opened[_parsed(name)[1]] = weights
 
 
 def _parsed(name: str) -> tuple[str, str, int]:
     """Kind, digest and number of classes."""
-    found = NAME.fullmatch(name)
-    if found is None:
+    parts = NAME.fullmatch(name)
+    if parts is None:
         raise UserError(f"represent is {shown(name)}; a base is written as base:DIGEST:CLASSES")
-    return found[1], found[2], int(found[3])
+    return parts[1], parts[2], int(parts[3])
 
 
 @cache
@@ -167,18 +167,6 @@ def at_one_scale(x: Tensor) -> tuple[Tensor, Tensor]:
     centred = x - x.mean(-1, keepdim=True)
     level = centred.square().mean((-2, -1)).sqrt().clamp(min=QUIET)
     return centred / level[:, None, None], level[:, None]
-
-
-class InGraph(nn.Module):
-    """For export: windows (1, N, C, T) -> (1, N, 1, numbers)."""
-
-    def __init__(self, numbers: Callable[[Tensor], Tensor], module: nn.Module) -> None:
-        """numbers: what it does to windows (N, C, T); module: whose weights that needs."""
-        super().__init__()
-        self.numbers, self.module = numbers, module
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.numbers(x[0])[None]
 
 
 def _check(tensors: Weights, n_classes: int) -> None:

@@ -44,8 +44,8 @@ class Rhythms(Representation):
         return 8 * len(LOWS) * channels * max(channels, times)
 
     def _bank(self, times: int) -> Bank:
-        assert self.sfreq is not None and self.constants is not None, "it reads them"  # noqa: PT018
-        return _bank(self.sfreq, self.constants, times)
+        assert self.constants is not None, "it reads them"
+        return _bank(self.rate, self.constants, times)
 
     def numbers(self, x: Tensor) -> Tensor:
         return self._numbers(x, whitened)
@@ -54,13 +54,13 @@ class Rhythms(Representation):
         return self._numbers(x, whitened_by_elimination)
 
     def _numbers(self, x: Tensor, whiten: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        own, _ = centred(x)
+        windows, _ = centred(x)
         bank = self._bank(int(x.shape[-1]))
-        signals = (own @ bank.basis.to(own))[..., None, :, :] * bank.inside.to(own)  # (..., S, C, M)
+        signals = (windows @ bank.basis.to(windows))[..., None, :, :] * bank.inside.to(windows)  # (..., S, C, M)
         size = signals.square().sum(-1, keepdim=True).sqrt()
         unit = signals / (size + (size == 0).to(size.dtype))
         identity = torch.eye(int(unit.shape[-2]), dtype=unit.dtype, device=unit.device)
-        shares = whiten(unit @ unit.transpose(-1, -2) + RIDGE * identity, unit @ bank.waves.to(own))  # (..., S, C, 2F)
+        shares = whiten(unit @ unit.transpose(-1, -2) + RIDGE * identity, unit @ bank.waves.to(unit))  # (..., S, C, 2F)
         sine, cosine = shares.chunk(2, -1)
         squares = torch.stack([sine.square(), cosine.square(), sine * cosine]).sum(-2)
         half, cross = 0.5 * (squares[0] - squares[1]), squares[2]

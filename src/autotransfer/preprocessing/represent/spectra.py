@@ -30,11 +30,11 @@ def segments(x: Tensor, length: int) -> Tensor:
 
 @cache
 def bands_within(name: str, bands: tuple[Band, ...], sfreq: float, times: int) -> Bins:
-    """Without bands that hold no multiple of the resolution."""
+    """The bins of each band, without bands that hold no multiple of the resolution."""
     step = sfreq / segment_length(sfreq, times)
     highest = (segment_length(sfreq, times) - 1) // 2
     bins = (tuple(k for k in range(1, highest + 1) if low <= k * step < high) for low, high in bands)
-    inside = tuple(own for own in bins if own)
+    inside = tuple(filter(None, bins))
     if not inside:
         raise UserError(f"represent {name!r} needs frequencies from {bands[0][0]:g} to {bands[-1][1]:g} Hz; windows of "
                         f"{times} samples at {sfreq:g} Hz have none of them")  # fmt: skip

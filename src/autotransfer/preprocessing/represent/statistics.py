@@ -57,13 +57,13 @@ class Statistics(Representation):
 
 def statistics(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
     """(..., C, T) -> (..., 1, 26 C + C(C − 1)/2), float64. power_of: signals (..., T) -> |spectrum|² (..., T // 2)."""
-    own, mean = centred(x)
+    signal, mean = centred(x)
     channels, times = int(x.shape[-2]), int(x.shape[-1])
     fixed = _fixed(channels, times, x.device)
-    spread = own.square().mean(-1, keepdim=True).sqrt()
-    unit = own / (spread + (spread == 0).to(spread.dtype))
+    spread = signal.square().mean(-1, keepdim=True).sqrt()
+    unit = signal / (spread + (spread == 0).to(spread.dtype))
     square = unit.square()
-    slope = own[..., 1:] - own[..., :-1]
+    slope = signal[..., 1:] - signal[..., :-1]
     bend = slope[..., 1:] - slope[..., :-1]
     peak = (slope[..., :-1] > 0) & (slope[..., 1:] <= 0)
     high = peak & (unit[..., 1:-1] > HIGH)
@@ -95,9 +95,9 @@ def _mean(x: Tensor) -> Tensor:
     return x.mean(-1, keepdim=True)
 
 
-def _means(*each: Tensor) -> tuple[Tensor, ...]:
+def _means(*signals: Tensor) -> tuple[Tensor, ...]:
     """Of tensors (..., T) of one shape: (..., 1) each."""
-    return torch.stack(each).mean(-1, keepdim=True).unbind()
+    return torch.stack(signals).mean(-1, keepdim=True).unbind()
 
 
 def _of_spectrum(power: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor, Tensor]:

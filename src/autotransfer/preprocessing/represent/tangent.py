@@ -44,18 +44,18 @@ def tangent(x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
     return tangent_of(centred(x)[0], int(x.shape[-1]), log_of)
 
 
-def tangent_of(own: Tensor, samples: int | Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
+def tangent_of(signals: Tensor, samples: int | Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
     """The same of signals (..., C, T) with mean 0. samples: how many of T count, the others being 0; a tensor that
     (..., 1, 1) broadcasts with, where that differs."""
-    channels = int(own.shape[-2])
-    spread = (own.square().sum(-1, keepdim=True) / samples).sqrt()
+    channels = int(signals.shape[-2])
+    spread = (signals.square().sum(-1, keepdim=True) / samples).sqrt()
     flat = (spread == 0).to(spread.dtype)
-    unit = own / (spread + flat)
-    identity = torch.eye(channels, dtype=spread.dtype, device=own.device)
+    unit = signals / (spread + flat)
+    identity = torch.eye(channels, dtype=spread.dtype, device=signals.device)
     correlation = unit @ unit.transpose(-1, -2) / samples + flat * identity
     logarithm = log_of(shrunk(correlation, samples)).flatten(-2)
     places, weight = _upper(channels)
-    upper = logarithm.index_select(-1, places.to(own.device)) * weight.to(own.device)
+    upper = logarithm.index_select(-1, places.to(signals.device)) * weight.to(signals.device)
     return torch.cat([spread[..., 0].clamp(min=QUIET).log(), upper], -1)[..., None, :]
 
 

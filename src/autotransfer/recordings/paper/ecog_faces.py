@@ -21,7 +21,7 @@ from ..blocks import Block, Remedies, stacked
 from ..child import blocks_in_child
 from ..matlab import numbers, read_mat
 from ..raw import Array, Raw
-from .folder import existing, found
+from .folder import existing_folder, matching_files
 
 ELECTRODES = 31
 SECONDS = 0.4  # of a picture, and of a window
@@ -32,7 +32,7 @@ REMEDIES = Remedies(*["use the files as published"] * 3)
 
 def read_ecog_faces(text: str) -> Raw:
     """FOLDER is faces_basic, with data/aa/aa_faceshouses.mat and so on; y: 0 house, 1 face."""
-    files = found(existing(text, "ecog-faces:"), "*_faceshouses.mat", "ecog-faces:")
+    files = matching_files(existing_folder(text, "ecog-faces:"), "*_faceshouses.mat", "ecog-faces:")
     names = [_subject(path) for path in files]
     for n, name in enumerate(names):
         if name in names[:n]:

@@ -19,7 +19,7 @@ from ...errors import UserError
 from ..blocks import Block, Remedies, stacked
 from ..npy import readable
 from ..raw import Raw
-from .folder import existing, found
+from .folder import existing_folder, matching_files
 
 SFREQ = 200.0
 SECONDS = 1.3
@@ -33,10 +33,10 @@ def read_errp(text: str) -> Raw:
 
     Without TrainLabels.csv, as in the challenge's test/, the windows can be predicted.
     """
-    folder = existing(text, "errp:")
+    folder = existing_folder(text, "errp:")
     if (folder / "train").is_dir():
         folder = folder / "train"
-    files = [_recording(path) for path in found(folder, "Data_S*_Sess*.csv", "errp:")]
+    files = [_recording(path) for path in matching_files(folder, "Data_S*_Sess*.csv", "errp:")]
     labels = _labels(folder)
     if labels is not None and not {file.person for file in files} & {name.split("_")[0] for name in labels}:
         labels = None  # of other subjects
@@ -105,7 +105,7 @@ def _labels(folder: Path) -> dict[str, int] | None:
     """By name of the feedback; from TrainLabels.csv in the folder or beside it."""
     import pandas as pd
 
-    path = next((place / "TrainLabels.csv" for place in (folder, folder.parent) if _has(place)), None)
+    path = next(filter(Path.is_file, (place / "TrainLabels.csv" for place in (folder, folder.parent))), None)
     if path is None:
         return None
     with readable(path, "labels"):
@@ -114,7 +114,3 @@ def _labels(folder: Path) -> dict[str, int] | None:
             if column not in table.columns:
                 raise UserError(f"{str(path)!r} has no column {column!r}; use the file as published")
         return {str(name): int(value) for name, value in zip(table["IdFeedBack"], table["Prediction"], strict=True)}
-
-
-def _has(place: Path) -> bool:
-    return (place / "TrainLabels.csv").is_file()

@@ -7,7 +7,7 @@ from pathlib import Path
 from ...errors import UserError
 
 
-def existing(text: str, prefix: str) -> Path:
+def existing_folder(text: str, prefix: str) -> Path:
     """An existing folder; ~ is expanded, because no shell does so after a prefix."""
     folder = Path(text).expanduser()
     if not text or not folder.is_dir():
@@ -17,7 +17,7 @@ def existing(text: str, prefix: str) -> Path:
     return folder
 
 
-def found(folder: Path, pattern: str, prefix: str) -> list[Path]:
+def matching_files(folder: Path, pattern: str, prefix: str) -> list[Path]:
     """The files of that pattern in or below the folder; at least one is required."""
     files = sorted(path for path in folder.rglob(pattern) if path.is_file())
     if not files:

@@ -24,7 +24,7 @@ from ..blocks import Block, Remedies, stacked
 from ..child import blocks_in_child
 from ..matlab import numbers, read_mat, words
 from ..raw import Raw
-from .folder import existing, found
+from .folder import existing_folder, matching_files
 
 REMEDIES = Remedies(
     channels="give all files the same channels",
@@ -45,7 +45,7 @@ def read_asl_emg(text: str) -> Raw:
 
 def _read(text: str, prefix: str, *, sfreq: float | None, classes: tuple[str, ...] | None = None) -> Raw:
     """All files of a folder; `sfreq` where a file has none, `classes`: what 0, 1, ... in y stand for."""
-    files = found(existing(text, prefix), "*.mat", prefix)
+    files = matching_files(existing_folder(text, prefix), "*.mat", prefix)
     hints = {"y": "every file needs a variable 'y' with one label per window"}
     with blocks_in_child(block, files, sfreq) as blocks:
         return stacked(blocks, REMEDIES, name=prefix.rstrip(":"), classes=classes, hints=hints)

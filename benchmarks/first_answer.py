@@ -1,0 +1,129 @@
+"""What a default run has after its first stage, everybody played back:
+
+    python -m benchmarks.first_answer DATA.npz... --runs FOLDER --out docs/results/first_answer.csv
+
+Protocol. Every option has its default; the run is left when its first answer (closed forms) is written, and everybody
+is played back, where a run of a user plays twelve. Everything is nested: what is used on a person was trained, weighted
+and chosen without them. Labelled windows and the windows that are scored share no group, where the recordings have any.
+One row of the CSV is the score of one person in one case:
+
+    zero_shot           of all their windows
+    PEER                a simple model of the run, of all their windows
+    windows, session    of windows in the order of recording: each by itself, and as a session of the model answers
+    all_windows         the same with all of their windows at once, where the run has an average for that
+    before N, calibrated N, own N
+                        with N labelled windows of each class, of the windows that are left: without the labels, with
+                        them, and by the best classifier of the person's labels alone
+
+Nothing is chosen by this command. The closed forms were developed on these sets: these are development figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import autotransfer as at
+from autotransfer.report.wording import score, signed
+from autotransfer.runs.choice import Choice, Scores, read_choice
+from autotransfer.runs.options import RunOptions
+from autotransfer.search.planning import begin
+from autotransfer.search.procedure import conduct
+from autotransfer.training.intervals import bootstrap_interval
+
+from .by_dataset import measure_datasets
+from .csv_rows import command
+from .evidence import table_of
+from .markdown import markdown
+
+COLUMNS = ["data", "case", "subject", "score", "seconds"]
+OURS = ("zero_shot", "windows", "session", "all_windows", "before", "calibrated", "own")  # first words of cases
+COMPARED = {  # what a person gets, and what they would get otherwise
+    "best simple model → zero-shot": ("zero_shot", "peer"),
+    "windows by themselves → session": ("session", "windows"),
+    "windows by themselves → all at once": ("all_windows", "windows"),
+    "zero-shot → 5 labels": ("calibrated 5", "before 5"),
+    "own classifier → 5 labels": ("calibrated 5", "own 5"),
+}
+
+
+class Answered(Exception):
+    """The first answer is written."""
+
+
+def first_answer(source: str, folder: Path) -> Choice:
+    """Of a default run, which is then left."""
+
+    def leave(*_: object) -> None:
+        raise Answered
+
+    run = begin(folder, RunOptions.of("recommended", source=source, adaptation="zero-shot"), tell=print)
+    with closing(run.ledger):
+        try:
+            return conduct(run, print, shown=False, played=run.recordings.n_subjects, answered=leave)
+        except Answered:
+            return read_choice(folder)
+
+
+def rows_of(choice: Choice) -> Iterator[dict[str, Any]]:
+    cases: dict[str, Scores] = {"zero_shot": choice.estimate, **choice.peers}
+    if played := choice.playback:
+        cases |= {"windows": played.zero_shot["recorded"], "session": played.adapted["recorded"]}
+        cases |= {"all_windows": played.all_windows}
+        for name, by_number in (("before", played.before), ("calibrated", played.calibrated), ("own", played.own)):
+            cases |= {f"{name} {number}": scores for number, scores in by_number.items()}
+    for case, scores in cases.items():
+        for subject, value in scores.items():
+            yield {
+                "case": case,
+                "subject": subject,
+                "score": round(value, 4),
+                "seconds": round(choice.stages[0].seconds),
+            }
+
+
+def after_the_first_stage(folder: Path) -> str:
+    """The table of docs/results.md, from first_answer.csv."""
+    rows, gains = [], pd.DataFrame(columns=list(COMPARED), dtype=float)
+    for data, cases in table_of(folder, "first_answer").groupby("data", sort=True):
+        wide = cases.pivot(index="subject", columns="case", values="score")
+        peers = wide.drop(columns=[case for case in wide if str(case).split()[0] in OURS])
+        wide = wide.assign(peer=peers[peers.mean().idxmax()])
+        cells = []
+        for name, (ours, theirs) in COMPARED.items():
+            both = wide.reindex(columns=[ours, theirs]).dropna()
+            gains.loc[str(data), name] = (both[ours] - both[theirs]).mean()
+            cells.append(f"{score(both[theirs].mean())} → {score(both[ours].mean())}" if len(both) else "–")
+        rows.append([str(data), str(len(wide)), *cells, f"{cases['seconds'].iloc[0]:.0f} s"])
+    pooled, ahead = [], []
+    for name in COMPARED:
+        differences = gains[name].dropna().tolist()
+        low, high = bootstrap_interval(differences, seed=0) or (np.nan, np.nan)
+        pooled.append(f"{signed(np.mean(differences))} ({signed(low)} to {signed(high)})")
+        ahead.append(f"{sum(value > 0 for value in differences)} of {len(differences)}")
+    rows += [["**mean over sets** (95 % interval)", "", *pooled, ""], ["ahead on", "", *ahead, ""]]
+    return markdown(["data set", "people", *COMPARED, "after"], rows)
+
+
+def measured(recordings: at.Recordings, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    source = next(file for file in asked.files if Path(file).stem == recordings.name)
+    for row in rows_of(first_answer(source, asked.runs / recordings.name)):
+        yield {"data": recordings.name} | row
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = command(__doc__, None)
+    parser.add_argument("--runs", type=Path, required=True, help="where the folders of runs shall be")
+    asked = parser.parse_args(arguments)
+    measure_datasets(asked, COLUMNS, measured)
+    print(after_the_first_stage(asked.out.parent))
+
+
+if __name__ == "__main__":
+    main()

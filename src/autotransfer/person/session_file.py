@@ -1,0 +1,93 @@
+"""The file of a session: tensors that hold what is known of a person, and a header that says of which model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from ..errors import UserError
+from ..files import read_plain, write_atomically
+from ..models.binding import digest_of
+from ..models.mixture import Model
+
+State = dict[str, Tensor]
+NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation remembers
+MARK = "autotransfer_session"  # the key of the header
+# Fields of cards since 0.2. Where one is empty, the digest is that of a card without it: sessions that 0.1 saved still
+# belong to their models.
+ADDED = ("seen", "thresholds", "online", "stay")
+
+
+def write_session(path: Path, header: dict[str, Any], state: State) -> None:
+    tensors = {name: tensor.clone().contiguous() for name, tensor in state.items()}
+    try:
+        write_atomically(path, save(tensors, {MARK: json.dumps(header)}))
+    except OSError as error:
+        raise UserError(f"cannot write {path} ({error.strerror or error}); choose another file") from None
+
+
+def read_session(path: Path) -> tuple[dict[str, Any], State]:
+    """Header and tensors; ValueError, TypeError, KeyError or SafetensorError where the file is no session's."""
+    try:
+        content = read_plain(path)
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror or error})") from None
+    state = load(content)
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(json.loads(content[8 : 8 + length]).get("__metadata__", {})[MARK])
+    if (
+        not isinstance(header, dict)
+        or type(header["n_windows"]) is not int
+        or header["n_windows"] < 0
+        or type(header["adapts"]) is not bool
+    ):
+        raise ValueError("its header is damaged")
+    for name, tensor in state.items():
+        if not torch.isfinite(tensor).all():
+            raise ValueError(f"{name} is not finite")
+    return header, state
+
+
+def model_digest(model: Model) -> str:
+    """Changes with any number of a model and anything that its card says."""
+    card = json.loads(json.dumps(asdict(model.card), default=str))
+    for part in (card, *card.get("parts", ())):
+        for name in ADDED:
+            if not part.get(name):
+                part.pop(name, None)
+    weights = save({name: tensor.clone().contiguous() for name, tensor in model.tensors().items()})
+    return digest_of(card, weights)["card"]
+
+
+def below(state: State, prefix: str) -> State:
+    """The tensors whose names begin with the prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def check_state(state: State, expected: State, prefix: str) -> State:
+    """The tensors below a prefix; ValueError where they do not have the names, shapes and types of the expected."""
+    tensors = below(state, prefix)
+    for name, like in expected.items():
+        tensor = tensors.get(name, torch.empty(0))
+        if tensor.shape != like.shape or tensor.dtype != like.dtype:
+            raise ValueError(f"{prefix}{name} has the shape {tuple(tensor.shape)}, not {tuple(like.shape)}")
+        if name in NEVER_NEGATIVE and (tensor < 0).any():
+            raise ValueError(f"{prefix}{name} is below 0")
+    return tensors
+
+
+def check_belief(belief: Tensor, n_classes: int) -> None:
+    """ValueError where a tensor of a file does not hold the probabilities (classes,) of a window."""
+    if (
+        belief.shape != (n_classes,)
+        or belief.dtype != torch.float64
+        or (belief < 0).any()
+        or abs(belief.sum() - 1) > 1e-6
+    ):
+        raise ValueError("smooth.belief holds no probabilities")

@@ -1,0 +1,62 @@
+"""Going on with a run, from the copy of its ledger where the ledger itself is damaged or missing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from ..errors import UserError
+from ..files import sync_folder
+from ..model.encoders import Encoders
+from .ledger import REMEDY, Ledger, backup_of
+from .lock import companions
+from .run import Run, Tell
+from .sqlite_errors import DamagedLedger
+
+
+def reopen(
+    folder: Path, encoders: Encoders | None, tell: Tell, storage: str | None = None, source: str | None = None
+) -> Run:
+    """The run in a folder, to go on with it; its lock must be held. storage, source: as of `Run.open`.
+
+    A damaged ledger is put aside, and the run goes on from the copy that was made when the last stage ended: what was
+    trained since is trained again.
+    """
+    path = folder / "ledger.sqlite"
+    if not _sound(path):
+        copy = backup_of(path)
+        if not _sound(copy):
+            raise UserError(f"the ledger {path} is damaged or missing, and there is no sound copy of it; {REMEDY}")
+        kept = _put_aside(path)
+        copy.replace(path)
+        sync_folder(folder)
+        fate = "missing" if kept is None else f"damaged and is kept as {kept.name}"
+        tell(f"the ledger was {fate}; going on from the copy made when the last stage ended")
+        with closing(Ledger(path)) as ledger:
+            ledger.back_up()
+    return Run.open(folder, encoders, storage=storage, source=source)
+
+
+def _put_aside(path: Path) -> Path | None:
+    """A damaged ledger and its log under a name that is free; None where there is no ledger."""
+    number = 1
+    while (kept := path.with_name(f"ledger.damaged-{number}.sqlite")).exists():
+        number += 1
+    log, index = companions(path)
+    index.unlink(missing_ok=True)
+    for name, target in ((log, companions(kept)[0]), (path, kept)):  # first what must not meet another ledger
+        if name.exists():
+            name.replace(target)
+    return kept if kept.exists() else None
+
+
+def _sound(path: Path) -> bool:
+    """Whether a ledger is there and as it was written. Nothing is changed."""
+    if not path.exists():
+        return False
+    try:
+        with closing(Ledger(path, read_only=True)) as ledger:
+            ledger.check()
+    except DamagedLedger:
+        return False
+    return True

@@ -1,0 +1,74 @@
+"""The part of a setting that says how codes are censored."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..censoring import CENSORS, MethodOptions, check_mode
+from ..errors import UserError, check_at_most, check_choice, check_types, shown
+from .fields import picked
+
+SUBJECT = "subject"  # the usual nuisance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Penalty:
+    """How z is censored. mode, strength and warm_up are common to all methods; `options` are the method's own."""
+
+    method: str
+    mode: str = "marginal"
+    strength: float = 1.0
+    warm_up: int = 0  # epochs over which strength rises linearly from 0
+    shuffle_subjects: bool = False  # the control: subject labels shuffled within class before training sees them
+    nuisance: str = SUBJECT  # what z is not to tell: subject, session, another column, or several joined with +
+    options: MethodOptions
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_mode(self.method, self.mode)
+        if self.warm_up < 0:
+            raise UserError(f"warm_up is {self.warm_up}; it must be a number of epochs of at least 0")
+        check_at_most(self, warm_up=10**6)
+        object.__setattr__(self, "nuisance", "+".join(nuisance_parts(self.nuisance)))
+
+
+def nuisance_parts(nuisance: str) -> tuple[str, ...]:
+    """The columns that a nuisance joins, in one order: subject, session, then the others by name."""
+    parts = {part.strip() for part in nuisance.split("+")}
+    if "" in parts:
+        raise UserError(
+            f"nuisance is {shown(nuisance)}; give subject, session, the name of a column, or several joined with +"
+        )
+    return tuple(sorted(parts, key=lambda name: (name != SUBJECT, name != "session", name)))
+
+
+def penalty_of(values: dict[str, Any]) -> Penalty | None:
+    """From the keywords of a setting; None for the baseline."""
+    method, strength = values.get("method"), values.get("strength")
+    if isinstance(strength, np.generic):
+        strength = values["strength"] = strength.item()
+    if strength is not None:
+        if isinstance(strength, bool) or not isinstance(strength, (int, float)):
+            raise UserError(f"strength is {shown(strength)}; it must be of type float | None")
+        if not 0 <= strength < math.inf:
+            raise UserError(f"strength is {shown(strength)}; it must be a finite number of at least 0")
+    if method is None:
+        return None
+    check_choice("method", method, CENSORS)
+    if strength == 0:
+        return None
+    options = CENSORS[method].Options(**picked(values, CENSORS[method].Options))
+    given = {name: value for name, value in picked(values, Penalty).items() if value is not None}
+    return Penalty(**given, options=options)
+
+
+def usual_batches(penalty: Penalty | None) -> str:
+    """How batches are drawn by default. A penalty needs several rows of several subjects in a batch, of one class where
+    it is conditional; one as printed takes shuffled batches."""
+    if penalty is None or getattr(penalty.options, "as_printed", None):
+        return "shuffled"
+    return "balanced" if penalty.mode == "conditional" else "people"

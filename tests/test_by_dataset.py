@@ -1,0 +1,53 @@
+"""What benchmarks over data sets share: a command line, and CSVs in which nothing is computed twice."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from benchmarks.by_dataset import measure_datasets
+from benchmarks.csv_rows import append, command, known_rows
+
+import autotransfer as at
+from tiny import tiny_file
+
+
+def test_a_data_set_is_measured_once(tmp_path: Path) -> None:
+    source, out = str(tiny_file(tmp_path)), str(tmp_path / "table.csv")
+    seen: list[str] = []
+
+    def measured(recordings: at.Recordings, options: argparse.Namespace) -> Iterator[dict[str, object]]:
+        seen.append(recordings.name)
+        for person in range(2):
+            yield {"data": recordings.name, "person": person, "score": options.seeds / 2}
+
+    columns = ["data", "person", "score"]
+    parser = command("about", out, "seeds", files="*")
+    first = measure_datasets(parser.parse_args([source, "--seeds", "3"]), columns, measured)
+    again = measure_datasets(parser.parse_args([source]), columns, measured)
+    alone = measure_datasets(parser.parse_args([]), columns, measured)
+    assert seen == ["tiny"]
+    assert first["score"].tolist() == again["score"].tolist() == alone["score"].tolist() == [1.5, 1.5]
+    (tmp_path / "table.csv").write_text("data,person,score\nother,0,0.25\n")
+    both = measure_datasets(parser.parse_args([source]), columns, measured)
+    assert both["data"].tolist() == ["other", "tiny", "tiny"]
+    assert [row["data"] for row in known_rows(tmp_path / "table.csv")] == ["other", "tiny", "tiny"]
+
+
+def test_rows_are_appended_and_come_back(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "rows.csv"
+    assert known_rows(out) == []
+    for score in (0.5, 0.75):
+        append(out, [{"name": "=1+1", "score": score}], ("name", "score"))
+    assert known_rows(out) == [{"name": "=1+1", "score": "0.5"}, {"name": "=1+1", "score": "0.75"}]
+    assert out.read_text().count("name,score") == 1
+    assert "'=1+1" in out.read_text()
+
+
+def test_out_is_needed_where_it_has_no_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command("about", None).parse_args(["data.npz"])
+    assert "--out" in capsys.readouterr().err
+    assert command("about", None).parse_args(["data.npz", "--out", "a.csv"]).out == Path("a.csv")
