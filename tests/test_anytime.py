@@ -31,7 +31,7 @@ from autotransfer.search import planning, procedure, stopping
 from autotransfer.search.plan import Plan, Stage, read_plan
 from autotransfer.search.planning import answer_seconds, begin
 from autotransfer.search.procedure import Conductor, conduct
-from faults import Interrupted, quiet, table_of
+from faults import Interrupted, few_closed_forms, quiet, table_of
 from tiny import tiny, tiny_file
 
 STAGES = ["closed forms", "eegnet, seed 0", "shallow, seed 0", "eegnet as published, seed 0"]
@@ -40,9 +40,8 @@ STAGES = ["closed forms", "eegnet, seed 0", "shallow, seed 0", "eegnet as publis
 @pytest.fixture(scope="module", autouse=True)
 def many_stages() -> Iterator[None]:
     """A stage for every network, however short it is."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, few_closed_forms():
         patch.setattr(planning, "SHORT", -1.0)
-        patch.setattr("autotransfer.search.kinds.TAKEN_UP", {})
         yield
 
 
