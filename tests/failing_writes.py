@@ -1,8 +1,9 @@
 """Runs whose n-th write fails: each ends whole or with one line, and goes on to the same result.
 
-`python tests/failing_writes.py [--shift S] [--every K]` lets every write of a small run fail in turn, or every K-th,
-with the next error of ERRORS each time, beginning with the S-th; it prints a table. A layer in C (failing_writes.c)
-lies between the process and the C library, so that SQLite's writes fail, too. tests/test_failing_writes.py runs some.
+`python tests/failing_writes.py [--shift S] [--every K] [--table FILE]` lets every write of a small run fail in turn, or
+every K-th, with the next error of ERRORS each time, beginning with the S-th; it prints a table. With a file of its
+rows it goes on where it was stopped. A layer in C (failing_writes.c) lies between the process and the C library, so
+that SQLite's writes fail, too. tests/test_failing_writes.py runs some; tests/kills.py kills runs with the same layer.
 """
 
 from __future__ import annotations
@@ -12,31 +13,56 @@ import ctypes
 import errno
 import json
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from campaign import Table
 
 HERE = Path(__file__).parent
+FAULTS = ("once", "from then on", "killed before", "killed halfway", "killed after")  # as in failing_writes.c
 # full: no space from that write on; the others fail once.
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EINTR": errno.EINTR, "full": errno.ENOSPC}
 OPTIONS = ["--epochs", "2", "--seeds", "1", "--batch-size", "16", "--population", "4", "--device", "cpu",
            "--adaptation", "none"]  # fmt: skip
 LIMIT = 300  # seconds of one command
+Case = list[Any]  # what is to be done, and with what
+
+
+class Fault(NamedTuple):
+    """What happens to the n-th write to files with `part` in their paths; 0: nothing."""
+
+    number: int = 0
+    kind: str = "once"
+    error: int = 0
+    part: str = ""
+
+
+NO_FAULT = Fault()
 
 
 class Ending(NamedTuple):
-    """How a command ended: exit code, what it wrote to standard error, how many writes it tried."""
+    """How a command ended: exit code, what it wrote to standard error, how many writes it tried, how long it took."""
 
     code: int
     said: str
     writes: int
+    seconds: float
+
+    @property
+    def lines(self) -> list[str]:
+        """Of standard error, without progress."""
+        return [line for line in self.said.splitlines() if line and "elapsed" not in line]
 
 
 def build(folder: Path) -> Path:
@@ -47,21 +73,23 @@ def build(folder: Path) -> Path:
     return path
 
 
-def served(folder: Path, cases: Callable[[int], list[tuple[str, int]]]) -> Iterator[tuple[str, int, str]]:
-    """(error, n, outcome) of every case; cases: of the number of writes of an undisturbed run. An outcome is `nothing`:
-    the run ended whole; `resumed`: it ended with one line, and `resume` gave the same; or what is wrong."""
+def served(folder: Path, cases: Callable[[int], Iterable[Case]]) -> Iterator[tuple[Case, Any]]:
+    """Every case with its answer; cases: of the number of writes of an undisturbed run. ["write", error, n] is answered
+    by `nothing`: the run ended whole; `resumed`: it ended with one line, and `resume` gave the same; or what is wrong.
+    ["kills", seed]: see kills.py."""
     layer = build(folder)
     process = subprocess.Popen(
         [sys.executable, str(HERE / "failing_writes.py"), "--serve", str(folder), str(layer)], text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"LD_PRELOAD": str(layer)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=os.environ | {"LD_PRELOAD": str(layer), "OMP_NUM_THREADS": "1"},  # what is forked has no other threads
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        for error, number in cases(json.loads(process.stdout.readline())):
-            process.stdin.write(json.dumps([error, number]) + "\n")
+        for case in cases(json.loads(process.stdout.readline())):
+            process.stdin.write(json.dumps(case) + "\n")
             process.stdin.flush()
-            yield error, number, json.loads(process.stdout.readline())
+            yield case, json.loads(process.stdout.readline())
     finally:
         process.stdin.close()
         process.wait()
@@ -70,78 +98,78 @@ def served(folder: Path, cases: Callable[[int], list[tuple[str, int]]]) -> Itera
 # in the process that has the layer
 
 
-def serve(folder: Path, layer: ctypes.CDLL) -> None:
-    """Cases from standard input; every command in a process that is forked from this one, which has imported all."""
+def serve(folder: Path, library: ctypes.CDLL) -> None:
+    """Cases from standard input; every command in a process that is forked from this one, which has done all of it
+    before, and knows the scores of peers, which take half of the time and write nothing."""
     sys.path[:0] = [str(HERE), str(HERE.parent)]
-    import autotransfer.cli
-    import autotransfer.report.collect
-    import autotransfer.report.page
-    import autotransfer.search.procedure  # noqa: F401
     from autotransfer.recordings import save_npz
     from autotransfer.runs import executor
-    from faults import few_settings
+    from autotransfer.runs.ledger import Ledger
+    from autotransfer.search import peers
+    from faults import call, few_settings
+    from kills import killed
     from tiny import tiny
 
     executor.CHECKPOINT_EVERY = -1.0  # after each epoch
     few_settings().__enter__()
     save_npz(folder / "tiny.npz", tiny(3))
-    first = command(folder, layer, 0, 0, False, "run", folder / "tiny.npz", *OPTIONS, "--out", folder / "run")
+    layer = Layer(folder, library)
+    for arguments in (layer.begin(), ["predict", layer.run, layer.source, "--out", folder / "predicted.csv"]):
+        assert call(*arguments).code == 0
+    ledger = Ledger(layer.run / "ledger.sqlite")
+    known = ledger.recall("peers", dict[str, dict[str, float]]) or {}
+    ledger.close()
+    peers._missing = lambda *_: [(name, partial(known.get, name)) for name in known]  # type: ignore[assignment]
+    shutil.rmtree(layer.run)
+    first = layer.command(*layer.begin())
     assert first.code == 0, first
-    (folder / "run").rename(folder / "undisturbed")
+    layer.run.rename(layer.undisturbed)
     print(json.dumps(first.writes), flush=True)
     for line in sys.stdin:
-        error, number = json.loads(line)
-        print(json.dumps(outcome(folder, layer, error, number)), flush=True)
+        kind, *values = json.loads(line)
+        answer = outcome(layer, *values) if kind == "write" else killed(layer, *values, first)
+        print(json.dumps(answer), flush=True)
 
 
-def outcome(folder: Path, layer: ctypes.CDLL, error: str, number: int) -> str:
-    from faults import assert_same_run
+class Layer:
+    """Commands under the layer, on a run in `folder`."""
 
-    run, undisturbed = folder / "run", folder / "undisturbed"
-    shutil.rmtree(run, ignore_errors=True)
-    begin = ["run", folder / "tiny.npz", *OPTIONS, "--out", run]
-    ended = command(folder, layer, number, ERRORS[error], error == "full", *begin)
-    try:
-        if ended.code == 0:  # what failed was not needed, or was tried again
-            assert_same_run(run, undisturbed)
-            check_ledger(run)
-            assert (run / "report.html").exists() or "report" in ended.said, "no report, and no word of it"
-            return "nothing"
-        lines = [line for line in ended.said.splitlines() if line and "elapsed" not in line]  # no progress
-        assert ended.code in (1, 2), f"exit code {ended.code}: {ended.said[-500:]}"
-        assert "Traceback" not in ended.said, ended.said[-1500:]
-        assert len(lines) == 1, f"not one line: {ended.said[-500:]}"
-        again = ["resume", run] if (run / "ledger.sqlite").exists() else begin
-        resumed = command(folder, layer, 0, 0, False, *again)
-        assert resumed.code == 0, f"{again[0]} after {lines[0]!r}: exit code {resumed.code}: {resumed.said[-500:]}"
-        assert_same_run(run, undisturbed)
-        check_ledger(run)
-        assert (run / "report.html").exists(), "no report"
-    except AssertionError as wrong:
-        return f"wrong: {wrong}"
-    return "resumed"
+    def __init__(self, folder: Path, library: ctypes.CDLL) -> None:
+        self.folder, self.library = folder, library
+        self.run, self.undisturbed, self.source = folder / "run", folder / "undisturbed", folder / "tiny.npz"
 
+    def begin(self) -> list[object]:
+        """The arguments that begin the run, or go on with it."""
+        if (self.run / "ledger.sqlite").exists():
+            return ["resume", self.run]
+        return ["run", self.source, *OPTIONS, "--out", self.run]
 
-def check_ledger(run: Path) -> None:
-    from autotransfer.runs.ledger import Ledger
+    def command(self, *arguments: object, fault: Fault = NO_FAULT, until: float = float("inf")) -> Ending:
+        """`autotransfer ARGUMENTS` in a forked process with a fault. until: seconds after which it is killed."""
+        log, count = self.folder / "log", self.folder.with_name(f"{self.folder.name}.count")  # outside what fails
+        count.unlink(missing_ok=True)
+        child, start = os.fork(), time.monotonic()
+        if child == 0:
+            self._in_child(log, count, arguments, fault)
+        handle = os.pidfd_open(child)
+        if not select.select([handle], [], [], min(until, LIMIT))[0]:
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        os.close(handle)
+        seconds, writes = time.monotonic() - start, int(count.read_text()) if count.exists() else 0
+        assert seconds < LIMIT, f"no end after {LIMIT} s"
+        return Ending(os.waitstatus_to_exitcode(status), log.read_text(errors="replace"), writes, seconds)
 
-    ledger = Ledger(run / "ledger.sqlite")
-    ledger.check()
-    ledger.close()
-
-
-def command(folder: Path, layer: ctypes.CDLL, number: int, error: int, goes_on: bool, *arguments: object) -> Ending:
-    """`autotransfer ARGUMENTS` in a forked process, whose write of this number fails; 0: none does."""
-    log, count = folder / "log", folder.with_name(f"{folder.name}.count")  # the second outside what fails
-    child = os.fork()
-    if child == 0:
+    def _in_child(self, log: Path, count: Path, arguments: tuple[object, ...], fault: Fault) -> None:
         code = 70
         try:
-            for name, target in (("out", 1), (log, 2)):
-                handle = os.open(os.devnull if name == "out" else name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            for name, target in ((os.devnull, 1), (log, 2)):
+                handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
                 os.dup2(handle, target)
             sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-            layer.fail_at(str(folder / "run").encode() + b"/", number, error, int(goes_on))
+            below = str(self.run).encode() + b"/"
+            kind = FAULTS.index(fault.kind)
+            self.library.fault_at(below, fault.part.encode(), fault.number, kind, fault.error)
             sys.argv = ["autotransfer", *map(str, arguments)]
             from autotransfer.cli import main
 
@@ -153,22 +181,46 @@ def command(folder: Path, layer: ctypes.CDLL, number: int, error: int, goes_on: 
             traceback.print_exc()
         finally:
             sys.stderr.flush()
-            count.write_text(str(layer.writes_seen()))
+            count.write_text(str(self.library.writes_seen()))
             os._exit(code)
-    begin = time.monotonic()
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            break
-        if time.monotonic() - begin > LIMIT:
-            os.kill(child, 9)
-        time.sleep(0.005)
-    return Ending(os.waitstatus_to_exitcode(status), log.read_text(errors="replace"), int(count.read_text()))
+
+    def check(self) -> None:
+        """The run is as an undisturbed one."""
+        from autotransfer.runs.ledger import Ledger
+        from faults import assert_same_run
+
+        assert_same_run(self.run, self.undisturbed)
+        ledger = Ledger(self.run / "ledger.sqlite")
+        ledger.check()
+        ledger.close()
 
 
-def cases_of(writes: int, every: int = 1, shift: int = 0) -> list[tuple[str, int]]:
+def outcome(layer: Layer, error: str, number: int) -> str:
+    shutil.rmtree(layer.run, ignore_errors=True)
+    fault = Fault(number, "from then on" if error == "full" else "once", ERRORS[error])
+    try:
+        ended = layer.command(*layer.begin(), fault=fault)
+        if ended.code == 0:  # what failed was not needed, or was tried again
+            layer.check()
+            assert (layer.run / "report.html").exists() or "report" in ended.said, "no report, and no word of it"
+            return "nothing"
+        assert ended.code in (1, 2), f"exit code {ended.code}: {ended.said[-500:]}"
+        assert "Traceback" not in ended.said, ended.said[-1500:]
+        assert len(ended.lines) == 1, f"not one line: {ended.said[-500:]}"
+        again = layer.begin()
+        resumed = layer.command(*again)
+        after = f"{again[0]} after {ended.lines[0]!r}"
+        assert resumed.code == 0, f"{after}: exit code {resumed.code}: {resumed.said[-500:]}"
+        layer.check()
+        assert (layer.run / "report.html").exists(), "no report"
+    except AssertionError as wrong:
+        return f"wrong: {wrong}"
+    return "resumed"
+
+
+def cases_of(writes: int, every: int = 1, shift: int = 0) -> list[Case]:
     names = list(ERRORS)
-    return [(names[(place + shift) % len(names)], n) for place, n in enumerate(range(1, writes + 1, every))]
+    return [["write", names[(place + shift) % len(names)], n] for place, n in enumerate(range(1, writes + 1, every))]
 
 
 def main() -> None:
@@ -176,20 +228,27 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--shift", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no further case is begun")
+    parser.add_argument("--table", type=Path, help="a CSV file of the cases that were done")
     given = parser.parse_args()
-    end, counts = time.monotonic() + given.seconds, {error: Counter[str]() for error in ERRORS}
-    with tempfile.TemporaryDirectory() as name:
-        for error, number, result in served(Path(name), lambda writes: cases_of(writes, given.every, given.shift)):
-            counts[error]["wrong" if result.startswith("wrong") else result] += 1
+    end = time.monotonic() + given.seconds
+
+    with Table(given.table, ("error", "write", "outcome")) as table, tempfile.TemporaryDirectory() as name:
+        done = {(row["error"], row["write"]) for row in table.rows}
+
+        def cases(writes: int) -> Iterator[Case]:
+            for case in cases_of(writes, given.every, given.shift):
+                if (case[1], str(case[2])) not in done and time.monotonic() < end:
+                    yield case
+
+        for (_, error, number), result in served(Path(name), cases):
+            table.add(error, number, result)
             if result.startswith("wrong"):
                 print(error, number, result, flush=True)
-            if time.monotonic() > end:
-                print(f"ended after write {number}", flush=True)
-                break
     print("error | cases | ended whole | ended with a line, resumed | wrong")
-    for error, own in counts.items():
-        print(f"{error} | {sum(own.values())} | {own['nothing']} | {own['resumed']} | {own['wrong']}")
-    sys.exit(any(own["wrong"] for own in counts.values()))
+    for error in ERRORS:
+        counts = Counter(row["outcome"].partition(":")[0] for row in table.rows if row["error"] == error)
+        print(f"{error} | {sum(counts.values())} | {counts['nothing']} | {counts['resumed']} | {counts['wrong']}")
+    sys.exit(any(row["outcome"].startswith("wrong") for row in table.rows))
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def assert_same_run(folder: Path, expected: Path) -> None:
     for name in ("choice.json", "model/model.safetensors", "model/model.json"):
         assert (folder / name).read_bytes() == (expected / name).read_bytes(), name
     left_over = [path.name for path in folder.rglob("*") if path.suffix == ".checkpoint" or path.name.startswith(".")]
-    assert not left_over
+    assert not left_over, left_over
 
 
 # the command line in this process

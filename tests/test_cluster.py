@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
@@ -258,6 +259,40 @@ def test_workers_that_do_not_start_are_told_in_one_line(
     with pytest.raises(UserError, match=r"the workers of local:2 did not start \(Nanny failed to start.*\)") as caught:
         Cluster("local:2")
     assert "\n" not in str(caught.value)
+
+
+class Asked:
+    """A client whose workers die so many times while they are asked."""
+
+    def __init__(self, deaths: float) -> None:
+        self.deaths = deaths
+
+    def run(self, function: Callable[[], object]) -> dict[str, object]:
+        from distributed.comm import CommClosedError
+
+        self.deaths -= 1
+        if self.deaths >= 0:
+            raise CommClosedError("Address removed.")
+        return {"tls://127.0.0.1:1": function()}
+
+
+def test_a_worker_that_dies_while_it_is_asked_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from autotransfer import cluster
+
+    monkeypatch.setattr(cluster.time, "sleep", lambda _: None)
+    cluster._check_versions(Asked(deaths=3))
+    monkeypatch.setattr(cluster, "WORKERS_WITHIN", 0.0)
+    with pytest.raises(UserError, match=r"does not answer \(Address removed"):
+        cluster._check_versions(Asked(deaths=float("inf")))
+
+
+@pytest.mark.faults
+def test_a_worker_that_dies_in_any_phase_changes_nothing(tmp_path: Path) -> None:
+    from worker_deaths import PHASES, Deaths
+
+    with closing(Deaths(tmp_path)) as deaths:
+        ends = {phase: deaths.case(phase, 0) for phase in PHASES}
+    assert {end for _, end in ends.values()} == {"same"}, ends
 
 
 @pytest.mark.slow

@@ -557,6 +557,16 @@ def test_a_record_names_no_file_elsewhere(tmp_path: Path) -> None:
     refused("cannot be read|describes no signals", header, window=1.0)
 
 
+@pytest.mark.usefixtures("read_here")
+def test_an_annotation_without_a_symbol_has_a_name(tmp_path: Path) -> None:
+    header = wfdb_record(tmp_path, "ann")
+    codes = np.fromfile(header.with_suffix(".atr"), "<u2")
+    assert codes[0] == (1 << 10) + 100, "a normal beat, 100 samples after the beginning"
+    codes[0] = (45 << 10) + 100  # a code that WFDB does not define
+    codes.tofile(header.with_suffix(".atr"))
+    refused("there are .*'undefined' .1.", header)
+
+
 # --- a model of such recordings --------------------------------------------------------------------------------------
 
 

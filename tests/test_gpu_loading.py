@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import shutil
+import subprocess
+import sysconfig
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,6 +81,73 @@ def test_another_thread_launches_while_this_one_precompiles(kernel: Kernel) -> N
     with loading.precompiling(CPU), ThreadPoolExecutor(1) as elsewhere:
         elsewhere.submit(lambda: loading.loaded("kernels").add[(4,)](x, x, 32, TILE=16)).result()
     assert (kernel.launched, kernel.compiled) == (1, [])
+
+
+LAUNCHER = """
+#include <Python.h>
+static PyObject *launch(PyObject *self, PyObject *nothing) { return PyLong_FromLong(NUMBER); }
+static PyMethodDef methods[] = {{"launch", launch, METH_NOARGS, ""}, {NULL, NULL, 0, NULL}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "launcher", NULL, -1, methods};
+PyMODINIT_FUNC PyInit_launcher(void) { return PyModule_Create(&module); }
+"""
+
+
+@pytest.fixture(scope="module")
+def launchers(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two modules of one name, as Triton up to 3.6 makes one for each signature of kernels; each tells its number."""
+    include = Path(sysconfig.get_paths()["include"])
+    if shutil.which("cc") is None or not (include / "Python.h").exists():
+        pytest.skip("needs a C compiler and Python's headers")
+    folder = tmp_path_factory.mktemp("launchers")
+    (folder / "launcher.c").write_text(LAUNCHER)
+    paths = [folder / f"{number}.so" for number in range(2)]
+    for number, path in enumerate(paths):
+        command = ["cc", "-shared", "-fPIC", f"-I{include}", f"-DNUMBER={number}", "-o", path, folder / "launcher.c"]
+        subprocess.run(command, check=True, capture_output=True)
+    return paths
+
+
+class Launched:
+    """A kernel that has been compiled: `run` loads what launches it, as Triton up to 3.6 does. It must be its own."""
+
+    def __init__(self, paths: list[Path], number: int) -> None:
+        self.path, self.number, self.wrong = paths[number], number, 0
+
+    def warmup(self, *, grid: object) -> Launched:
+        return self
+
+    def __getitem__(self, grid: object) -> Any:
+        return lambda: self.run
+
+    @property
+    def run(self) -> None:
+        spec = importlib.util.spec_from_file_location("launcher", self.path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        time.sleep(0.002)  # another thread is let in
+        self.wrong += module.launch() != self.number
+
+
+@pytest.mark.parametrize("first", ["compiled", "launched"])
+def test_kernels_loaded_side_by_side_keep_their_own_launchers(
+    launchers: list[Path], monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Python puts what a module of one phase held when it was first loaded into whichever module has its name now: one
+    that another thread has just loaded launches the wrong kernel."""
+
+    def wrong() -> int:
+        kernels = [Launched(launchers, n % 2) for n in range(64)]
+        with ThreadPoolExecutor(8) as threads:
+            for n, kernel in enumerate(kernels):
+                if n % 2 and first == "launched":
+                    threads.submit(loading._Kernel("kernel", kernel)[(1,)])
+                else:
+                    threads.submit(loading._compile, kernel, (1,), (), {})
+        return sum(kernel.wrong for kernel in kernels)
+
+    assert wrong() == 0
+    monkeypatch.setattr(loading, "_loading", contextlib.nullcontext())
+    assert wrong() > 0, "the fault that the lock prevents"
 
 
 def test_a_launch_with_tensors_on_two_devices_is_refused(kernel: Kernel) -> None:

@@ -167,6 +167,14 @@ class Msvcrt:
             self.held[byte] = handle
 
 
+def test_what_a_killed_writer_left_is_swept_away(tmp_path: Path) -> None:
+    """A ledger that is begun has a journal, before it has a log."""
+    for ending in ("", "-wal", "-shm", "-journal"):
+        (tmp_path / f".ledger.sqlite.123.part{ending}").touch()
+    with Lock(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
 def test_the_lock_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With Windows' calls in place of POSIX's; the locked byte is beyond the text, which others can then read."""
     fake = Msvcrt()

@@ -6,12 +6,13 @@ killing this process, a worker or all of them costs only the populations in flig
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 
@@ -35,6 +36,7 @@ from ..training.windows import release, windows_for
 if TYPE_CHECKING:
     from distributed import Client, Future, as_completed
 
+T = TypeVar("T")
 TRIES = 3  # of a population, each lost with its worker
 WORKERS_WITHIN = 60  # seconds in which one that was lost must be replaced
 LOSSES = 10  # of all workers at once, without a population coming back in between
@@ -138,7 +140,11 @@ class Cluster:
 
     def device(self, asked: str) -> torch.device:
         """The weakest device of any worker: populations are packed before it is known who trains them."""
-        kinds = self.client.run(_kind_of_device, asked)
+        kinds = _on_workers(self.client, _kind_of_device, asked)
+        if not kinds and self.client.cluster is not None:  # all of them have died, and are restarting
+            with contextlib.suppress(TimeoutError):
+                self.client.wait_for_workers(1, timeout=WORKERS_WITHIN)
+            kinds = _on_workers(self.client, _kind_of_device, asked)
         if not kinds:
             raise UserError("the cluster has no workers; start some, or omit --cluster")
         return torch.device("cpu" if "cpu" in kinds.values() else "cuda")
@@ -255,12 +261,28 @@ def _connect(address: str) -> Client:
         raise UserError(f"cannot reach a Dask scheduler at {address!r} ({reason}); give host:port or local:N") from None
 
 
+def _on_workers(client: Client, function: Callable[..., T], *arguments: object) -> dict[str, T]:
+    """What a function returns on every worker, by address. A worker that dies while it is asked may be restarting."""
+    deadline = time.monotonic() + WORKERS_WITHIN
+    while True:
+        try:
+            answers: dict[str, T] = client.run(function, *arguments)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"a worker of the cluster does not answer ({first_line(error)}); start it again, or omit --cluster"
+                ) from None
+            time.sleep(0.5)
+        else:
+            return answers
+
+
 def _check_versions(client: Client) -> None:
     """Refuse workers with other versions, which would silently give other results."""
     expected = versions()
-    for worker, installed in client.run(versions).items():
+    for worker, installed in _on_workers(client, versions).items():
         _check_same_versions(expected, installed, f"the worker {worker}")
-    have = client.run(has_kernels) | {"this process": has_kernels()}
+    have = _on_workers(client, has_kernels) | {"this process": has_kernels()}
     if len(set(have.values())) > 1:
         lacking = ", ".join(name for name, there in have.items() if not there)
         warnings.warn(

@@ -21,6 +21,9 @@ import torch
 from torch import Tensor
 
 _precompiling: ContextVar[Precompiled | None] = ContextVar("precompiling", default=None)
+# Held while what launches a kernel may be loaded: up to Triton 3.6 a module of its own, each of them under one name.
+# Python then puts the contents of one that it has loaded before into whichever module has that name at the moment, so
+# that of two threads one would launch its kernel by the other's launcher.
 _loading = Lock()
 
 
@@ -81,8 +84,14 @@ def _kind(argument: object) -> object:
 
 def _compile(kernel: Any, grid: tuple[int, ...], arguments: tuple[object, ...], options: dict[str, object]) -> object:
     compiled = kernel.warmup(*arguments, grid=grid, **options)
-    with _loading:  # what launches it: up to Triton 3.6 a module of its own, each of them under the same name
+    with _loading:
         return compiled.run
+
+
+def _launch(launch: Callable[..., None], *arguments: object, **options: object) -> None:
+    """A launch outside of precompiling: the first of its kind compiles and loads, too."""
+    with _loading:
+        launch(*arguments, **options)
 
 
 class _Kernels:
@@ -101,7 +110,9 @@ class _Kernel:
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         precompiled = _precompiling.get()
-        launch = self.kernel[grid] if precompiled is None else partial(precompiled.launch, self.kernel, grid)
+        if precompiled is None:
+            return partial(self._checked, partial(_launch, self.kernel[grid]))
+        launch = partial(precompiled.launch, self.kernel, grid)
         return partial(self._checked, launch)
 
     def _checked(self, launch: Callable[..., None], *arguments: object, **options: object) -> None:

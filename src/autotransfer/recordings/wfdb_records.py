@@ -13,6 +13,7 @@ from .npy import check_memory
 from .optional import need
 
 NOTES = ("+", '"', "~", "s", "T")  # symbols whose meaning is in the text beside them: rhythm, comment, ...
+UNDEFINED = "undefined"  # the name of an annotation whose code has no symbol: NaN, as wfdb has it
 DEPTH = 2  # headers of segments lie in a header of a record, no deeper
 
 
@@ -64,7 +65,7 @@ def _annotations(wfdb: Any, path: Path, stem: str, annotator: str | None, sfreq:
         raise UserError(f"there is no file {str(file)!r}; give another ?annotator=ENDING")
     notes = wfdb.rdann(stem, ending)
     names = [
-        note.strip("\0 ") if symbol in NOTES and note.strip("\0 ") else symbol
+        note.strip("\0 ") if symbol in NOTES and note.strip("\0 ") else symbol if isinstance(symbol, str) else UNDEFINED
         for symbol, note in zip(notes.symbol, notes.aux_note, strict=True)
     ]
     rate = float(notes.fs or sfreq)

@@ -19,7 +19,7 @@ from .. import schema
 from ..errors import UserError
 from ..files import sync_folder, writable
 from .checksums import CHECKED, checksum
-from .lock import companions, refuse_links
+from .lock import companions, refuse_links, remove_database
 from .sqlite_errors import DamagedLedger, explained
 
 if TYPE_CHECKING:  # with torch they take seconds to import, and `status` needs neither
@@ -140,8 +140,7 @@ class Ledger:
         if shutil.disk_usage(target.parent).free < 2 * size:
             return
         try:
-            for name in (part, *companions(part)):
-                name.unlink(missing_ok=True)
+            remove_database(part)
             with explained(self.path), closing(sqlite3.connect(part, isolation_level=None)) as copy:
                 copy.execute("PRAGMA journal_mode=MEMORY")  # nobody needs half a copy
                 self.connection.backup(copy)  # reads one state of the ledger, its write-ahead log included
@@ -152,9 +151,8 @@ class Ledger:
         except OSError:
             return
         finally:
-            for name in (part, *companions(part)):
-                with contextlib.suppress(OSError):
-                    name.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                remove_database(part)
         sync_folder(target.parent)
 
     def check(self) -> None:

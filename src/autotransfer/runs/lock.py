@@ -14,13 +14,19 @@ from ..errors import UserError
 # What writers leave half-written when they are killed: hidden, under a name that ends in the writer's mark.
 LEFTOVER = re.compile(
     r"\.(ledger(\.backup)?\.sqlite|population-\d+\.checkpoint|results\.csv|choice\.json|report\.html|study\.toml|plan\.json"
-    r"|model\.(json|(next\.)?safetensors)|README\.md)\.([a-z0-9_]{8}|(\d+\.)?part)(-wal|-shm)?"
+    r"|model\.(json|(next\.)?safetensors)|README\.md)\.([a-z0-9_]{8}|(\d+\.)?part)(-wal|-shm|-journal)?"
 )
 
 
 def companions(path: Path) -> tuple[Path, Path]:
     """SQLite's write-ahead log of a database and the index to it."""
     return path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
+
+
+def remove_database(path: Path) -> None:
+    """With what SQLite keeps beside it; before a database has a write-ahead log, that is a journal."""
+    for name in (path, *companions(path), path.with_name(path.name + "-journal")):
+        name.unlink(missing_ok=True)
 
 
 def refuse_links(folder: Path) -> None:

@@ -48,7 +48,7 @@ from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
 from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
 from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
-from .lock import companions
+from .lock import remove_database
 from .options import RunOptions
 from .provenance import fingerprint, versions
 from .study import NAME, study_text
@@ -315,8 +315,7 @@ def _taken(folder: Path) -> UserError:
 def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
     """A new ledger that holds the facts from the start: written under another name, then linked."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    for name in (part, *companions(part)):
-        name.unlink(missing_ok=True)
+    remove_database(part)
     try:
         with closing(Ledger(part, create=True)) as fresh:
             fresh.remember(**facts)
@@ -328,8 +327,7 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
         except OSError:
             part.replace(path)  # a file system without links
     finally:
-        for name in (part, *companions(part)):
-            name.unlink(missing_ok=True)
+        remove_database(part)
     sync_folder(path.parent)
     return Ledger(path)
 

@@ -1,0 +1,123 @@
+"""Runs that are killed: each goes on to the same result, loses no job, trains none twice, and predicts meanwhile.
+
+`python tests/kills.py N [--table FILE]` kills small runs N times, once to eight times each: most often at a write where
+a stage ends (before it, halfway or after it), else at any write or at a random moment. After each kill `predict` works,
+or says that there is no model yet. The last command of a run is not killed, and what it leaves is compared bit for bit
+with an undisturbed run. With a file of its rows it goes on where it was stopped; tests/test_failing_writes.py runs a
+few.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from campaign import Table
+from failing_writes import FAULTS, Case, Ending, Fault, Layer, served
+
+KINDS = [kind for kind in FAULTS if kind.startswith("killed")]
+# Parts of paths: what is written where a stage ends, and how many writes of it the run makes.
+ANSWERS = {"choice.json": 3, "plan.json": 3, "model": 12, "results.csv": 6, "report.html": 3, "ledger.backup": 8}
+COLUMNS = ("run", "kill", "files", "write", "how", "stage", "jobs", "finished", "predicts", "outcome")
+Row = list[str | int | bool]
+
+
+def killed(layer: Layer, seed: int, first: Ending) -> tuple[list[Row], str]:
+    """A row for every kill of a run, without its outcome, and that: `same` or what is wrong. first: the undisturbed
+    run."""
+    from autotransfer.runs.ledger import FINISHED
+    from faults import entries_of, stage_of
+
+    draw = random.Random(f"kills {seed}")
+    shutil.rmtree(layer.run, ignore_errors=True)
+    most = draw.choice((1, 2, 2, 4, 8))
+    rows: list[Row] = []
+    starts: dict[str, int] = {}  # of the finished jobs: how often each was begun
+    known: set[str] = set()
+    try:
+        while True:
+            fault, until = _next_fault(draw, first) if len(rows) < most else (Fault(), float("inf"))
+            ended = layer.command(*layer.begin(), fault=fault, until=until)
+            entries = entries_of(layer.run, layer.folder / "copy")
+            assert known <= {entry.key for entry in entries}, "a job was lost"
+            known |= {entry.key for entry in entries}
+            done = {entry.key: entry.starts for entry in entries if entry.status in FINISHED}
+            assert starts.items() <= done.items(), "a finished job was lost or trained again"
+            starts |= done
+            if ended.code != -9:
+                assert ended.code == 0, f"exit code {ended.code}: {ended.said[-500:]}"
+                break
+            how = fault.kind if fault.number else f"after {until:.2f} s"
+            stage = stage_of(layer.run, [(entry.stage, entry.status) for entry in entries])
+            rows.append([fault.part or "any", fault.number, how, stage, len(entries), len(done)])
+            rows[-1].append(_predicts(layer))
+        layer.check()
+        assert (layer.run / "report.html").exists(), "no report"
+    except AssertionError as wrong:
+        return rows, f"wrong: {wrong}"
+    return rows, "same"
+
+
+def _next_fault(draw: random.Random, first: Ending) -> tuple[Fault, float]:
+    """Where the next command is killed, and after how many seconds at most."""
+    place, kind = draw.random(), draw.choice(KINDS)
+    if place < 0.6:
+        part = draw.choice(list(ANSWERS))
+        return Fault(draw.randint(1, ANSWERS[part]), kind, part=part), float("inf")
+    if place < 0.8:
+        return Fault(draw.randrange(1, first.writes + 1), kind), float("inf")
+    return Fault(), draw.random() * first.seconds
+
+
+def _predicts(layer: Layer) -> bool:
+    """Whether a run that was killed predicts. If not, one line says why, and there is no model."""
+    out = layer.folder / "predicted.csv"
+    out.unlink(missing_ok=True)
+    ended = layer.command("predict", layer.run, layer.source, "--out", out)
+    if ended.code == 0:
+        assert out.read_text().count("\n") > 10, "no predictions"
+        return True
+    assert ended.code == 2, f"predict: exit code {ended.code}: {ended.said[-500:]}"
+    assert len(ended.lines) == 1, f"predict: not one line: {ended.said[-500:]}"
+    assert not (layer.run / "model" / "model.json").exists(), f"there is a model: {ended.said}"
+    return False
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("kills", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no further run is begun")
+    parser.add_argument("--table", type=Path, help="a CSV file of the kills that were done")
+    given = parser.parse_args()
+    end = time.monotonic() + given.seconds
+
+    with Table(given.table, COLUMNS) as table, tempfile.TemporaryDirectory() as name:
+        seeds = iter(range(max([given.seed - 1, *(int(row["run"]) for row in table.rows)]) + 1, sys.maxsize))
+
+        def cases(_: int) -> Iterator[Case]:
+            while len(table.rows) < given.kills and time.monotonic() < end:
+                yield ["kills", next(seeds)]
+
+        for (_, seed), (rows, outcome) in served(Path(name), cases):
+            for number, row in enumerate(rows):
+                table.add(seed, number + 1, *row, *[""] * (len(COLUMNS) - 3 - len(row)), outcome)
+            if outcome != "same":
+                print(seed, outcome, flush=True)
+    print(f"{len(table.rows)} kills in {len({row['run'] for row in table.rows})} runs")
+    for column in ("files", "how", "stage", "predicts"):
+        words = (row[column].partition(" s")[0].partition(" 0.")[0] for row in table.rows)
+        print(column, dict(Counter(words).most_common()))
+    print("outcome", dict(Counter(row["outcome"].partition(":")[0] for row in table.rows)))
+    sys.exit(any(row["outcome"] != "same" for row in table.rows))
+
+
+if __name__ == "__main__":
+    main()
