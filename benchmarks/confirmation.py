@@ -21,7 +21,6 @@ from .evidence import Evidence, Scores, differences, pairs, scores_by, set_means
 from .inference import LOST, Differences, equivalence_table, harm, harm_table, over_both, over_people, over_sets
 from .markdown import NAMES, by_set_table, markdown
 
-VERSION = "0.1.0"
 SIMPLE = ("shrinkage LDA", "tangent space, LDA")  # what every run fits beside its networks
 ZERO_SHOT_PEERS = ("lda", "log_power", "riemann", "log_euclidean", "riemann_templates", "hudgins", "hudgins_ar")
 ALL_WINDOWS_PEERS = (

@@ -55,29 +55,15 @@ def standardised(task: Task) -> NDArray[np.float32]:
 
 def eegnet(task: Task, epochs: int, device: str) -> Iterator[tuple[str, Any]]:
     from skorch import NeuralNetClassifier
-    from skorch.callbacks import Callback
+    from skorch.callbacks import EarlyStopping
     from skorch.dataset import Dataset
     from skorch.helper import predefined_split
-
-    class KeepBest(Callback):  # type: ignore[misc]  # skorch has no types
-        """The weights of the epoch with the lowest validation loss, in memory."""
-
-        def on_train_begin(self, net: Any, **_: Any) -> None:
-            self.best = np.inf
-
-        def on_epoch_end(self, net: Any, **_: Any) -> None:
-            loss = net.history[-1, "valid_loss"]
-            if loss < self.best:
-                self.best = loss
-                self.state = {name: value.clone() for name, value in net.module_.state_dict().items()}
-
-        def on_train_end(self, net: Any, **_: Any) -> None:
-            net.module_.load_state_dict(self.state)
 
     X, fold = standardised(task), task.fold
     net = NeuralNetClassifier(
         network_of(task), criterion=nn.CrossEntropyLoss, optimizer=torch.optim.AdamW, lr=RATE, batch_size=BATCH,
-        max_epochs=epochs, iterator_train__shuffle=True, verbose=0, callbacks=[KeepBest()], device=device,
+        max_epochs=epochs, iterator_train__shuffle=True, verbose=0, device=device,
+        callbacks=[EarlyStopping(patience=epochs, threshold=0.0, load_best=True)],  # all epochs, then the best weights
         train_split=predefined_split(Dataset(X[fold.validation], task.y[fold.validation])),
     )  # fmt: skip
     net.fit(X[fold.train], task.y[fold.train])

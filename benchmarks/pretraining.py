@@ -66,12 +66,12 @@ Rows = NDArray[np.int64]
 LogProbs = NDArray[np.float64]
 
 
-def thinned(recordings: at.Recordings, most: int) -> at.Recordings:
-    """At most so many windows, as many of each person and class as of others where they have them."""
-    if recordings.n_trials <= most:
+def thinned(recordings: at.Recordings) -> at.Recordings:
+    """At most MOST windows, as many of each person and class as of others where they have them."""
+    if recordings.n_trials <= MOST:
         return recordings
     cells = (recordings.subject * recordings.n_classes + recordings.y).numpy()
-    most_of_cell = most // len(np.unique(cells))
+    most_of_cell = MOST // len(np.unique(cells))
     kept = []
     for cell in np.unique(cells):
         rows = np.flatnonzero(cells == cell)
@@ -98,7 +98,7 @@ def folds_of(recordings: at.Recordings, people: Sequence[int | None]) -> Iterato
 
 
 class Target:
-    """One set as the target, and what every model says of its people."""
+    """One set as the target, and the log-probabilities of its people by every model."""
 
     def __init__(self, recordings: at.Recordings, device: str) -> None:
         self.recordings, self.device = recordings, device
@@ -111,8 +111,7 @@ class Target:
         jobs = [at.Job(setting, Fold(train, test=test)) for setting in settings for _, _, train, test in where]
         outcomes = at.train(self.recordings, jobs, device=self.device, progress=False)
         for place, (number, many, _, _) in enumerate(where):
-            own = outcomes[place :: len(where)]
-            log_probs = [outcome.held_out_log_probs.double().numpy() for outcome in own]
+            log_probs = [o.held_out_log_probs.double().numpy() for o in outcomes[place :: len(where)]]
             self.log_probs[adaptation, model, number, many] = np.mean(log_probs, 0)
 
     def learn(
@@ -126,8 +125,9 @@ class Target:
         epochs = epochs_for(max(len(fold.train) for fold in folds), 128, values.pop("steps"))
         setting = at.Setting(**{"encoder": "shallow"} | AVERAGED | values, max_epochs=epochs)
         jobs = [at.Job(setting, fold) for fold in folds]
-        for (number, many, _, _), one in zip(where, at.train(pool, jobs, self.device, progress=False), strict=True):
-            log_probs = one.held_out_log_probs.double()[:, y].log_softmax(-1).numpy()
+        outcomes = at.train(pool, jobs, self.device, progress=False)
+        for (number, many, _, _), outcome in zip(where, outcomes, strict=True):
+            log_probs = outcome.held_out_log_probs.double()[:, y].log_softmax(-1).numpy()
             self.log_probs[adaptation, model, number, many] = log_probs
 
     def mixtures(self, names: Sequence[str]) -> None:
@@ -141,18 +141,19 @@ class Target:
 
     def scores(self) -> list[dict[str, Any]]:
         y, subject = self.recordings.y.numpy(), self.recordings.subject.numpy()
-        found = []
+        scores = []
         for (adaptation, model, number, many), log_probs in self.log_probs.items():
             rows = self.rows[number]
             for person in np.unique(subject[rows]):
-                own = subject[rows] == person
-                score = balanced_accuracy_of(log_probs[own].argmax(1), y[rows][own], self.recordings.n_classes)
-                found.append({
+                windows = subject[rows] == person
+                predicted = log_probs[windows].argmax(1)
+                score = balanced_accuracy_of(predicted, y[rows][windows], self.recordings.n_classes)
+                scores.append({
                     "target": self.recordings.name, "adaptation": adaptation, "model": model,
                     "people": "all" if many is None else many, "subject": str(self.recordings.subjects[person]),
                     "score": score,
                 })  # fmt: skip
-        return found
+        return scores
 
 
 def of_base(names: dict[str, str], kind: str, adaptation: str) -> list[at.Setting]:
@@ -192,7 +193,7 @@ def measure(
     rest = [recordings for other, recordings in sets.items() if other != name]
     base = pretrain(
         Studies(rest), options.out / f"base-{name}", members=options.members, device=options.device, seed=options.seed,
-        progress=False, **({} if options.epochs is None else {"epochs": options.epochs}),
+        progress=False,
     )  # fmt: skip
     base.check_new(sets[name])
     names = base.bind(sets[name])
@@ -220,10 +221,10 @@ def measure(
             pool, rows = pooled_by_name(every, name)
             target.learn("zero-shot", "pooled", pool, rows, y, fixed | {"steps": steps})
             lap("pooled")
-            for model in ("joint", "pooled"):  # they use nothing of a new person, and may be averaged with what does
-                for (adaptation, one, number, many), log_probs in list(target.log_probs.items()):
-                    if one == model and adaptation == "zero-shot":
-                        target.log_probs["transductive", model, number, many] = log_probs
+            # They use nothing of a new person, and may be averaged with what does.
+            for (adaptation, model, number, many), log_probs in list(target.log_probs.items()):
+                if model in ("joint", "pooled") and adaptation == "zero-shot":
+                    target.log_probs["transductive", model, number, many] = log_probs
     target.mixtures([
         "closed+base", "closed+random_base", "closed+network", "closed+network+base", "closed+joint", "closed+pooled",
         "closed+network+joint", "closed+network+base+joint",
@@ -240,9 +241,7 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(SETS), help="sets that bases are made of, with commas")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--members", type=int, default=10, help="networks of a base")
-    parser.add_argument("--epochs", type=int, help="of a base; default: about 5,000 steps")
     parser.add_argument("--steps", type=int, default=2500, help="of networks of the target alone")
-    parser.add_argument("--most", type=int, default=MOST, help="windows of a set, at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no further target after so many")
     parser.add_argument("--solved", action="store_true", help="without networks of the target")
@@ -252,7 +251,7 @@ def main() -> None:
     if options.device == "cpu":
         torch.set_num_threads(1)
     begun, rows = time.perf_counter(), list[dict[str, Any]]()
-    sets = {name: thinned(at.load(options.data / f"{name}.npz"), options.most) for name in options.sets.split(",")}
+    sets = {name: thinned(at.load(options.data / f"{name}.npz")) for name in options.sets.split(",")}
     for name in options.targets.split(","):
         if time.perf_counter() - begun > 60 * options.minutes:
             print(f"no time for {name}", flush=True)

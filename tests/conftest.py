@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,35 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_forced_to_the_disk() -> Iterator[None]:
+    """No test cuts the power, and what is killed leaves its files to the system all the same. A tiny run would wait
+    for its two hundred transactions longer than it trains."""
+    from autotransfer.runs.ledger import Ledger
+
+    prepare = Ledger._prepare
+
+    def prepared(ledger: Ledger, create: bool, read_only: bool) -> None:
+        prepare(ledger, create, read_only)
+        ledger.connection.execute("PRAGMA synchronous=OFF")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        patch.setattr(Ledger, "_prepare", prepared)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _answers_are_whole() -> Iterator[None]:
+    """Peers and people who play their windows have time enough, however busy the machine: an answer lacks nothing."""
+    from autotransfer.search import procedure
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(procedure, "EARLY", 600.0)
+        patch.setattr(procedure, "LATE", 600.0)
+        yield
 
 
 @pytest.fixture

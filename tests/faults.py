@@ -28,6 +28,7 @@ from autotransfer.runs.checksums import CHECKED, checksum
 from autotransfer.runs.ledger import FINISHED, Entry, Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
+from autotransfer.search import kinds
 from autotransfer.search.procedure import conduct
 from autotransfer.training import packing
 
@@ -45,6 +46,19 @@ GRID = [at.Setting(), at.Setting(method="mmd", mode="marginal", strength=0.3)]
 def few_settings() -> contextlib.AbstractContextManager[object]:
     """Two settings in place of a grid: a run of some tenths of a second."""
     return mock.patch.object(options_module, "grid", return_value=GRID)
+
+
+@contextlib.contextmanager
+def few_closed_forms() -> Iterator[None]:
+    """Three in place of eight: features, tangent space and templates, each shrunk in one way."""
+    with (
+        mock.patch.object(kinds, "SHRINKAGES", kinds.SHRINKAGES[:1]),
+        mock.patch.object(kinds, "TAKEN_UP", {}),
+        mock.patch.object(kinds, "VOTED", {}),
+        mock.patch.object(kinds, "_responses", return_value=False),
+        mock.patch.object(kinds, "represented", return_value=[]),
+    ):
+        yield
 
 
 def quiet(_: str) -> None:

@@ -20,6 +20,7 @@ from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models import saving
 from autotransfer.models.loading import load_model
+from autotransfer.person.adaptation import UNTRIED
 from autotransfer.runs import executor
 from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished
 from autotransfer.runs.options import RunOptions
@@ -30,7 +31,7 @@ from autotransfer.search import planning, procedure, stopping
 from autotransfer.search.plan import Plan, Stage, read_plan
 from autotransfer.search.planning import answer_seconds, begin
 from autotransfer.search.procedure import Conductor, conduct
-from faults import Interrupted, quiet, table_of
+from faults import Interrupted, few_closed_forms, quiet, table_of
 from tiny import tiny, tiny_file
 
 STAGES = ["closed forms", "eegnet, seed 0", "shallow, seed 0", "eegnet as published, seed 0"]
@@ -39,9 +40,8 @@ STAGES = ["closed forms", "eegnet, seed 0", "shallow, seed 0", "eegnet as publis
 @pytest.fixture(scope="module", autouse=True)
 def many_stages() -> Iterator[None]:
     """A stage for every network, however short it is."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, few_closed_forms():
         patch.setattr(planning, "SHORT", -1.0)
-        patch.setattr("autotransfer.search.kinds.TAKEN_UP", {})
         yield
 
 
@@ -221,12 +221,12 @@ def test_a_reader_between_card_and_weights_finds_both(
         model.save(folder)
     monkeypatch.undo()
     assert not load_model(folder).card.scores.get("new"), "the card was never replaced"
-    real = saving.os.replace
-    monkeypatch.setattr(saving.os, "replace", lambda a, b: _fail() if Path(b).name == saving.WEIGHTS else real(a, b))
+    real, weights = saving.os.replace, saving.MODEL.weights
+    monkeypatch.setattr(saving.os, "replace", lambda a, b: _fail() if Path(b).name == weights else real(a, b))
     with pytest.raises(Interrupted):
         model.save(folder)
     monkeypatch.undo()
-    (folder / saving.WEIGHTS).write_bytes(b"older weights")
+    (folder / weights).write_bytes(b"older weights")
     assert load_model(folder).card.scores == {"new": True}
 
 
@@ -277,9 +277,12 @@ def test_a_plan_is_performed_from_the_command_line(tmp_path: Path, whole: Path) 
 
 def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> None:
     run = start(tmp_path, time="0.001s")
-    choice = conduct(run, quiet, shown=False)
+    choice = conduct(run, quiet, shown=False, played=0)
     assert [stage.name for stage in choice.stages] == STAGES[:1]
     assert choice.ended == "the time was over"
+    assert choice.left_out == [f"{name} (no time was left)" for name in STAGES[1:]]
+    assert choice.playback is None
+    assert load_model(run.folder).card.follows == UNTRIED
     assert {entry.setting.network.closed_form for entry in run.ledger.entries()} == {True}
     assert read_plan(run.folder).stages[0].name == STAGES[0]
     run.ledger.close()

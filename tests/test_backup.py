@@ -41,7 +41,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["finished", "interrupted"])
+@pytest.fixture
 def run(tmp_path: Path, home: Path, request: pytest.FixtureRequest) -> Path:
     return Path(shutil.copytree(home / request.param, tmp_path / "run"))
 
@@ -84,7 +84,18 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+ONCE = [("finished", "interrupted")[place % 2] for place in range(len(DAMAGES))]  # the other one is in the slow suite
+
+
+@pytest.mark.parametrize(
+    ("run", "damage"),
+    [
+        pytest.param(state, damage, marks=[] if state == once else [pytest.mark.slow])
+        for damage, once in zip(DAMAGES, ONCE, strict=True)
+        for state in ("finished", "interrupted")
+    ],
+    indirect=["run"],
+)
 def test_a_run_with_a_damaged_ledger_comes_to_the_same_end(run: Path, home: Path, damage: str) -> None:
     path = run / "ledger.sqlite"
     DAMAGES[damage](path)

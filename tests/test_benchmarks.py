@@ -29,7 +29,7 @@ MIB = 2**20
 
 
 MAY_BE_NOTHING = ("exponent", "peak MiB", "faults", "system ms")
-LONG = ("censors", "growth", "estimators")
+LONG = ("censors", "growth", "estimators", "encoder")
 
 
 @pytest.mark.parametrize(

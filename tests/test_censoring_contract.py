@@ -250,8 +250,8 @@ class Work(TorchDispatchMode):
 
 @every_pair
 def test_a_step_has_no_loop_and_its_cost_does_not_grow_with_the_subjects(method: str, mode: str):
-    rows, work = 256, {}
-    for subjects in (8, 64):
+    rows, work = 128, {}
+    for subjects in (4, 32):
         s = torch.arange(rows) % subjects
         z = torch.randn(1, rows, 16, generator=torch.Generator().manual_seed(0))
         y = torch.arange(rows) // (rows // 2)
@@ -265,8 +265,8 @@ def test_a_step_has_no_loop_and_its_cost_does_not_grow_with_the_subjects(method:
                 loss.sum().backward()
             censor.after_step()
         work[subjects] = counted
-    assert work[64].calls == work[8].calls
-    assert work[64].elements < 2 * work[8].elements, "eight times as many: a column each, beside pairs of rows"
+    assert work[32].calls == work[4].calls
+    assert work[32].elements < 2 * work[4].elements, "eight times as many: a column each, beside pairs of rows"
 
 
 @every_pair

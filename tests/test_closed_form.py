@@ -326,7 +326,12 @@ def test_a_checkpoint_brings_a_solved_population_back(tmp_path: Path) -> None:
         assert tensors_of(again[0].outcome(member, None)) == tensors_of(population.outcome(member, None))
 
 
-@EVERY
+FEW = [way for place, way in enumerate(WAYS) if place % 4 == 0]  # a whole run each; the others are in the slow suite
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param(WAYS[name], id=name, marks=[] if name in FEW else [pytest.mark.slow]) for name in WAYS]
+)
 def test_it_is_chosen_beside_a_network_and_delivered(
     way: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

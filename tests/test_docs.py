@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
@@ -117,18 +118,24 @@ def test_nothing_is_loaded_from_elsewhere(site: Site) -> None:
         assert not re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheet.read_text()), sheet
 
 
-@pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium")
-def test_a_browser_asks_nobody(site: Site) -> None:
-    browser = Browser()
-    try:
-        for name in ("index.html", "method.html", "reference/python.html"):
-            browser.call("Page.navigate", url=(site.folder / name).as_uri())
-            browser.wait_for("document.readyState === 'complete' && !!document.querySelector('h1')")
-            time.sleep(0.3)  # scripts that start late
-            assert browser.evaluate("document.fonts.size") == 0
-        assert not [problem for problem in browser.problems if problem.startswith("request:")]
-    finally:
-        browser.close()
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if find_chromium() is None:
+        pytest.skip("there is no Chromium")
+    started = Browser()
+    yield started
+    started.close()
+
+
+def test_a_browser_asks_nobody(site: Site, browser: Browser) -> None:
+    browser.problems.clear()
+    for name in ("index.html", "method.html", "reference/python.html"):
+        browser.call("Page.navigate", url=(site.folder / name).as_uri())
+        browser.wait_for(f"location.pathname.endsWith('/{name}') && document.readyState === 'complete'")
+        browser.wait_for("!!document.querySelector('h1')")
+        time.sleep(0.3)  # scripts that start late
+        assert browser.evaluate("document.fonts.size") == 0
+    assert not [problem for problem in browser.problems if problem.startswith("request:")]
 
 
 def test_every_public_name_is_in_the_reference(site: Site) -> None:
@@ -307,20 +314,17 @@ def test_captions_say_what_the_figures_show() -> None:
     assert f"keeps it at {conditional[0]}; the subject remains readable at {conditional[1]}" in page
 
 
-@pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium")
-def test_the_search_works_from_a_folder(site: Site) -> None:
-    browser = Browser()
-    try:
-        browser.call("Page.navigate", url=(site.folder / "index.html").as_uri())
-        browser.wait_for("document.readyState === 'complete' && !!document.querySelector('.md-search__input')")
-        browser.evaluate(
-            "(box => { box.focus(); box.value = 'calibrate'; "
-            "box.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true, key: 'e'})); })"
-            "(document.querySelector('.md-search__input'))"
-        )
-        browser.wait_for("document.querySelectorAll('.md-search-result__item').length > 2")
-        found = browser.evaluate("document.querySelector('.md-search-result__list').textContent")
-        assert "Calibration" in found
-        assert not browser.problems
-    finally:
-        browser.close()
+def test_the_search_works_from_a_folder(site: Site, browser: Browser) -> None:
+    browser.problems.clear()
+    browser.call("Page.navigate", url=(site.folder / "index.html").as_uri())
+    browser.wait_for("location.pathname.endsWith('/index.html') && document.readyState === 'complete'")
+    browser.wait_for("!!document.querySelector('.md-search__input')")
+    browser.evaluate(
+        "(box => { box.focus(); box.value = 'calibrate'; "
+        "box.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true, key: 'e'})); })"
+        "(document.querySelector('.md-search__input'))"
+    )
+    browser.wait_for("document.querySelectorAll('.md-search-result__item').length > 2")
+    found = browser.evaluate("document.querySelector('.md-search-result__list').textContent")
+    assert "Calibration" in found
+    assert not browser.problems

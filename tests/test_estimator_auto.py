@@ -28,6 +28,7 @@ from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
+from faults import few_closed_forms
 from tiny import tiny, tiny_file
 
 RECORDINGS = tiny()
@@ -44,12 +45,8 @@ def small(**changes: object) -> at.AutoTransferClassifier:
 @pytest.fixture(scope="module", autouse=True)
 def few_settings() -> Iterator[None]:
     """The baseline and two censors: what a grid holds is no matter of this file."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, few_closed_forms():  # some follow from names that arrays do not have
         patch.setattr("autotransfer.runs.options.grid", lambda name: at.grid(name)[:3])
-        patch.setattr("autotransfer.search.kinds.TAKEN_UP", {})  # which follow from names that arrays do not have
-        patch.setattr("autotransfer.search.kinds.represented", lambda *_, **__: [])  # and so do these
-        patch.setattr("autotransfer.search.kinds._responses", lambda *_: False)
-        patch.setattr("autotransfer.search.kinds.VOTED", {})
         yield
 
 
@@ -85,6 +82,16 @@ def test_the_folder_holds_what_a_run_leaves(fitted: at.AutoTransferClassifier) -
     assert Run.open(folder).recordings.n_trials == 48, "autotransfer resume must find the data"
 
 
+def test_fit_of_a_finished_run_trains_nothing(
+    fitted: at.AutoTransferClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "conduct", _interrupt)
+    again = clone(fitted).fit(X, Y, subjects=SUBJECTS)
+    assert timeless(again.choice_) == timeless(fitted.choice_)
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+
+
+@pytest.mark.slow
 def test_fit_continues_and_trains_nothing_twice(
     fitted: at.AutoTransferClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +139,8 @@ def test_a_folder_with_another_run_is_refused(fitted: at.AutoTransferClassifier)
         clone(fitted).set_params(random_state=1).fit(X, Y, subjects=SUBJECTS)
 
 
-def test_nothing_is_left_behind_without_a_folder(
+@pytest.mark.slow
+def test_refits_say_the_same_without_a_folder(
     fitted: at.AutoTransferClassifier,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -167,18 +175,28 @@ def test_it_can_be_cross_validated() -> None:
     assert scores.shape == (2,)
 
 
-def test_three_subjects_are_enough_for_all_of_it(tmp_path: Path) -> None:
+def test_three_subjects_are_enough_and_nothing_is_left_behind_without_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Each model trains on one person, so there is nobody to tell apart and the report says nothing of leakage."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     three = SUBJECTS != "Dora"
-    auto = small(epochs=1).fit(X[three], Y[three], subjects=SUBJECTS[three])
+    auto = small(epochs=1).fit(X[three], Y[three], groups=SUBJECTS[three])
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
     assert not any(auto.summary_.weights.leakage.values())
-    assert auto.report(tmp_path / "report.html").exists()
+    again = pickle.loads(pickle.dumps(auto))
+    np.testing.assert_array_equal(again.predict_proba(X), auto.predict_proba(X))
+    page = again.report(tmp_path / "report.html").read_text()
+    assert "AutoTransferClassifier(" in page, "the command that makes this run again"
+    assert str(tmp_path) not in page
 
 
 def linear(n_channels: int, n_times: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(n_channels * n_times, 3))
 
 
+@pytest.mark.slow
 def test_an_encoder_of_ones_own(tmp_path: Path) -> None:
     auto = small(epochs=1, encoder=linear, run_folder=tmp_path / "run").fit(X, Y, subjects=SUBJECTS)
     own = [part for part in auto.model_.parts if part.setting.encoder not in ENCODERS]

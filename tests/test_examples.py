@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import re
 import signal
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import autotransfer as at
 from tiny import tiny_file
 
 ROOT = Path(__file__).parent.parent
@@ -24,7 +27,7 @@ WITHOUT_FIGURE = ("lightning_module", "skorch_net")  # classes to copy
 
 # Those that take longest, and go ways that other tests go too.
 SLOW = {"wearable_npz", "own_loop", "skorch_net", "lightning_module", "moabb_pipelines", "emg_csv",
-        "sklearn_estimator", "ecg_edf", "eeg_bids", "stream_person"}  # fmt: skip
+        "sklearn_estimator", "ecg_edf", "eeg_bids", "stream_person", "mne_epochs"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -44,6 +47,19 @@ def test_example(path: Path, tmp_path: Path) -> None:
     assert result.stdout
     if path.stem not in WITHOUT_FIGURE:
         assert "<svg" in (tmp_path / f"{path.stem}.svg").read_text()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_asks_for_what_there_is(path: Path) -> None:
+    """Names of the package, also where the example itself runs in the slow suite."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    asked = [one.attr for one in nodes if isinstance(one, ast.Attribute) and getattr(one.value, "id", "") == "at"]
+    assert asked
+    assert all(hasattr(at, name) for name in asked), asked
+    for one in nodes:
+        if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("autotransfer"):
+            module = importlib.import_module(one.module or "")
+            assert all(hasattr(module, alias.name) for alias in one.names), ast.unparse(one)
 
 
 def test_the_gallery_shows_every_example_and_its_figure() -> None:

@@ -75,6 +75,7 @@ def test_what_the_user_fixes_is_not_varied() -> None:
         RunOptions(source="watch", align="x")
 
 
+@pytest.mark.slow
 def test_an_aligned_run_from_the_command_line(tmp_path: Path) -> None:
     """Run, report, predict and export with alignment: the ensemble predicts what training evaluated."""
     source, out = tiny_file(tmp_path), tmp_path / "run"

@@ -172,7 +172,8 @@ def test_from_training_to_the_report(
     assert choice.chosen.name in page or ADDED[kind][1] in page or getattr(ADDED[kind][2], "label", "-") in page
 
 
-@every_kind
+# Neither a censor nor an augmentation is in a file.
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k[0] in "ca")) for k in ADDED])
 def test_it_exports(kind: str, added: at.Setting, tmp_path: Path) -> None:
     recordings = at.load(tiny_file(tmp_path))
     from autotransfer.models.assembly import assemble

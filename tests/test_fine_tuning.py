@@ -135,6 +135,7 @@ def test_running_statistics_are_frozen_where_a_network_is_tuned() -> None:
         assert moved == expected
 
 
+@pytest.mark.slow
 def test_scratch_learns_classes_that_differ() -> None:
     recordings = tiny(per_class=30)
     members = members_of(recordings, 0)

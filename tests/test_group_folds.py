@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +23,16 @@ from autotransfer.search.playback import model_without
 from autotransfer.search.procedure import conduct
 from autotransfer.search.validation import entries_of, honest_scores
 from autotransfer.training.metrics import balanced_accuracy_of
-from faults import quiet
+from faults import few_closed_forms, quiet
 from tiny import tiny, tiny_file
 
 PEOPLE, FOLDS = 7, 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_closed_forms() -> Iterator[None]:
+    with few_closed_forms():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +156,7 @@ def test_a_person_is_played_to_models_that_left_them_out(finished: tuple[Run, Ch
     assert set(choice.playback.zero_shot["recorded"]) == {str(person) for person in range(PEOPLE)}
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_was(finished: tuple[Run, Choice], tmp_path: Path) -> None:
     run, choice = finished
     again = Run.open(run.folder)

@@ -264,6 +264,7 @@ def test_a_new_session_of_a_known_person_is_predicted_without_a_warning(finished
     assert seen_words(model.card.seen, "days", new.X[:6], [NAMES[0]] * 6)[0] == []
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_path: Path) -> None:
     run, choice = finished
     fresh = Run.create(tmp_path / "run", run.options)

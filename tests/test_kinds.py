@@ -87,10 +87,10 @@ def test_covariances_too_large_to_be_solved_are_left_out() -> None:
 
 def test_the_estimate_counts_what_is_trained(tmp_path: Path) -> None:
     options = RunOptions(
-        source=str(tiny_file(tmp_path)), epochs=1, batch_size=8, device="cpu", adaptation="zero-shot", seeds=2,
-        grid="uncensored",
+        source=str(tiny_file(tmp_path, n_subjects=3)), epochs=1, batch_size=8, device="cpu", adaptation="zero-shot",
+        seeds=2, grid="uncensored",
     )  # fmt: skip
-    plan = plan_of(options, tiny())
+    plan = plan_of(options, tiny(3))
     run = Run.create(tmp_path / "run", options)
     conduct(run, lambda _: None, shown=False)
     entries = run.ledger.entries("folds", records=False)

@@ -129,6 +129,7 @@ def test_nobody_chooses_how_they_are_followed() -> None:
     assert found["ways"]["shift"]["balanced"]["a"] == pytest.approx(0.7)
 
 
+@pytest.mark.filterwarnings("ignore:held-out people did not gain by adapt")  # they may, or not
 def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The card says what choice.json says, and nobody is played back by a training that saw them."""
     seen: list[tuple[int, set[int]]] = []
@@ -144,7 +145,8 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(playback, "model_without", watched)
     auto = at.AutoTransferClassifier(epochs=1, seeds=1, networks="none", kinds="features", run_folder=tmp_path / "run")
-    auto.fit(REC.X.numpy(), REC.y.numpy(), subjects=REC.subject.numpy())
+    some = REC.subject.numpy() >= 2
+    auto.fit(REC.X.numpy()[some], REC.y.numpy()[some], subjects=REC.subject.numpy()[some])
     choice = read_choice(tmp_path / "run")
     assert choice.playback is not None
     card = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
@@ -159,9 +161,9 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
     own = REC.X[REC.subject == NEW].numpy()
     assert auto.predict_proba(own, adapt="all").shape == auto.predict_proba(own).shape
     assert auto.model_.adaptation == "none"
-    assert {person for person, _ in seen} == set(range(6))
+    assert {person for person, _ in seen} == set(range(4))
     assert all(person not in people for person, people in seen)
-    assert set(choice.playback.zero_shot["recorded"]) == {str(n) for n in range(6)}
+    assert set(choice.playback.zero_shot["recorded"]) == {"2", "3", "4", "5"}
 
 
 def test_labels_that_mislead_count_less() -> None:

@@ -94,6 +94,7 @@ def test_the_code_equals_the_plain_networks(channels: int, times: int, kernel: i
     assert net.latent_dim == (16 + 16) * (times // 4 // min(8, times // 4))
 
 
+@pytest.mark.slow
 def test_what_only_power_tells_is_learned_sooner() -> None:
     """Noise, one of three channels louder, every person with a gain of their own. Seen: .96 and .99 with power, .72 and
     .77 without, for two draws."""

@@ -58,6 +58,7 @@ def test_channels_are_matched_by_name_by_ring_and_by_position() -> None:
     assert not channel_map(["C3"], None, ["O2", "gsr"], None).any(), "too far, and nowhere"
 
 
+@pytest.mark.filterwarnings("ignore:Montage name:FutureWarning")  # the name that older versions of MNE know
 def test_positions_are_those_of_the_10_10_system() -> None:
     mne = pytest.importorskip("mne")
     montage = mne.channels.make_standard_montage("standard_1005").get_positions()["ch_pos"]

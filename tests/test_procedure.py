@@ -305,6 +305,7 @@ def test_standardisation_is_inside_the_model(tmp_path: Path, standardise: str) -
     assert refit.predict_proba(run.recordings.X, run.recordings.subject).shape == (48, 2)
 
 
+@pytest.mark.slow
 def test_seeds_multiply_stage_two(tmp_path: Path) -> None:
     run, choice = run_tiny(tmp_path, seeds=2)
     table = pd.read_csv(run.folder / "results.csv")

@@ -29,7 +29,7 @@ from autotransfer.report.wording import (
     setting_words,
     signed,
 )
-from autotransfer.runs.choice import Average, Choice, Named
+from autotransfer.runs.choice import OVER, Average, Choice, Named
 from report_example import KINDS, averaged, baseline_won, empty, failing, finished, nested_full
 from report_outline import Outline, example, figure_data, light, place
 
@@ -79,6 +79,15 @@ def test_the_terminal_says_whom_playback_is_of() -> None:
     assert f"with labels of each class, on the windows left: 1: {before:.3f} → {after:.3f}, 2: " in text
     text = "\n".join(answer(replace(found, metric="f1_macro")))
     assert "on the 12 people played back, in balanced accuracy, no labels: " in text
+
+
+def test_the_terminal_says_where_nobody_was_played_back() -> None:
+    played, line = of(averaged()), "neither adaptation nor labels were tried on held-out people"
+    assert not any(line in words for words in answer(played))
+    choice = replace(played, playback=None)
+    assert line in answer(choice)
+    assert f"{line}: {OVER}" in answer(replace(choice, ended=OVER))
+    assert not any(line in words for words in answer(replace(choice, adaptation="transductive")))
 
 
 def test_plain_words_when_the_baseline_won() -> None:

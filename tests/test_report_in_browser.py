@@ -79,7 +79,12 @@ def test_every_figure_is_drawn(browser: Browser, pages: Pages, name: str, n_figu
 
 
 @pytest.mark.parametrize(
-    ("name", "n_figures"), [("average", 20), ("hostile", 20), pytest.param("forty", 14, marks=pytest.mark.slow)]
+    ("name", "n_figures"),
+    [
+        ("hostile", 20),  # as many figures as the average, with longer names
+        pytest.param("average", 20, marks=pytest.mark.slow),
+        pytest.param("forty", 14, marks=pytest.mark.slow),
+    ],
 )
 def test_a_phone_needs_no_sideways_scrolling(browser: Browser, pages: Pages, name: str, n_figures: int) -> None:
     browser.open(pages / f"{name}.html", width=390, height=844, phone=True)
@@ -90,7 +95,7 @@ def test_a_phone_needs_no_sideways_scrolling(browser: Browser, pages: Pages, nam
     assert browser.evaluate("Math.max(...[...document.querySelectorAll('.main-svg')].map((s) => s.clientWidth))") <= 358
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 900), (400, 800)])
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), pytest.param(400, 800, marks=pytest.mark.slow)])
 def test_the_first_screen_is_a_sentence_a_number_and_a_figure(
     browser: Browser, pages: Pages, width: int, height: int
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_stored_storage_is_not_used_unasked(home: Path, tmp_path: Path, url: s
     assert not (tmp_path / "elsewhere.sqlite").exists()
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_in_the_storage_that_is_given_again(tmp_path: Path) -> None:
     source, url = tiny_file(tmp_path, n_subjects=3), f"sqlite:///{tmp_path / 'shared.sqlite'}"
     options = {"search": "tpe", "trials": 3, "storage": url}

@@ -197,8 +197,9 @@ def test_schedules_and_kept_epochs_are_each_members_own() -> None:
     for keep, early in (("best", True), ("last", False)):
         own = [outcome for job, outcome in zip(jobs, together, strict=True) if job.setting.training.checkpoint == keep]
         assert any(min(o.best_epoch, o.swapped.best_epoch) < o.epochs for o in own) == early, "or nothing is seen here"
-    for job, outcome in zip(jobs, together, strict=True):
-        assert outcome.epochs == job.setting.max_epochs
+    assert [outcome.epochs for outcome in together] == [job.setting.max_epochs for job in jobs]
+    every = enumerate(zip(jobs, together, strict=True))
+    for job, outcome in [one for place, one in every if place % 4 in (0, 3)]:  # each schedule, checkpoint, censor, fold
         (alone,) = at.train(recordings, [job], device="cpu")
         assert_same(alone, outcome, 0)
         assert_same(alone.swapped, outcome.swapped, 0)

@@ -1,4 +1,4 @@
-"""The one exception for users' mistakes, the checks that raise it, and what is said of a machine's trouble."""
+"""The exception for users' mistakes, the checks that raise it, and how values and errors are written in messages."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 
 class UserError(ValueError):
-    """Something handed to us cannot work; the message says what, and what would."""
+    """An input cannot work; the message says why, and what would."""
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value as a message can hold it: a stored one may be a page long."""
+    """A value for a message, shortened: a stored one may be a page long."""
     try:
         text = repr(value)
     except RecursionError:
@@ -23,19 +23,19 @@ def shown(value: object, most: int = 60) -> str:
 
 
 def one_line(error: BaseException, most: int = 200) -> str:
-    """What an exception of somebody else's says, as a message can hold it."""
+    """The text of another library's exception for a message, shortened."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= most else f"{text[:most]}…"
 
 
 def plain_value(value: Any) -> Any:
-    """NumPy's scalars as Python's; anything else as it is."""
+    """NumPy's scalars as Python's; anything else unchanged."""
     scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
     return value.item() if scalar else value
 
 
 def is_off(value: Any) -> bool:
-    """Whether a value leaves a transform or an augmentation out. 0 does not: it is a value, and refused as one."""
+    """Whether a value switches a transform or an augmentation off. 0 does not: it is an invalid value."""
     return value is None or value is False or (isinstance(value, str) and value == "none")
 
 
@@ -84,15 +84,15 @@ def check_types(record: Any, **called: str) -> None:
 @cache
 def _plain_fields(kind: type) -> list[tuple[str, str, list[str], tuple[type, ...]]]:
     """Name, annotation, the names in it and their types, of each field that is not a record: those check themselves."""
-    found = []
+    plain = []
     for field in fields(kind):
         annotation = str(field.type)
-        if annotation.startswith("Annotated["):  # the type, and what is said of it
+        if annotation.startswith("Annotated["):
             annotation = annotation.removeprefix("Annotated[").partition(", ")[0]
         names = [name.partition("[")[0] for name in annotation.split(" | ")]
         if set(names) <= set(_KINDS):
-            found.append((field.name, annotation, names, tuple(one for name in names for one in _KINDS[name])))
-    return found
+            plain.append((field.name, annotation, names, tuple(kind for name in names for kind in _KINDS[name])))
+    return plain
 
 
 def _as_float(name: str, value: int) -> float:

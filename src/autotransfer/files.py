@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Reading and writing files that are whole or not there."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def read_plain(path: Path) -> bytes:
         return file.read()
 
 
-def check_plain(found: os.stat_result, path: Path) -> None:
-    """Raise OSError unless what was found at the path is a plain file."""
-    if not stat.S_ISREG(found.st_mode):
+def check_plain(status: os.stat_result, path: Path) -> None:
+    """Raise OSError unless the status is that of a plain file; path: for the message."""
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a plain file", str(path))
 
 
@@ -47,7 +47,7 @@ def writable(folder: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Without it a power cut may undo a rename, though the file itself is on the disk."""
+    """Write a folder to the disk: otherwise a power cut may undo a rename of a file that is there."""
     with contextlib.suppress(OSError):  # not every system can
         handle = os.open(folder, os.O_RDONLY)
         try:

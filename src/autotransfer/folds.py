@@ -1,4 +1,4 @@
-"""Folds: which rows train, which choose the snapshot, which are only ever measured."""
+"""Folds: rows to train on, to choose the snapshot by, and to test on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from .errors import UserError, check_choice, shown
 from .recordings import Recordings
@@ -23,7 +24,7 @@ Rows = NDArray[np.int64]
 
 FEWEST_FOLDS = 3  # one group of people tests, one validates, the rest train
 MANY_PEOPLE = 20  # above this many, leaving out one at a time costs more than it tells
-USUAL_FOLDS = 10  # for so many people
+USUAL_FOLDS = 10  # for more than MANY_PEOPLE
 MIN_SCORABLE = 2  # people: one is measured, and decided about without themselves
 NOBODY: Rows = np.empty(0, dtype=np.int64)
 SESSION = "session"
@@ -87,7 +88,7 @@ class Fold:
 
 def make_fold(recordings: Recordings, validation: int | Sequence[int], test: int | Sequence[int]) -> Fold:
     """Leave two subjects out, or two groups of them, given as positions in recordings.subjects."""
-    validates, tests = (sorted({own} if isinstance(own, int) else set(own)) for own in (validation, test))
+    validates, tests = (sorted({held} if isinstance(held, int) else set(held)) for held in (validation, test))
     if both := set(validates) & set(tests):
         name = recordings.subjects[min(both)]
         raise UserError(f"subject {name!r} cannot be both the validation and the test subject")
@@ -109,15 +110,15 @@ def _named(recordings: Recordings, people: Sequence[int]) -> Hashable:
 
 
 def divide(n_subjects: int, folds: int | None = None) -> list[list[int]]:
-    """Positions of people by the group that they are held out with: everybody alone or, in so many folds, every
-    folds-th one, so that neighbours in a list of people, who may share a place or a device, are in different groups."""
+    """Positions of people in groups that are held out together: everybody alone or, with `folds`, every folds-th one.
+    So neighbours in a list of people, who may share a place or a device, are in different groups."""
     folds = n_subjects if folds is None else min(folds, n_subjects)
     return [list(range(first, n_subjects, folds)) for first in range(folds)]
 
 
 def turns(recordings: Recordings) -> int:
-    """How many folds there are at most, where each leaves out one person, one session of each, or one value; sessions
-    are left out in twice as many, as `held_out_groups` says."""
+    """The largest number of folds, each of which leaves out one person, one session of each, or one value; twice as
+    many for sessions, as `held_out_groups` says."""
     return recordings.n_subjects if recordings.units is None else recordings.units.n_parts
 
 
@@ -125,19 +126,19 @@ def held_out_groups(n_subjects: int, units: Units | None, folds: int | None = No
     """Positions in recordings.subjects of those that are held out together: each group tests once, and the group before
     it validates.
 
-    Sessions: those of one part, once of every other person and once of the rest. So a fold leaves out one session of
-    everybody, half of them to validate and half to test, and everybody trains with their other sessions.
+    Sessions: those of one part, once of every second person and once of the others. So a fold leaves out one session of
+    everybody, half of them to validate and half to test, and trains on everybody's other sessions.
     """
     if units is None:
         return divide(n_subjects, folds)
     place = {person: number for number, person in enumerate(units.everybody)}
     groups = []
     for parts in divide(units.n_parts, folds):
-        own = [unit for unit in range(n_subjects) if units.parts[unit] in parts]
+        group = [unit for unit in range(n_subjects) if units.parts[unit] in parts]
         if units.hold_out == SESSION:
-            groups += [[unit for unit in own if place[units.people[unit]] % 2 == half] for half in (0, 1)]
+            groups += [[unit for unit in group if place[units.people[unit]] % 2 == half] for half in (0, 1)]
         else:
-            groups.append(own)
+            groups.append(group)
     return groups
 
 
@@ -146,30 +147,25 @@ def groups_of(recordings: Recordings, folds: int | None = None) -> list[list[int
 
 
 def in_units(recordings: Recordings, hold_out: str) -> Recordings:
-    """Recordings whose `subject` counts what is held out: each person's sessions, or their windows of each value of a
-    column. To hold out people, they stay as they are.
+    """Recordings whose `subject` is the unit that is held out: each person's sessions, or their windows of each value
+    of a column. To hold out people, they stay as they are.
 
-    So whatever is fitted to a person, and whatever must not know who is tested, is fitted to a unit and does not know
-    the unit: nothing else has to tell people and units apart.
+    Everything that is fitted to a person, or must not know who is tested, then works on units without a change.
     """
     if hold_out == SUBJECT or recordings.units is not None:
         return recordings
     who = recordings.subject.numpy()
     values, labels = _sessions(recordings) if hold_out == SESSION else _values(recordings, hold_out)
     pairs, subject = np.unique(np.stack([who, values]), axis=1, return_inverse=True)
-    people, own = pairs.tolist()
-    parts = _session_parts(recordings, pairs[0]) if hold_out == SESSION else own
+    people, of_unit = pairs.tolist()
+    parts = _session_parts(recordings, pairs[0]) if hold_out == SESSION else of_unit
     units = Units(
         hold_out=hold_out,
-        names=tuple(f"{recordings.subjects[p]}, {hold_out} {labels[v]}" for p, v in zip(people, own, strict=True)),
+        names=tuple(f"{recordings.subjects[p]}, {hold_out} {labels[v]}" for p, v in zip(people, of_unit, strict=True)),
         people=tuple(str(recordings.subjects[person]) for person in people),
         parts=tuple(parts),
     )
-    fresh = copy.copy(recordings)
-    changed = {"subject": torch.from_numpy(subject.reshape(-1).astype(np.int64)), "subjects": units.names}
-    for name, value in (changed | {"units": units, "derived": {}}).items():
-        object.__setattr__(fresh, name, value)
-    return fresh
+    return _with_subjects(recordings, torch.from_numpy(subject.reshape(-1).astype(np.int64)), units.names, units)
 
 
 def whole_people(recordings: Recordings) -> Recordings:
@@ -179,8 +175,12 @@ def whole_people(recordings: Recordings) -> Recordings:
         return recordings
     place = {person: number for number, person in enumerate(units.everybody)}
     subject = torch.tensor([place[person] for person in units.people])[recordings.subject]
+    return _with_subjects(recordings, subject, units.everybody, None)
+
+
+def _with_subjects(recordings: Recordings, subject: Tensor, names: tuple[str, ...], units: Units | None) -> Recordings:
     fresh = copy.copy(recordings)
-    for name, value in {"subject": subject, "subjects": units.everybody, "units": None, "derived": {}}.items():
+    for name, value in {"subject": subject, "subjects": names, "units": units, "derived": {}}.items():
         object.__setattr__(fresh, name, value)
     return fresh
 
@@ -196,8 +196,8 @@ def _sessions(recordings: Recordings) -> tuple[Rows, list[str]]:
 
 
 def _session_parts(recordings: Recordings, people: Rows) -> list[int]:
-    """Of each unit, in the order of people (n,) and their sessions: everybody's first sessions are one part, and so on;
-    whoever has more sessions than others has several in a part."""
+    """The part of each unit, in the order of people (n,) and their sessions: everybody's first sessions are one part,
+    and so on; people with more sessions than others have several in a part."""
     counts = np.bincount(people, minlength=recordings.n_subjects)
     single = [str(recordings.subjects[person]) for person in np.flatnonzero(counts < 2).tolist()]
     if single:
@@ -233,7 +233,7 @@ def _values(recordings: Recordings, name: str) -> tuple[Rows, list[str]]:
 def leave_groups_out(recordings: Recordings, folds: int | None = None) -> list[Fold]:
     """As `leave_one_subject_out`, with groups of people: each tests once, and the group before it validates."""
     groups = groups_of(recordings, folds)
-    return [make_fold(recordings, groups[place - 1], own) for place, own in enumerate(groups)]
+    return [make_fold(recordings, groups[place - 1], group) for place, group in enumerate(groups)]
 
 
 def leave_one_subject_out(recordings: Recordings, *, validation: str = "previous", seed: int = 0) -> list[Fold]:
@@ -244,29 +244,26 @@ def leave_one_subject_out(recordings: Recordings, *, validation: str = "previous
     """
     check_choice("validation", validation, ("previous", "random"))
     n = recordings.n_subjects
-    if validation == "previous":
-        order = np.arange(n)
-    else:
-        order = np.random.default_rng(seed).permutation(n)
+    order = np.arange(n) if validation == "previous" else np.random.default_rng(seed).permutation(n)
     before = np.empty(n, dtype=np.int64)
     before[order] = np.roll(order, 1)  # the subject before, in the given or in a shuffled circle
     return [make_fold(recordings, int(before[test]), test) for test in range(n)]
 
 
 def scorable(recordings: Recordings) -> list[int]:
-    """Positions in recordings.subjects of the people whom a score can be given: those with trials of two classes."""
+    """Positions in recordings.subjects of the people who can have a score: those with trials of two classes."""
     subject, y = recordings.subject.numpy(), recordings.y.numpy()
     return [person for person in range(recordings.n_subjects) if len(np.unique(y[subject == person])) > 1]
 
 
 def not_scored(recordings: Recordings) -> list[str]:
-    """Names of the others."""
+    """Names of the people who cannot have a score."""
     known = set(scorable(recordings))
     return [str(name) for person, name in enumerate(recordings.subjects) if person not in known]
 
 
 def check_scorable(recordings: Recordings) -> None:
-    """Raise where so few people can be given a score that nothing could be decided."""
+    """Raise where too few people can have a score for anything to be decided."""
     if recordings.n_subjects == recordings.n_trials:
         raise UserError(
             f"every trial has a subject of its own ({recordings.n_trials} of them); subject must name the person of "

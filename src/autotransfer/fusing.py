@@ -1,7 +1,7 @@
 """Elementwise work fused by torch.compile, where a program asks for it: on a GPU, in trainings that are long enough.
 
-A fused function gives the same numbers up to rounding. One compilation serves every number of members. Where no
-compiler is to be had the functions run as they are.
+A fused function gives the same numbers up to rounding. One compilation serves every number of members. Without a
+compiler the functions run as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SHAPES = 64  # that a process may meet: more than torch takes for a sign of trouble
+SHAPES = 64  # for which a function may be compiled; torch's own limit is lower
 
 _asked: ContextVar[bool] = ContextVar("fusing", default=False)
 

@@ -1,4 +1,4 @@
-"""Grids: the settings that a search tries. Where each method is searched stands in the method's own file."""
+"""Grids: the settings that a search tries. The strengths of each method are in its own file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _quick() -> list[Setting]:
     ]
 
 
-# Where the extended search starts from: the plain network and the two preprocessings that promise most.
+# The extended search starts from the plain network and the two most promising preprocessings.
 BASES = (Setting(), Setting(standardise="online"), Setting(standardise="online", align="online"))
 CHANGES: tuple[dict[str, Any], ...] = (
     {"dropout": 0.5},
@@ -111,10 +111,9 @@ GRIDS = {
 
 def contents(name: str) -> str:
     """What a grid is for, and how many settings of each method it has."""
-    settings = grid(name)
-    told = (GRIDS[name].__doc__ or "").split("\n\n")[0].rstrip(".")
-    counts = Counter(setting.method or "uncensored" for setting in settings)
-    return f"{told} ({', '.join(f'{method} {n}' for method, n in counts.items())})"
+    summary = (GRIDS[name].__doc__ or "").split("\n\n")[0].rstrip(".")
+    counts = Counter(setting.method or "uncensored" for setting in grid(name))
+    return f"{summary} ({', '.join(f'{method} {n}' for method, n in counts.items())})"
 
 
 def grid(name: str) -> list[Setting]:
@@ -147,9 +146,9 @@ def settings_of(text: str) -> list[Setting]:
         values = json.loads(text)
     except (ValueError, RecursionError):
         raise UserError("the settings of a grid are stored as text that is not JSON") from None
-    if not isinstance(values, list) or not all(isinstance(one, dict) for one in values):
+    if not isinstance(values, list) or not all(isinstance(keywords, dict) for keywords in values):
         raise UserError('a grid is a JSON list of settings, such as [{"method": "mmd", "strength": 1}]')
-    return [Setting(**one) for one in values]
+    return [Setting(**keywords) for keywords in values]
 
 
 def _read(path: Path) -> list[Setting]:

@@ -1,4 +1,4 @@
-"""Job: a setting on a fold with a seed. Record: what training it gave. Outcome: the same with the weights."""
+"""Job: a setting on a fold with a seed. Record: the result of its training. Outcome: the same with the weights."""
 
 from __future__ import annotations
 
@@ -53,14 +53,13 @@ class Job:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """What a training gave, seen from one of its two held-out subjects. Stored as JSON, checked when read.
+    """The result of a training, for one of its two held-out subjects. Stored as JSON, checked when read.
 
     The snapshot is the epoch of lowest validation loss, with checkpoint="last" the last one, and with "averaged" the
-    mean of the weights over the last half of all steps. `history` holds one
-    entry per epoch of "train_loss", "penalty", "validation_loss" and "validation_score"; nothing measured on the test
-    subject is in it. `swapped` is the same trajectory with the two held-out subjects exchanged: with checkpoint="best"
-    another snapshot, chosen by the other subject. Scores are balanced accuracies, NaN where nobody was held out
-    or one class alone.
+    mean of the weights over the last half of all steps. `history` holds one entry per epoch of "train_loss", "penalty",
+    "validation_loss" and "validation_score"; nothing measured on the test subject is in it. `swapped` is the same
+    trajectory with the two held-out subjects exchanged: with checkpoint="best" another snapshot, chosen by the other
+    subject. Scores are balanced accuracies, NaN where nobody was held out, or trials of one class alone.
     """
 
     best_epoch: int  # the snapshot's, counted from 1; 0 if training failed before the first epoch ended
@@ -112,7 +111,7 @@ class Outcome(Record):
     swapped: Outcome | None = field(default=None, repr=False)
 
     def record(self, *, pruned: bool = False) -> Record:
-        """What is kept without the weights."""
-        own = {f.name: getattr(self, f.name) for f in fields(Record)}
+        """The record, without the weights."""
+        values = {f.name: getattr(self, f.name) for f in fields(Record)}
         swapped = None if self.swapped is None else self.swapped.record(pruned=pruned)
-        return Record(**own | {"swapped": swapped, "pruned": pruned})
+        return Record(**values | {"swapped": swapped, "pruned": pruned})

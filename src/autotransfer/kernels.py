@@ -1,4 +1,4 @@
-"""Where the kernels of a tensor are: those of its device, if it has any. Else the plain path serves, their oracle."""
+"""The kernels for a tensor's device, if there are any. Otherwise the plain code serves, which is also their oracle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .gpu import Dropping
 
 
 class Kernels(Protocol):
-    """What both devices have; see `gpu` for what the functions do."""
+    """Functions that both devices have; `gpu` describes them."""
 
     def norm_pool_forward(
         self, v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int, eps: float,
@@ -32,7 +32,7 @@ class Kernels(Protocol):
 
 
 def description() -> str:
-    """Which kernels this process has on a CPU, and why where it has none: weights depend on it in their last digits."""
+    """Which kernels this process has on a CPU, or why none: weights depend on it in their last digits."""
     missing = why_none()
     return "compiled" if missing is None else f"none ({missing})"
 

@@ -1,4 +1,4 @@
-"""What this process may use of the machine: cores and memory, as the system, a container or a scheduler allow it."""
+"""Cores and memory that this process may use, by the limits of the system, a container or a scheduler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FEW = 2  # threads for small products: more of them wait for each other, and the
 
 
 def cores() -> int:
-    """Threads worth having: what the user or a scheduler says, no more than the cores that this process may run on."""
+    """Threads to use: as the user or a scheduler says, at most the cores that this process may run on."""
     asked = [_number(os.environ.get(name)) for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")]
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota()
@@ -33,15 +33,14 @@ def memory_left() -> int | None:
 
 
 def waited() -> float:
-    """Seconds that threads of this process have waited for a core so far, because others had it; 0 where the system
-    does not say."""
+    """Seconds that threads of this process have waited for a busy core so far; 0 where the system does not say."""
     texts = [_read(task / "schedstat") for task in Path("/proc/self/task").glob("*")]
     return sum(int(text.split()[1]) for text in texts if text) / 1e9
 
 
 @contextmanager
 def threads(n: int) -> Iterator[None]:
-    """So many for torch and for the libraries that NumPy and SciPy call, here."""
+    """Inside, torch and the libraries of NumPy and SciPy use n threads."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -56,21 +55,22 @@ def threads(n: int) -> Iterator[None]:
 
 def _quota() -> float | None:
     """Cores that a container may use."""
-    found = []
+    quotas = []
     for folder in _groups():
         quota, _, period = (_read(folder / "cpu.max") or "").partition(" ")
         if quota.isdigit() and period.isdigit():
-            found.append(int(quota) / int(period))
+            quotas.append(int(quota) / int(period))
         old, every = (_read(folder / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
         if old is not None and every is not None and old.isdigit() and every.isdigit():
-            found.append(int(old) / int(every))
-    return min(found) if found else None
+            quotas.append(int(old) / int(every))
+    return min(quotas) if quotas else None
 
 
 def _groups() -> list[Path]:
     """Folders of the control groups that this process is in, the outermost first."""
-    own = next((line for line in (_read(Path("/proc/self/cgroup")) or "").splitlines() if line.startswith("0::")), "")
-    inner = CGROUP / own.removeprefix("0::").lstrip("/")
+    lines = (_read(Path("/proc/self/cgroup")) or "").splitlines()
+    unified = next((line for line in lines if line.startswith("0::")), "")
+    inner = CGROUP / unified.removeprefix("0::").lstrip("/")
     return [CGROUP, *(folder for folder in (inner, *inner.parents) if CGROUP in folder.parents)]
 
 

@@ -16,7 +16,7 @@ USUAL, SEARCH, TRAINING, VALIDATION = "Options", "What is tried", "Training", "V
 
 
 class About(NamedTuple):
-    """What users are told of an option, and where `--help` has it."""
+    """The help of an option, and its group in `--help`."""
 
     help: str
     group: str = USUAL

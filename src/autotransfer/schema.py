@@ -35,14 +35,14 @@ def from_json(kind: type[T], text: str | bytes) -> T:
     except (ValueError, TypeError, RecursionError):
         raise UserError("it is not JSON") from None
     try:
-        found: T = from_values(kind, values)
+        record: T = from_values(kind, values)
     except RecursionError:
         raise UserError("it is nested too deeply") from None
-    return found
+    return record
 
 
 def to_values(value: Any) -> Any:
-    """A record, or a list or dict of records, as what JSON can hold."""
+    """A record, or a list or dict of records, as values of JSON."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value) and not isinstance(value, type):
@@ -50,14 +50,14 @@ def to_values(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): to_values(one) for key, one in value.items()}
+        return {str(key): to_values(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return list(value) if _only_floats(value) else [to_values(one) for one in value]
+        return list(value) if _only_floats(value) else [to_values(entry) for entry in value]
     return value
 
 
 def from_values(kind: Any, value: Any, where: str = "") -> Any:
-    """The value of a type from what JSON held. where: the path to it, for messages."""
+    """A value of a type from values of JSON. where: the path to it, for messages."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return _one_of(arguments, value, where)
@@ -72,11 +72,11 @@ def from_values(kind: Any, value: Any, where: str = "") -> Any:
         _require(isinstance(value, list), where, value)
         if arguments[0] is float and _only_floats(value):
             return value if origin is list else tuple(value)
-        found = [from_values(arguments[0], one, f"{where}[{n}]") for n, one in enumerate(value)]
-        return found if origin is list else tuple(found)
+        entries = [from_values(arguments[0], entry, f"{where}[{n}]") for n, entry in enumerate(value)]
+        return entries if origin is list else tuple(entries)
     if origin is dict:
         _require(isinstance(value, dict), where, value)
-        return {key: from_values(arguments[1], one, f"{where}.{key}") for key, one in value.items()}
+        return {key: from_values(arguments[1], entry, f"{where}.{key}") for key, entry in value.items()}
     if kind is Any:
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
@@ -87,7 +87,7 @@ def from_values(kind: Any, value: Any, where: str = "") -> Any:
 
 
 def _only_floats(values: Sequence[Any]) -> bool:
-    """Learning curves are: they are long, and there is nothing to look for in them."""
+    """Whether a list needs no look at its entries. Learning curves are long, and hold floats alone."""
     return set(map(type, values)) <= {float}
 
 
@@ -132,5 +132,5 @@ def _counts(value: Any, where: str) -> Counts:
 
 def _require(right: bool, where: str, value: Any) -> None:
     if not right:
-        place = where if where.isprintable() and len(where) <= 100 else shown(where, 100)  # keys are a stranger's too
+        place = where if where.isprintable() and len(where) <= 100 else shown(where, 100)  # keys may be damaged, too
         raise UserError(f"invalid value for {place or 'the record'}: {shown(value)}")

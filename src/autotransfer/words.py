@@ -6,7 +6,7 @@ import math
 
 
 def range_words(limits: tuple[float, ...] | None) -> str:
-    """Of a difference."""
+    """An interval of a difference."""
     return "–" if limits is None else f"{signed(limits[0])} to {signed(limits[1])}"
 
 
@@ -15,7 +15,7 @@ def score(value: float | None) -> str:
 
 
 def signed(value: float) -> str:
-    """With a true minus, and no sign on what rounds to zero."""
+    """With a true minus, and without a sign where it rounds to zero."""
     text = f"{abs(value):.3f}"
     return text if float(text) == 0 else ("+" if value > 0 else "−") + text
 
@@ -25,7 +25,7 @@ def count(n: int, one: str, many: str | None = None) -> str:
 
 
 def printable(text: str) -> str:
-    """Without what would command a terminal."""
+    """Without characters that would control a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

@@ -1,4 +1,4 @@
-"""Amplitude: every channel of every window multiplied by a factor of its own, as electrodes and skin would."""
+"""Amplitude: every channel of every window multiplied by its own factor, as electrodes and skin would."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Mixup(Augmentation):
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         partner, exists = partners(key, batch)
-        share = (self.share * uniform(key, 1)[..., 0]).to(x.dtype) * exists  # (G, B), 0 where there is nobody
+        share = (self.share * uniform(key, 1)[..., 0]).to(x.dtype) * exists  # (G, B), 0 without a partner
         groups, rows, channels, times = x.shape
         signal = x.transpose(1, 2)  # (G, C, B, T), as it is in memory
         first = torch.arange(groups * channels, device=x.device).view(groups, channels, 1) * rows

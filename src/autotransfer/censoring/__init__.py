@@ -47,8 +47,8 @@ CENSORS: dict[str, type[Method]] = {
 def check_mode(method: str, mode: str) -> None:
     """Raise unless the mode exists and the method makes sense in it."""
     check_choice("mode", mode, MODES)
-    if mode not in (own := CENSORS[method].modes):
-        raise UserError(f"{method} has no {mode} mode; choose from {', '.join(map(repr, own))}")
+    if mode not in (modes := CENSORS[method].modes):
+        raise UserError(f"{method} has no {mode} mode; choose from {', '.join(map(repr, modes))}")
 
 
 def make_censor(
@@ -65,8 +65,8 @@ def make_censor(
 ) -> Censor:
     """A censor for one model, or for `members` models side by side.
 
-    options: what the method reads, such as estimator, length_scale and regularization of MIGE; None is the default.
-    `seed` and options that are numbers per member (`Method.per_member`) may be one per member.
+    options: of the method, such as estimator, length_scale and regularization of MIGE; None is the default. `seed` and
+    the options in `Method.per_member` may be sequences with a value for each member.
     """
     check_choice("method", method, CENSORS)
     check_mode(method, mode)
@@ -75,27 +75,24 @@ def make_censor(
     given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
         if name not in read:
-            check_choice("option", name, _every_option())
+            known = sorted({field.name for kind in CENSORS.values() for field in fields(kind.Options)})
+            check_choice("option", name, known)
             raise UserError(f"{method} does not read {name}={value!r}; it reads {', '.join(read) or 'no options'}")
-    each = {name: _one_each(name, given[name], members) for name in kind.per_member if name in given}
-    own = [
-        kind.Options(**given | {name: values[member] for name, values in each.items()})
+    numbers = {name: _per_member(name, given[name], members) for name in kind.per_member if name in given}
+    of_members = [
+        kind.Options(**given | {name: values[member] for name, values in numbers.items()})
         for member in range(members or 1)
     ]
     for name, value in given.items():
-        if getattr(own[0], name) is None and value is not False:
+        if getattr(of_members[0], name) is None and value is not False:
             raise UserError(f"{method} does not read {name}={value!r} with these options")
     return Censor(
-        kind, mode, own, latent_dim=latent_dim, n_classes=n_classes, n_subjects=n_subjects,
-        seeds=_one_each("seed", seed, members), members=members, min_rows=min_rows, checks_ids=True,
+        kind, mode, of_members, latent_dim=latent_dim, n_classes=n_classes, n_subjects=n_subjects,
+        seeds=_per_member("seed", seed, members), members=members, min_rows=min_rows, checks_ids=True,
     )  # fmt: skip
 
 
-def _every_option() -> list[str]:
-    return sorted({field.name for kind in CENSORS.values() for field in fields(kind.Options)})
-
-
-def _one_each(name: str, value: Any, members: int | None) -> list[Any]:
+def _per_member(name: str, value: Any, members: int | None) -> list[Any]:
     """One value per member from one value or a sequence of them."""
     count, value = members or 1, plain_value(value)
     if isinstance(value, (int, float)):

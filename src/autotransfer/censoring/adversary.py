@@ -36,16 +36,11 @@ class Adversary(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        own = options[0]
-        assert isinstance(own, AdversaryOptions)
-        self.contexts, self.printed = spec.contexts, own.as_printed
-        self.critic = MLP(
-            spec.dim + label_width(spec.contexts),
-            own.critic_hidden,
-            spec.nuisances,
-            keys=spec.keys,
-            members=spec.members,
-        )
+        shared = options[0]
+        assert isinstance(shared, AdversaryOptions)
+        self.contexts, self.printed = spec.contexts, shared.as_printed
+        inputs = spec.dim + label_width(spec.contexts)
+        self.critic = MLP(inputs, shared.critic_hidden, spec.nuisances, keys=spec.keys, members=spec.members)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         return -self.cross_entropy(term, term.z, frozen=True)

@@ -81,12 +81,12 @@ class BEGAN(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        own = options[0]
-        assert isinstance(own, BEGANOptions)
+        shared = options[0]
+        assert isinstance(shared, BEGANOptions)
         self.contexts, self.nuisances = spec.contexts, spec.nuisances
-        self.labelled, self.printed = own.variant != "paper", own.as_printed
+        self.labelled, self.printed = shared.variant != "paper", shared.as_printed
         labels = label_width(spec.contexts, spec.nuisances) if self.labelled else 0
-        self.critic = MLP(spec.dim + labels, own.critic_hidden, spec.dim, keys=spec.keys, members=spec.members)
+        self.critic = MLP(spec.dim + labels, shared.critic_hidden, spec.dim, keys=spec.keys, members=spec.members)
         self.register_buffer("rate", member_numbers(options, "control_rate", spec.members))
         self.register_buffer("diversity", member_numbers(options, "diversity", spec.members))
         self.register_buffer("k", torch.full_like(self.rate, LABELLED_START if self.labelled else 0.0))

@@ -10,7 +10,7 @@ from .kernel_matrices import KernelMethod
 from .mmd import other_rows_kernel
 from .terms import Term
 
-_LEAST = 1e-12  # of a mean kernel value: rows that see nothing of each other have a logarithm, too
+_LEAST = 1e-12  # of a mean kernel value: rows that are far from each other have a logarithm, too
 
 
 class CauchySchwarz(KernelMethod):
@@ -41,7 +41,7 @@ def divergence(d2: Tensor, beta: Tensor, groups: Groups) -> Tensor:
     n, N = groups.group_rows, groups.context_rows
     group, context = groups.group.to(d2.dtype), groups.context.to(d2.dtype)
     kernel = context * other_rows_kernel(d2, beta)
-    # What row i shares with the others of its context and of its group, on average, and the means of that: (P, B)
+    # Mean kernel of row i with the others of its context and of its group, and means of these: (P, B)
     to_context = kernel.sum(-1) / (N - 1).clamp(min=1)
     to_group = (kernel * group).sum(-1) / (n - 1).clamp(min=1)
     within_context = over_context(to_context, context) / N

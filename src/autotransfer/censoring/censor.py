@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def code_path(method: type[Method], options: MethodOptions) -> tuple[object, ...]:
-    """Members that agree in this run the same code; what else their options say is a number per member."""
+    """Members that agree in this run the same code; their other options are numbers per member."""
     return tuple((name, value) for name, value in asdict(options).items() if name not in method.per_member)
 
 
 class _Last(Generic[T]):
-    """What was made of tensors the last time, while these stay as they were."""
+    """Keeps what was made of tensors, as long as the same ones are given and unchanged."""
 
     def __init__(self) -> None:
         self.forget()
@@ -35,10 +35,10 @@ class _Last(Generic[T]):
         self.made: list[T] = []
 
     def of(self, given: tuple[object, ...], make: Callable[[], T]) -> T:
-        tensors = [one for one in given if isinstance(one, Tensor) and not one.is_inference()]
+        tensors = [tensor for tensor in given if isinstance(tensor, Tensor) and not tensor.is_inference()]
         if len(tensors) < len(given) or torch.compiler.is_compiling():
             return make()
-        versions = [one._version for one in tensors]
+        versions = [tensor._version for tensor in tensors]
         if versions != self.versions or any(a is not b for a, b in zip(given, self.given, strict=True)):
             self.given, self.versions, self.made = given, versions, [make()]
         return self.made[0]
@@ -57,11 +57,11 @@ class Censor(nn.Module):
         penalty = censor(z, y, s, loss=rows)  # a method that reads losses: the task's loss of every row
 
     z (B, D) and results () for a single model; z (P, B, D) and results (P,) with members; y and s integers,
-    (B,) or (P, B), tensors or arrays. A row with s < 0 is padding. Ids must lie below n_classes and n_subjects: where
-    `checks_ids`, every call on a CPU sees to it, and the first one elsewhere, for it makes the host wait for the
-    device. Gradients of the penalty reach z alone, or
-    through the losses z and the classifier, those of the critic loss the critics alone. `loss` has the shape
-    of y; methods that do not read it leave it aside. All state is parameters and buffers, the member on axis 0.
+    (B,) or (P, B), tensors or arrays. A row with s < 0 is padding. Ids must lie below n_classes and n_subjects: with
+    `checks_ids`, every call on a CPU checks them, and the first one elsewhere, because the host waits for the device.
+    Gradients of the penalty reach z alone, or through the losses z and the classifier; those of the critic loss reach
+    the critics alone. `loss` has the shape of y; methods that do not read it ignore it. All state is parameters and
+    buffers, the member on axis 0.
     """
 
     keys: Tensor  # (P,) or () int32: a function of each member's seed
@@ -74,7 +74,7 @@ class Censor(nn.Module):
     ) -> None:  # fmt: skip
         """`options`, `seeds`: one per member; the options agree in everything but `method.per_member`.
 
-        branches: widths of what z is made of, each of which a mode splits; None: z is one.
+        branches: widths of the branches that z is made of, each of which a mode splits; None: z is one branch.
         """
         super().__init__()
         self.n_classes, self.n_subjects = n_classes, n_subjects
@@ -87,7 +87,7 @@ class Censor(nn.Module):
         ):  # fmt: skip
             if value < least:
                 raise UserError(f"{name} is {value}; it must be at least {least}")
-        if len({code_path(method, one) for one in options}) > 1:
+        if len({code_path(method, of_member) for of_member in options}) > 1:
             raise UserError(f"stacked members may differ in {', '.join(method.per_member) or 'nothing'} only")
         self.mode = mode
         # In a step critics and penalty are given the same labels, and critics the same codes.
@@ -119,7 +119,7 @@ class Censor(nn.Module):
         return self._shaped(sum(parts[1:], parts[0]))
 
     def critic_loss(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor | None:
-        """What the critics minimise, () or (P,): each is to be good at its own job, whatever the sign."""
+        """What the critics minimise, () or (P,), whatever the sign of their terms."""
         terms, key = self._critics_see.of((z, y, s), lambda: self._for_critics(z, y, s)), self._key()
         losses = [self._method(i).critic_loss(term, key) for i, term in enumerate(terms)]
         parts = [loss for loss in losses if loss is not None]
@@ -172,27 +172,25 @@ class Censor(nn.Module):
         labels = []
         for name, ids in (("y", _ids("y", y, z)), ("s", _ids("s", s, z))):
             if ids.is_floating_point() or ids.is_complex() or ids.shape not in ((rows,), z.shape[:2]):
-                found = f"{ids.dtype} {tuple(ids.shape)}"
-                raise UserError(f"{name} is {found}; it must hold an integer for each row of z")
+                raise UserError(f"{name} is {ids.dtype} {tuple(ids.shape)}; it must hold an integer for each row of z")
             labels.append(ids.long().expand(z.shape[:2]))
         if self.checks_ids and not torch.compiler.is_compiling():
             self._check_ids(*labels)
         if loss is not None:
             if not loss.is_floating_point() or loss.shape != (*lead, rows):
-                found = f"{loss.dtype} {tuple(loss.shape)}"
-                raise UserError(f"loss is {found}; it must hold a number for each row of z")
+                raise UserError(f"loss is {loss.dtype} {tuple(loss.shape)}; it must hold a number for each row of z")
             loss = loss.reshape(-1, rows)
-        made = self._labels.of((y, s), lambda: make_labels(self.mode, *labels))
-        return make_terms(self.mode, z, labels[0], labels[1], loss, branches=self.branches, labels=made)
+        of_terms = self._labels.of((y, s), lambda: make_labels(self.mode, *labels))
+        return make_terms(self.mode, z, labels[0], labels[1], loss, branches=self.branches, labels=of_terms)
 
     def _for_critics(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
-        """Of other codes than before: what critics have seen of those goes with the labels."""
+        """Terms of other codes than before; what critics have seen of those is forgotten with their labels."""
         self._labels.forget()
         return self._terms(z, y, s)
 
     def _check_ids(self, y: Tensor, s: Tensor) -> None:
-        """Raise unless y and s (P, B) are ids that this censor was made for: others would be wrong groups, in silence
-        or as an error from the depths of torch."""
+        """Raise unless y and s (P, B) are ids that this censor was made for: others would silently be wrong groups, or
+        an obscure error of torch."""
         if s.device.type != "cpu":
             if self._checked_on == s.device:
                 return
@@ -220,7 +218,7 @@ class Censor(nn.Module):
 
 
 def _ids(name: str, ids: object, z: Tensor) -> Tensor:
-    """Ids as a tensor beside z; arrays and lists may be given."""
+    """Ids as a tensor; arrays and lists move to the device of z."""
     if isinstance(ids, Tensor):
         return ids
     if isinstance(ids, np.ma.MaskedArray) and np.ma.is_masked(ids):

@@ -27,5 +27,5 @@ class CLUB(ContrastMethod):
         return self.contrast(term, term.z, frozen=True).difference()
 
     def critic_loss(self, term: Term, key: Tensor) -> Tensor:
-        logits, own, _, weight = self.contrast(term, term.z.detach(), frozen=False)
-        return -(weight * (own * logits.log_softmax(-1)).sum(-1)).sum(-1)
+        logits, joint, _, weight = self.contrast(term, term.z.detach(), frozen=False)
+        return -(weight * (joint * logits.log_softmax(-1)).sum(-1)).sum(-1)

@@ -1,4 +1,4 @@
-"""What critics that have a value for every subject share: the joint distribution of (z, s) beside their product."""
+"""Critics with a value for every subject: the joint distribution of (z, s) against the product of both."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class KeenCriticOptions(CriticOptions):
 class Contrast(NamedTuple):
     """A critic's values T(z_i, s), and the weights under which they are means.
 
-    Σ_i weight · Σ_s own · T is the mean of T over the joint distribution of (z, s) inside the contexts, and
-    Σ_i weight · Σ_s share · T the mean over the product of their distributions, exactly: nothing is drawn. The two
+    Σ_i weight · Σ_s joint · T is the mean of T over the joint distribution of (z, s) inside the contexts, and
+    Σ_i weight · Σ_s product · T the mean over the product of their distributions, exactly: nothing is drawn. The two
     have the same z and the same subjects. If z ⟂ s their difference has mean 0, whatever the critic is.
     """
 
     value: Tensor  # (P, B, subjects): T
-    own: Tensor  # (P, B, subjects): 1 where s is the row's own subject, else 0
-    share: Tensor  # (P, B, subjects): of the context's counting rows, the share that is subject s's
+    joint: Tensor  # (P, B, subjects): 1 where s is the row's subject, else 0
+    product: Tensor  # (P, B, subjects): share of subject s in the counting rows of the context
     weight: Tensor  # (P, B): every context weighs the same
 
     def difference(self) -> Tensor:
         """Mean of T over the joint less its mean over the product: (P,)."""
-        return (self.weight * ((self.own - self.share) * self.value).sum(-1)).sum(-1)
+        return (self.weight * ((self.joint - self.product) * self.value).sum(-1)).sum(-1)
 
 
 class ContrastMethod(Method):
@@ -54,29 +54,29 @@ class ContrastMethod(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        own = options[0]
-        assert isinstance(own, CriticOptions)
+        shared = options[0]
+        assert isinstance(shared, CriticOptions)
         self.contexts, self.nuisances = spec.contexts, spec.nuisances
         inputs = spec.dim + label_width(spec.contexts)
-        self.critic = MLP(inputs, own.critic_hidden, spec.nuisances, keys=spec.keys, members=spec.members)
+        self.critic = MLP(inputs, shared.critic_hidden, spec.nuisances, keys=spec.keys, members=spec.members)
 
     def contrast(self, term: Term, z: Tensor, *, frozen: bool) -> Contrast:
         groups = find_groups(term, self.min_rows)
         weight = term.once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))
 
         def seen() -> Tensor:
-            own = to_unit_variance(z, weight) if self.unit_variance else z
-            return with_labels(own, (term.context, self.contexts))
+            scaled = to_unit_variance(z, weight) if self.unit_variance else z
+            return with_labels(scaled, (term.context, self.contexts))
 
         # The critic's updates in a step see the same term; the encoder goes on from the last.
         value: Tensor = self.critic(seen() if frozen else term.once(("seen", term.z), seen), frozen=frozen)
-        own, share = term.once("shares", lambda: own_and_share(term.nuisance, groups, self.nuisances))
-        return Contrast(value, own, share, weight)
+        joint, product = term.once("shares", lambda: joint_and_product(term.nuisance, groups, self.nuisances))
+        return Contrast(value, joint, product, weight)
 
 
 @fused
-def own_and_share(nuisance: Tensor, groups: Groups, nuisances: int) -> tuple[Tensor, Tensor]:
-    """Rows × subjects: whether a subject is the row's own, and its share of the row's context; (P, B, subjects)."""
+def joint_and_product(nuisance: Tensor, groups: Groups, nuisances: int) -> tuple[Tensor, Tensor]:
+    """`Contrast.joint` and `Contrast.product`, (P, B, subjects) each."""
     ids = torch.arange(nuisances, device=nuisance.device)
-    own = ((nuisance[..., None] == ids) & groups.counts[..., None]).to(groups.context_rows.dtype)
-    return own, groups.context.to(own.dtype) @ own / groups.context_rows[..., None]
+    joint = ((nuisance[..., None] == ids) & groups.counts[..., None]).to(groups.context_rows.dtype)
+    return joint, groups.context.to(joint.dtype) @ joint / groups.context_rows[..., None]

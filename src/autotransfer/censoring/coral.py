@@ -43,9 +43,9 @@ class CORAL(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        own = options[0]
-        assert isinstance(own, CORALOptions)
-        self.means = own.means
+        shared = options[0]
+        assert isinstance(shared, CORALOptions)
+        self.means = shared.means
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)

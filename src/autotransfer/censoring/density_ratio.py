@@ -38,5 +38,5 @@ class DensityRatio(ContrastMethod):
 
 def logistic_loss(contrast: Contrast) -> Tensor:
     """(P,)"""
-    value, own, share, weight = contrast
-    return (weight * (own * softplus(-value) + share * softplus(value)).sum(-1)).sum(-1) / 2
+    value, joint, product, weight = contrast
+    return (weight * (joint * softplus(-value) + product * softplus(value)).sum(-1)).sum(-1) / 2

@@ -74,7 +74,7 @@ def nu_solve(matrix: Tensor, vectors: Tensor, regularization: Tensor, stops: Seq
     if gpu.available(matrix) and matrix.shape[-1] <= gpu.SOLVED:
         return gpu.accelerate(matrix, vectors, t, [nu_rates(step) for step in range(1, max(stops) + 1)])
     x, before = torch.zeros_like(vectors), torch.zeros_like(vectors)
-    found = x.clone()
+    stopped = x.clone()
     for step in range(1, max(stops) + 1):
         momentum, rate = nu_rates(step)
         # `before` becomes the next iterate: (1+m) x − m before + ω (vectors − K x)
@@ -82,8 +82,8 @@ def nu_solve(matrix: Tensor, vectors: Tensor, regularization: Tensor, stops: Seq
         before.baddbmm_(matrix, x, alpha=-rate)
         x, before = before, x
         if step in stops:
-            found = torch.where((t == step)[:, None, None], x, found)
-    return found
+            stopped = torch.where((t == step)[:, None, None], x, stopped)
+    return stopped
 
 
 def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:

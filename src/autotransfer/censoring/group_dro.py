@@ -74,7 +74,7 @@ class GroupDRO(Method):
         place = term.context.clamp(min=0) * self.nuisances + term.nuisance.clamp(min=0)
         earned = self.rate.reshape(-1, 1).to(risks.risk.dtype) * risks.risk
         if self.training:
-            # All rows of a group write the same number; those that do not count write beside the table.
+            # All rows of a group write the same number; those that do not count write to a column that is cut off.
             table = earned.new_zeros(len(earned), cells + 1)
             table = table.scatter(1, torch.where(risks.counts, place, cells), earned)[:, :cells]
             self.earned.copy_(table.reshape(self.earned.shape))
@@ -84,6 +84,6 @@ class GroupDRO(Method):
     def after_step(self, active: Tensor) -> None:
         gains = (self.gains + self.earned).reshape(-1, self.contexts, self.nuisances)
         gains = (gains - gains.amax(-1, keepdim=True)).flatten(1)  # only differences matter: they stay small
-        own = self.gains.reshape(gains.shape)
-        self.gains.copy_(torch.where(active[:, None], gains, own).reshape(self.gains.shape))
+        before = self.gains.reshape(gains.shape)
+        self.gains.copy_(torch.where(active[:, None], gains, before).reshape(self.gains.shape))
         self.earned.zero_()

@@ -32,8 +32,8 @@ class HSIC(KernelMethod):
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
         d2, beta = self.distances(term.z, groups.context)
-        own = term.once("hsic", lambda: of_nuisance(nuisance_kernel(term), groups))
-        return normalised_hsic(rbf(d2, beta), own)
+        nuisance = term.once("hsic", lambda: of_nuisance(nuisance_kernel(term), groups))
+        return normalised_hsic(rbf(d2, beta), nuisance)
 
 
 def nuisance_kernel(term: Term) -> Tensor:
@@ -42,7 +42,7 @@ def nuisance_kernel(term: Term) -> Tensor:
 
 
 class OfNuisance(NamedTuple):
-    """All of it that z does not change."""
+    """What HSIC needs and z does not change."""
 
     others: Tensor  # (P, B, B) bool: pairs of different rows of a context
     context: Tensor  # (P, B, B) in the dtype of z
@@ -59,14 +59,14 @@ def of_nuisance(kernel: Tensor, groups: Groups) -> OfNuisance:
 
 
 @fused
-def normalised_hsic(of_z: Tensor, own: OfNuisance) -> Tensor:
+def normalised_hsic(of_z: Tensor, nuisance: OfNuisance) -> Tensor:
     """Mean over contexts of HSIC(z, s)/HSIC(s, s), from a kernel on z (P, B, B): -> (P,)."""
-    return (own.weight * hsic(own.others * of_z, own.kernel, own.context)).sum(-1)
+    return (nuisance.weight * hsic(nuisance.others * of_z, nuisance.kernel, nuisance.context)).sum(-1)
 
 
 def hsic(k: Tensor, l: Tensor, context: Tensor) -> Tensor:  # noqa: E741
     """The unbiased estimate in each row's context: kernels (P, B, B), 0 at i = j and between contexts -> (P, B)."""
     m = context.sum(-1).clamp(min=4)  # a context has at least four rows
     k1, l1 = k.sum(-1), l.sum(-1)
-    trace, of_k, of_l, of_both = (over_context(one, context) for one in ((k * l).sum(-1), k1, l1, k1 * l1))
+    trace, of_k, of_l, of_both = (over_context(rows, context) for rows in ((k * l).sum(-1), k1, l1, k1 * l1))
     return (trace + of_k * of_l / ((m - 1) * (m - 2)) - 2 * of_both / (m - 2)) / (m * (m - 3))

@@ -56,9 +56,9 @@ class KernelMethod(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        own = options[0]
-        assert isinstance(own, KernelOptions)
-        self.length_scale = own.length_scale
+        shared = options[0]
+        assert isinstance(shared, KernelOptions)
+        self.length_scale = shared.length_scale
 
     def distances(self, z: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Squared distances (P, B, B) of z (P, B, D), and inverse scales of pairs: see `pair_scales`."""
@@ -151,7 +151,7 @@ def _median_distances(d2: Tensor, same: Tensor) -> Tensor:
     block = same.to(torch.uint8).argmax(-1)  # (P, B): the first row of a block names it
     # Names are short integers, which a radix sort likes; a batch has far fewer than 32767 rows.
     name = torch.where(same[:, i, j], block[:, i], rows).to(torch.int16 if rows < 2**15 else torch.int64)
-    value, order = (one.repeat(len(same) // len(d2), 1) for one in d2[:, i, j].sort(-1))
+    value, order = (tensor.repeat(len(same) // len(d2), 1) for tensor in d2[:, i, j].sort(-1))
     name, by_block = name.gather(-1, order).sort(dim=-1, stable=True)
     value = value.gather(-1, by_block)
     size = same.sum(-1)

@@ -1,4 +1,4 @@
-"""What a censoring method is: its options, where it is searched, and an estimate of the dependence in one term."""
+"""Base class of censoring methods: options, search space, and an estimate of the dependence in one term."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodOptions:
-    """What a method reads beside mode and strength. A subclass adds fields with defaults, and checks them."""
+    """Options of a method but for mode and strength. A subclass adds fields with defaults, and checks them."""
 
     def __post_init__(self) -> None:
         check_types(self)
 
     @property
     def words(self) -> list[str]:
-        """What tells settings of this method apart in their names."""
+        """Parts of a setting's name that tell settings of this method apart."""
         return self._differing()
 
-    def _differing(self, *told: str) -> list[str]:
-        """Fields that differ from their defaults, but for those that are told otherwise."""
-        own = {field: getattr(self, field.name) for field in fields(self) if field.name not in told}
-        differing = {field.name: value for field, value in own.items() if value not in (field.default, None)}
+    def _differing(self, *without: str) -> list[str]:
+        """Fields that differ from their defaults, without these."""
+        values = {field: getattr(self, field.name) for field in fields(self) if field.name not in without}
+        differing = {field.name: value for field, value in values.items() if value not in (field.default, None)}
         return [name.replace("_", " ") if value is True else f"{name} {value}" for name, value in differing.items()]
 
 
@@ -47,7 +47,7 @@ class Method(nn.Module, ABC):
     per_member: ClassVar[tuple[str, ...]] = ()  # options that are numbers, one for each stacked member
     modes: ClassVar[tuple[str, ...]] = tuple(MODES)  # those it makes sense in
     reads_losses: ClassVar[bool] = False  # whether it looks at the task's loss of every row, `term.loss`, and not at z
-    # Where searches look: the paper's grid; by mode, the grids few and quick; the extended grid; Optuna
+    # Strengths that are searched: the paper's grid; by mode, the grids few and quick; the extended grid; Optuna
     strengths: ClassVar[tuple[float, ...]] = (1.0, 0.3, 0.1, 0.03, 0.01)
     few: ClassVar[dict[str, float]] = {}
     quick: ClassVar[dict[str, float]] = {}
@@ -83,5 +83,5 @@ class Method(nn.Module, ABC):
 
 def member_numbers(options: Sequence[MethodOptions], name: str, members: int | None) -> Tensor:
     """An option of each member: (P,), or () for a single model; float64 so that 0.01 stays 0.01."""
-    values = torch.tensor([getattr(one, name) for one in options], dtype=torch.float64)
+    values = torch.tensor([getattr(of_member, name) for of_member in options], dtype=torch.float64)
     return values[0] if members is None else values

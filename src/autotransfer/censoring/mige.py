@@ -49,8 +49,8 @@ class MIGEOptions(PrintedOptions):
     @property
     def words(self) -> list[str]:
         implied = ["projection"] if self.as_printed else []
-        told = self._differing("estimator", "regularization", "length_scale", *implied)
-        return [self.estimator, number(self.regularization or 0.0), str(self.length_scale), *told]
+        others = self._differing("estimator", "regularization", "length_scale", *implied)
+        return [self.estimator, number(self.regularization or 0.0), str(self.length_scale), *others]
 
 
 class MIGE(Method):
@@ -78,15 +78,15 @@ class MIGE(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        own = options[0]
-        assert isinstance(own, MIGEOptions)
-        self.estimator: Callable[..., Tensor] = ESTIMATORS[own.estimator]
+        shared = options[0]
+        assert isinstance(shared, MIGEOptions)
+        self.estimator: Callable[..., Tensor] = ESTIMATORS[shared.estimator]
         self.register_buffer("gamma", member_numbers(options, "regularization", spec.members))
         if self.estimator is nu_method:
             stops = sorted(set(nu_steps(self.gamma.reshape(-1)).int().tolist()))
             self.estimator = partial(nu_method, stops=stops)
-        self.length_scale, self.projection = own.length_scale, own.projection
-        self.contexts, self.nuisances, self.printed = spec.contexts, spec.nuisances, own.as_printed
+        self.length_scale, self.projection = shared.length_scale, shared.projection
+        self.contexts, self.nuisances, self.printed = spec.contexts, spec.nuisances, shared.as_printed
 
     @classmethod
     def variations(cls) -> list[MethodOptions]:
@@ -139,7 +139,7 @@ class MIGE(Method):
 
 @fused
 def stein_identity(score: Tensor, z: Tensor, block: Tensor, context: Tensor) -> Tensor:
-    """The score less what no score has: Σ_i s_i = 0 in every block, Σ_i s_id z_id = −n in every context.
+    """The score projected so that Σ_i s_i = 0 in every block, and Σ_i s_id z_id = −n in every context.
 
     score, z: (..., B, D); block, context: (..., B, B) masks. The second sum runs over a context, so that it is
     safe for groups of two rows. As both entropies of a context obey it, so does their difference obey

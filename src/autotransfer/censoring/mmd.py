@@ -82,9 +82,9 @@ class MMD(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        own = options[0]
-        assert isinstance(own, MMDOptions)
-        self.length_scale, self.printed = own.length_scale, own.as_printed
+        shared = options[0]
+        assert isinstance(shared, MMDOptions)
+        self.length_scale, self.printed = shared.length_scale, shared.as_printed
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         d2 = own_distances(term.z)
@@ -107,7 +107,7 @@ def groups_against_contexts(d2: Tensor, beta: Tensor, groups: Groups) -> Tensor:
 
 def mean_discrepancy(kernel: Tensor, groups: Groups) -> Tensor:
     """The estimate of MMD for any kernel (P, B, B) with nothing on its diagonal: -> (P,)."""
-    # What row i shares with the others of its context and of its group, on average: (P, B)
+    # Mean kernel of row i with the others of its context and of its group: (P, B)
     to_context = (kernel * groups.context).sum(-1) / (groups.context_rows - 1).clamp(min=1)
     to_group = (kernel * groups.group).sum(-1) / (groups.group_rows - 1).clamp(min=1)
     per_group = equal_shares(groups.counts, groups.group_rows)
@@ -136,10 +136,10 @@ class PairwiseMMD(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        own = options[0]
-        assert isinstance(own, PairwiseMMDOptions)
-        self.length_scale, self.fraction, self.size = own.length_scale, own.fraction, own.size
-        self.printed, self.nuisances = own.as_printed, spec.nuisances
+        shared = options[0]
+        assert isinstance(shared, PairwiseMMDOptions)
+        self.length_scale, self.fraction, self.size = shared.length_scale, shared.fraction, shared.size
+        self.printed, self.nuisances = shared.as_printed, spec.nuisances
         if self.size is not None and self.size > spec.nuisances:
             raise UserError(
                 f"size is {self.size}; a clique has 2 to {spec.nuisances} subjects, for that is all there are"

@@ -75,12 +75,12 @@ def mmd(d2: Tensor, beta: Tensor, sets: Sets) -> Tensor:
     """Σ over S_cm of at least two rows of MMD²(S_c, S_cm), a row's pair with itself kept in the cross term: (P,)."""
     kernel = rbf(d2, beta)
     to_context, to_group = (kernel * sets.context).sum(-1), (kernel * sets.group).sum(-1)
-    own = kernel.diagonal(dim1=-2, dim2=-1)
+    self_pairs = kernel.diagonal(dim1=-2, dim2=-1)
     per_group = sets.present * (sets.group_rows >= 2) / sets.group_rows
     n_groups = (sets.context * per_group[..., None, :]).sum(-1)  # that S_c is compared with
     per_context = sets.present * n_groups / sets.context_rows
-    within_context = (per_context * (to_context - own) / (sets.context_rows - 1).clamp(min=1)).sum(-1)
-    within_group = (per_group * (to_group - own) / (sets.group_rows - 1).clamp(min=1)).sum(-1)
+    within_context = (per_context * (to_context - self_pairs) / (sets.context_rows - 1).clamp(min=1)).sum(-1)
+    within_group = (per_group * (to_group - self_pairs) / (sets.group_rows - 1).clamp(min=1)).sum(-1)
     cross = (per_group * to_context / sets.context_rows).sum(-1)
     return within_context + within_group - 2 * cross
 
@@ -92,10 +92,10 @@ def pairwise_mmd(d2: Tensor, beta: Tensor, sets: Sets, selection: Tensor) -> Ten
     selection: (P, B, B) bool, whether the subjects of rows i and j, in this order, are selected.
     """
     kernel = rbf(d2, beta)
-    own = kernel.diagonal(dim1=-2, dim2=-1)
+    self_pairs = kernel.diagonal(dim1=-2, dim2=-1)
     weight = sets.present * (sets.group_rows >= 2) / sets.group_rows
     # n·m pairs of rows, each 1/(n·m): a pair of sets is 1
     pair = (sets.context - sets.group) * selection * weight[..., :, None] * weight[..., None, :]
-    to_group = ((kernel * sets.group).sum(-1) - own) / (sets.group_rows - 1).clamp(min=1)
+    to_group = ((kernel * sets.group).sum(-1) - self_pairs) / (sets.group_rows - 1).clamp(min=1)
     within = ((pair + pair.mT).sum(-1) * to_group).sum(-1)
     return within - 2 * (pair * kernel).sum(-1).sum(-1)

@@ -67,7 +67,7 @@ class QuantileRisk(Method):
         risks = find_risks(term, self.contexts, self.min_rows)
         fixed = risks._replace(risk=risks.risk.detach())
         quantile, weights = kde_quantile(fixed, self.alpha.reshape(-1, 1).to(fixed.risk.dtype))
-        # The quantile as a value, and the weighted mean less its own value as what it is differentiated as.
+        # The value is the quantile; the gradient is that of the weighted mean, whose own value is subtracted.
         return (risks.weight * quantile).sum(-1) + average(risks, weights - risks.share) - average(fixed, weights)
 
 

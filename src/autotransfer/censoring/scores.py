@@ -36,7 +36,7 @@ from .filters import cutoff_solve, nu_solve, positive_part, ridge_solve_
 
 
 class Fit(NamedTuple):
-    """What a filter works on."""
+    """The input of a filter."""
 
     kernel: Tensor  # (P, N, N) K̃, which the filter may use up
     zeta: Tensor  # (P, N, D) D^{-1/2} b
@@ -121,8 +121,8 @@ def _estimate(
     else:
         d2 = d2.repeat(masks, 1, 1)
         normal, zeta, rows = _normalised(sample, d2, kernel_matrices.pair_scales(beta, length_scale), mask)
-    found = filtered(Fit(normal, zeta, rows, gamma, length_scale != "perplexity"))
-    return -(rows.rsqrt()[..., None] * found).reshape(*leading, *z.shape[-2:])
+    solved = filtered(Fit(normal, zeta, rows, gamma, length_scale != "perplexity"))
+    return -(rows.rsqrt()[..., None] * solved).reshape(*leading, *z.shape[-2:])
 
 
 @fused

@@ -1,4 +1,4 @@
-"""The three modes: each turns (z, y, s) into signed terms, and no method ever learns which mode it serves."""
+"""The three modes: each turns (z, y, s) into signed terms. Methods see terms, and do not know the mode."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ class Term(NamedTuple):
     memory: dict[Hashable, Any] | None = None  # see `once`
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """What follows from the labels alone, made once for all terms, critics and penalties of a step that share them.
-
-        name: tells what is made from all else.
-        """
+        """What follows from the labels alone, made once for all terms, critics and penalties of a step that share them;
+        remembered by name."""
         if self.memory is None:
             return make()
         if name not in self.memory:
             self.memory[name] = make()
-        found: T = self.memory[name]
-        return found
+        remembered: T = self.memory[name]
+        return remembered
 
 
 class Rule(NamedTuple):
@@ -59,7 +57,7 @@ MODES: dict[str, tuple[Rule, ...]] = {
 
 
 class TermSpec(NamedTuple):
-    """What a method must know of a term before it sees one."""
+    """What a method is made from: the sizes of its term."""
 
     members: int | None  # P; None: a single model, whose state has no leading axis
     dim: int  # D of this term's z
@@ -70,7 +68,7 @@ class TermSpec(NamedTuple):
 
 
 def term_dims(mode: str, branches: Sequence[int]) -> list[int]:
-    """The width of z in every term of the mode. branches: the widths of what z is made of, one after the other; each is
+    """The width of z in every term of the mode. branches: widths of the branches of z, one after the other; each is
     split, so that no half of z has a branch to itself."""
     check_choice("mode", mode, MODES)
     for rule in MODES[mode]:
@@ -92,7 +90,7 @@ def part_of(z: Tensor, branches: Sequence[int], rule: Rule) -> Tensor:
 
 
 class Labels(NamedTuple):
-    """Those of the terms whose context is the same."""
+    """Labels of the terms that share their context."""
 
     known: Tensor  # (P, B) bool: no padding
     context: Tensor  # (P, B)
@@ -107,7 +105,7 @@ class Labels(NamedTuple):
 
 
 def make_labels(mode: str, y: Tensor, s: Tensor) -> dict[bool, Labels]:
-    """y and s (P, B) -> what the terms of the mode read of them, by whether the class is the context.
+    """y and s (P, B) -> the labels of the mode's terms, by whether the class is the context.
 
     Rows with s < 0 are padding; so are, where the class is the context, rows with y < 0.
     """
@@ -118,8 +116,8 @@ def make_terms(
     mode: str, z: Tensor, y: Tensor, s: Tensor, loss: Tensor | None = None, *, branches: Sequence[int] | None = None,
     labels: dict[bool, Labels] | None = None,
 ) -> list[Term]:  # fmt: skip
-    """z (P, B, D), y and s (P, B), and perhaps the rows' losses (P, B) -> the terms of the mode. branches: see
-    `term_dims`; None: z is one. labels: what `make_labels` has made of y and s, where it has."""
+    """z (P, B, D), y and s (P, B), optionally the rows' losses (P, B) -> the terms of the mode. branches: see
+    `term_dims`; None: z is one branch. labels: of `make_labels`; None: made here."""
     labels = make_labels(mode, y, s) if labels is None else labels
     terms = []
     for rule in MODES[mode]:
@@ -127,6 +125,6 @@ def make_terms(
         part = part_of(z, branches or (z.shape[-1],), rule)
         # Whatever a padding row holds, even NaN, reaches neither the value nor the gradient.
         part = torch.where(known[..., None], part, torch.zeros_like(part))
-        own = None if loss is None else torch.where(known, loss, torch.zeros_like(loss))
-        terms.append(Term(rule.sign, part, context, nuisance, own, memory))
+        losses = None if loss is None else torch.where(known, loss, torch.zeros_like(loss))
+        terms.append(Term(rule.sign, part, context, nuisance, losses, memory))
     return terms

@@ -1,4 +1,4 @@
-"""V-REx: nobody's risk is to differ from the others' (Krueger et al. 2021)."""
+"""V-REx: the variance of risks between people (Krueger et al. 2021)."""
 
 from __future__ import annotations
 

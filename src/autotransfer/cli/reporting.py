@@ -28,7 +28,7 @@ def write_report(opened: Run, at_least: float | None = None) -> Path:
     write_results(opened)
     path = opened.folder / "report.html"
     summary = collect(opened, until=time.monotonic() + PROBING)
-    write(summary if at_least is None else summary.asking(at_least), path)
+    write(summary.asking(at_least), path)
     return path
 
 
@@ -76,21 +76,19 @@ def report(
         return
     opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True)
     with closing(opened.ledger):
+        if not methods and person is None:
+            say(f"report: {write_report(opened, at_least).resolve()}")
+            return
+        from ..report.collect import collect
+        from ..report.methods import methods_paragraph
+        from ..report.one_person import person_lines
+
+        summary = collect(opened, weights=False).asking(at_least)
         if methods:
-            from ..report.collect import collect
-            from ..report.methods import methods_paragraph
-
-            print(methods_paragraph(collect(opened, weights=False), at_least))
-            return
-        if person is not None:
-            from ..report.collect import collect
-            from ..report.one_person import person_lines
-
-            summary = collect(opened, weights=False)
-            for line in person_lines(summary if at_least is None else summary.asking(at_least), person):
+            print(methods_paragraph(summary))
+        elif person is not None:
+            for line in person_lines(summary, person):
                 say(line)
-            return
-        say(f"report: {write_report(opened, at_least).resolve()}")
 
 
 def _report_elsewhere(folder: Path, tensorboard: Path | None, moabb: Path | None) -> None:

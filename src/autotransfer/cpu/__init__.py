@@ -1,7 +1,7 @@
 """Functions that run as one compiled C kernel each on a CPU. `available()` says whether they can.
 
-One after the other, torch's operations move the signal of a training step through memory a dozen times; these kernels
-work on a piece of it while it is in the cache. They have the names and meanings of the functions in `gpu`.
+torch's operations move the signal of a training step through memory a dozen times; these kernels work on a piece of it
+while it is in the cache. They have the names and meanings of the functions in `gpu`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..gpu import Dropping, draws
+from ..gpu import Dropping
 from .boundary import Expected, addresses, check_index, check_sizes, need_library
 from .compiling import library
 
 LONGEST = 1024  # taps of a filter; as in kernels.c
 WIDEST = 64  # neighbours that are pooled
-TOGETHER = 4  # members that share what one thread has laid out of their signals
+TOGETHER = 4  # members whose signals one thread lays out together
 GRAIN = 2**14  # samples below which one thread is quicker than several
 
 _forked = False
@@ -51,7 +51,7 @@ def available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int =
 
 
 def _transformed(tensor: Tensor) -> bool:
-    """Whether torch follows what is done to a tensor, or stands something else in its place: it would not see us."""
+    """Whether torch records or replaces operations on a tensor: it would not see a kernel."""
     return (
         type(tensor) not in (Tensor, torch.nn.Parameter)
         or torch._C._is_tracing()
@@ -62,7 +62,7 @@ def _transformed(tensor: Tensor) -> bool:
 
 @cache
 def _pool_of_threads() -> int | None:
-    """GOMP_parallel of the very library that torch has its threads from; None where it has others."""
+    """GOMP_parallel of the library that torch has its threads from; None where that is another one."""
     try:
         torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         return ctypes.cast(torch_library.GOMP_parallel, c_void_p).value
@@ -71,12 +71,12 @@ def _pool_of_threads() -> int | None:
 
 
 def _run(name: str, signal: Tensor, task: ctypes.Structure) -> None:
-    """Without the interpreter's lock, on as many threads as torch uses."""
+    """Run a kernel without the interpreter's lock, on as many threads as torch uses."""
     run_on(1 if signal.numel() < GRAIN else torch.get_num_threads(), name, len(signal), task)
 
 
 def run_on(threads: int, name: str, count: int, task: ctypes.Structure) -> None:
-    """A forked process has not its parent's threads."""
+    """Run a kernel on so many threads; on one in a forked process, which does not have its parent's."""
     parallel = None if _forked or threads == 1 else _pool_of_threads()
     function = getattr(need_library(name), name)
     if function.argtypes is None:
@@ -136,11 +136,11 @@ def norm_pool_forward(
     squares = torch.empty_like(out) if squared else None
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
     drawn = _drawn("norm_pool_forward", dropping, out)
-    each = (members, features)
+    per_feature = (members, features)
     places = addresses(
-        "norm_pool_forward", v=Expected(v, (*each, n // times * times)), gamma=Expected(gamma, each),
-        beta=Expected(beta, each), out=Expected(out, out.shape), squares=Expected(squares, out.shape),
-        mean=Expected(mean, each), variance=Expected(variance, each), **drawn,
+        "norm_pool_forward", v=Expected(v, (*per_feature, n // times * times)), gamma=Expected(gamma, per_feature),
+        beta=Expected(beta, per_feature), out=Expected(out, out.shape), squares=Expected(squares, out.shape),
+        mean=Expected(mean, per_feature), variance=Expected(variance, per_feature), **drawn,
     )  # fmt: skip
     task = _NormPool(**places, features=features, batch=n // times, times=times, pool=pool, eps=eps)
     _run("norm_pool_forward", v, task)
@@ -157,13 +157,13 @@ def norm_pool_backward(
     v, gamma, beta, grad = v.contiguous(), gamma.contiguous(), beta.contiguous(), grad.contiguous()
     grad_squares = None if grad_squares is None else grad_squares.contiguous()
     grad_v, grad_gamma, grad_beta = torch.empty_like(v), torch.empty_like(mean), torch.empty_like(mean)
-    pooled, each = (members, features, n // times, times // pool), (members, features)
+    pooled, per_feature = (members, features, n // times, times // pool), (members, features)
     drawn = _drawn("norm_pool_backward", dropping, grad)
     places = addresses(
-        "norm_pool_backward", v=Expected(v, (*each, n // times * times)), gamma=Expected(gamma, each),
-        beta=Expected(beta, each), mean=Expected(mean, each), variance=Expected(variance, each),
+        "norm_pool_backward", v=Expected(v, (*per_feature, n // times * times)), gamma=Expected(gamma, per_feature),
+        beta=Expected(beta, per_feature), mean=Expected(mean, per_feature), variance=Expected(variance, per_feature),
         grad=Expected(grad, pooled), grad_squares=Expected(grad_squares, pooled), grad_v=Expected(grad_v, v.shape),
-        grad_gamma=Expected(grad_gamma, each), grad_beta=Expected(grad_beta, each), **drawn,
+        grad_gamma=Expected(grad_gamma, per_feature), grad_beta=Expected(grad_beta, per_feature), **drawn,
     )  # fmt: skip
     task = _NormPool(**places, features=features, batch=n // times, times=times, pool=pool, eps=eps)
     _run("norm_pool_backward", v, task)
@@ -177,16 +177,16 @@ def _check_pool(operation: str, times: int, pool: int) -> None:
 
 
 def _drawn(operation: str, dropping: Dropping, units: Tensor) -> dict[str, Expected]:
-    """What says which units (P, F, B, T') are dropped, as a kernel takes it."""
+    """Arguments of a kernel that say which units (P, F, B, T') are dropped."""
     members = len(units)
-    halves, group, threshold, boost = draws(dropping, members)
-    group = group.contiguous()
+    halves = dropping.halves.contiguous()
+    group = torch.arange(members) if dropping.group is None else dropping.group.contiguous()
     check_index(operation, "group", group, members, len(halves))
     return {
         "halves": Expected(halves, (len(halves), units.numel() // max(members, 1)), torch.int16),
         "group": Expected(group, (members,), torch.int64),
-        "threshold": Expected(threshold, (members,), torch.int32),
-        "boost": Expected(boost, (members,)),
+        "threshold": Expected(dropping.threshold, (members,), torch.int32),
+        "boost": Expected(dropping.boost, (members,)),
     }
 
 

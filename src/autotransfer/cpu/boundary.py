@@ -1,6 +1,6 @@
-"""The door to compiled code. A C function trusts addresses and sizes; whatever it will read or write is checked here.
+"""The boundary to compiled code. A C function trusts addresses and sizes; all that it reads or writes is checked here.
 
-What does not fit is refused as torch refuses its own operations' arguments: with a RuntimeError that names operation,
+What does not fit is refused as torch refuses arguments of its operations: with a RuntimeError that names operation,
 tensor and difference. A check takes less than a microsecond a tensor.
 """
 
@@ -17,7 +17,7 @@ from .compiling import library
 
 
 class Expected(NamedTuple):
-    """A tensor beside what a kernel takes it for. None stands for one that the kernel can do without."""
+    """A tensor, and the shape and type that a kernel expects of it. None: an optional tensor that is not given."""
 
     tensor: Tensor | None
     shape: Sequence[int]
@@ -25,7 +25,7 @@ class Expected(NamedTuple):
 
 
 def address(operation: str, name: str, expected: Expected) -> int:
-    """Of the first number of a tensor, 0 for None; whoever asks keeps the tensor alive while the address is in use."""
+    """The address of a tensor's first number, 0 for None; the caller keeps the tensor alive while it is in use."""
     tensor, shape, dtype = expected
     if tensor is None:
         return 0
@@ -39,7 +39,7 @@ def address(operation: str, name: str, expected: Expected) -> int:
 
 
 def addresses(operation: str, **tensors: Expected) -> dict[str, int]:
-    """Of several tensors, by name."""
+    """Addresses of several tensors, by name."""
     return {name: address(operation, name, expected) for name, expected in tensors.items()}
 
 

@@ -67,10 +67,10 @@ def _library() -> tuple[ctypes.CDLL | None, str | None]:
 
 def _loaded(path: Path) -> ctypes.CDLL:
     """OSError where it is no library of these kernels."""
-    found = ctypes.CDLL(str(path))
-    if not hasattr(found, KNOWN_BY):
+    kernels = ctypes.CDLL(str(path))
+    if not hasattr(kernels, KNOWN_BY):
         raise OSError(f"{path} has no {KNOWN_BY}")
-    return found
+    return kernels
 
 
 def compiled() -> Path:
@@ -89,7 +89,7 @@ def compiled() -> Path:
 
 
 def trusted_folder() -> Path:
-    """Where libraries are kept: nobody else may write there."""
+    """The folder of libraries, which nobody else may write."""
     home = os.environ.get("XDG_CACHE_HOME") or ""
     if not os.path.isabs(home):
         home = os.path.expanduser("~")  # HOME, or what the system knows where that is not set
@@ -101,8 +101,8 @@ def trusted_folder() -> Path:
     base.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or not _only_ours(status):
         raise Unavailable(f"{folder} is a link, another user's or open to others")
     return folder
 
@@ -111,14 +111,18 @@ def is_ours(path: Path) -> bool:
     """Whether a library is there, whole, in a file that only this user can have written."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:  # no wait for a pipe
-            found = os.fstat(file.fileno())
-            alone = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
-            if not alone:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or not _only_ours(status):
                 return False
             content = file.read()
     except OSError:
         return False
     return hashlib.blake2b(content[:-DIGEST], digest_size=DIGEST).digest() == content[-DIGEST:]
+
+
+def _only_ours(status: os.stat_result) -> bool:
+    """Whether this user owns it, and nobody else may write it."""
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def _compile(command: list[str], path: Path) -> None:
@@ -143,11 +147,9 @@ def _compile(command: list[str], path: Path) -> None:
 
 
 def _compiler() -> list[str]:
-    asked = shlex.split(os.environ.get("CC", ""))
-    for words in (asked, ["cc"], ["gcc"], ["clang"]):
-        found = shutil.which(words[0]) if words else None
-        if found is not None:
-            return [found, *words[1:]]
+    for words in (shlex.split(os.environ.get("CC", "")), ["cc"], ["gcc"], ["clang"]):
+        if words and (program := shutil.which(words[0])) is not None:
+            return [program, *words[1:]]
     raise Unavailable("no C compiler")
 
 
@@ -161,9 +163,9 @@ def _digest_of(command: list[str]) -> str:
 
 
 def _processor() -> bytes:
-    """Its model and what it can do: folders may be shared by machines that differ."""
-    told = [platform.machine(), platform.processor(), sys.platform]
+    """Its model and abilities: machines that differ may share a folder."""
+    traits = [platform.machine(), platform.processor(), sys.platform]
     with suppress(OSError), open("/proc/cpuinfo") as lines:
         wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part", "CPU variant")
-        told += sorted({line.strip() for line in lines if line.startswith(wanted)})
-    return "\n".join(told).encode()
+        traits += sorted({line.strip() for line in lines if line.startswith(wanted)})
+    return "\n".join(traits).encode()

@@ -1,4 +1,4 @@
-"""Kernels of a model in use: all that is done to one window, or a few, of one person.
+"""Kernels of a model in use: everything that is computed for one window, or a few, of one person.
 
 Each has a reference in plain torch code where it is used, which also serves where there is no kernel.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 from . import available, run_on
 from .boundary import Expected, address, addresses, check_index, check_sizes, need_library
 
-FEW = 16  # windows that are so few; one thread works on them: nothing is started for somebody's next window
+FEW = 16  # windows; one thread works on them, because starting others takes longer
 
 
 def few(x: Tensor) -> bool:
@@ -73,11 +73,11 @@ class Networks:
 
     def __reduce__(self) -> tuple[type[Networks], tuple[Any, ...]]:
         """Without `task`: a copy has its weights elsewhere."""
-        return Networks, tuple(getattr(self, one.name) for one in fields(self))
+        return Networks, tuple(getattr(self, field.name) for field in fields(self))
 
     @cached_property
     def task(self) -> _Networks:
-        """What does not depend on the windows, checked once: the weights live, and stay, as long as their addresses."""
+        """All that does not depend on the windows, checked once: weights stay in place as long as their addresses."""
         power, rest = self.power or (None,) * 3, self.rest or (None,) * 5
         _check_together("networks", "power", *power)
         _check_together("networks", "the second filter", *rest)
@@ -89,13 +89,13 @@ class Networks:
             "networks", stretch=self.stretch, pool=pool, second_pool=second_pool, taps=taps, second_taps=second_taps
         )
         check_sizes("networks", 0, levels=self.levels, signals=channels - self.levels)
-        each = members, filters
+        per_filter = members, filters
         places = addresses(
-            "networks", spatial=Expected(self.spatial, (*each, channels)),
-            temporal=Expected(self.temporal, (*each, taps)), constant=Expected(constant, each),
-            power_scale=Expected(power_scale, each), power_shift=Expected(power_shift, each),
-            scale=Expected(scale, each), shift=Expected(shift, each),
-            depthwise=Expected(depthwise, (*each, second_taps)),
+            "networks", spatial=Expected(self.spatial, (*per_filter, channels)),
+            temporal=Expected(self.temporal, (*per_filter, taps)), constant=Expected(constant, per_filter),
+            power_scale=Expected(power_scale, per_filter), power_shift=Expected(power_shift, per_filter),
+            scale=Expected(scale, per_filter), shift=Expected(shift, per_filter),
+            depthwise=Expected(depthwise, (*per_filter, second_taps)),
             pointwise=Expected(pointwise, (members, hidden, filters)), bias=Expected(bias, (members, hidden)),
         )  # fmt: skip
         return _Networks(
@@ -105,14 +105,14 @@ class Networks:
         )  # fmt: skip
 
 
-def _networks(own: Networks, x: Tensor, group: Tensor) -> Tensor:
+def _networks(networks: Networks, x: Tensor, group: Tensor) -> Tensor:
     """`Networks`, as the kernel takes it."""
-    task = _Networks.from_buffer_copy(own.task)  # several threads may have windows for the same networks
+    task = _Networks.from_buffer_copy(networks.task)  # several threads may have windows for the same networks
     groups, windows, _, times = x.shape
-    members, filters = own.temporal.shape[0], task.filters
+    members, filters = networks.temporal.shape[0], task.filters
     check_sizes("networks", times=times)
     latent = task.hidden * (times // task.pool // task.second_pool)
-    if own.power is not None:
+    if networks.power is not None:
         latent += filters * (times // task.stretch)
     x, out = x.contiguous(), x.new_empty(members, windows, latent)
     task.x = address("networks", "x", Expected(x, (groups, windows, task.channels + task.levels, times)))
@@ -144,11 +144,11 @@ TYPES = {"n": c_long, "d": c_double, "p": c_void_p}
 
 
 def _call(name: str, *given: Expected | Tensor | int | float) -> None:
-    """A function of kernels.c with these arguments. Of a tensor alone nothing is checked: it was made for the call, to
-    fit what is checked beside it."""
+    """Call a function of kernels.c. A tensor that is not `Expected` is not checked: it was made for the call, to fit
+    those that are."""
     function = getattr(need_library(name), name)
     if function.argtypes is None:
-        function.restype, function.argtypes = None, [TYPES[one] for one in ARGUMENTS[name]]
+        function.restype, function.argtypes = None, [TYPES[letter] for letter in ARGUMENTS[name]]
     arguments: list[int | float] = []
     for place, value in enumerate(given):
         if type(value) is Expected:
@@ -197,11 +197,7 @@ def _features(x: Tensor, window: Tensor, points: int, quiet: float) -> Tensor:
     _check_points("features", points, times)
     check_sizes("features", 2, times=times)
     rows, means, bands = x.numel() // times, min(points, times), min(points, times // 2)
-    out, windowed, room = (
-        x.new_empty(*x.shape[:-1], means + bands + 2),
-        torch.empty(rows, times, dtype=F64),
-        _room(times),
-    )
+    out, windowed, room = x.new_empty(*x.shape[:-1], means + bands + 2), _room(rows, times), _room(times)
     numbers, hann = (rows, times, means, bands, quiet), Expected(window, (times,), F64)
     _call("features_of", *numbers, _whole(x), hann, windowed, room, out)
     spectra = torch.view_as_real(torch.fft.rfft(windowed))
@@ -237,7 +233,7 @@ def _templates(x: Tensor, filters: Tensor, responses: Tensor, points: int, flat:
     return out
 
 
-# ---- by their names --------------------------------------------------------------------------------------------------
+# ---- by name ---------------------------------------------------------------------------------------------------------
 
 operations = SimpleNamespace(
     networks=_networks, standardise=_standardise, append_scale=_append_scale, features=_features, tangent=_tangent,

@@ -152,7 +152,8 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
                 _write_report(summary, folder / "report.html")
             subjects = run.recordings.subjects
             results = results_table(trained(run.ledger.entries(), subjects, run.options.name_of, run.groups))
-        self._keep(target.model_for(model), recordings, classes, named)
+        self.model_, self.classes_ = target.model_for(model), classes
+        self._keep_features(recordings, named)
         self.choice_ = schema.to_values(choice)
         self.verdict_ = choice.verdict
         expected = choice.next_person

@@ -170,7 +170,8 @@ class CensoredClassifier(WindowClassifier):
         scores = {"validation_score": outcome.validation_score}
         model = ensemble(recordings, setting, [outcome.state], [fold], kind="single", scores=scores, encoders=encoders)
         model.card = replace(model.card, thresholds=_thresholds(model, recordings, fold))
-        self._keep(target.model_for(model), recordings, classes, named)
+        self.model_, self.classes_ = target.model_for(model), classes
+        self._keep_features(recordings, named)
         self.setting_, self.subjects_ = setting, list(recordings.subjects)
         held_out = np.unique(recordings.subject.numpy()[fold.validation])
         self.validation_subjects_ = [recordings.subjects[number] for number in held_out]

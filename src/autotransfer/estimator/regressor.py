@@ -5,35 +5,33 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from .. import schema
 from ..errors import UserError
 from ..models.regression import RegressionModel
 from ..options import AskedOptions
-from ..recordings.container import check_sfreq
 from ..recordings.labels import check_length
 from ..recordings.targets import CONTINUOUS, Targets
-from ..recordings.windows import people_of_windows
 from ..report.regression_page import write_run
 from ..runs.options import RunOptions
 from ..runs.regression import check_free
 from ..search.regression import search
 from ..training.continuous import around, radius_at
 from .inputs import agreed_rate, ids_of, raw_windows
+from .window_classifier import WindowEstimator
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class AutoTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Predicts one number for each window, such as a force, an angle or a workload score, of people never seen.
 
         regressor = AutoTransferRegressor().fit(X, y, subjects=ids)    # at least 3 subjects
@@ -69,12 +67,6 @@ class AutoTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc
     __metadata_request__predict = {"subjects": True}  # noqa: RUF012
     __metadata_request__score = {"subjects": True}  # noqa: RUF012
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.three_d_array = True
-        return tags
-
     def fit(self, X: object, y: object, *, subjects: object = None, groups: object = None) -> Self:
         """X: array, tensor (N, channels, times) or mne.Epochs; y (N,): numbers, NaN where one is missing.
 
@@ -105,11 +97,7 @@ class AutoTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc
         self.held_out_[np.isfinite(values.astype(np.float64))] = regression.predicted
         self.verdict_, expected = regression.choice.verdict, regression.choice.next_person
         self.next_person_ = (-np.inf, 1.0) if expected is None else (expected.low, expected.high)
-        self.n_features_in_ = targets.recordings.n_channels
-        if raw.channels is not None:
-            self.feature_names_in_ = np.array(targets.recordings.channels, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_  # of an earlier fit
+        self._keep_features(targets.recordings, raw.channels is not None)
         return self
 
     def predict(self, X: object, subjects: object = None) -> Floats:
@@ -118,8 +106,8 @@ class AutoTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc
         subjects (N,): whose each window is, where the model adapts to people; without it they are one person's, in the
         order of recording. Every call starts anew with people nobody has seen.
         """
-        windows, people = self._checked(X, subjects)
-        return self.model_.predict_checked(windows, people)
+        windows = self._windows(X)
+        return self.model_.predict_checked(windows, self._people(X, subjects, len(windows)))
 
     def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
         """Low and high end (N, 2) of an interval for each window. It holds the target of a new person's window with
@@ -133,12 +121,3 @@ class AutoTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc
         from sklearn.metrics import r2_score
 
         return float(r2_score(column_or_1d(y), self.predict(X, subjects), sample_weight=sample_weight))
-
-    def _checked(self, X: object, subjects: object) -> tuple[Tensor, Tensor | None]:
-        check_is_fitted(self)
-        raw = raw_windows(X)
-        named = hasattr(self, "feature_names_in_")
-        windows = self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq))
-        if subjects is None and self.model_.adaptation != "none":
-            subjects = raw.subject
-        return windows, people_of_windows(subjects, len(windows), "subjects")

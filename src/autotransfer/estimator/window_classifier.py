@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..models.mixture import Model
+from ..models.regression import RegressionModel
 from ..models.seen import calibration_words
 from ..person.calibration import adapted, calibrated, check_one_person, labels_of
 from ..recordings import Recordings
@@ -28,7 +29,40 @@ from .inputs import raw_windows
 Array = NDArray[Any]
 
 
-class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """An estimator of raw windows (N, channels, times) with a fitted `model_`; channels are the features."""
+
+    model_: Model | RegressionModel
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _keep_features(self, recordings: Recordings, named: bool) -> None:
+        """Set the fitted attributes of the features. named: whether X named its channels."""
+        self.n_features_in_ = recordings.n_channels
+        if named:
+            self.feature_names_in_ = np.array(recordings.channels, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_  # of an earlier fit
+
+    def _windows(self, X: object) -> Tensor:
+        """Checked windows (N, channels, times) that fit the model."""
+        check_is_fitted(self)
+        raw = raw_windows(X)
+        named = hasattr(self, "feature_names_in_")
+        return self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq))
+
+    def _people(self, X: object, subjects: object, n_trials: int, adapt: str | None = None) -> Tensor | None:
+        """The subject of each window (N,), where the model needs it and it is known."""
+        if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
+            subjects = raw_windows(X).subject
+        return people_of_windows(subjects, n_trials, "subjects")
+
+
+class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Predicts raw windows (N, channels, times) with `model_`; ids are needed by fit alone.
 
     `model_` is an ensemble of one setting or a mixture of several such ensembles.
@@ -53,32 +87,8 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-    def _keep(self, model: Model, recordings: Recordings, classes: Array, named: bool) -> None:
-        """Set the fitted attributes; channels are the features, named if X named them."""
-        self.model_, self.classes_ = model, classes
-        self.n_features_in_ = recordings.n_channels
-        if named:
-            self.feature_names_in_ = np.array(recordings.channels, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_  # of an earlier fit
-
-    def _windows(self, X: object) -> Tensor:
-        """Checked windows (N, channels, times) that fit the model."""
-        check_is_fitted(self)
-        raw = raw_windows(X)
-        named = hasattr(self, "feature_names_in_")
-        return self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq))
-
-    def _people(self, X: object, subjects: object, n_trials: int, adapt: str | None = None) -> Tensor | None:
-        """The subject of each window (N,), where the model needs it and it is known."""
-        if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
-            subjects = raw_windows(X).subject
-        return people_of_windows(subjects, n_trials, "subjects")
 
     def predict_proba(self, X: object, subjects: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
         """Probabilities (N, classes), columns in the order of `classes_`; of an ensemble the members' mean, of a

@@ -164,7 +164,7 @@ def _tidy(proto: Any) -> None:
 def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
     onnxruntime = need("onnxruntime", *ONNX)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # latencies are told for one thread
+    options.intra_op_num_threads = 1  # latencies are measured on one thread
     options.log_severity_level = SILENT  # what goes wrong is raised
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 

@@ -38,7 +38,7 @@ class Dropping(NamedTuple):
 
     @property
     def boost(self) -> Tensor:
-        """(P,) what the others are multiplied by."""
+        """(P,) factor of the units that stay."""
         return 1.0 / (1.0 - self.drop)
 
 
@@ -58,11 +58,11 @@ _wanted: ContextVar[bool] = ContextVar("kernels wanted", default=False)
 
 @contextmanager
 def using_kernels(*, wanted: bool) -> Iterator[None]:
-    """Inside, in this thread, they are `available` if wanted; outside never. They are compiled when first launched,
+    """Inside, in this thread, kernels are `available` if wanted; outside never. They are compiled when first launched,
     which takes longer than a short training, or a prediction."""
     token = _wanted.set(wanted)
     try:
-        # Backward passes run in this thread too: torch's own threads would not know what is wanted here.
+        # Backward passes run in this thread, too: in torch's threads the context variable is not set.
         with torch.autograd.set_multithreading_enabled(False):
             yield
     finally:
@@ -82,7 +82,7 @@ def available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
 
 @cache
 def _modern(device: torch.device) -> bool:
-    """Whether its tensor cores know TF32 and bfloat16."""
+    """Whether the device's tensor cores know TF32 and bfloat16."""
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
@@ -106,8 +106,7 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
 
 
 def _shares(members: int, k: int, least: int) -> tuple[int, int]:
-    """Into how many sums a long one is cut so that there is work for the whole device, and their length: a multiple of
-    `least`."""
+    """Into how many sums a long one is cut to keep the whole device busy, and their length: a multiple of `least`."""
     wanted = max(1, PROGRAMS // members)
     share = -(-k // (wanted * least)) * least
     return -(-k // share), share
@@ -232,13 +231,6 @@ def _by_row(n: int, times: int, pool: int, dropping: Dropping) -> dict[str, int]
     }  # fmt: skip
 
 
-def draws(dropping: Dropping, members: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    group = dropping.group
-    if group is None:
-        group = torch.arange(members, device=dropping.halves.device)
-    return dropping.halves.contiguous(), group, dropping.threshold, dropping.boost
-
-
 def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor:
     """x (N, R, T), w (N, K) -> (N, R, T) with entries Σ_k w[k] x[t + k - left]; flipped: w from its end."""
     x, w, out = x.contiguous(), w.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -262,7 +254,7 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
 
 
 class _Piece(NamedTuple):
-    """So many taps of a filter, and what its kernel is launched with."""
+    """Some taps of a filter, and the arguments of its kernel."""
 
     first: int
     taps: int

@@ -1,4 +1,4 @@
-"""Triton kernels for a GPU. Imported only where Triton is; the functions beside launch them.
+"""Triton kernels for a GPU. Imported only where Triton is; the functions of `gpu` launch them.
 
 Each has a plain torch twin, which is its oracle in the tests.
 """
@@ -261,21 +261,21 @@ def solve(matrix, vectors, rows, width, TILE: tl.constexpr, BLOCK: tl.constexpr,
         d, e = start + down, start + across
         block = tl.load(matrix + d * rows + e, mask=(d < rows) & (e < rows), other=0.0)
         inverse = _inverse(tl.where((d >= rows) & (d == e), 1.0, block), BLOCK)
-        tl.store(matrix + d * rows + e, inverse, mask=(d < rows) & (e < rows))  # for the way back
+        tl.store(matrix + d * rows + e, inverse, mask=(d < rows) & (e < rows))  # for the backward pass
         below = (i >= start + BLOCK) & (i < rows)
         column = tl.load(matrix + i * rows + e, mask=below & (e < rows), other=0.0)
         share = tl.dot(column, inverse, input_precision="tf32x3")
         for first in range(start + BLOCK, rows, ACROSS):
             k = first + side
-            own = tl.load(matrix + d * rows + k, mask=(d < rows) & (k < rows), other=0.0)
+            factor = tl.load(matrix + d * rows + k, mask=(d < rows) & (k < rows), other=0.0)
             rest = tl.load(matrix + i * rows + k, mask=below & (k < rows), other=0.0)
-            rest -= tl.dot(share, own, input_precision="tf32x3")
+            rest -= tl.dot(share, factor, input_precision="tf32x3")
             tl.store(matrix + i * rows + k, rest, mask=below & (k < rows))
         for first in range(0, width, ACROSS):
             k = first + side
-            own = tl.load(vectors + d * width + k, mask=(d < rows) & (k < width), other=0.0)
+            right = tl.load(vectors + d * width + k, mask=(d < rows) & (k < width), other=0.0)
             rest = tl.load(vectors + i * width + k, mask=below & (k < width), other=0.0)
-            rest -= tl.dot(share, own, input_precision="tf32x3")
+            rest -= tl.dot(share, right, input_precision="tf32x3")
             tl.store(vectors + i * width + k, rest, mask=below & (k < width))
         tl.debug_barrier()
     blocks = tl.cdiv(rows, BLOCK)
@@ -287,10 +287,10 @@ def solve(matrix, vectors, rows, width, TILE: tl.constexpr, BLOCK: tl.constexpr,
         for first in range(0, width, ACROSS):
             k = first + side
             known = tl.load(vectors + i * width + k, mask=(i >= start + BLOCK) & (i < rows) & (k < width), other=0.0)
-            own = tl.load(vectors + d * width + k, mask=(d < rows) & (k < width), other=0.0)
-            own -= tl.dot(beyond, known, input_precision="tf32x3")
-            found = tl.dot(inverse, own, input_precision="tf32x3")
-            tl.store(vectors + d * width + k, found, mask=(d < rows) & (k < width))
+            remaining = tl.load(vectors + d * width + k, mask=(d < rows) & (k < width), other=0.0)
+            remaining -= tl.dot(beyond, known, input_precision="tf32x3")
+            solved = tl.dot(inverse, remaining, input_precision="tf32x3")
+            tl.store(vectors + d * width + k, solved, mask=(d < rows) & (k < width))
         tl.debug_barrier()
 
 
@@ -384,5 +384,4 @@ def sum_rows(table, rows, out, batch, width, TILE_B: tl.constexpr, TILE: tl.cons
         inside = start + b < batch
         row = tl.load(rows + group * batch + start + b, mask=inside, other=0).to(tl.int64)
         total += tl.load(table + row * width + column, mask=inside & (column < width), other=0.0)
-    found = tl.sum(total, 0)[None, :]
-    tl.store(out + group * width + column, found, mask=column < width)
+    tl.store(out + group * width + column, tl.sum(total, 0)[None, :], mask=column < width)

@@ -56,7 +56,7 @@ def precompiling(device: torch.device) -> Iterator[Precompiled]:
 
 
 class Precompiled:
-    """What has been asked for; every kind of launch is compiled once."""
+    """Launches to compile, each kind once."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self.threads = threads
@@ -74,7 +74,7 @@ class Precompiled:
 
 
 def _kind(argument: object) -> object:
-    """What Triton compiles anew for: it looks at the last bits of addresses and whole numbers."""
+    """Triton compiles a kernel for each of these: it looks at the last bits of addresses and whole numbers."""
     if isinstance(argument, Tensor):
         return argument.dtype, argument.data_ptr() % 16 == 0
     if isinstance(argument, int):

@@ -300,12 +300,12 @@ def distances(product, d2, rows, TILE: tl.constexpr, BLOCK: tl.constexpr):
     """|z_i − z_j|² from the products z_i · z_j, for TILE rows: from 0 upwards, 0 on the diagonal, NaN stays."""
     at = tl.program_id(1).to(tl.int64) * rows * rows
     i = tl.program_id(0) * TILE + tl.arange(0, TILE)[:, None]
-    own = tl.load(product + at + i * (rows + 1), mask=i < rows, other=0.0)
+    square_i = tl.load(product + at + i * (rows + 1), mask=i < rows, other=0.0)
     for start in range(0, rows, BLOCK):
         j = start + tl.arange(0, BLOCK)[None, :]
         inside = (i < rows) & (j < rows)
-        other = tl.load(product + at + j * (rows + 1), mask=j < rows, other=0.0)
-        value = own + other - 2.0 * tl.load(product + at + i * rows + j, mask=inside, other=0.0)
+        square_j = tl.load(product + at + j * (rows + 1), mask=j < rows, other=0.0)
+        value = square_i + square_j - 2.0 * tl.load(product + at + i * rows + j, mask=inside, other=0.0)
         tl.store(d2 + at + i * rows + j, tl.where((value < 0.0) | (i == j), 0.0, value), mask=inside)
 
 
@@ -321,11 +321,11 @@ def distance_pulls(grad, d2, pull, sums, rows, TILE: tl.constexpr, BLOCK: tl.con
         j = start + tl.arange(0, BLOCK)[None, :]
         inside = (i < rows) & (j < rows)
         here, turned = at + i * rows + j, at + j * rows + i
-        one = tl.load(grad + here, mask=inside, other=0.0)
-        one = tl.where(tl.load(d2 + here, mask=inside, other=0.0) == 0.0, 0.0, one)
-        two = tl.load(grad + turned, mask=inside, other=0.0)
-        two = tl.where(tl.load(d2 + turned, mask=inside, other=0.0) == 0.0, 0.0, two)
-        both = 2.0 * (one + two)
+        g_ij = tl.load(grad + here, mask=inside, other=0.0)
+        g_ij = tl.where(tl.load(d2 + here, mask=inside, other=0.0) == 0.0, 0.0, g_ij)
+        g_ji = tl.load(grad + turned, mask=inside, other=0.0)
+        g_ji = tl.where(tl.load(d2 + turned, mask=inside, other=0.0) == 0.0, 0.0, g_ji)
+        both = 2.0 * (g_ij + g_ji)
         total += both
         tl.store(pull + here, both, mask=inside)
     tl.store(sums + member * rows + row, tl.sum(total, 1), mask=row < rows)

@@ -1,4 +1,4 @@
-"""Launchers of the kernels on the B×B pairs of rows of a batch: what censors do elementwise, in one pass each."""
+"""Launchers of the kernels on the B×B pairs of rows of a batch: the elementwise work of censors, in one pass each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _warps(block: int) -> int:
 
 
 def _bytes(mask: Tensor) -> Tensor:
-    """A bool mask as what is in memory."""
+    """A bool mask as bytes."""
     return mask.contiguous().view(torch.uint8)
 
 
@@ -48,7 +48,7 @@ def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tenso
 
 
 def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What score estimators make of distances (P, B, B), inverse scales (R·P, B) and masks of blocks (R·P, B, B):
+    """For score estimators, from distances (P, B, B), inverse scales (R·P, B) and masks of blocks (R·P, B, B):
 
     the normalised kernel K̃ = D^{-1/2} K D^{-1/2} and the pulls D^{-1/2} W, W = 2βK (R·P, B, B), the sums of
     the pulls' rows and the block sizes n (R·P, B). Masks r·P + p belong to the distances p. paired: a pair has the
@@ -66,9 +66,9 @@ def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> t
 
 
 def score_differences(scores: Tensor, z: Tensor, same: Tensor, counts: Tensor) -> Tensor:
-    """What censoring.mige makes of scores (2, P, B, D) at z (P, B, D) in groups and in contexts, masks same (2, P, B,
-    B), with counts (P, B) rows: stein_identity of both, and their difference over the number of rows, (P, B, D). For
-    at most IN_REGISTERS rows."""
+    """The gradient of censoring.mige from scores (2, P, B, D) at z (P, B, D) in groups and in contexts, masks same (2,
+    P, B, B), with counts (P, B) rows: stein_identity of both, and their difference over the number of rows, (P, B, D).
+    For at most IN_REGISTERS rows."""
     members, rows, width = z.shape
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     across = min(32, tile(width))
@@ -124,8 +124,8 @@ def groups_against_contexts(
     paired: a pair has the mean of its rows' inverse scales; otherwise all rows of a context have the same.
     """
     fields = (_bytes(counts), _bytes(context), _bytes(group), context_rows, group_rows, context_groups)
-    found: Tensor = apply(_Against, d2, beta, fields, None, paired)
-    return found
+    discrepancy: Tensor = apply(_Against, d2, beta, fields, None, paired)
+    return discrepancy
 
 
 def groups_against_groups(
@@ -133,8 +133,8 @@ def groups_against_groups(
 ) -> Tensor:
     """censoring.mmd.groups_against_groups from inverse scales of rows, (P, B, B) and (P, B) -> (P,)."""
     fields = (_bytes(context), _bytes(group), _bytes(selection), group_rows)
-    found: Tensor = apply(_Against, d2, beta, fields, torch.empty_like(group_rows), paired)
-    return found
+    discrepancy: Tensor = apply(_Against, d2, beta, fields, torch.empty_like(group_rows), paired)
+    return discrepancy
 
 
 class _Against(torch.autograd.Function):
@@ -172,8 +172,8 @@ def own_distances(z: Tensor) -> Tensor:
     Lengths come from the same product as what is subtracted from them: where its factors are rounded, these are
     the distances of the rounded points.
     """
-    found: Tensor = apply(_Distances, z)
-    return found
+    d2: Tensor = apply(_Distances, z)
+    return d2
 
 
 class _Distances(torch.autograd.Function):

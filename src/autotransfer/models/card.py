@@ -36,7 +36,8 @@ class ModelCard:
     classes: list[Any]
     subjects: int  # whom it was trained on
     scores: dict[str, Any]
-    # How a person is followed without labels, "none" where held-out people did not gain; None: not measured.
+    # How a person is followed without labels: "none" where held-out people did not gain, "untried" by a run that had no
+    # time for that; None: not measured.
     follows: str | None = None
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
     filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
@@ -112,7 +113,8 @@ class MixtureCard:
     scores: dict[str, Any]
     exponents: list[float]  # (K,)
     parts: list[ModelCard]  # (K,)
-    # How a person is followed without labels, "none" where held-out people did not gain; None: not measured.
+    # How a person is followed without labels: "none" where held-out people did not gain, "untried" by a run that had no
+    # time for that; None: not measured.
     follows: str | None = None
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
     # For each such number: the share of a correction that counts, and what the exponents are multiplied by with it.

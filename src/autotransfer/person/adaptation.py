@@ -39,6 +39,8 @@ State = dict[str, Tensor]  # what is known of a person
 class AdaptationMethod(Protocol):
     """Tensors may have further leading axes, for people who are followed side by side."""
 
+    label: str  # as reports write it
+
     def __init__(self, everyone: Effects, total: float) -> None:
         """everyone: effects of the P members; total: sum of the weights of their corrections."""
 
@@ -52,10 +54,11 @@ class AdaptationMethod(Protocol):
         """Effects that include what is known of the person."""
 
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
-        """Weights (..., P, R, C) and bias (..., P, C) of what is added to the logits of a projected code."""
+        """Weights (..., P, R, C) and bias (..., P, C) that correct the logits of a projected code."""
 
 
 class Shift:
+    label = "by a shift that all classes share"
     classes_known = False
 
     def __init__(self, everyone: Effects, total: float) -> None:
@@ -75,6 +78,7 @@ class Shift:
 
 
 class Prototypes(Shift):
+    label = "by class prototypes"
     classes_known = True
 
     def count(self, known: State, x: Tensor, p: Tensor) -> State:
@@ -84,6 +88,8 @@ class Prototypes(Shift):
 
 
 class Statistics:
+    label = "by means and covariances"
+
     def __init__(self, everyone: Effects, total: float) -> None:
         self.everyone = everyone
         self.mean = everyone.means.mean(-2)  # (P, R)
@@ -117,6 +123,8 @@ class Statistics:
 
 
 class Entropy:
+    label = "by entropy"
+
     def __init__(self, everyone: Effects, total: float) -> None:
         self.everyone, self.total = everyone, total
 
@@ -153,6 +161,7 @@ ADAPTATION_METHODS: dict[str, type[AdaptationMethod]] = {
     "entropy": Entropy,
 }
 NO_ADAPTATION = "none"
+UNTRIED = "untried"  # of a run that had no time to try adaptation on held-out people
 
 
 def entropy(p: Tensor) -> Tensor:
@@ -170,13 +179,13 @@ def all_members(stacks: Sequence[Effects]) -> Effects:
 class Adaptation:
     """What is known of one person by their windows so far.
 
-    effects: of the P members of each stack; weights: (P,) of each stack, of the members' corrections
+    effects: of the P members of each stack, with equally many directions R; weights: (P,) of each stack, of the
+        members' corrections
     method: one of ADAPTATION_METHODS
     """
 
     def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor], method: str = "shift") -> None:
-        directions = max(stack.means.shape[-1] for stack in effects)
-        self.effects, self.weights = [stack.wide(directions) for stack in effects], list(weights)
+        self.effects, self.weights = list(effects), list(weights)
         self._weights = torch.cat(self.weights)
         self.method = ADAPTATION_METHODS[method](all_members(self.effects), float(self._weights.sum()))
         self.restore(self.method.begin())

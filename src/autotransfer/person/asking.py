@@ -34,7 +34,7 @@ class Reading(NamedTuple):
 
     window: Tensor  # (channels, times)
     codes: list[Tensor]  # (P, 1, D) of each stack
-    log_p: Tensor  # (C,), of the model without what is known of the person
+    log_p: Tensor  # (C,), of the model before any correction for the person
 
 
 class Recent:
@@ -70,7 +70,7 @@ def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, recent_x: Tensor, re
     helped = [number for number in LABELS if lost_with(labels.model, number) is None]
     if not helped:
         return 0.0
-    # What many labels count: few may count little, but each of many begins as one of few.
+    # The share that many labels count: few may count little, but each of many was once one of few.
     share, sharpness = trust_in(labels.model, max(helped))
     sums, counts = labels.evidence
 

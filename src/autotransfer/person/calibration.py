@@ -27,7 +27,7 @@ from ..recordings.labels import encode, encode_session, named
 from ..recordings.messages import show
 from ..training.days import on_another_day
 from ..training.effects import Effects
-from .adaptation import ADAPTATION_METHODS, NO_ADAPTATION
+from .adaptation import ADAPTATION_METHODS, NO_ADAPTATION, UNTRIED
 
 DAYS_UNKNOWN = (
     "the model does not know what people keep from day to day (hardly anybody it was trained on came on several); "
@@ -134,7 +134,7 @@ def calibrated_with(model: Model, raw: Raw, *, new_day: bool = False) -> tuple[M
 
 
 def training_words(model: Model, raw: Raw) -> str | None:
-    """A warning where the windows that a reader found are of somebody whom the model was trained on, else None."""
+    """A warning where the windows of a reader are of a person whom the model was trained on; None otherwise."""
     X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
     return calibration_words(model.card.seen, raw.name, X, whose)
@@ -167,19 +167,19 @@ def adapted(model: Model, X: Tensor) -> Model:
 
 
 def following(model: Model) -> str | None:
-    """How a person is followed without labels, one of ADAPTATION_METHODS; as most people gain by where nobody has
-    looked. None: held-out people did not gain."""
-    way = model.card.follows
-    if way is None:
+    """The adaptation method, one of ADAPTATION_METHODS; where none was tried, the one that helps most often. None:
+    held-out people did not gain by any."""
+    method = model.card.follows
+    if method is None or method == UNTRIED:
         return "shift"
-    if way not in (*ADAPTATION_METHODS, NO_ADAPTATION):
+    if method not in (*ADAPTATION_METHODS, NO_ADAPTATION):
         methods = ", ".join(ADAPTATION_METHODS)
-        raise UserError(f"the model follows people by {shown(way)}, which is none of {methods}; make it again")
-    return None if way == NO_ADAPTATION else way
+        raise UserError(f"the model follows people by {shown(method)}, which is none of {methods}; make it again")
+    return None if method == NO_ADAPTATION else method
 
 
 def lost_with(model: Model, labels: int) -> str | None:
-    """Why so many labels of each class are not worth using, by what held-out people gained; None: they are."""
+    """Why so many labels of each class are not used: held-out people did not gain by them; None: they did."""
     helped = model.card.calibrates
     if helped is None:
         return None

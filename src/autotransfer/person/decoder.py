@@ -30,7 +30,7 @@ STEP = 16  # windows worked on at once
 
 
 class Decoder:
-    """Raw windows of one person, in order -> probabilities. It remembers nobody: what `follow()` returns does."""
+    """Raw windows of one person, in order -> probabilities. It remembers nobody: see `follow`."""
 
     def __init__(self, model: Model, *, online: bool = False) -> None:
         """online: decode with the average for sessions, which the model must have."""
@@ -58,29 +58,30 @@ class Decoder:
         self._anybody = [person if not person.state() else None for person in self.follow()]
 
     def follow(self) -> list[Person]:
-        """What the transforms of each stack remember of somebody new."""
+        """The memory of each stack's transforms for a new person."""
         return [stack.preprocessing.follow() for stack in self.stacks]
 
     def effects(self) -> tuple[list[Effects], list[Tensor]]:
-        """How people differ in the codes of each stack, and weights (P,) of its members' corrections."""
+        """How people differ in the codes of each stack, with equally many directions, and weights (P,) of its members'
+        corrections."""
         exponents = torch.split(self.exponents, [len(stack.mean) for stack in self.stacks])
         weights = [(powers @ stack.mean).float() for powers, stack in zip(exponents, self.stacks, strict=True)]
-        return [stack.effects for stack in self.stacks if stack.effects is not None], weights
+        effects = [stack.effects for stack in self.stacks if stack.effects is not None]
+        directions = max(stack.means.shape[-1] for stack in effects)
+        return [stack.wide(directions) for stack in effects], weights
 
     def adaptation(self, method: str = "shift") -> Adaptation:
-        """Follows somebody new in the codes; method: one of ADAPTATION_METHODS."""
+        """For a new person, who is followed in the codes; method: one of ADAPTATION_METHODS."""
         return Adaptation(*self.effects(), method)
 
     def labels(self, model: Model) -> Labels:
-        """Takes labels of somebody new. model: the one that is decoded."""
-        effects, weights = self.effects()
-        directions = max(stack.means.shape[-1] for stack in effects)
+        """For labels of a new person. model: the one that is decoded."""
         days = [stack.days for stack in self.stacks if stack.days is not None]
         of_all = Days(*map(torch.cat, zip(*days, strict=True))) if len(days) == len(self.stacks) else None
-        return Labels(model, [stack.wide(directions) for stack in effects], weights, of_all)
+        return Labels(model, *self.effects(), of_all)
 
     def online(self, rule: CentringRule | tuple[CentringRule, ...]) -> Follow:
-        """Follows somebody in the logits of the centred members, by one rule, or by several side by side."""
+        """For a new person, who is followed in the logits of the centred members by one rule, or by several."""
         centring = stacked_centring([stack.centring for stack in self.stacks if stack.centring is not None])
         mean = self._mean[np.ix_(self._centred_parts, self._centred_members)]
         return Follow(centring, mean, self._exponents[self._centred_parts], rule)
@@ -107,28 +108,18 @@ class Decoder:
         recent: Recent | None = None,
     ) -> NDArray[np.float64]:
         """The next windows (n, channels, times) of a person -> probabilities (n, classes). recent: keeps them."""
-        if X.shape[0] <= STEP:
-            return self._next(X, people, adaptation, labels, recent)
-        pieces = torch.split(X, STEP)
-        return np.concatenate([self._next(piece, people, adaptation, labels, recent) for piece in pieces])
-
-    def _next(
-        self,
-        X: Tensor,
-        people: Sequence[Person],
-        adaptation: Adaptation | None,
-        labels: Labels | None,
-        recent: Recent | None,
-    ) -> NDArray[np.float64]:
-        codes = self._codes(X, people)
-        log_p = self._log_p(codes)
-        if recent is not None:
-            recent.add(X, codes, torch.from_numpy(log_p))
-        if labels is not None and labels.counted:
-            log_p = labels.correct(self.project(codes), torch.from_numpy(log_p)).numpy()
-        if adaptation is not None:
-            log_p = adaptation.follow(self.project(codes), torch.from_numpy(log_p)).numpy()
-        return softmax(log_p)
+        probabilities = []
+        for piece in (X,) if X.shape[0] <= STEP else torch.split(X, STEP):
+            codes = self._codes(piece, people)
+            log_p = self._log_p(codes)
+            if recent is not None:
+                recent.add(piece, codes, torch.from_numpy(log_p))
+            if labels is not None and labels.counted:
+                log_p = labels.correct(self.project(codes), torch.from_numpy(log_p)).numpy()
+            if adaptation is not None:
+                log_p = adaptation.follow(self.project(codes), torch.from_numpy(log_p)).numpy()
+            probabilities.append(softmax(log_p))
+        return probabilities[0] if len(probabilities) == 1 else np.concatenate(probabilities)
 
     def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
         """The next windows (n, channels, times) of a person -> codes of each stack (P, n, D), and log-probabilities

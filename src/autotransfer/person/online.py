@@ -41,7 +41,7 @@ class Follow:
         return self._follow(windows, np.arange(len(windows.settled)), known)
 
     def side_by_side(self, windows: ZeroShot, orders: Sequence[NDArray[np.int64]]) -> Floats:
-        """Somebody new, by every rule and in every order of their windows, O times (n,): (L, O, n, C)."""
+        """A new person, by every rule and in each of O orders (n,) of their windows: (L, O, n, C)."""
         lanes = (len(self.centred.prior), len(orders))
         log_p, _ = self._follow(windows, np.stack(orders, 1), self.centred.begin(*lanes))
         return np.moveaxis(log_p, 0, -2)
@@ -63,7 +63,7 @@ class Follow:
 
 
 def softmax(logits: Floats) -> Floats:
-    """(..., classes) -> (..., classes). SciPy's takes several times as long for one window."""
+    """(..., classes) -> (..., classes). SciPy's takes three times as long for one window."""
     power: Floats = np.exp(logits - logits.max(-1, keepdims=True))
     power /= power.sum(-1, keepdims=True)
     return power

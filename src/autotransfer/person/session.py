@@ -23,7 +23,7 @@ from ..runs.lock import refuse_links
 from ..training.centring import CentringRule, Known
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from ..training.sequence import LEAST, evidence, forward, usable_stay
-from .adaptation import Adaptation
+from .adaptation import UNTRIED, Adaptation
 from .asking import RECENT, WORTH, Reading, Recent, expected_gain
 from .calibration import check_effects, following, labels_of
 from .decoder import Decoder
@@ -80,16 +80,16 @@ class Session:
 
     def _may_adapt(self) -> bool:
         check_effects(self.model)
-        way = following(self.model)
-        if way is None:
+        method = following(self.model)
+        if method is None:
             warnings.warn("held-out people did not gain by adaptation: the session does not adapt", stacklevel=3)
-        elif self.model.card.follows is None and len(self.model.parts) > 1 and self.model.card.scores:  # of a run
+        elif self.model.card.follows == UNTRIED:
             warnings.warn(
-                f"adaptation was not tried on held-out people: the session follows its person by {way}, and nobody "
+                f"adaptation was not tried on held-out people: the session follows its person by {method}, and nobody "
                 "knows whether that helps; a run with more time tries it",
                 stacklevel=3,
             )
-        return way is not None
+        return method is not None
 
     def reset(self) -> None:
         """Forget the person."""

@@ -28,12 +28,12 @@ FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.
 TELLING = 0.15  # share of trials by which a group must tell the class better than by chance
 SHUFFLES = 20
 MOST_PAIRS = 3  # of people who share samples, that are named
-FEWEST_TO_COMPARE = 5  # people: among fewer nobody's channel is unusual
+FEWEST_TO_COMPARE = 5  # people: with fewer, no channel counts as unusual
 FEW = 2  # people whom a fold holds out
 CLIPPED = 0.05  # share of samples at the end of a device's range: the 428 people of 21 sets stay below
 FLAT = 0.5  # share of windows in which a channel does not change
 HUM = 0.5  # share of a channel's power at the frequency of the mains
-SAME = 0.5  # share of windows with samples of somebody else's, from which two people are one recording
+SAME = 0.5  # share of windows with another person's samples, from which two people are one recording
 UNKNOWN_RATE = (
     "the sampling rate is unknown: networks filter over 64 samples, however long these last, and neither mains hum nor "
     "the rate of a stream can be checked; give it, --sfreq 200 (sfreq in meta, sfreq=200)"

@@ -55,7 +55,7 @@ def read_npz(path: str | os.PathLike[str]) -> Raw:
         headers = {name: member_header(archive, name, path) for name in (*ARRAYS, "meta") if f"{name}.npy" in stored}
         _check_has_X(headers, path)
         for name in _other_names(stored):
-            with suppress(UserError):  # what nobody has asked for may be anything, even damaged
+            with suppress(UserError):  # an array that is no column may be anything, even damaged
                 header = member_header(archive, name, path)
                 headers |= {name: header} if _is_column(header, headers["X"].shape) else {}
         _check_headers(headers, path)
@@ -222,7 +222,7 @@ def _meta(text: str, path: Path) -> dict[str, Any]:
         raise UserError(f"name in {where} is {show(known['name'])}; it must be a string")
     if not isinstance(known.get("ring", True), (bool, list)):
         raise UserError(f"ring in {where} is {show(known['ring'])}; {RING}")
-    if not isinstance(known.get("filter"), dict):  # in words it is for people
+    if not isinstance(known.get("filter"), dict):  # text describes it to readers
         known.pop("filter", None)
     filter_of(known.get("filter"), known.get("sfreq"))
     for key in ("channels", "classes", "subjects"):
@@ -283,8 +283,9 @@ def _meta_text(recordings: Recordings) -> str:
             if not _survives_json(label):
                 raise UserError(f"{field} holds {show(label)}, which cannot be saved; use strings or numbers")
     columns = {name: column.labels for name, column in recordings.columns.items() if not column.continuous}
-    own = {} if recordings.filter is None else {"filter": recordings.filter.as_dict()}
-    return json.dumps(meta | own | ({"column_labels": columns} if columns else {}))
+    if recordings.filter is not None:
+        meta["filter"] = recordings.filter.as_dict()
+    return json.dumps(meta | ({"column_labels": columns} if columns else {}))
 
 
 def _survives_json(label: Label) -> bool:

@@ -305,7 +305,7 @@ def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
             "subject, so it is the more optimistic estimate."
         )
     notes += [
-        f"{capital(line)}. Whoever always says the one class of theirs is right. They trained, but are in no mean."
+        f"{capital(line)}. A constant prediction would be right for them; they trained, but are in no mean."
         for line in not_scored_words(choice)
     ]
     return notes

@@ -96,10 +96,7 @@ def abstention(summary: Summary) -> Figure | None:
         "a thin line is a person. Thresholds come from the others, so of somebody who is hard to read more stays "
         f"unanswered.{_gained(answering)}",
         data=data,
-        layout=plot.stacked(
-            plot.axes(across, plot.score_axis("accuracy of the answers", everything, summary.data.chance)),
-            plot.level(summary.data.chance, "chance"),
-        ),
+        layout=plot.scores_over(across, "accuracy of the answers", everything, summary.data.chance),
         columns=("unanswered_asked_for", "subject", "answered", "accuracy"),
         rows=[
             [float(asked), who, share_, answering.accuracy.get(asked, {}).get(who)]
@@ -118,13 +115,12 @@ def _mean(values: Mapping[str, float]) -> float:
     return float(np.mean(list(values.values())))
 
 
-def _worst(coverage_by_person: Scores) -> str:
-    if not coverage_by_person:
+def _worst(held: Scores) -> str:
+    """held: by person, the share of windows whose set holds the true class."""
+    if not held:
         return ""
-    worst = min(coverage_by_person, key=lambda who: coverage_by_person[who])
-    return (
-        f" Least often, at {share(float(USUAL))}: {share(coverage_by_person[worst])} of the windows of subject {worst}."
-    )
+    worst = min(held, key=held.__getitem__)
+    return f" Least often, at {share(float(USUAL))}: {share(held[worst])} of the windows of subject {worst}."
 
 
 def _gained(answering: Answering) -> str:

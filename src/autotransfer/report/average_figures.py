@@ -7,7 +7,7 @@ import math
 from . import plot
 from .averaging import others, parts
 from .escaping import distinct_labels, plot_text
-from .plot import ACCENT, BACKGROUND, GREY, LOSS, MUTED, Figure, Json
+from .plot import ACCENT, BACKGROUND, MUTED, Figure, Json
 from .result_words import average_words
 from .statistics import Paired
 from .summary import Summary
@@ -89,7 +89,7 @@ def contributions(summary: Summary) -> Figure | None:
 
 def _range(label: str, pair: Paired, position: int) -> list[Json]:
     """A dot on the line of its interval."""
-    fill = ACCENT if pair.mean > 0 else LOSS if pair.mean < 0 else GREY
+    fill = plot.gain_colour(pair.mean)
     text = f"{plot_text(label, 40)}: {score(pair.second.mean)}<br>average minus it {signed(pair.mean)}"
     text += f"<br>95 % interval {interval(pair)}"
     dot = plot.points([pair.mean], [position], plot_text(label, 40), fill=fill, text=[text], marker={"size": 10})
@@ -113,12 +113,7 @@ def reliability(summary: Summary) -> Figure | None:
     sizes = [max(6.0, LARGEST * math.sqrt(min(1.0, weight))) for weight in weights]
     look = {"size": sizes, "opacity": 0.85, "line": {"color": BACKGROUND, "width": 1}}
     both = [*x, *y, summary.data.chance]  # one range, so that the diagonal is one
-    layout = plot.stacked(
-        plot.axes(
-            plot.score_axis("confidence: probability of the predicted class", both), plot.score_axis("accuracy", both)
-        ),
-        plot.level(summary.data.chance, "chance"),
-    )
+    across = plot.score_axis("confidence: probability of the predicted class", both)
     return Figure(
         key="reliability",
         title="How far confidence can be trusted",
@@ -131,7 +126,7 @@ def reliability(summary: Summary) -> Figure | None:
             plot.line([0, 1], [0, 1], "as claimed", stroke=MUTED, width=1.5, line={"dash": "dot"}),
             plot.path(x, y, "windows of similar confidence", fill=ACCENT, width=1.5, text=texts, marker=look),
         ],
-        layout=layout,
+        layout=plot.scores_over(across, "accuracy", both, summary.data.chance),
         columns=("confidence", "accuracy", "share_of_windows"),
         rows=[list(bin_) for bin_ in bins],
         height=400,

@@ -32,13 +32,7 @@ def leakage(summary: Summary) -> Figure | None:
     marks = [_measured(leaks_of[s], fill, names[s], folds) for s, fill in SIDES.items() if leaks_of[s]]
     leaks = [leak for side in leaks_of.values() for leak in side.values()]
     chance = float(np.mean([leak.chance for leak in leaks]))
-    layout = plot.stacked(
-        plot.axes(
-            plot.names_axis(folds, "fold, by its test subject"),
-            plot.score_axis("accuracy of reading the subject", [leak.accuracy for leak in leaks], chance),
-        ),
-        plot.level(chance, "chance"),
-    )
+    across, accuracies = plot.names_axis(folds, "fold, by its test subject"), [leak.accuracy for leak in leaks]
     rows = [(side, leaks_of[side][fold]) for fold in folds for side in SIDES if fold in leaks_of[side]]
     return Figure(
         key="leakage",
@@ -46,7 +40,7 @@ def leakage(summary: Summary) -> Figure | None:
         caption="A fresh classifier tries to tell from the network's latent code which training subject a trial "
         f"belongs to. At the dashed line it can only guess{_reading(summary, leaks_of)}.",
         data=[_joints(leaks_of, folds), *marks],
-        layout=layout,
+        layout=plot.scores_over(across, "accuracy of reading the subject", accuracies, chance),
         columns=("test_subject", "model", "accuracy", "chance", "bits"),
         rows=[[leak.test_subject, side, leak.accuracy, leak.chance, leak.bits] for side, leak in rows],
         height=300,

@@ -24,17 +24,11 @@ CITATION = (
 MOST_CLASSES = 12  # that are named
 
 
-def methods_paragraph(summary: Summary, at_least: float | None = None) -> str:
-    """Data, split, candidates, weights, seeds, scores with intervals, versions, citation.
-
-    at_least: the score required of every person.
-    """
-    if summary.choice is None:
-        raise UserError("the run is not finished, so there is nothing to report yet; continue it with resume")
-    if at_least is not None:
-        summary = summary.asking(at_least)
+def methods_paragraph(summary: Summary) -> str:
+    """Data, split, candidates, weights, seeds, scores with intervals, versions, citation."""
     choice = summary.choice
-    assert choice is not None
+    if choice is None:
+        raise UserError("the run is not finished, so there is nothing to report yet; continue it with resume")
     parts = (_data(summary), _split(summary), _candidates(summary, choice), _delivered(summary, choice),
              _scores(choice), _software(summary), [f"Citation: {CITATION}"])  # fmt: skip
     return "\n\n".join(" ".join(part).replace("\u00a0", " ") for part in parts)

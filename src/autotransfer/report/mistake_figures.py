@@ -165,9 +165,6 @@ def reliability_by_person(summary: Summary) -> Figure | None:
     fills = [LOSS if who == worst else ACCENT for who in people]
     both.append(summary.data.chance)
     across = plot.score_axis("mean confidence of a person's predictions", both)
-    layout = plot.stacked(
-        plot.axes(across, plot.score_axis("accuracy", both)), plot.level(summary.data.chance, "chance")
-    )
     x, y = [person.confidence for person in people.values()], [person.accuracy for person in people.values()]
     gap = people[worst].overconfidence
     verdict = (
@@ -185,7 +182,7 @@ def reliability_by_person(summary: Summary) -> Figure | None:
             plot.line([0, 1], [0, 1], "as claimed", stroke=MUTED, width=1.5, line={"dash": "dot"}),
             plot.points(x, y, "people", fill=fills, text=texts, marker={"size": 10, "opacity": 0.85}),
         ],
-        layout=layout,
+        layout=plot.scores_over(across, "accuracy", both, summary.data.chance),
         columns=("subject", "confidence", "accuracy", "expected_calibration_error"),
         rows=[[who, person.confidence, person.accuracy, person.error] for who, person in people.items()],
         height=400,

@@ -1,4 +1,4 @@
-"""One person of a run in words: `report --person`. Everything is of what is delivered, decided without them."""
+"""One person of a run in words: `report --person`. Scores are nested: decided without the person."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _other_scores(choice: Choice, name: str) -> list[str]:
 
 
 def _trust(choice: Choice, name: str) -> list[str]:
-    """How far confidence can be trusted, beside the others."""
+    """How far confidence can be trusted, compared with other people."""
     gaps = {who: reliability.overconfidence for who, reliability in choice.reliability.items()}
     gaps = {who: gap for who, gap in gaps.items() if math.isfinite(gap)}
     if name not in gaps:

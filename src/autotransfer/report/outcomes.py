@@ -53,9 +53,9 @@ def scores_on_test(summary: Summary) -> Scores:
 
 
 def scores_on_validation(summary: Summary) -> Scores:
-    """What the choice rests on: the score on every subject that validated, in its own fold or, because both held-out
-    subjects are absent from training, as the exchanged twin. A failed job counts as 0. Where groups are held out, each
-    of them by the snapshot that the other group chose."""
+    """Scores that decide the choice, by validation subject. Both held-out subjects are absent from training, so each
+    fold gives two: the second with validation and test exchanged. A failed job counts as 0. Where groups are held out,
+    each is scored by the snapshot that the other chose."""
     rows = []
     for training in tried_everywhere(summary):
         twin = training.record.swapped
@@ -69,13 +69,13 @@ def scores_on_validation(summary: Summary) -> Scores:
 
 
 def _of_people(summary: Summary, scores: Scores) -> Scores:
-    """Where parts of people are held out, the mean over a person's."""
+    """Scores by person: where parts of people are held out, the mean over each person's parts."""
     units = summary.data.units
     return scores if units is None else {name: units.by_person(by_unit) for name, by_unit in scores.items()}
 
 
 def _means(rows: Iterable[tuple[str, str, float]]) -> Scores:
-    """Mean by setting and subject, without what is missing."""
+    """Mean by setting and subject, over finite scores."""
     values: dict[str, dict[str, list[float]]] = {}
     for name, subject, value in rows:
         if math.isfinite(value):
@@ -84,5 +84,5 @@ def _means(rows: Iterable[tuple[str, str, float]]) -> Scores:
 
 
 def finite(scores: Mapping[str, float]) -> dict[str, float]:
-    """Without what is missing: a training that failed early has no test score."""
+    """The finite scores: a training that failed early has no test score."""
     return {key: value for key, value in scores.items() if math.isfinite(value)}

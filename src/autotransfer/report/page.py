@@ -50,7 +50,7 @@ SECTIONS = {  # what a folded section is called, and what is in it
 
 
 def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
-    """Put the report at `path`: readers see the old file or the new one, never half of it."""
+    """Write the report to `path`, atomically."""
     target = Path(path)
     write_atomically(target, render(summary))
     return target
@@ -62,7 +62,7 @@ def render(summary: Summary) -> str:
 
 
 def plotly_of() -> Any:
-    """The part of plotly that a page needs; whoever will write one at the end of a run asks for it at the start."""
+    """The part of plotly that a page needs. Called before a run too, so that a missing package is noticed early."""
     return need("plotly.offline", "the report", "plotly")
 
 
@@ -201,7 +201,7 @@ def _details(run: Summary) -> Html:
 
 
 def _shown_options(options: RunOptions) -> dict[str, object]:
-    """Options as the reader should see them: what was used, and nothing that played no role."""
+    """The options that were used."""
     unused = {"source", "storage"} | (set() if options.search == "tpe" else {"trials"})  # a storage has a password
     unused |= {name for name in ("shuffle_subjects", "as_printed") if not getattr(options, name)}
     shown = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in unused}

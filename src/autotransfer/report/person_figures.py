@@ -43,10 +43,6 @@ def labels(summary: Summary) -> Figure | None:
         data.append(plot.path(x, means, name, fill=fill, symbol=symbol, text=texts, marker={"size": 10}))
         rows += [[name, int(k), mean, q, len(tables[k])] for k, mean, q in zip(x, means, low, strict=True)]
     across = plot.plain_axis("labelled windows of each class", type="category")
-    layout = plot.stacked(
-        plot.axes(across, plot.score_axis("balanced accuracy", [row[2] for row in rows], summary.data.chance)),
-        plot.level(summary.data.chance, "chance"),
-    )
     return Figure(
         key="labels",
         title="What a few labels are worth",
@@ -54,7 +50,7 @@ def labels(summary: Summary) -> Figure | None:
         "labelled, the others are predicted: by the model as it is delivered, by the same calibrated with the labels, "
         f"and by a linear classifier of the labels alone. {calibration_words(played)}",
         data=data,
-        layout=layout,
+        layout=plot.scores_over(across, "balanced accuracy", [row[2] for row in rows], summary.data.chance),
         columns=("model", "labels_of_each_class", "mean", "lower_quartile", "subjects"),
         rows=rows,
         height=360,
@@ -87,13 +83,7 @@ def windows_seen(summary: Summary) -> Figure | None:
                     plot.path(stretches, values, name, fill=fill, symbol=symbol, text=text, marker={"size": 10})
                 )
     shown = [value for values in played.curves["recorded"].values() for value in values]
-    layout = plot.stacked(
-        plot.axes(
-            plot.plain_axis("windows of the person", type="category"),
-            plot.score_axis("balanced accuracy", shown, summary.data.chance),
-        ),
-        plot.level(summary.data.chance, "chance"),
-    )
+    across = plot.plain_axis("windows of the person", type="category")
     return Figure(
         key="windows_seen",
         title="What more windows of a person are worth",
@@ -101,7 +91,7 @@ def windows_seen(summary: Summary) -> Figure | None:
         "next, and so on. What a session does is decided by the others. The numbers have the other orders as well. "
         + losing_words(played),
         data=data,
-        layout=layout,
+        layout=plot.scores_over(across, "balanced accuracy", shown, summary.data.chance),
         columns=("order", "model", "windows", "mean"),
         rows=rows,
         height=360,
@@ -125,10 +115,10 @@ def adaptation(summary: Summary) -> Figure | None:
     for place, (order, before) in enumerate(played.zero_shot.items()):
         after, values = played.adapted[order], gains[order]
         mean = float(np.mean(values))
-        fill = ACCENT if mean > 0 else LOSS if mean < 0 else GREY
         look = {"size": plot.DOT, "opacity": 0.6}
         text = [signed(gain) for gain in values]
         data.append(plot.points(values, placed.heights(place), "people", fill=GREY, text=text, marker=look))
+        fill = plot.gain_colour(mean)
         data.append(plot.points([mean], [place], "mean", fill=fill, text=[signed(mean)], marker={"size": 12}))
         numbers.append(plot.note(signed(mean), x=1, y=place, xshift=12))
         titles.append(placed.title(f"{order}: {score(float(np.mean(list(after.values()))))}", place))

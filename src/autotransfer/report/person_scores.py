@@ -1,4 +1,4 @@
-"""How good predictions are where the classes are known: a score for every person, and which classes are confused."""
+"""Scores of predictions where the classes are known: by person, with the confusion of classes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOBODY = ""  # whose windows are nobody's
 
 @dataclass(frozen=True)
 class PersonScores:
-    """Probabilities (N, C) of windows whose classes y (N,) are known, and whose each is."""
+    """Probabilities (N, C) of windows with known classes y (N,), and the subject of each."""
 
     classes: list[str]
     y: NDArray[np.int64]
@@ -75,7 +75,7 @@ class PersonScores:
         return {person: np.array(numbers) for person, numbers in rows.items()}
 
     def by_person(self, metric: Metric) -> dict[Any, float]:
-        """NaN of whoever has windows of one class alone."""
+        """The score of each person; NaN for people with windows of one class only."""
         return {who: metric.score(self.y[rows], self.probability[rows]) for who, rows in self.people.items()}
 
     def confusion(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -97,7 +97,7 @@ class PersonScores:
         return pd.DataFrame(lines)
 
     def lines(self, name: str = BALANCED_ACCURACY) -> list[str]:
-        """The same for a terminal, by one metric; first of all whether it is better than guessing."""
+        """The same for a terminal, by one metric, with a first line if it is not better than guessing."""
         metric = metric_of(name)
         by_person = self.by_person(metric)
         values = [value for value in by_person.values() if math.isfinite(value)]
@@ -115,7 +115,7 @@ class PersonScores:
         return [*lines, *self._confused()]
 
     def mean_words(self, name: str = BALANCED_ACCURACY) -> str:
-        """The mean over people, alone."""
+        """The mean over people."""
         metric = metric_of(name)
         values = [value for value in self.by_person(metric).values() if math.isfinite(value)]
         return f"{metric.label} {score(sum(values) / len(values) if values else None)}"

@@ -57,7 +57,7 @@ class Figure:
 
 
 def colour(method: str) -> str:
-    """Five colours for methods; a sixth method has the first one's again. Marks are of their own for 16."""
+    """Five colours for methods, repeated from the sixth on; the first 16 methods differ by their marks."""
     if method in CENSORS:
         return PALETTE[1 + list(CENSORS).index(method) % 5]
     if (place := _peer(method)) is not None:
@@ -74,10 +74,14 @@ def mark(method: str) -> str:
 
 
 def _peer(method: str) -> int | None:
-    """The number of a peer; None of anything else."""
+    """The number of a simple model; None for anything else."""
     word, _, rest = method.partition(" ")
     number = rest.partition(" ")[0]
     return int(number) if word == "peer" and number.isdigit() else None
+
+
+def gain_colour(value: float) -> str:
+    return ACCENT if value > 0 else LOSS if value < 0 else GREY
 
 
 def nth(index: int) -> tuple[str, str]:
@@ -103,7 +107,7 @@ def axes(x: Json, y: Json, panel: int = 0) -> Json:
 
 
 def stacked(*parts: Json) -> Json:
-    """Layouts put together: shapes and annotations are appended, the rest is taken over."""
+    """Layouts merged: shapes and annotations are appended, other keys replaced."""
     whole: Json = {"shapes": [], "annotations": []}
     for part in parts:
         for key, value in part.items():
@@ -115,13 +119,13 @@ def stacked(*parts: Json) -> Json:
 
 
 def plain_axis(title: str = "", **more: Any) -> Json:
-    """Its numbers stand off a little, so that those of two axes do not meet in the corner."""
+    """An axis whose labels stand off, so that those of two axes do not overlap in the corner."""
     look = {"gridcolor": GRID, "zeroline": False, "ticklabelstandoff": 5}
     return {"title": {"text": title, "standoff": 6}, **look, **more}
 
 
 def score_axis(title: str, values: Iterable[float | None], chance: float | None = None) -> Json:
-    """Scores, with chance among them: what is above chance is then told from what is merely above another model."""
+    """An axis for scores that includes chance."""
     low, high = score_range([*values, chance])
     step = 0.05 if high - low <= 0.25 else 0.1 if high - low <= 0.6 else 0.2
     return plain_axis(title, range=[low, high], dtick=step, tick0=0)
@@ -243,7 +247,7 @@ def path(x: list[Any], y: list[Any], name: str, *, fill: str, width: float = 2, 
 
 
 def line(x: list[Any], y: list[Any], name: str, *, stroke: str, width: float = 2, **more: Any) -> Json:
-    """A line that says nothing when pointed at, unless given a hovertemplate."""
+    """A line without hover text, unless a hovertemplate is given."""
     look = {"color": stroke, "width": width, **more.pop("line", {})}
     silent = {} if "hovertemplate" in more else {"hoverinfo": "skip"}
     return {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, "line": look, **silent, **more}
@@ -262,7 +266,7 @@ def panel_title(text: str, panel: int, *, fill: str = INK) -> Json:
 
 
 def row_title(text: str, position: float, *, fill: str = MUTED, above: int = 16) -> Json:
-    """The name of a row over its marks: beside them it would leave a phone no room for the numbers."""
+    """The name of a row above its marks; to their left it would take the room of the numbers on a phone."""
     return note(text, x=0, y=position, fill=fill, yshift=above, bgcolor=BACKGROUND, borderpad=1)
 
 
@@ -272,6 +276,11 @@ def level(value: float | None, text: str = "", *, panel: int = 0) -> Json:
         return {}
     label = note(text, x=1, y=value, fill=MUTED, size=11, panel=panel, xanchor="right", yanchor="bottom")
     return {"shapes": [_dashes("x", "y", value, panel)], "annotations": [label] if text else []}
+
+
+def scores_over(x: Json, title: str, values: Iterable[float | None], chance: float | None) -> Json:
+    """Layout of scores above an axis x, with chance as a dashed line."""
+    return stacked(axes(x, score_axis(title, values, chance)), level(chance, "chance"))
 
 
 def upright(value: float | None, text: str = "") -> Json:

@@ -25,7 +25,7 @@ LOWEST_SHOWN = -1.0  # R²: who is below it is told in words and tables, and wou
 
 
 def write_run(folder: str | os.PathLike[str], regression: Regression) -> Path:
-    """Everything that such a run leaves: model, results.csv, choice.json and the report; gives the path of the last."""
+    """Write model, results.csv, choice.json and report; returns the path of the report."""
     home = Path(folder)
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def page(choice: RegressionChoice) -> str:
 
 
 def by_person(choice: RegressionChoice) -> Figure:
-    """R² of everybody: what is delivered, the simple model, the constant."""
+    """R² of every person under the delivered model, the simple model and the constant."""
     order = sorted(choice.nested_test_scores, key=lambda who: choice.nested_test_scores[who])
     series = {
         "the model": (choice.nested_test_scores, ACCENT, "circle"),

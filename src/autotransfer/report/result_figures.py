@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -19,8 +20,8 @@ SORTED = "test subject, worst to best under the baseline"
 
 
 def glance(summary: Summary) -> Figure | None:
-    """What the first screen shows: everybody under the model that is delivered, under simple models, the best of them
-    first, and under the plain network."""
+    """The figure of the first screen: scores of all people under the delivered model, the simple models (best first)
+    and the plain network."""
     rows = contenders(summary)
     best, base = honest(rows), find(rows, "none")
     if best is None:
@@ -31,15 +32,10 @@ def glance(summary: Summary) -> Figure | None:
     return _dots_by_row(
         summary,
         shown,
-        Figure(
-            key="glance",
-            title="Every person it has not seen" if summary.options.hold_out == SUBJECT else "Every person",
-            caption="Dots are people, lines means, bands their 95 % intervals.",
-            data=[],
-            layout={"shapes": [shape for i, row in enumerate(shown) for shape in _band(row, i)]},
-            columns=("row", "setting", "test_subject", "test_score"),
-            rows=[],
-        ),
+        key="glance",
+        title="Every person it has not seen" if summary.options.hold_out == SUBJECT else "Every person",
+        caption="Dots are people, lines means, bands their 95 % intervals.",
+        shapes=[shape for i, row in enumerate(shown) for shape in _band(row, i)],
     )
 
 
@@ -63,23 +59,19 @@ def results(summary: Summary) -> Figure | None:
     drawn = _dots_by_row(
         summary,
         rows,
-        Figure(
-            key="results",
-            title="Test score of every fold",
-            caption="Each dot is one subject that neither trained nor validated the model it is tested on; the cross "
-            "is the mean. Each method is shown with the setting that validation ranks first."
-            + ("" if summary.complete else " Until all folds have ended, rows may rest on different subjects."),
-            data=[],
-            layout={},
-            columns=("row", "setting", "test_subject", "test_score"),
-            rows=[],
-        ),
+        key="results",
+        title="Test score of every fold",
+        caption="Each dot is one subject that neither trained nor validated the model it is tested on; the cross is "
+        "the mean. Each method is shown with the setting that validation ranks first."
+        + ("" if summary.complete else " Until all folds have ended, rows may rest on different subjects."),
     )
     return replace(drawn, data=drawn.data + [_cross(row, i) for i, row in enumerate(rows)])
 
 
-def _dots_by_row(summary: Summary, rows: list[Contender], figure: Figure) -> Figure:
-    """The figure with a row of dots for each contender, its name above and its mean beside it."""
+def _dots_by_row(
+    summary: Summary, rows: list[Contender], *, key: str, title: str, caption: str, shapes: Sequence[Json] = ()
+) -> Figure:
+    """A row of dots for each contender, its name above and its mean to the right."""
     values = [list(row.scores.values()) for row in rows]
     across = plot.score_axis(f"{summary.metric} on the test subject", chain(*values), summary.chance)
     placed = plot.Rows([plot.swarm(scores, across["range"]) for scores in values])
@@ -93,15 +85,18 @@ def _dots_by_row(summary: Summary, rows: list[Contender], figure: Figure) -> Fig
         )
         numbers.append(plot.note(f"<b>{mean}</b>" if strong else mean, x=1, y=i, xshift=12))
     head = plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)
-    return replace(
-        figure,
+    return Figure(
+        key=key,
+        title=title,
+        caption=caption,
         data=[_strip(row, placed.heights(i)) for i, row in enumerate(rows)],
         layout=plot.stacked(
             plot.axes(across, placed.axis()),
             plot.upright(summary.chance, "chance"),
-            figure.layout,
+            {"shapes": list(shapes)},
             {"annotations": [*titles, *numbers, head], "margin": {"l": 14, "r": 58}},
         ),
+        columns=("row", "setting", "test_subject", "test_score"),
         rows=[[r.label, r.setting or "by subject", s, v] for r in rows for s, v in r.scores.items()],
         height=placed.height * len(rows) + 14,
         legend=False,
@@ -133,11 +128,7 @@ def by_subject(summary: Summary) -> Figure | None:
     best = honest(rows)
     front = [row for row in rows if row.is_rival or row is best]
     behind = [row for row in rows if row not in front and not row.is_autotransfer]
-    up = plot.score_axis(summary.metric, (v for row in rows for v in row.scores.values()), summary.chance)
-    layout = plot.stacked(
-        plot.axes(plot.names_axis(order, SORTED), up),
-        plot.level(summary.chance, "chance"),
-    )
+    values = [value for row in rows for value in row.scores.values()]
     hidden = {"visible": "legendonly"} if front else {}
     return Figure(
         key="by-subject",
@@ -145,7 +136,7 @@ def by_subject(summary: Summary) -> Figure | None:
         caption="Subjects are sorted by their baseline score, so a gain at the left end is a gain for those whom "
         "the baseline serves worst. Click a name to show or hide it.",
         data=[_dots(row, order) | hidden for row in behind] + [_path(row, order) for row in front],
-        layout=layout,
+        layout=plot.scores_over(plot.names_axis(order, SORTED), summary.metric, values, summary.chance),
         columns=("test_subject", "row", "test_score"),
         rows=[[s, row.label, row.scores[s]] for s in order for row in rows if s in row.scores],
     )
@@ -168,7 +159,7 @@ def _path(row: Contender, order: list[str]) -> Json:
 
 
 def differences(summary: Summary) -> Figure | None:
-    """What is delivered minus the best simple model, subject by subject, with the interval of the mean."""
+    """The delivered model minus the best simple model, by subject, with the interval of the mean."""
     rows = contenders(summary)
     other, best = rival(rows), honest(rows)
     order = subject_order(rows)
@@ -199,7 +190,7 @@ def differences(summary: Summary) -> Figure | None:
 
 
 def _lollipops(names: list[str], values: list[float]) -> list[Json]:
-    fills = [ACCENT if v > 0 else plot.LOSS if v < 0 else plot.GREY for v in values]
+    fills = list(map(plot.gain_colour, values))
     texts = [f"subject {plot_text(n)}: {signed(v)}" for n, v in zip(names, values, strict=True)]
     stems = [plot.line([i, i], [0, v], "", stroke=fills[i], width=3) for i, v in enumerate(values)]
     heads = plot.points(list(range(len(names))), values, "difference", fill=fills, text=texts, marker={"size": 10})

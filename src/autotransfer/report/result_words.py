@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..runs.choice import HARM, OVER, Average, Choice, Playback
 from ..runs.regression import LOWEST, RegressionChoice
 from ..runs.verdict import MOST_NAMES, mean, shown_name, unseen_words
@@ -30,10 +31,6 @@ USED_OF_A_PERSON = {
     "online": "Each window of a new person was predicted with their own unlabelled windows before it (online).",
     "transductive": "All unlabelled windows of a new person were used before their predictions (transductive).",
 }
-METHODS = {  # to adapt a session without labels
-    "shift": "by a shift that all classes share", "prototypes": "by class prototypes",
-    "statistics": "by means and covariances", "entropy": "by entropy",
-}  # fmt: skip
 
 
 # ---- the headline ----------------------------------------------------------------------------------------------------
@@ -154,11 +151,12 @@ def not_scored_words(choice: Choice) -> list[str]:
 
 def follow_words(follows: str, gain: float) -> str:
     """What following held-out people without labels gave them, and what the delivered model therefore does."""
-    if follows == "none":
+    if follows == NO_ADAPTATION:
         return f"{signed(gain)}; a session does not learn from unlabelled windows"
     if follows.startswith("online"):
         return f"{signed(gain)}; sessions of the delivered model learn from a person's windows ({follows})"
-    return f"{signed(gain)}; a session learns from unlabelled windows ({METHODS.get(follows, follows)})"
+    method = ADAPTATION_METHODS[follows].label if follows in ADAPTATION_METHODS else follows
+    return f"{signed(gain)}; a session learns from unlabelled windows ({method})"
 
 
 def played_words(choice: Choice) -> list[str]:

@@ -106,7 +106,7 @@ def _all_marks(censored: list[Tried], modes: list[str], listed: set[str], words:
 
 
 def _marks(rows: list[Tried], aside: float, on: list[bool]) -> tuple[list[float], list[float], Json]:
-    """Where they lie and how they look; those of equal strength are spread so that they can be told apart."""
+    """Positions and look; settings of equal strength are spread sideways so that none hides another."""
     crowd = len(rows) / len({setting.strength for setting in rows})
     spread = min(0.2, 0.015 * crowd) if crowd > 1 else 0.0
     size = 8 if crowd < 4 else 6
@@ -187,7 +187,7 @@ def candidates(summary: Summary) -> Figure | None:
 
 
 def _validated(summary: Summary) -> list[Candidate]:
-    """The candidates of the choice, the best first. An average has some that nothing was trained for."""
+    """The candidates of the choice, the best first. Of an average, some were never trained by themselves."""
     every, choice = ranking(summary), summary.choice
     if choice is None or choice.average is None:
         return [candidate for candidate in every if choice is None or candidate.name in choice.validation_q25]
@@ -198,14 +198,11 @@ def _validated(summary: Summary) -> list[Candidate]:
 
 
 def _rested_on(summary: Summary, ranked: list[Candidate]) -> Scores:
-    """Scores by subject, for candidates whose trainings have those of which the choice states the mean."""
+    """Scores by subject, for candidates whose trainings agree with the mean in the choice."""
     scores = scores_on_validation(summary)
     means = {name: float(np.mean(list(by_person.values()))) for name, by_person in scores.items()}
-    return {
-        candidate.name: scores[candidate.name]
-        for candidate in ranked
-        if abs(means.get(candidate.name, math.inf) - candidate.mean) < SAME
-    }
+    stated = {candidate.name: candidate.mean for candidate in ranked}
+    return {name: scores[name] for name, mean in stated.items() if abs(means.get(name, math.inf) - mean) < SAME}
 
 
 def _subjects(scores: Scores, names: list[str], words: dict[str, str]) -> Json:

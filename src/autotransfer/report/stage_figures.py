@@ -1,4 +1,4 @@
-"""What the time of a run that answers in stages was worth."""
+"""How the score grew from stage to stage."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ def stages(summary: Summary) -> Figure | None:
         + (f", 95 % {score(end[0])} to {score(end[1])}" if end else "")
         for name, stage, end in zip(named, ended, ends, strict=True)
     ]
-    chance = summary.chance
-    down = plot.score_axis("mean score", [*y, *(value for _, value in bars)], chance)
     across = plot.plain_axis(f"{unit} since the run began", range=[0, 1.06 * max(x) or 1.0])
     numbers = {"mode": "markers+text", "textposition": "top right", "texttemplate": "%{customdata}"}
     return Figure(
@@ -43,7 +41,7 @@ def stages(summary: Summary) -> Figure | None:
             plot.line(x, y, "mean", stroke=SOFT, line={"shape": "hv"}),
             plot.points(x, y, "stage", fill=ACCENT, text=texts, customdata=list(range(1, len(ended) + 1)), **numbers),
         ],
-        layout=plot.stacked(plot.axes(across, down), plot.level(chance, "chance")),
+        layout=plot.scores_over(across, "mean score", [*y, *(value for _, value in bars)], summary.chance),
         columns=("stage", "seconds", "score", "low", "high"),
         rows=[
             [stage.name, stage.seconds, stage.score, *(end or (None, None))]

@@ -91,7 +91,7 @@ def signed_rank_p(differences: ArrayLike) -> float | None:
 
 
 def _exact_p(data: NDArray[np.float64]) -> float:
-    """All 2ⁿ signs are equally likely: the law of the rank sum by convolution, which holds with ties as well."""
+    """All 2ⁿ signs are equally likely: the distribution of the rank sum by convolution, valid with ties too."""
     ranks = np.rint(2 * stats.rankdata(np.abs(data))).astype(int)  # doubled: tied ranks are half-integers
     total = int(ranks.sum())
     law = np.zeros(total + 1)

@@ -50,8 +50,8 @@ class Point:
 
 @dataclass(frozen=True)
 class WeightsStory:
-    """What is costly to read off the weights, by role: "baseline", "chosen" and, for leakage, "uncensored", the chosen
-    setting without its penalty. The ledger keeps it."""
+    """Leakage and latent codes by role: "baseline", "chosen" and, for leakage, "uncensored", the chosen setting without
+    its penalty. They take time to compute, so the ledger keeps them."""
 
     leakage: dict[str, list[Leak]] = field(default_factory=dict)
     latent: dict[str, list[Point]] = field(default_factory=dict)
@@ -94,15 +94,17 @@ class Summary:
 
     @property
     def mark(self) -> str:
-        """What the title begins with, where a run is not over."""
+        """Prefix of the title of an unfinished run."""
         if self.choice is None:
             return "INCOMPLETE: "
         n = len(self.choice.stages)
         return f"SO FAR, {n} stage{'s' * (n != 1)}: " if n and self.choice.ended is None else ""
 
-    def asking(self, at_least: float) -> Summary:
-        """The same where the user asks this score of every person."""
-        return self if self.choice is None else replace(self, choice=replace(self.choice, at_least=at_least))
+    def asking(self, at_least: float | None) -> Summary:
+        """The same summary with the score required of every person; None: as the run has it."""
+        if self.choice is None or at_least is None:
+            return self
+        return replace(self, choice=replace(self.choice, at_least=at_least))
 
     @cached_property
     def plain(self) -> Setting:
@@ -112,7 +114,7 @@ class Summary:
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
-        """By name: all that was trained, in the order in which it was."""
+        """All trained settings by name, in the order of training."""
         return {training.name: training.setting for training in self.trainings}
 
     @property
@@ -122,19 +124,19 @@ class Summary:
 
     @property
     def average(self) -> Average | None:
-        """What is delivered, unless that is the chosen setting alone."""
+        """The delivered average; None where the chosen setting is delivered alone."""
         return None if self.choice is None else self.choice.average
 
     @property
     def role_names(self) -> dict[str, str]:
-        """As figures call them. Beside an average the chosen setting is one candidate of many."""
+        """Labels of figures. Where an average is delivered, the chosen setting is its best single candidate."""
         if self.average is None:
             return {"baseline": "Baseline", "uncensored": "As chosen, without the censor", "chosen": "Chosen"}
         return {"baseline": "Baseline", "uncensored": "Best single, without its censor", "chosen": "Best single"}
 
     @property
     def roles(self) -> dict[str, Setting]:
-        """Who is shown side by side: the baseline and, where it is another one, the chosen setting."""
+        """Settings to compare: the baseline and, if different, the chosen setting."""
         if self.choice is None or self.choice.baseline_won:
             return {"baseline": self.plain}
         if not self.choice.has_plain_network:

@@ -16,7 +16,7 @@ from .escaping import Html, joined, tag
 from .outcomes import has_stage_one, scores_on_test, shortlist, tried_once
 from .statistics import holm, paired, spread
 from .summary import Leak, Summary
-from .wording import capital, duration, interval, probability, score, setting_names, signed, significance
+from .wording import capital, count, duration, interval, probability, score, setting_names, signed, significance
 
 MOST_FAILURES = 50
 
@@ -45,7 +45,7 @@ def folded(summary_line: str, *content: Html | None, opened: bool = False) -> Ht
 
 
 def estimates(summary: Summary, rows: list[Contender]) -> Html | None:
-    """Baseline, AutoTransfer in its estimates and every method, each against the baseline."""
+    """Baseline, estimates of AutoTransfer and every method, each compared with the baseline."""
     base = find(rows, "none")
     if base is None:
         return None
@@ -74,7 +74,7 @@ def estimates(summary: Summary, rows: list[Contender]) -> Html | None:
 
 
 def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
-    """Score of every subject, and which setting the nested choice took for it."""
+    """Score of every subject, and the setting of the nested choice."""
     keys = ("none", "published", "choosing", "equal", "nested", "nested_full")
     shown = [row for row in (find(rows, key) for key in keys) if row]
     shown[1:1] = [row for row in rows if row.is_peer]
@@ -215,10 +215,8 @@ def failures(summary: Summary) -> Html | None:
     rest = len(failed) - len(lines)
     heads = ("setting", "stage", "test subject", "seed", "what happened")
     note = tag("p", f"{rest} more are in results.csv.", class_="caption") if rest else None
-    count = "1 job" if len(failed) == 1 else f"{len(failed)} jobs"
-    return joined(
-        tag("h3", f"{count} failed", id="failures"), table("Failed jobs", heads, lines, numeric=9, less="1 3"), note
-    )
+    title = tag("h3", f"{count(len(failed), 'job')} failed", id="failures")
+    return joined(title, table("Failed jobs", heads, lines, numeric=9, less="1 3"), note)
 
 
 def facts(caption: str, values: Mapping[str, object]) -> Html | None:

@@ -20,7 +20,7 @@ EVERY = 5.0  # seconds between looks at a run that is at work
 
 
 def writer_kind() -> Any:
-    """torch's writer of event files, which needs the tensorboard package; whoever will write asks at the start."""
+    """torch's writer of event files. Called before a run too, so that a missing tensorboard is noticed early."""
     need("tensorboard", "--tensorboard", "autotransfer[tensorboard]")
     return need("torch.utils.tensorboard", "--tensorboard", "autotransfer[tensorboard]").SummaryWriter
 
@@ -42,7 +42,7 @@ class EventFiles:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def update(self) -> int:
-        """How many trainings have been written by now."""
+        """Write new trainings; returns how many are written in all."""
         for training in self.follower.look().trainings:
             if training.key not in self.written:
                 self._write(training)
@@ -93,7 +93,7 @@ class EventFiles:
 
 
 def place_of(training: Trained) -> str:
-    """Setting / person and seed. Names are users' text: what is left of them cannot leave the folder."""
+    """Setting / person and seed. Users' names are cleaned, so that no path can leave the folder."""
     setting, person = (
         re.sub(r"[^A-Za-z0-9._=+-]+", "_", text).strip("._")[:80]
         for text in (training.name, str(training.test_subject))

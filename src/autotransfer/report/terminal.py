@@ -25,8 +25,7 @@ Rows = dict[str, Mapping[str, float]]  # by label: scores by person
 
 
 def answer(choice: Choice) -> list[str]:
-    """The headline first; then what is delivered, and its scores beside those of simple models and the plain
-    network."""
+    """The headline, the delivered model, and its scores with those of simple models and the plain network."""
     ended = [f"ended: {choice.ended}"] if choice.ended is not None else []
     return [*headline(choice), *_delivered(choice), *skipped_words(choice), *left_out_words(choice), *ended]
 

@@ -1,4 +1,4 @@
-"""How training went, and which classes are taken for which."""
+"""How training went: learning curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from .plot import ACCENT, GREY, Figure, Json
 from .summary import Summary
 
 MOST_EPOCHS = 150  # drawn; more cannot be told apart on a screen
-MOST_CELLS = 12  # classes up to which shares are written into the cells
 NEGATIVE = (
     "A penalty below zero is no fault: an adversary's is minus the loss of its critic, the complementary mode "
     "subtracts what the other half is to tell, and an unbiased estimate of little dependence scatters around zero."
@@ -49,7 +48,7 @@ class Curve(NamedTuple):
 
 
 def over_folds(histories: list[list[float]]) -> Curve | None:
-    """As far as half of the folds got; None if nothing finite was recorded."""
+    """Quartiles up to the epoch that half of the folds reached; None if nothing finite was recorded."""
     arrays = [np.array(history, dtype=float) for history in histories]
     arrays = [curve for curve in arrays if np.isfinite(curve).any()]
     if not arrays:

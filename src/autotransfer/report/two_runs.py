@@ -34,7 +34,7 @@ class Finished:
 
 
 def compare(first: Path, second: Path) -> list[str]:
-    """Lines that say how the second differs from the first; runs on different recordings are refused."""
+    """Lines on how the second run differs from the first; runs on different recordings are refused."""
     runs = Finished.of(first), Finished.of(second)
     choices = [run.choice for run in runs]
     if runs[0].windows != runs[1].windows:

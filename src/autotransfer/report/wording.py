@@ -75,7 +75,7 @@ def share(value: float) -> str:
 
 def setting_words(setting: Setting, plain: Setting) -> str:
     """A setting as a person would say it, beside the plain one of its run: 'MMD, conditional, λ = 0.3'."""
-    kind, traits = setting.beside(plain)
+    kind, traits = setting.relative_to(plain)
     training = CONSTANT.get(str(traits.get("checkpoint"))) if traits.get("schedule") == "constant" else None
     hidden = ("schedule", "checkpoint") if training else ()
     traits_in_words = [_field(name, value) for name, value in traits.items() if name not in hidden]

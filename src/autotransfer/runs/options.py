@@ -50,7 +50,7 @@ RENAMED = {"preprocessing": "adaptation", "steps": "max_steps"}  # options that 
 
 
 def epochs_for(rows: int, batch_size: int, steps: int = STEPS) -> int:
-    """How many epochs of so many training rows are about so many steps."""
+    """Number of epochs that take about `steps` steps with so many training rows."""
     fewest, most = (max(1, round(bound * steps / STEPS)) for bound in EPOCHS)
     return min(max(math.ceil(steps / n_batches(rows, batch_size)), fewest), most)
 
@@ -75,8 +75,8 @@ def _pretrained(encoder: str) -> bool:
 
 @dataclass(kw_only=True, unsafe_hash=True)
 class RunOptions(AskedOptions):
-    """Options of `autotransfer run`: those of `AskedOptions`, settled and checked, and what no preset is asked about.
-    Not to be changed once they are made: `dataclasses.replace` makes others."""
+    """Options of `autotransfer run`, resolved and checked: those of `AskedOptions` and those that no preset sets. Do
+    not change them in place; use `dataclasses.replace`."""
 
     source: str
     grid: str = "quick"  # one of GRIDS, a .json file of settings, or (as it is stored) settings as JSON text
@@ -201,8 +201,8 @@ class RunOptions(AskedOptions):
             raise UserError("adaptation goes with search grid or halving and rule average")
 
     def for_data(self, recordings: Recordings) -> RunOptions:
-        """With as many folds and epochs as these recordings need, where neither user nor paper says how many, and
-        costs in the order of their classes."""
+        """Options with folds and epochs set from the recordings, unless user or paper fixes them, and costs in the
+        order of the classes."""
         folds, n = self.folds, turns(recordings)
         if folds == "auto":
             many = n > MANY_PEOPLE and self.rule != "published" and self.grid != "paper"
@@ -220,7 +220,7 @@ class RunOptions(AskedOptions):
 
     @property
     def cutting(self) -> dict[str, Any]:
-        """What `load` is to be told beside the source."""
+        """Keyword arguments of `load`."""
         return {name: getattr(self, name) for name in (*CUTTING, "clean")}
 
     @property
@@ -255,7 +255,7 @@ class RunOptions(AskedOptions):
         return range(self.seed, self.seed + self.seeds)
 
     def apply(self, setting: Setting) -> Setting:
-        """The setting with what the user asked for all of them."""
+        """The setting with the options that the user gave for all settings."""
         changes: dict[str, Any] = {}
         if self.epochs is not None or not self.lists_settings:
             changes["max_epochs"] = self.max_epochs
@@ -295,7 +295,7 @@ class RunOptions(AskedOptions):
         return tuple(dict.fromkeys(self.apply(setting) for setting in settings))
 
     def name_of(self, setting: Setting) -> str:
-        """The setting's name in this run: it says what but censoring differs from the run's plain network."""
+        """The setting's name in this run, relative to the run's plain network."""
         return setting.name_relative_to(self.plain)
 
     @cached_property
@@ -340,7 +340,7 @@ class RunOptions(AskedOptions):
 
 
 def _check_continuous(asked: dict[str, Any]) -> None:
-    """Refuse what means nothing where the target is continuous: networks and all that belongs to them."""
+    """Refuse options of networks, which have no effect with a continuous target."""
     for option in fields(AskedOptions):
         if option.name not in CONTINUOUS_READS and asked.get(option.name) not in (None, option.default):
             raise UserError(

@@ -19,8 +19,8 @@ from ..training.sequence import LEAST, sequences, smooth, usable_stay
 
 
 def probabilities(model: Model, raw: Raw, adapt: str | None = None) -> NDArray[np.float64]:
-    """(N, classes) of windows as a reader found them: with channel names, rate and, perhaps, whose they are, or
-    without. adapt: as of `predict_proba`."""
+    """Probabilities (N, classes) of windows from a reader; channel names, rate and subjects may be missing. adapt: as
+    of `predict_proba`."""
     X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     if (concern := scale_concern(typical_scale(X), model.parts[0].card.scale)) is not None:
         warnings.warn(concern, stacklevel=2)

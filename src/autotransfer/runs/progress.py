@@ -28,7 +28,7 @@ MOST_CURVES, MOST_POINTS = 40, 60  # of a pulse
 
 @dataclass(frozen=True)
 class Pulse:
-    """What the population in work has come to. A process that trains notes it every few seconds."""
+    """Progress of the population in training, noted every few seconds."""
 
     population: int  # its number in the ledger
     time: float  # seconds since 1970

@@ -14,9 +14,9 @@ STAY = 3  # of each method at least, under successive halving: as many as the sh
 class Pruning(NamedTuple):
     """`first`: the epoch after which the worse half is given up; None: nobody ever is.
 
-    by_method: successive halving. The halves are those of every method under one way of training, because after an
-    eighth of the epochs a rate that falls and one that does not say little of each other; and there is another cut
-    whenever the number of epochs has doubled.
+    by_method: successive halving. Members are compared within each method and schedule, because after an eighth of the
+    epochs scores under a falling rate and a constant one are not comparable; and there is another cut whenever the
+    number of epochs has doubled.
     """
 
     first: int | None

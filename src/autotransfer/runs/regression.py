@@ -1,4 +1,4 @@
-"""What a run with a continuous target found: its choice.json, and the sentences that every door has."""
+"""What a run with a continuous target found: its choice.json."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class RegressionChoice:
 
     @property
     def guesses(self) -> bool:
-        """Whether it is not clearly better than the mean of the training people's targets."""
+        """Whether it is not clearly better than a constant, the mean of the training people's targets."""
         gains = [r2 - self.test_scores[CONSTANT][who] for who, r2 in self.nested_test_scores.items()]
         limits = bootstrap_interval(gains, seed=0)
         return limits is None or limits[0] <= 0
@@ -92,7 +92,7 @@ class RegressionChoice:
 
     @property
     def below(self) -> Scores:
-        """Who scores less than the user asks for."""
+        """People below `at_least`, the lowest first."""
         least = -math.inf if self.at_least is None else self.at_least
         return {who: r2 for who, r2 in sorted(self.nested_test_scores.items(), key=lambda item: item[1]) if r2 < least}
 

@@ -62,7 +62,7 @@ def trained(
     called: Callable[[Setting], str],
     groups: Sequence[Sequence[int]] | None = None,
 ) -> list[Trained]:
-    """Of the finished jobs, settings named by the run. groups: who are held out together; None: everybody alone."""
+    """Finished jobs, settings named by the run. groups: subjects held out together; None: each alone."""
     groups = [[person] for person in range(len(subjects))] if groups is None else groups
     called = cache(called)  # a setting is trained many times
 

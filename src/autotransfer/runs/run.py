@@ -1,4 +1,4 @@
-"""A run: a folder, its ledger, the recordings, and the work that is left. Where it is done is an Executor's affair."""
+"""A run: a folder, its ledger, the recordings, and the jobs that are left, which an Executor trains."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def recordings(self) -> Recordings:
-        """Loaded when they are first asked for, where the run was opened without them."""
+        """Loaded at first use if the run was opened without them."""
         if not isinstance(self._recordings, Recordings):
             self._recordings = self._recordings()
         return self._recordings
@@ -204,7 +204,7 @@ class Run:
         return held_out_groups(len(self.data.subjects), self.data.units, self.options.n_folds)
 
     def by_person(self, scores: Scores) -> Scores:
-        """Scores of what is held out as scores of people: where that is parts of people, the mean over a person's."""
+        """Scores by person: where parts of people are held out, the mean over each person's parts."""
         return scores if self.data.units is None else self.data.units.by_person(scores)
 
     def folds(self) -> list[tuple[int, int]]:
@@ -244,7 +244,7 @@ class Run:
         self.ledger.add(entries)
 
     def drop(self, keys: Sequence[str], *, finished: bool = False) -> None:
-        """Forget those of these jobs that are not finished, or also those that are, and what they had come to."""
+        """Delete unfinished jobs, or with `finished` all of them, and their checkpoints."""
         for number in self.ledger.drop(keys, finished=finished):
             (self.folder / f"population-{number}.checkpoint").unlink(missing_ok=True)
 
@@ -272,7 +272,7 @@ class Run:
             self.ledger.back_up()
 
     def _forget_ended(self) -> None:
-        """A process that was killed just after a population had ended, in the ledger, has left its checkpoint."""
+        """Delete checkpoints of ended populations, which a process killed at that moment leaves behind."""
         opened = {f"population-{population.number}.checkpoint" for population in self.ledger.open_populations()}
         for path in self.folder.glob("population-*.checkpoint"):
             if path.name not in opened:
@@ -313,7 +313,7 @@ def _taken(folder: Path) -> UserError:
 
 
 def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
-    """A ledger that says from its first moment what the run is to do: made under another name, then linked."""
+    """A new ledger that holds the facts from the start: written under another name, then linked."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     remove_database(part)
     try:
@@ -339,7 +339,7 @@ def job_of(recordings: Recordings, entry: Entry, folds: int | None = None) -> Jo
 
 
 def check_packages(options: RunOptions) -> None:
-    """What is not installed is missed before any work is done."""
+    """Raise if an optional package is missing, before any work is done."""
     if options.search == "tpe":
         need("optuna", "search tpe", "optuna")
         if (options.storage or "").startswith("postgresql"):
@@ -359,7 +359,7 @@ def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
 
 
 def check_module(options: RunOptions, encoders: Encoders | None, recordings: Recordings) -> None:
-    """An encoder that is not ours must be able to take these windows."""
+    """Raise if a user's encoder cannot take these windows."""
     foreign = {setting.encoder: setting for setting in reversed(options.settings()) if setting.encoder not in ENCODERS}
     for setting in foreign.values():
         size = size_of(recordings, setting)
@@ -374,7 +374,7 @@ def is_run(folder: Path) -> bool:
 
 
 def check_is_run(folder: Path) -> None:
-    """Before anything is written there."""
+    """Raise unless the folder holds a run."""
     if folder.is_file():
         raise UserError(f"{folder} is a file; give the folder of a run")
     if not folder.is_dir():

@@ -28,7 +28,7 @@ class DamagedLedger(UserError):
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Errors of the database at `path` that a user can do something about, as what they are."""
+    """Translate errors of the database at `path` that a user can fix."""
     try:
         yield
     except sqlite3.DatabaseError as error:

@@ -45,8 +45,8 @@ def study_text(options: RunOptions) -> str:
 
 
 def command_of(options: RunOptions, folder: Path) -> str:
-    """The same options as a command line, quoted for a shell: those alone that are not as `autotransfer run` has them
-    anyway. Settings that are listed are too long for one; `folder` has them in its file."""
+    """The options as a command line, quoted for a shell, without defaults of `autotransfer run`. Listed settings are
+    too long for a command line; it then names the file in `folder`."""
     if options.lists_settings:
         return shlex.join(["autotransfer", "run", "--config", str(folder / NAME), "--out", "FOLDER"])
     parts = ["autotransfer", "run", options.source, "--out", str(folder)]
@@ -57,8 +57,8 @@ def command_of(options: RunOptions, folder: Path) -> str:
 
 
 def _unusual(options: RunOptions) -> dict[str, Any]:
-    """What `RunOptions.of` must be given to make these options. One may bring others with it, as the paper's grid its
-    rule, so what it makes is compared until nothing differs."""
+    """Arguments with which `RunOptions.of` makes these options. One may set others, as the paper's grid sets the rule,
+    so the result is compared until nothing differs."""
     given: dict[str, Any] = {}
     while True:
         made = RunOptions.of("recommended", source=options.source, **asdict(AskedOptions()) | given)

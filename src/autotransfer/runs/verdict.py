@@ -57,7 +57,7 @@ def best_peer(estimate: Mapping[str, float], peers: Mapping[str, Mapping[str, fl
 
 
 def mean(scores: Mapping[str, float]) -> float | None:
-    """Over people who have one."""
+    """The mean of the finite scores."""
     known = [value for value in scores.values() if math.isfinite(value)]
     return sum(known) / len(known) if known else None
 
@@ -66,7 +66,7 @@ def verdict(
     scores: Mapping[str, float], peer: BestPeer | None, *, interval: tuple[float, float] | None, guesses: bool,
     metric: str, chance: float | None, hold_out: str,
 ) -> str:  # fmt: skip
-    """What is delivered scores on people it has not seen, how sure that is, and how the best simple model does.
+    """The score on people not seen, its interval, and the comparison with the best simple model.
 
     scores: by person. interval: 95 % of their mean. guesses: the interval reaches chance.
     """
@@ -81,8 +81,11 @@ def regression_verdict(
     scores: Mapping[str, float], peer: BestPeer | None, *, correlation: float | None, constant: float | None,
     guesses: bool,
 ) -> str:  # fmt: skip
-    """The same of a continuous target. scores: R² by person. correlation, and the R² of a constant: means over people.
-    guesses: no better than that constant."""
+    """The same for a continuous target.
+
+    scores: R² by person. correlation, constant: means over people of the correlation and of the R² of a constant.
+    guesses: the model is no better than that constant.
+    """
     start = "Not better than a constant: the" if guesses else "The"
     people, interval = count(len(scores), "person", "people"), bootstrap_interval(list(scores.values()), seed=0)
     sure = _in_brackets(interval, [f"correlation {score(correlation)}", f"a constant {score(constant)}"])
@@ -113,7 +116,7 @@ def _peer_words(peer: BestPeer | None, which: str, has: str) -> str:
 
 
 def unseen_words(hold_out: str, people: str) -> str:
-    """On what the model is scored. people: '6 people'."""
+    """'on 6 people it has not seen'. people: '6 people'."""
     if hold_out == "session":
         return f"on new sessions of {people} it was trained on"
     if hold_out != "subject":
@@ -122,6 +125,6 @@ def unseen_words(hold_out: str, people: str) -> str:
 
 
 def shown_name(text: str) -> str:
-    """A user's own, on one line."""
+    """A user's name for something, on one line, at most LETTERS long."""
     shown = printable(text)
     return shown if len(shown) <= LETTERS else shown[: LETTERS - 1] + "…"

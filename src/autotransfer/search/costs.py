@@ -54,26 +54,21 @@ class SolvingSpeed:
     row: float  # for each window of a fold
 
 
+@dataclass(frozen=True)
 class Costs:
     """Seconds and memory of a run's trainings, from the speed of each network and of each closed form."""
 
-    def __init__(
-        self,
-        recordings: Recordings,
-        speeds: dict[NetworkSpec, Speed | SolvingSpeed],
-        largest: int = 0,
-        busy: float = 1.0,
-    ) -> None:
-        """largest: bytes of the largest training. busy: how much longer everything takes than on an idle machine."""
-        self.recordings, self.speeds, self.largest, self.busy = recordings, speeds, largest, busy
+    recordings: Recordings
+    speeds: dict[NetworkSpec, Speed | SolvingSpeed]
+    largest: int = 0  # bytes of the largest training
+    busy: float = 1.0  # how much longer everything takes than on an idle machine
 
     @classmethod
     def measure(cls, recordings: Recordings, options: RunOptions, encoders: Encoders | None = None) -> Costs:
         """options: resolved for these recordings; later questions may be about other epochs and folds."""
         device = resolve_device(options.device)
-        every = networks(options, options.settings(), recordings) + closed_forms(
-            options, recordings, costly=options.staged
-        )
+        every = networks(options, options.settings(), recordings)
+        every += closed_forms(options, recordings, costly=options.staged)
         sample = {network_spec(setting): setting for setting in reversed(every)}  # the first of each, without a penalty
         folds = leave_groups_out(recordings, options.n_folds)[:TIMED_MEMBERS]
         speeds: dict[NetworkSpec, Speed | SolvingSpeed] = {}

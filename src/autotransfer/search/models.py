@@ -15,6 +15,7 @@ from ..folds import Fold
 from ..jobs import Job
 from ..models.assembly import Part, assemble_mixture, ensemble, with_online
 from ..models.seen import training_seen
+from ..person.adaptation import UNTRIED
 from ..runs.choice import Choice
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
@@ -86,11 +87,11 @@ def _save(
     if not mixed:
         ((setting, states, folds, _),) = parts
         single = ensemble(rec, setting, states, folds, kind=kind, scores=scores, encoders=run.encoders)
-        single.card = replace(single.card, seen=training_seen(rec), thresholds=thresholds)
+        single.card = replace(single.card, seen=training_seen(rec), thresholds=thresholds, follows=UNTRIED)
         single.save(folder)
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
-    model.card = replace(model.card, seen=training_seen(rec), thresholds=thresholds)
+    model.card = replace(model.card, seen=training_seen(rec), thresholds=thresholds, follows=UNTRIED)
     if (played := choice.playback) is not None:
         helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
         model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)

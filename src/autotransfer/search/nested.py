@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..folds import scorable
+from ..jobs import Record
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
 from ..settings import Setting
@@ -24,8 +25,8 @@ class FullyNested:
 
 def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> FullyNested:
     """Train the models that are missing. Returns choices and scores by subject."""
-    settings, folds, seed = run.options.settings(), _splits(run), run.options.seed
-    scored = scorable(run.recordings)
+    settings, seed, scored = run.options.settings(), run.options.seed, scorable(run.recordings)
+    folds = [(scored[place - 1], test) for place, test in enumerate(scored)]  # the one before validates
     run.add(run.entry("nested", setting, *fold, seed) for setting in settings for fold in folds)
     tell(f"nested full: {len(settings)} settings × {len(folds)} splits for the shortlists")
     run.work(shown=shown)
@@ -34,7 +35,7 @@ def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> FullyNested:
     known = _by_key(run)
     lists = {}
     for validation, test in folds:
-        scores = [_seen_without(known, run, setting, validation, test, seed) for setting in settings]
+        scores = [_score(run, known, setting, validation, test) for setting in settings]
         lists[test] = shortlist(scores, methods)
     pairs = [(v, t) for t in scored for v in scored if v < t]
     needed = [(s, v, t) for s in settings for v, t in pairs if s.key in lists[t] or s.key in lists[v]]
@@ -47,34 +48,29 @@ def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> FullyNested:
     names, values = {}, {}
     for validation, test in folds:
         candidates = [by_key[key] for key in lists[test]]
-        scores = [
-            _seen_without(known, run, setting, v, test, seed) for setting in candidates for v in scored if v != test
-        ]
+        scores = [_score(run, known, setting, v, test) for setting in candidates for v in scored if v != test]
         chosen = by_key[choose(scores, lists[test])]
         # The test score is read only here: of the model validated by the subject before, as in stage two.
-        entry = known[run.entry("", chosen, validation, test, seed).key]
-        assert entry.record is not None
-        record = entry.record if entry.test == test else entry.record.swapped
-        assert record is not None
         subject = str(run.recordings.subjects[test])
-        names[subject], values[subject] = run.options.name_of(chosen), record.test_score
+        names[subject] = run.options.name_of(chosen)
+        values[subject] = _record(run, known, chosen, validation, test).test_score
     return FullyNested(names, values)
-
-
-def _splits(run: Run) -> list[tuple[int, int]]:
-    """(validation, test) of everybody who can be scored: the one before them among these validates."""
-    scored = scorable(run.recordings)
-    return [(scored[place - 1], test) for place, test in enumerate(scored)]
 
 
 def _by_key(run: Run) -> dict[str, Entry]:
     return {entry.key: entry for entry in run.ledger.entries()}
 
 
-def _seen_without(known: dict[str, Entry], run: Run, setting: Setting, validation: int, test: int, seed: int) -> Score:
-    """The score on `validation` of the setting trained without it and without `test`."""
-    entry = known[run.entry("", setting, validation, test, seed).key]
+def _record(run: Run, known: dict[str, Entry], setting: Setting, validation: int, test: int) -> Record:
+    """Of the setting trained without both subjects."""
+    entry = known[run.entry("", setting, validation, test, run.options.seed).key]
     assert entry.record is not None
     record = entry.record if entry.validation == validation else entry.record.swapped
     assert record is not None
+    return record
+
+
+def _score(run: Run, known: dict[str, Entry], setting: Setting, validation: int, test: int) -> Score:
+    """The score on `validation` of the setting trained without it and without `test`."""
+    record = _record(run, known, setting, validation, test)
     return Score(setting.key, validation, 0.0 if record.failure is not None else record.validation_score)

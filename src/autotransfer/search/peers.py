@@ -9,7 +9,7 @@ person, so may the peers that know how to.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -72,9 +72,12 @@ def peer_scores(run: Run, until: float | None = None) -> PeerScores:
     """Scores of all peers, where they are known from the ledger. until: a moment of the monotonic clock; peers that
     cannot end by then are skipped. A peer that fails is skipped as well."""
     known = run.ledger.recall("peers", dict[str, Scores]) or {}
-    scores = {name: known[name] for name in _names(run) if name in known}
+    peers: dict[str, Callable[[], Scores | str]] = {}
+    peers |= {name: partial(_solved, run, setting) for name, setting in closed_peers(run).items()}
+    peers |= {name: partial(_predicted, run, peer, until) for name, peer in _others(run).items()}
+    scores = {name: known[name] for name in peers if name in known}
     skipped: dict[str, str] = {}
-    for name, compute in _missing(run, until):
+    for name, compute in peers.items():
         if name in scores:
             continue
         try:
@@ -90,21 +93,10 @@ def peer_scores(run: Run, until: float | None = None) -> PeerScores:
     return PeerScores(scores, skipped)
 
 
-def _names(run: Run) -> list[str]:
-    return [*closed_peers(run), *_others(run)]
-
-
 def _others(run: Run) -> dict[str, Peer]:
     """Entries of PEERS that use no more of a new person than the run may; the quickest first."""
     used = {name: peer for name, peer in PEERS.items() if peer.uses in ("none", adaptation_of(run.options))}
     return dict(sorted(used.items(), key=lambda item: item[1].seconds(run.recordings)))
-
-
-def _missing(run: Run, until: float | None) -> Iterator[tuple[str, Callable[[], Scores | str]]]:
-    for name, setting in closed_peers(run).items():
-        yield name, partial(_solved, run, setting)
-    for name, peer in _others(run).items():
-        yield name, partial(_predicted, run, peer, until)
 
 
 def adaptation_of(options: RunOptions) -> str:

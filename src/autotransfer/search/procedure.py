@@ -134,7 +134,8 @@ class Conductor:
         began = time.monotonic()
         expected = self._training(stage) * self.slowness * len(todo) / len(entries)
         try:
-            run.work(shown=self.shown, label=self._label(stage), expected=expected or None)
+            label = stage.name if run.options.staged else run.ledger.stage_words()
+            run.work(shown=self.shown, label=label, expected=expected or None)
         except OutOfTime:
             return self._keep_whole(number, entries)
         finally:
@@ -186,9 +187,6 @@ class Conductor:
         self.plan = self.plan.with_stage(number, stage)
         self.run.ledger.remember(plan=self.plan)
         self.tell(f"left out {stage.name}: {why}")
-
-    def _label(self, stage: Stage) -> str:
-        return stage.name if self.run.options.staged else self.run.ledger.stage_words()
 
     def _words(self, number: int) -> str:
         stage, folds = self.plan.stages[number], len(self.run.folds())
@@ -246,7 +244,9 @@ class Conductor:
         choice = replace(choice, peers=peers, skipped_peers=skipped)
         online = None
         if nested is not None:
-            online = self._online(candidates, done)
+            centred = dict.fromkeys(setting for n in done for setting, _ in self.plan.stages[n].online)
+            with working("weights for sessions", shown=self.shown):
+                online = find_online(run, candidates, list(centred))
             choice = replace(choice, playback=self._play(candidates, nested, late, since, online, last=last))
         self.extras = time.monotonic() - began
         choice = replace(choice, left_out=[*self.plan.left_out, *left_out_words(self.plan)])
@@ -266,12 +266,6 @@ class Conductor:
             whom = "people" if run.data.units is None else f"each {run.options.hold_out}"
             self.tell(f"answer after {clock(stage.seconds)}: {stage.score:.3f} on {whom} left out; predict can use it")
         return choice
-
-    def _online(self, candidates: Sequence[Setting], done: Sequence[int]) -> OnlineWeights | None:
-        """Weights of the average for sessions."""
-        centred = dict.fromkeys(setting for number in done for setting, _ in self.plan.stages[number].online)
-        with working("weights for sessions", shown=self.shown):
-            return find_online(self.run, candidates, list(centred))
 
     def _play(
         self, candidates: Sequence[Setting], nested: Nested, late: float, since: float | None,

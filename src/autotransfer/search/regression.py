@@ -247,12 +247,15 @@ def _choice(
     def by_person(score: Callable[[Floats, Floats], float], predicted: Floats) -> dict[str, float]:
         return {str(recordings.subjects[p]): score(y[rows_of[p]], predicted[rows_of[p]]) for p in varies}
 
+    def known_correlation(y: Floats, predicted: Floats) -> float:
+        return float(np.nan_to_num(correlation(y, predicted)))  # 0 for predictions that never change
+
     nested, peer = by_person(r2, delivered), by_person(r2, simple)
     radius = None if radii is None else radius_at(radii, COVERAGE)
     return RegressionChoice(
         target=options.target, name=recordings.name, adaptation=options.adaptation or "zero-shot", folds=folds,
         chosen=parts, baseline=PEER, baseline_won=bool(np.mean(list(peer.values())) > np.mean(list(nested.values()))),
-        nested_test_scores=nested, correlations=by_person(_known_correlation, delivered),
+        nested_test_scores=nested, correlations=by_person(known_correlation, delivered),
         errors=by_person(rmse, delivered),
         test_scores={PEER: peer, CONSTANT: by_person(r2, constant)},
         coverage={str(recordings.subjects[k]): hit for k, hit in enumerate(held_out_coverage(residuals, COVERAGE))},
@@ -260,12 +263,6 @@ def _choice(
         not_scored=[str(recordings.subjects[k]) for k in range(len(rows_of)) if k not in varies],
         at_least=options.at_least,
     )  # fmt: skip
-
-
-def _known_correlation(y: Floats, predicted: Floats) -> float:
-    """0 for predictions that never change."""
-    r = correlation(y, predicted)
-    return r if np.isfinite(r) else 0.0
 
 
 def _card_scores(choice: RegressionChoice) -> dict[str, Any]:

@@ -273,8 +273,7 @@ class Sums(NamedTuple):
 
 
 def _total(sums: Sequence[Sums]) -> Sums:
-    counts, totals, products = zip(*sums, strict=True)
-    return Sums(sum(counts[1:], counts[0]), sum(totals[1:], totals[0]), sum(products[1:], products[0]))
+    return Sums(*(sum(tensors[1:], tensors[0]) for tensors in zip(*sums, strict=True)))
 
 
 def _in_turns(rows: Rows, y: Rows, seed: int) -> Rows:

@@ -132,14 +132,14 @@ class Setting:
 
     def name_relative_to(self, plain: Setting) -> str:
         """The name, with every other difference from a plain setting: 'baseline with align online', 'tangent'."""
-        kind, traits = self.beside(plain)
+        kind, traits = self.relative_to(plain)
         head = self.name if kind is None or self.penalty is not None else kind
         if kind is not None and self.penalty is not None:
             traits |= {"encoder": self.encoder}
         words = [name if value is True else f"{name} {value}" for name, value in traits.items()]
         return head + (f" with {', '.join(words)}" if words else "")
 
-    def beside(self, plain: Setting) -> tuple[str | None, dict[str, Any]]:
+    def relative_to(self, plain: Setting) -> tuple[str | None, dict[str, Any]]:
         """The kind, where it differs from the plain setting's, and the traits that the kind does not imply. sfreq and
         constants of a representation are left out: they are the same for all settings of a run."""
         traits = self.traits(plain)

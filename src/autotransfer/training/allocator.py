@@ -1,9 +1,9 @@
 """Memory that a step frees is kept for the next step, for as long as a population trains.
 
-A step's temporaries are as large as those of the step before. An allocator that gives them back to the system gets them
+A step's temporaries are as large as those of the step before. An allocator that returns them to the system gets them
 again page by page, and every page costs a fault: with large stacks that took as long as the arithmetic. glibc (torch on
-x86) is told so here. torch for ARM brings mimalloc, which is told when it is loaded, in the processes of our own
-commands alone: see `cli.main`.
+x86) is configured here. torch for ARM brings mimalloc, which is configured when it is loaded, only in the processes of
+our own commands: see `cli.main`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Weights averaged over the last half of all steps: a third way beside the best and the last epoch.
+"""Weights averaged over the last half of all steps: a third checkpoint, besides the best and the last epoch.
 
-At a constant rate single steps jump about a good place; their mean is nearer to it, and needs nobody to choose it.
-Batch normalisation does not follow: the running statistics belong to the last weights. They are worked out again.
+At a constant rate steps jump about a good place; their mean is nearer to it, and needs nobody to choose it. Running
+statistics of batch normalisation belong to the last weights, and are computed again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WeightAverage:
 
     @classmethod
     def of(cls, settings: Sequence[Setting], groups: MemberGroups, flat: Flat) -> Self | None:
-        """None where nobody is to be averaged."""
+        """None where no member is to be averaged."""
         if not any(setting.training.checkpoint == "averaged" for setting in settings):
             return None
         steps = groups.steps[groups.of_member].double()

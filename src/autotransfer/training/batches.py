@@ -22,9 +22,9 @@ class Balance(NamedTuple):
     block: int  # rows
 
 
-# The more people a batch holds the better. Conditional penalties compare the subjects of a class, so each class of each
-# subject needs the two rows from which a group counts. To the others the class is nothing: blocks of one class would
-# show them a difference between classes as one between people, so they get a subject's rows at random.
+# The more people in a batch the better. Conditional penalties compare the subjects of a class, so each class of each
+# subject needs the two rows from which a group counts. Other penalties ignore the class: with blocks of one class they
+# would take a difference between classes for one between people, so they get a subject's rows at random.
 BALANCES = {"balanced": Balance(by_class=True, block=2), "people": Balance(by_class=False, block=4)}
 
 
@@ -58,10 +58,10 @@ class Balanced:
         """rows: of every group; y: (N,) labels of all rows; subject: of every group (N,), people or groups of any other
         nuisance."""
         self.batch_size, self.balance = batch_size, balance
-        self.sizes = np.array([len(own) for own in rows])
+        self.sizes = np.array(list(map(len, rows)))
         self.rows, self.group = np.concatenate(rows), np.repeat(np.arange(len(rows)), self.sizes)
         self.place = np.concatenate([np.arange(size) for size in self.sizes])  # of a row in its group
-        label, who = y[self.rows], np.concatenate([of[own] for of, own in zip(subject, rows, strict=True)])
+        label, who = y[self.rows], np.concatenate([s[chosen] for s, chosen in zip(subject, rows, strict=True)])
         people, first, self.owner = np.unique(
             self.group * (who.max() + 2) + who, return_index=True, return_inverse=True
         )
@@ -71,14 +71,14 @@ class Balanced:
         self.people = len(people)
         classes = np.bincount(np.unique(self.group * (label.max() + 1) + label) // (label.max() + 1))
         counts = zip(classes.tolist(), self.subjects.tolist(), strict=True)
-        self.present = np.array([n_people(balance, batch_size, *one) for one in counts])
+        self.present = np.array([n_people(balance, batch_size, n_classes, n) for n_classes, n in counts])
         self.steps = np.array([n_batches(size, batch_size) for size in self.sizes.tolist()])
 
     def batches(self, keys: Tensor) -> Ints:
         """(G, steps, batch_size), 0 where a group has no such step.
 
-        keys: (G,) on the host. What a group gets is a function of its own rows and key: draws are numbered by its rows,
-        subjects and steps, whoever is beside it.
+        keys: (G,) on the host. The batches of a group are a function of its rows and key alone: draws are numbered by
+        its rows, subjects and steps.
         """
         keys = fold_in(keys[:, None], torch.arange(5))
         chance = uniform(keys[:, :3], int(self.sizes.max())).numpy()[self.group, :, self.place].T
@@ -114,8 +114,8 @@ def _shares(blocks: int, present: Ints, lots: NDArray[np.float32]) -> Ints:
     shape."""
     counts = (np.arange(lots.shape[-1]) < present[:, None])[:, None]
     rank = np.argsort(np.argsort(np.where(counts, lots, np.inf)))
-    each, more = (number[:, None, None] for number in divmod(blocks, present))
-    return np.where(counts, each + (rank < more), 0)
+    share, more = (number[:, None, None] for number in divmod(blocks, present))
+    return np.where(counts, share + (rank < more), 0)
 
 
 def _blocks(rows: Ints, y: Ints, subject: Ints, size: int, chance: NDArray[np.float32]) -> tuple[Ints, Ints, Ints]:

@@ -12,7 +12,7 @@ from ..censoring import CENSORS
 from ..censoring.censor import Censor
 from ..censoring.critics import CriticOptions
 from ..randomness import key_of
-from ..settings import Penalty, Setting
+from ..settings import Setting
 from .flat import Flat
 from .optimiser import AdamW
 from .program import Branches
@@ -25,8 +25,7 @@ class _Part:
         self, settings: list[Setting], index: list[int], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
         n_groups: int, branches: Sequence[int] | None, device: torch.device, dtype: torch.dtype,
     ) -> None:  # fmt: skip
-        own = [settings[member].penalty for member in index]
-        penalties = [penalty for penalty in own if isinstance(penalty, Penalty)]
+        penalties = [penalty for member in index if (penalty := settings[member].penalty) is not None]
         first, options = penalties[0], [penalty.options for penalty in penalties]
         self.name = f"{key_of(*settings[index[0]].code_path):08x}"
         self.index = torch.tensor(index, device=device)
@@ -39,15 +38,16 @@ class _Part:
         critics = [one for one in options if isinstance(one, CriticOptions)]
         self.steps = critics[0].critic_steps if critics else 1
         if any(True for _ in self.censor.parameters()):
-            usual = [settings[member].training.lr for member in index]
-            rates = [one.critic_lr or own for one, own in zip(critics, usual, strict=True)] if critics else usual
+            rates = [settings[member].training.lr for member in index]
+            if critics:
+                rates = [options.critic_lr or rate for options, rate in zip(critics, rates, strict=True)]
             decay = [settings[member].training.weight_decay for member in index]
             self.rate = torch.tensor(rates, dtype=dtype, device=device)
             self.critic = AdamW(Flat(censor=self.censor), torch.tensor(decay, dtype=dtype, device=device))
 
     def labels(self, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of its members: the same tensors for the critics and the penalty of a step, by which the censor knows
-        that what follows from them is the same."""
+        """Labels of its members: the same tensors for the critics and the penalty of a step, so that the censor can
+        reuse what it derives from them."""
         if len(self.index) == len(y):
             return y, s
         if self._labels is None or self._labels[0] is not y or self._labels[1] is not s:
@@ -76,7 +76,7 @@ class Censors:
         n_groups: Sequence[int], device: torch.device, dtype: torch.dtype, branches: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         """seeds, n_groups: one per member; members of one code path have the same number of nuisance groups. branches:
-        widths of what the code is made of, where these are several."""
+        widths of the parts of a code, where it has several."""
         paths: dict[tuple[object, ...], list[int]] = {}
         for member, setting in enumerate(settings):
             if setting.penalty is not None:
@@ -92,34 +92,33 @@ class Censors:
 
     @property
     def read_losses(self) -> bool:
-        """Whether any of them wants the rows' losses."""
+        """Whether any censor reads the rows' losses."""
         return any(part.censor.reads_losses for part in self.parts)
 
     def penalty(self, z: Tensor, y: Tensor, s: Tensor, losses: Tensor | None = None) -> Tensor:
-        """z: (P, B, D); y, s: (P, B); losses (P, B) of the rows, if anybody reads them -> (P,)."""
+        """z: (P, B, D); y, s: (P, B); losses (P, B) of the rows, if any censor reads them -> (P,)."""
         if len(self.parts) == 1 and len(self.parts[0].index) == len(z):
             return self.parts[0].censor(z, y, s, losses)  # type: ignore[no-any-return]  # modules give Any
 
         def work(part: _Part) -> Tensor:
-            own = losses[part.index] if losses is not None and part.censor.reads_losses else None
-            found: Tensor = part.censor(z[part.index], *part.labels(y, s), own)
-            return found
+            rows = losses[part.index] if losses is not None and part.censor.reads_losses else None
+            return part.censor(z[part.index], *part.labels(y, s), rows)  # type: ignore[no-any-return]  # modules give Any
 
-        total = z.new_zeros(z.shape[0])
-        for part, own in zip(self.parts, self.branches([partial(work, part) for part in self.parts]), strict=True):
-            total = total.index_copy(0, part.index, own)
-        return total
+        penalty = z.new_zeros(z.shape[0])
+        for part, values in zip(self.parts, self.branches([partial(work, part) for part in self.parts]), strict=True):
+            penalty = penalty.index_copy(0, part.index, values)
+        return penalty
 
     def train_critics(self, z: Tensor, y: Tensor, s: Tensor, active: Tensor, decay: Tensor) -> None:
-        """The critics' own updates on the codes of this step, before the encoder's; `decay` (P,) scales their rates."""
+        """Update the critics on the codes of this step, before the encoder; `decay` (P,) scales their rates."""
         z = z.detach()
 
         def work(part: _Part) -> None:
             assert part.critic is not None
-            own = (z if len(part.index) == len(z) else z[part.index], *part.labels(y, s))
+            inputs = (z if len(part.index) == len(z) else z[part.index], *part.labels(y, s))
             rate, acting = part.rate * decay[part.index], active[part.index]
             for _ in range(part.steps):
-                loss = part.censor.critic_loss(*own)
+                loss = part.censor.critic_loss(*inputs)
                 assert loss is not None
                 part.critic.step(part.critic.flat.gradient(loss.sum()), rate, acting)
 
@@ -163,8 +162,3 @@ class Censors:
             if places:
                 return {f"censor.{name}": t[places[0]].clone() for name, t in part.censor.state_dict().items()}
         return {}
-
-
-def critic_seed(trajectory: str, seed: int) -> int:
-    """Critics of all settings on a fold start alike."""
-    return key_of("critic", trajectory, seed)

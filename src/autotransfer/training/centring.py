@@ -1,4 +1,4 @@
-"""Where one person's logits lie beside those of the training people, learned from windows without labels.
+"""The offset of one person's logits from those of the training people, learned from windows without labels.
 
 A closed form whose training people were centred (`centre="online"`) is linear in the window: to centre a new person is
 to take an offset δ from its logits. With nothing known δ is 0, and the person is treated as training people are on
@@ -8,15 +8,15 @@ average. With u the logits less what they are at the centre of the training peop
     balanced   δ = (s − (1 − r) Σ_c n_c μ_c) / (m + n)
     cautious   δ = r (s − (1 − r) Σ_c n_c μ_c) / (m + r n)
 
-m is how many windows the prior is worth. Σ_c n_c μ_c is what training people would have given in the classes that the
-model believes in: the classes of n_c windows, with μ_c the mean of u in each. Somebody who shows one class for minutes
-is then compared with that class, not with all of them. But beliefs are wrong just where a person lies far off, and
-windows of all classes need no such comparison. r tells the two apart without beliefs, by how much u varies within the
+m is how many windows the prior is worth. Σ_c n_c μ_c is the sum that training people would have in the classes that the
+model predicts: n_c windows of class c, with μ_c the mean of u in it. A person who shows one class for minutes is then
+compared with that class, not with all of them. But predictions are wrong where a person lies far off, and windows of
+all classes need no such comparison. r tells the two cases apart without predictions, by how much u varies within the
 person: as much as windows of one class (r = 0), or as much as windows of all classes do within training people (r = 1).
 A shift of the person does not change it.
 
-With forgetting, all sums fade by that share with every window. A window far beyond every training window is answered,
-and not learned from.
+With forgetting, all sums fade by that share with every window. A window far beyond every training window is predicted,
+but not learned from.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from torch import Tensor
 from ..errors import UserError, check_choice, check_types
 
 RULES = ("plain", "balanced", "cautious")
-PRIORS = (2.0, 8.0, 32.0)  # windows, that are tried on held-out people
-FORGETTING = (0.0, 0.01)  # the same
+PRIORS = (2.0, 8.0, 32.0)  # windows; tried on held-out people
+FORGETTING = (0.0, 0.01)  # tried as well
 MOST_PRIOR = 1e6
 BEYOND = 2.0  # times as far from the centre as any window of the training people
 TINY = 1e-12
@@ -44,7 +44,7 @@ Known = dict[str, Floats]  # of one person, or of several side by side on leadin
 
 @dataclass(frozen=True)
 class CentringRule:
-    """How windows of a person move the offset: found on held-out people (search/following.py)."""
+    """How windows of a person move the offset: chosen on held-out people (search/following.py)."""
 
     kind: str = "balanced"  # one of RULES
     prior_windows: float = 8.0  # m
@@ -70,7 +70,7 @@ CENTRING_RULES = tuple(
 
 
 class Centring(NamedTuple):
-    """Of P members and C classes. Logits are less their mean over classes, which changes no probability."""
+    """Of P members and C classes. The mean over classes is subtracted from logits, which changes no probability."""
 
     reference: Tensor  # (P, C): at the centre of the training people
     classes: Tensor  # (P, C, C): mean of u for windows of each class, every person counting the same
@@ -96,9 +96,9 @@ def fit_centring(logits: Tensor, reference: Tensor, y: Tensor, people: Tensor) -
     of_person = (means * there[..., None]).sum(1) / there.sum(1)[:, None]
     apart = (means - of_person[:, None]).square().sum(-1)
     of_class = (means * there[..., None]).sum(0) / there.sum(0).clamp(min=1)[:, None]
-    scatter = [(own.view_as(there) * there).sum() / there.sum() for own in (within, apart)]
-    found = (reference, of_class, *scatter, u.norm(dim=1).amax())
-    return Centring(*(one[None] for one in found))
+    scatter = [(distance.view_as(there) * there).sum() / there.sum() for distance in (within, apart)]
+    tensors = (reference, of_class, *scatter, u.norm(dim=1).amax())
+    return Centring(*(tensor[None] for tensor in tensors))
 
 
 def _even(logits: Tensor) -> Tensor:
@@ -106,34 +106,34 @@ def _even(logits: Tensor) -> Tensor:
 
 
 def stacked_centring(members: list[Centring]) -> Centring:
-    return Centring(*(torch.cat(own) for own in zip(*members, strict=True)))
+    return Centring(*map(torch.cat, zip(*members, strict=True)))
 
 
 class Centred:
-    """What follows people in the logits of P members; it remembers nobody: `begin` gives what does.
+    """Follows people in the logits of P members. It has no state of a person: `begin` makes one.
 
-    rule: one, or several (L,) whose people are followed side by side, on an axis of that length before the others
+    rule: one, or several (L,), each with a person of its own on a leading axis of that length
     """
 
     def __init__(self, centring: Centring, rule: CentringRule | tuple[CentringRule, ...]) -> None:
         self.reference, self.classes, self.within, self.between, farthest = (
-            np.asarray(own.numpy(), dtype=np.float64) for own in centring
+            np.asarray(tensor.numpy(), dtype=np.float64) for tensor in centring
         )
         self.limit = BEYOND * farthest
         rules = rule if isinstance(rule, tuple) else (rule,)
         lanes = (-1,) if isinstance(rule, tuple) else ()
 
         def each(values: list[float]) -> Any:
-            """A number for each rule, to be broadcast over whatever axes come behind."""
+            """A number for each rule, to be broadcast over further axes."""
             return np.array(values).reshape(lanes)
 
-        self.prior = each([own.prior_windows for own in rules])
-        self.kept = each([1 - own.forgetting for own in rules])
-        self.believes = each([float(own.kind != "plain") for own in rules])
-        self.waits = each([float(own.kind == "cautious") for own in rules])
+        self.prior = each([rule.prior_windows for rule in rules])
+        self.kept = each([1 - rule.forgetting for rule in rules])
+        self.believes = each([float(rule.kind != "plain") for rule in rules])
+        self.waits = each([float(rule.kind == "cautious") for rule in rules])
 
     def begin(self, *people: int) -> Known:
-        """Of somebody who has not come yet, or of people (L, …) side by side."""
+        """The state of a new person, or of people (L, …) on leading axes."""
         members, n_classes = self.reference.shape
         return {
             "total": np.zeros((*people, members, n_classes)),
@@ -146,22 +146,21 @@ class Centred:
         return np.asarray(logits - logits.mean(-1, keepdims=True) - self.reference)
 
     def offset(self, known: Known) -> Floats:
-        """δ (..., P, C), to be taken from the logits."""
+        """δ (..., P, C), to be subtracted from the logits."""
         total, counts = known["total"], known["counts"]
         n = counts.sum(-1)[..., None]  # (..., 1)
         seen = np.maximum(n, TINY)
         spread = known["squares"] / seen - np.square(total / seen[..., None]).sum(-1)  # (..., P)
         r = np.clip((spread - self.within) / np.maximum(self.between, TINY), 0.0, 1.0)
-        prior, believes, waits = (_behind(own, r.ndim) for own in (self.prior, self.believes, self.waits))
+        prior, believes, waits = (_behind(values, r.ndim) for values in (self.prior, self.believes, self.waits))
         expected = np.einsum("...c,pcd->...pd", counts, self.classes)
         away = total - (believes * (1 - r))[..., None] * expected
         share = 1 - waits * (1 - r)
         return np.asarray((share / (prior + share * n))[..., None] * away)
 
     def count(self, known: Known, u: Floats, p: Floats) -> Known:
-        """With one more window: u (..., P, C), and how probable its classes are (..., C)."""
-        square = np.square(u).sum(-1)
-        usual = (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)  # (...)
+        """With one more window: u (..., P, C), and probabilities of its classes (..., C)."""
+        square, usual = self._squares(u)
         kept = 1 - usual * (1 - _behind(self.kept, p.ndim - 1))
         return {
             "total": kept[..., None, None] * known["total"] + usual[..., None, None] * u,
@@ -170,19 +169,23 @@ class Centred:
         }
 
     def all_at_once(self, u: Floats, p: Floats) -> Floats:
-        """δ (P, C), with several rules (L, P, C), from all windows of a person, u (n, P, C) and p (n, C), in no order:
-        nothing is forgotten."""
-        square = np.square(u).sum(-1)
-        usual = (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)
-        sums = {"total": u, "squares": square, "counts": p}
-        known = {name: np.tensordot(usual, own, 1) for name, own in sums.items()}
+        """δ (P, C), with several rules (L, P, C), from all windows of a person, u (n, P, C) and p (n, C), without
+        forgetting."""
+        square, usual = self._squares(u)
+        windows = {"total": u, "squares": square, "counts": p}
+        known = {name: np.tensordot(usual, values, 1) for name, values in windows.items()}
         if self.prior.ndim:  # several rules
-            known = {name: own[None] for name, own in known.items()}
+            known = {name: total[None] for name, total in known.items()}
         return self.offset(known)
+
+    def _squares(self, u: Floats) -> tuple[Floats, Floats]:
+        """|u|² (..., P), and 1 for windows to learn from, 0 for those that are too far for most members (...)."""
+        square = np.square(u).sum(-1)
+        return square, (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)
 
 
 def _behind(values: Any, ndim: int) -> Any:
-    """A number, or (L,), as an array that is broadcast over so many axes, of which L is the first."""
+    """A number, or (L,), with axes behind it up to so many."""
     return values.reshape(values.shape + (1,) * (ndim - values.ndim))
 
 

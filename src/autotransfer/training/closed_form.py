@@ -53,8 +53,8 @@ class ClosedForm(Trainer):
         for group, job in enumerate(self.groups.jobs):
             groups.setdefault(job.fold.train.tobytes(), []).append(group)
         of_member = self.groups.of_member.tolist()
-        for own in groups.values():
-            self._solve(own[0], [member for member, group in enumerate(of_member) if group in own])
+        for alike in groups.values():
+            self._solve(alike[0], [member for member, group in enumerate(of_member) if group in alike])
 
     def _solve(self, group: int, members: list[int]) -> None:
         """Members that share the training rows of a group."""
@@ -62,9 +62,8 @@ class ClosedForm(Trainer):
         rows = torch.from_numpy(self.groups.jobs[group].fold.train).to(self.lr.device)
 
         def batches() -> Iterator[tuple[Tensor, Tensor]]:
-            for piece in row_chunks(len(rows), self.windows_size):
-                own = rows[piece]
-                yield prepared.gather(own[None])[0], self.y[own]
+            for chunk in row_chunks(len(rows), self.windows_size):
+                yield prepared.gather(rows[None, chunk])[0], self.y[rows[chunk]]
 
         net.fit_(members, batches)
         first = slice(members[0], members[0] + 1)
@@ -81,11 +80,11 @@ class ClosedForm(Trainer):
             self.classifier.bias.data[member] = bias.to(self.classifier.bias)
             logits = codes @ weight.T + bias
             loss = weighted_cross_entropy(logits[None], y[None], self.weights[member : member + 1].double())
-            self.losses[0, member] = loss[0] * self.groups.steps_of[group]  # of which the mean is told
+            self.losses[0, member] = loss[0] * self.groups.steps_of[group]  # the mean over steps is reported
 
     @property
     def windows_size(self) -> int:
-        """Numbers of a window while it is prepared, generously."""
+        """An upper bound on the numbers of a window while it is prepared."""
         recordings = self.prepared.windows.recordings
         channels, times = self.jobs[0].setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
         return max(channels * times, self.members.latent_dim, recordings.n_channels * recordings.n_times)

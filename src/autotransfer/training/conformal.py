@@ -4,7 +4,7 @@ Windows of one person are not exchangeable with windows of another, so people ar
 the correction for their number comes from leaving each of them out. A set holds the likeliest class and every class
 whose probability reaches a threshold t. With 1 − F_k(t) the share of person k's windows whose class is missing,
 
-    t₋ₖ(u) = the largest t with Σ_{j≠k} (1 − F_j(t)) ≤ u        what the others would have given person k
+    t₋ₖ(u) = the largest t with Σ_{j≠k} (1 − F_j(t)) ≤ u        the threshold for person k from the others
     u*     = the largest u with (1 + Σ_k F_k(t₋ₖ(u))) / (K + 1) ≥ coverage
     t      = the largest t with Σ_j (1 − F_j(t)) ≤ u*
 
@@ -28,7 +28,7 @@ Classes = NDArray[np.int64]
 
 UNANSWERED = "unanswered"  # in place of a class that is text
 LEVELS = 99  # thresholds are kept for coverages, and shares of windows, of 0.01 … 0.99
-FEWEST = 3  # people that thresholds are found with
+FEWEST = 3  # people for thresholds
 CANDIDATES = 2000  # thresholds that are tried
 MASSES = 2000  # values of u
 ROUNDING = 1e-9
@@ -36,9 +36,9 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What a model needs for sets and abstention.
+    """Thresholds of a model for sets and abstention.
 
-    people: whose windows they rest on, each predicted by what never saw them
+    people: how many they rest on, each predicted by models that never saw them
     sets: (99,) for coverages of 0.01 … 0.99, the least probability of a class in a set; 1: the likeliest class alone
     answers: (99,) for shares of 0.01 … 0.99, the confidence below which that share of a person's windows lies, in the
         mean over people
@@ -65,8 +65,8 @@ class Thresholds:
 
     @classmethod
     def of(cls, y: Sequence[Classes], probability: Sequence[Floats]) -> Thresholds | None:
-        """From the classes (n_k,) of held-out people and what a model that never saw them says (n_k, C). None for
-        fewer than FEWEST people."""
+        """From the classes (n_k,) of held-out people and probabilities (n_k, C) by a model that never saw them. None
+        for fewer than FEWEST people."""
         if len(y) < FEWEST:
             return None
         tried, covered = coverage_curves(y, probability)
@@ -118,33 +118,32 @@ def sets_at(probability: Floats, threshold: float) -> NDArray[np.bool_]:
 def coverage_curves(y: Sequence[Classes], probability: Sequence[Floats]) -> tuple[Floats, Floats]:
     """Thresholds to try (T,), rising from 0 to 1, and the share of each person's windows that are covered (K, T)."""
     missing = []  # of each person, the probability of the true class where another is likelier
-    for own, p in zip(y, probability, strict=True):
-        wrong = p.argmax(1) != own
-        missing.append(np.sort(p[wrong, own[wrong]]))
+    for labels, p in zip(y, probability, strict=True):
+        wrong = p.argmax(1) != labels
+        missing.append(np.sort(p[wrong, labels[wrong]]))
     tried = np.unique(np.concatenate([[0.0, 1.0], *missing]))
     if len(tried) > CANDIDATES:
         tried = tried[np.linspace(0, len(tried) - 1, CANDIDATES).round().astype(int)]
-    shares = [1 - np.searchsorted(own, tried, "left") / max(len(one), 1) for own, one in zip(missing, y, strict=True)]
-    return tried, np.stack(shares)
+    missed = [np.searchsorted(p, tried, "left") / max(len(labels), 1) for p, labels in zip(missing, y, strict=True)]
+    return tried, 1 - np.stack(missed)
 
 
 def cautious(covered: Floats, levels: Floats) -> NDArray[np.int64]:
-    """Places of thresholds (L,) for coverages (L,), from the curves of people (K, T): the formula above."""
+    """Indices of thresholds (L,) for coverages (L,), from the curves of people (K, T): the formula above."""
     uncovered = 1 - covered
     total = uncovered.sum(0)
     masses = np.linspace(0, len(covered), MASSES + 1) + ROUNDING
-    places = np.stack([np.searchsorted(total - own, masses, "right") - 1 for own in uncovered])
+    places = np.stack([np.searchsorted(total - of_person, masses, "right") - 1 for of_person in uncovered])
     # Differences of sums may be a rounding error above 0 where they are 0.
     left_out = np.take_along_axis(covered, np.maximum(places, 0), 1).sum(0)  # (masses,), falling
     reached = (1 + left_out) / (1 + len(covered))
     last = np.searchsorted(-reached, -(levels - ROUNDING), "right") - 1
-    found = np.searchsorted(total, masses[np.maximum(last, 0)], "right") - 1
-    return np.where(last < 0, 0, found)
+    return np.where(last < 0, 0, np.searchsorted(total, masses[np.maximum(last, 0)], "right") - 1)
 
 
 def confidence_threshold(probability: Sequence[Floats], shares: Floats) -> Floats:
-    """The confidences (L,) below which these shares (L,) of a person's windows lie, in the mean over people, each given
-    as probabilities (n_k, C)."""
+    """The confidences (L,) below which these shares (L,) of a person's windows lie, in the mean over people with
+    probabilities (n_k, C)."""
     sure = np.concatenate([p.max(1) for p in probability])
     weight = np.concatenate([np.full(len(p), 1 / (len(p) * len(probability))) for p in probability])
     order = np.argsort(sure, kind="stable")
@@ -154,8 +153,8 @@ def confidence_threshold(probability: Sequence[Floats], shares: Floats) -> Float
 
 
 def unanswered_value(classes: Sequence[Any]) -> Any:
-    """What stands for "no answer" beside these classes: a number below all of them and below 0 where they are numbers,
-    otherwise the text "unanswered"."""
+    """The value for "no answer": below 0 and below all classes where these are numbers, otherwise the text
+    "unanswered"."""
     known = [plain_value(value) for value in classes]
     if all(isinstance(value, (int, float)) for value in known):
         return min(-1, int(np.floor(min(known))) - 1)
@@ -166,12 +165,12 @@ def unanswered_value(classes: Sequence[Any]) -> Any:
 
 
 def least_probability(thresholds: Thresholds | None, coverage: float) -> float:
-    """Of a class in a set; refused before any work where the model cannot know it."""
+    """The least probability of a class in a set; refused where the model has no thresholds."""
     return needed(thresholds).set_threshold(coverage)
 
 
 def least_confidence(thresholds: Thresholds | None, abstain: float | None) -> float | None:
-    """Of an answer; None where everything is answered."""
+    """The least confidence of an answer; None where everything is answered."""
     return None if abstain is None else needed(thresholds).answer_threshold(abstain)
 
 

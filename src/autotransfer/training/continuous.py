@@ -51,7 +51,7 @@ def _curves(residuals: Sequence[Floats]) -> tuple[Floats, Floats]:
     if len(tried) > CANDIDATES:  # the largest is among them
         tried = tried[np.linspace(0, len(tried) - 1, CANDIDATES).round().astype(int)]
     tried = np.concatenate([[np.inf], tried[::-1]])
-    return tried, np.stack([np.searchsorted(np.sort(own), tried, "right") / len(own) for own in residuals])
+    return tried, np.stack([np.searchsorted(np.sort(errors), tried, "right") / len(errors) for errors in residuals])
 
 
 def radius_at(radii: Radii | None, coverage: float) -> float:
@@ -69,12 +69,11 @@ def around(predicted: Floats, radius: float) -> Floats:
 
 
 def held_out_coverage(residuals: Sequence[Floats], coverage: float) -> list[float]:
-    """The share of each person's windows (K,) in intervals that the other people gave; empty where these are too
-    few."""
-    found = []
-    for own, residual in enumerate(residuals):
-        radii = interval_radii([one for place, one in enumerate(residuals) if place != own])
+    """The share of each person's windows (K,) within intervals from the other people; empty where these are too few."""
+    shares = []
+    for k, errors in enumerate(residuals):
+        radii = interval_radii([*residuals[:k], *residuals[k + 1 :]])
         if radii is None:
             return []
-        found.append(float(np.mean(residual <= radius_at(radii, coverage))))
-    return found
+        shares.append(float(np.mean(errors <= radius_at(radii, coverage))))
+    return shares

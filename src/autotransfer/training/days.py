@@ -1,13 +1,13 @@
-"""How the days of one person differ, and what labels of earlier days say of another one.
+"""How the days of one person differ, and what labels of earlier days tell about another one.
 
-What a person does (training/effects.py: a shift δ, and an effect ε of each class) is partly theirs and partly the
-day's: electrodes lie elsewhere, skin and effort differ. The variances b of δ and e of ε stay what they are; of each, a
-share is kept from day to day. Windows of one day share all of δ and ε, those of two days the kept part:
+The effects of a person (training/effects.py: a shift δ, and an effect ε of each class) are partly theirs and partly the
+day's: electrodes lie elsewhere, skin and effort differ. The variances b of δ and e of ε are the same on every day; of
+each, a share is kept from day to day. Windows of one day share all of δ and ε, those of two days the kept part:
 
     cov(δ, δ') = kept_b · b        cov(ε_c, ε'_c) = kept_e · e        on two days
 
-The shares come from training people who came on several days. So yesterday's labels say less than today's, the part
-that people keep, and no less: with shares of 1 a label counts whenever it was given, with 0 only on its day.
+The shares come from training people who came on several days. Yesterday's labels count for the part that people keep:
+with shares of 1 a label counts whenever it was given, with 0 only on its day.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def fit_days(
     kept = dict.fromkeys(total, 0.0)
     counted = 0
     for person in people.unique():  # type: ignore[no-untyped-call]  # torch's
-        own = people == person
-        _, day = sessions[own].unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        rows = people == person
+        _, day = sessions[rows].unique(return_inverse=True)  # type: ignore[no-untyped-call]
         n_days = int(day.max()) + 1
-        weight = torch.nn.functional.one_hot(day * n_classes + y[own], n_days * n_classes).double()
+        weight = torch.nn.functional.one_hot(day * n_classes + y[rows], n_days * n_classes).double()
         count = weight.sum(0).view(n_days, n_classes)
         shown = (count > 0).all(0)  # classes that are there on every day
         if n_days < 2 or not shown.any():
             continue
-        mean = (weight.T @ x[own]).view(n_days, n_classes, -1)[:, shown] / count[:, shown, None]  # (days, classes, R)
+        mean = (weight.T @ x[rows]).view(n_days, n_classes, -1)[:, shown] / count[:, shown, None]  # (days, classes, R)
         noise = (1 / count[:, shown]).mean()
         shift = mean.mean(1, keepdim=True)
         classes = int(shown.sum())
@@ -68,23 +68,23 @@ def fit_days(
 
 
 def on_another_day(effects: Effects, days: Days, earlier: Sequence[Evidence], alike: float = KNOWN) -> Effects:
-    """What labels of earlier days say of a person on a day of which nothing is known yet; alike: windows that count as
-    one. Means are exact, variances the mean over classes, as in `Effects.given`."""
+    """Effects of a person on a new day, given labels of earlier days; alike: windows that count as one. Means are
+    exact, variances the mean over classes, as in `Effects.given`."""
     n_classes = effects.means.shape[1]
-    counts = torch.stack([own.counts for own in earlier]).double()  # (days, C)
+    counts = torch.stack([evidence.counts for evidence in earlier]).double()  # (days, C)
     day, label = (counts > 0).nonzero(as_tuple=True)  # (N,) cells that have windows
     if not len(day):
         return effects
     n = counts[day, label] / alike
-    same_day, same_class = (own[:, None] == own for own in (day, label))
+    same_day, same_class = day[:, None] == day, label[:, None] == label
     cells = label == torch.arange(n_classes)[:, None]  # (C, N)
     equal = torch.eye(n_classes, dtype=torch.bool)
     means, variances = [], []
     for member in range(len(effects.means)):  # one by one: matrices of all at once may be large
-        mu, b, e = (own[member].double() for own in (effects.means, effects.shift, effects.interaction))
+        mu, b, e = (tensor[member].double() for tensor in (effects.means, effects.shift, effects.interaction))
         b, e = b[:, None, None], e[:, None, None]  # (R, 1, 1)
         kept_b, kept_e = days.shift[member].double() * b, days.interaction[member].double() * e
-        sums = torch.stack([own.sums[member] for own in earlier]).double()[day, label]  # (N, R)
+        sums = torch.stack([evidence.sums[member] for evidence in earlier]).double()[day, label]  # (N, R)
         residual = (sums / counts[day, label, None] - mu[label]).T[..., None]  # (R, N, 1)
         windows = torch.where(same_day, b + e * same_class, kept_b + kept_e * same_class) + torch.diag(1 / n)
         between = kept_b + kept_e * cells  # (R, C, N)

@@ -1,18 +1,18 @@
-"""How people differ in a model's codes, and what a person's own windows say of where they stand.
+"""How people differ in a model's codes, and the posterior for one person, given windows of theirs.
 
 In a few directions of the code, those in which the means of people and classes lie furthest apart, a window of person
-p and class c is taken to be
+p and class c is modelled as
 
     x = μ_c + δ_p + ε_pc + noise        δ_p ~ N(0, b)    ε_pc ~ N(0, e)    noise ~ N(0, 1)
 
-in every direction by itself: a mean of the class, a shift of the person, what the person does to this class, and the
-window's own. μ, b and e come from the people a model was trained on. A new person begins with δ = ε = 0, as uncertain
-as b and e say, and their windows make them known: with labels all of it, without labels, each window counting for every
-class as much as the model believes in it, the shift alone. Nobody's classes have to be balanced for that: a window is
-compared with the mean of its class, not of everybody's windows. The more windows, the less is left of the prior.
+in every direction independently: the mean of the class, a shift of the person, an effect of the person on this class,
+and noise. μ, b and e come from the training people. A new person begins with δ = ε = 0, with variances b and e, and
+windows of theirs give the posterior: with labels of δ and ε, without labels of δ alone, where each window counts for
+every class with its predicted probability. Classes need not be balanced: a window is compared with the mean of its
+class, not of all windows. The more windows, the less the prior counts.
 
-The posterior is again a model of this form, and what it says of a window beyond what the prior says is linear in the
-code: a correction of the logits, 0 as long as nothing is known.
+The posterior is again a model of this form. Its log-likelihood ratio to the prior is linear in the code: a correction
+of the logits, 0 without windows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .closed_form import Classes
 
 DIRECTIONS = 64  # of the code that are kept
 KNOWN = 3.0  # windows that count as one: neighbours in time resemble each other
-GUESSED = 10.0  # the same where their classes are guessed, and may be guessed wrong
+GUESSED = 10.0  # the same where classes are predicted, and may be wrong
 POOLED = 0.3  # share of the mean over directions in each direction's variance: people are few
-LEAST = 1e-3  # variance between people, beside 1 within a cell
+LEAST = 1e-3  # variance between people, relative to 1 within a cell
 RIDGE = 0.02  # share of the mean variance that is added to the covariance within cells
 
 
@@ -49,14 +49,14 @@ class Effects(NamedTuple):
 
     @property
     def nothing(self) -> Evidence:
-        """What is known of somebody who has not come yet."""
+        """Evidence of no windows."""
         return Evidence(torch.zeros_like(self.means), self.means.new_zeros(self.means.shape[1]))
 
     def wide(self, directions: int) -> Effects:
-        """With so many directions. Those that are added say nothing: everybody lies at 0 there."""
-        more, nothing = (0, directions - self.shift.shape[-1]), (0.0, 0.0, 1.0, 1.0)
-        pairs = zip(self, nothing, strict=True)
-        return Effects(*(torch.nn.functional.pad(own, more, value=value) for own, value in pairs))
+        """With so many directions. Codes are 0 in those that are added."""
+        more = (0, directions - self.shift.shape[-1])
+        pairs = zip(self, (0.0, 0.0, 1.0, 1.0), strict=True)
+        return Effects(*(torch.nn.functional.pad(tensor, more, value=value) for tensor, value in pairs))
 
     def project(self, z: Tensor) -> Tensor:
         """Codes (P, n, D) -> (P, n, R)."""
@@ -68,12 +68,12 @@ class Effects(NamedTuple):
 
     @property
     def logits(self) -> Tensor:
-        """Weights (P, R, C) of the logits of a projected code, for somebody of whom nothing is known."""
+        """Weights (P, R, C) of the logits of a projected code, with these means and variances."""
         return (self.means / (1 + self.shift + self.interaction)[..., None, :]).transpose(-1, -2)
 
     def given(self, evidence: Evidence, *, classes: bool = True, alike: float = KNOWN) -> Effects:
-        """The posterior for the person that the evidence is of. classes: it tells what the person does to each class,
-        and not the shift alone; alike: windows that count as one."""
+        """The posterior for one person. classes: of the effects on each class, and not of the shift alone; alike:
+        windows that count as one."""
         n = (evidence.counts / alike)[..., None, :, None]  # (..., 1, C, 1)
         e, b = self.interaction[..., None, :], self.shift  # (P, 1, R), (P, R)
         precise = 1 / (1 + n * e)
@@ -111,7 +111,6 @@ def fit_effects(codes: Tensor, y: Tensor, people: Tensor, n_classes: int) -> Eff
     of_class = torch.where(seen, of_class, centre)
     root = torch.linalg.cholesky(cells.covariance(max(cells.shrinkage(), RIDGE)))
     white = torch.linalg.solve_triangular(root, ((means - centre) * there).flatten(0, 1).T, upper=False).T
-    # Where cells of many windows say more than those of few, so do their means.
     _, spread, axes = torch.linalg.svd(white, full_matrices=False)
     kept = min(DIRECTIONS, len(spread))
     projection = torch.linalg.solve_triangular(root.T, axes[:kept].T, upper=True)  # (D, R)
@@ -122,16 +121,16 @@ def fit_effects(codes: Tensor, y: Tensor, people: Tensor, n_classes: int) -> Eff
     within = ((away - of_person[:, None]) * there).square().sum((0, 1)) / freedom
     interaction = (within - noise).clamp(min=LEAST)
     shift = (of_person.square().sum(0) / max(n_people - 1, 1) - within / there.sum(1).mean()).clamp(min=LEAST)
-    found = (projection, of_class @ projection, _pooled(shift), _pooled(interaction))
-    return Effects(*(one[None].float() for one in found))
+    member = Effects(projection, of_class @ projection, _pooled(shift), _pooled(interaction))
+    return Effects(*(tensor[None].float() for tensor in member))
 
 
 def _pooled(variance: Tensor) -> Tensor:
-    """(R,), each drawn towards the mean over directions."""
+    """(R,), each shrunk towards the mean over directions."""
     return (1 - POOLED) * variance + POOLED * variance.mean()
 
 
 def stacked(members: list[Effects]) -> Effects:
-    """Of several members. Those of fewer people may have fewer directions."""
-    most = max(own.shift.shape[-1] for own in members)
-    return Effects(*(torch.cat(own) for own in zip(*(one.wide(most) for one in members), strict=True)))
+    """Of several members. Members with fewer people may have fewer directions."""
+    most = max(member.shift.shape[-1] for member in members)
+    return Effects(*map(torch.cat, zip(*(member.wide(most) for member in members), strict=True)))

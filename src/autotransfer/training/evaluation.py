@@ -1,4 +1,4 @@
-"""What the two held-out subjects of every member say: losses, confusions, best snapshots, history."""
+"""Measures on the two held-out subjects of every member: losses, confusions, best snapshots, history."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ class MemberGroups:
             for some in (slice(start, start + most) for start in range(0, len(keys), most)):
                 plan[drawn.groups[some], : drawn.steps] = drawn.batches(keys, some, self.batch_size)
         for groups, keys, batches in self._balanced:
-            own = torch.from_numpy(batches.batches(fold_in(keys, epoch)))
-            plan[groups, : own.shape[1]] = own
+            rows = torch.from_numpy(batches.batches(fold_in(keys, epoch)))
+            plan[groups, : rows.shape[1]] = rows
         return plan.transpose(0, 1).contiguous()
 
     def _lay_out(self) -> None:
@@ -118,15 +118,15 @@ class _Drawn(NamedTuple):
 
     @classmethod
     def of(cls, jobs: Sequence[Job], groups: Sequence[int], batch_size: int, device: torch.device) -> _Drawn:
-        own = [jobs[g] for g in groups]
-        sets = {job.fold.trajectory: job.fold.train for job in own}
+        drawn = [jobs[g] for g in groups]
+        sets = {job.fold.trajectory: job.fold.train for job in drawn}
         places = {trajectory: place for place, trajectory in enumerate(sets)}
         return cls(
             torch.tensor(groups, device=device),
-            _keys(own).to(device),
+            _keys(drawn).to(device),
             torch.from_numpy(np.stack(list(sets.values()))).to(device),
-            torch.tensor([places[job.fold.trajectory] for job in own], device=device),
-            n_batches(len(own[0].fold.train), batch_size),
+            torch.tensor([places[job.fold.trajectory] for job in drawn], device=device),
+            n_batches(len(drawn[0].fold.train), batch_size),
         )
 
     def batches(self, keys: Tensor, some: slice, batch_size: int) -> Tensor:
@@ -136,13 +136,13 @@ class _Drawn(NamedTuple):
 
 
 def _keys(jobs: Sequence[Job]) -> Tensor:
-    """Of their minibatches, (g,)."""
+    """Keys (g,) of the jobs' minibatches."""
     return as_keys([key_of("batches", job.fold.trajectory, job.seed) for job in jobs])
 
 
 def _n_labels(recordings: Recordings, job: Job) -> int:
-    """How many nuisance labels a critic tells apart. People are counted in the training rows, which folds share; of any
-    other nuisance folds may have different numbers, and the most that there can be is a number for all of them."""
+    """How many nuisance labels a critic tells apart. People are counted in the training rows, as many in every fold. Of
+    any other nuisance folds may have different numbers, so that the largest possible one serves all of them."""
     if _nuisance(job) == SUBJECT:
         return len(np.unique(recordings.subject.numpy()[job.fold.train]))
     return most_groups(recordings, _nuisance(job))
@@ -161,6 +161,6 @@ def _training_labels(recordings: Recordings, job: Job) -> NDArray[np.int64]:
     y = recordings.y.numpy()
     generator = np.random.default_rng([key_of("control", job.fold.trajectory), job.seed])
     for label in range(recordings.n_classes):
-        own = rows[(y[rows] == label) & (labels[rows] >= 0)]
-        labels[own] = generator.permutation(labels[own])
+        of_class = rows[(y[rows] == label) & (labels[rows] >= 0)]
+        labels[of_class] = generator.permutation(labels[of_class])
     return labels

@@ -1,4 +1,4 @@
-"""How sure a mean over people is, and what to expect of one more person."""
+"""Confidence intervals of a mean over people, and prediction intervals for one more person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well a fresh probe reads the subject from z: the measure that no training ever saw."""
+"""How well a fresh probe reads the subject from z: a measure that no training uses."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
             probe.fit(codes[train], subjects[train])
         log_p[test] = probe.predict_log_proba(codes[test])
     hit = log_p.argmax(1) == subjects
-    own = np.maximum(log_p[np.arange(len(subjects)), subjects], math.log(1e-12))
+    true_log_p = np.maximum(log_p[np.arange(len(subjects)), subjects], math.log(1e-12))
     accuracy = float(np.mean(np.bincount(subjects, hit) / counts))
-    entropy = float(np.mean(np.bincount(subjects, -own) / counts)) / math.log(2)
+    entropy = float(np.mean(np.bincount(subjects, -true_log_p) / counts)) / math.log(2)
     return Leakage(accuracy, 1 / n_subjects, max(0.0, math.log2(n_subjects) - entropy), n_subjects, len(subjects))
 
 
@@ -73,16 +73,16 @@ def leakage_within(z: Any, s: Any, context: Any) -> Leakage | None:
     a context with fewer than two groups; None where nothing is left.
     """
     codes, labels, contexts = np.asarray(z), np.asarray(s), np.asarray(context)
-    found = []
-    for own in np.unique(contexts):
-        rows = np.flatnonzero((contexts == own) & (labels >= 0))
+    probes = []
+    for one_context in np.unique(contexts):
+        rows = np.flatnonzero((contexts == one_context) & (labels >= 0))
         rows = rows[np.bincount(labels[rows], minlength=1)[labels[rows]] >= FEWEST]
         if len(np.unique(labels[rows])) > 1:
-            found.append(leakage(codes[rows], labels[rows]))
-    if not found:
+            probes.append(leakage(codes[rows], labels[rows]))
+    if not probes:
         return None
-    accuracy, chance, bits = np.mean([(one.accuracy, one.chance, one.bits) for one in found], 0).tolist()
-    n_groups, n_trials = max(one.n_subjects for one in found), sum(one.n_trials for one in found)
+    accuracy, chance, bits = np.mean([(probe.accuracy, probe.chance, probe.bits) for probe in probes], 0).tolist()
+    n_groups, n_trials = max(probe.n_subjects for probe in probes), sum(probe.n_trials for probe in probes)
     return Leakage(accuracy, chance, bits, n_groups, n_trials)
 
 

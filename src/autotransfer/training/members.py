@@ -79,11 +79,15 @@ class Members:
     def load_stacked(self, tensors: dict[str, Tensor]) -> None:
         """The same from tensors (P, ...) by name; raises where they do not fit."""
         for prefix, module in self.modules.items():
-            own = {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
+            loaded = {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
             constants = {k: v for k, v in module.state_dict().items() if not v.is_floating_point()}
-            module.load_state_dict(constants | own)
+            module.load_state_dict(constants | loaded)
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters and floating buffers (P, ...) by name."""
-        found = {f"{p}.{name}": t for p, module in self.modules.items() for name, t in module.state_dict().items()}
-        return {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
+        return {
+            f"{prefix}.{name}": tensor
+            for prefix, module in self.modules.items()
+            for name, tensor in module.state_dict().items()
+            if tensor.is_floating_point()
+        }

@@ -1,4 +1,4 @@
-"""Running out of memory: how it shows, and what is said when nothing smaller can be tried."""
+"""Running out of memory: how to recognise it, and the error where nothing smaller can be tried."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import torch
 
 from ..errors import UserError
 
-# The words of allocators, and of CUDA's libraries, which have no memory left for a workspace of their own.
+# Messages of allocators, and of CUDA's libraries without memory for a workspace.
 WORDS = ("allocate memory", "out of memory", "alloc_failed", "cublascreate", "cusolverdncreate")
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether this is a device's, the allocator's or Python's way of saying that there is no memory left."""
+    """Whether a device, the allocator or Python has no memory left."""
     text = str(error).lower()
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in text for words in WORDS)
 

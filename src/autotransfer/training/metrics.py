@@ -1,4 +1,4 @@
-"""What is measured of predictions, per member and on the device."""
+"""Losses and scores of predictions, per member and on the device."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ def class_weights(counts: Tensor) -> Tensor:
 
 
 def apart(heads: Tensor) -> Tensor:
-    """What is added to the logits of windows of each class, by row, so that classes of other heads play no part: heads
-    (C,) -> (C, C)."""
+    """Offsets of the logits for windows of each class (row), to exclude classes of other heads: (C,) -> (C, C)."""
     return torch.where(heads[:, None] == heads, 0.0, OTHER_HEAD)
 
 
@@ -67,8 +66,8 @@ def balanced_accuracy_of(predicted: NDArray[np.int64], y: NDArray[np.int64], n_c
 
 
 def balanced_accuracy(confusion: Tensor) -> Tensor:
-    """Mean recall over the classes that occur: (..., C, C) -> (...). A class without rows is left out. NaN where one
-    class alone occurs: whoever always says it would be right."""
+    """Mean recall over the classes that occur: (..., C, C) -> (...). A class without rows is left out. NaN where a
+    single class occurs: always predicting it would be right."""
     rows = confusion.sum(-1)
     recall = confusion.diagonal(dim1=-2, dim2=-1) / rows.clamp(min=1)
     present = (rows > 0).to(recall.dtype)

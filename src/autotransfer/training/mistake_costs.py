@@ -56,12 +56,12 @@ def parse(name: str) -> tuple[tuple[str, ...] | None, Floats]:
             raise UserError(f"costs have the entries {shown(sorted(values))}; {FORMAT}")
         classes, values = tuple(map(str, values["classes"])), values["costs"]
     rows = values if isinstance(values, list) and all(isinstance(row, list) for row in values) else [[]]
-    numbers = [one for row in rows for one in row]
+    numbers = [cost for row in rows for cost in row]
     square = len(rows) >= 2 and all(len(row) == len(rows) for row in rows)
-    plain = all(isinstance(one, int | float) and not isinstance(one, bool) for one in numbers)
+    plain = all(isinstance(cost, int | float) and not isinstance(cost, bool) for cost in numbers)
     if not square or not plain or (classes is not None and (len(set(classes)), len(classes)) != (len(rows),) * 2):
         raise UserError(f"costs are {shown(values)}; they must be a square table of numbers, a row a class: {FORMAT}")
-    if not all(0 <= one <= LARGEST for one in numbers):  # no NaN either; an integer may be too large for a float
+    if not all(0 <= cost <= LARGEST for cost in numbers):  # no NaN either; an integer may be too large for a float
         raise UserError(f"costs are {shown(values)}; each must be a number of at least 0, and at most {LARGEST:g}")
     costs = np.array(rows, dtype=np.float64)
     if costs.diagonal().any():
@@ -73,11 +73,11 @@ def parse(name: str) -> tuple[tuple[str, ...] | None, Floats]:
 
 def for_classes(name: str, classes: Sequence[object]) -> str:
     """The same metric with a matrix in the order of these classes; UserError where it is of others."""
-    known, (named, costs) = [str(one) for one in classes], parse(name)
+    known, (named, costs) = list(map(str, classes)), parse(name)
     if named is not None and set(named) != set(known):
         raise UserError(f"costs are of the classes {', '.join(named)}; the recordings have {', '.join(known)}")
     check_size(costs, len(known))
-    order = list(range(len(known))) if named is None else [named.index(one) for one in known]
+    order = list(range(len(known))) if named is None else [named.index(label) for label in known]
     return PREFIX + json.dumps(costs[np.ix_(order, order)].tolist(), separators=(",", ":"))
 
 
@@ -95,5 +95,5 @@ def avoided(costs: Floats, y: NDArray[np.int64], predicted: NDArray[np.int64], w
 
 
 def guessed(costs: Floats, shares: Floats) -> float:
-    """What the best constant answer avoids, in the mean over people whose shares of the classes these are (P, C)."""
+    """The share that the best constant answer avoids, in the mean over people with shares (P, C) of the classes."""
     return float((1 - shares @ costs / (shares @ costs.max(1))[:, None]).mean(0).max())

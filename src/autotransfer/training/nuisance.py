@@ -62,7 +62,7 @@ def check_nuisance(recordings: Recordings, nuisance: str, folds: Iterable[Ints])
 
 
 def raw_values(recordings: Recordings, nuisance: str) -> Iterable[bytes]:
-    """All that groups follow from."""
+    """Everything that the groups depend on."""
     for name in nuisance_parts(nuisance):
         yield name.encode()
         yield _values(recordings, name).tobytes()
@@ -76,12 +76,10 @@ def _codes(recordings: Recordings, name: str, rows: Ints) -> Ints:
 
 def cut(values: Floats, rows: Ints) -> Ints:
     """Which quantile group of the rows each value (N,) falls into, -1: missing. Few distinct values are groups each."""
-    own = values[rows]
-    distinct = np.unique(own[~np.isnan(own)])
-    if len(distinct) <= QUANTILES:
-        edges = distinct[1:]
-    else:
-        edges = np.quantile(own[~np.isnan(own)], np.arange(1, QUANTILES) / QUANTILES)
+    known = values[rows][~np.isnan(values[rows])]
+    edges = np.unique(known)[1:]
+    if len(edges) >= QUANTILES:
+        edges = np.quantile(known, np.arange(1, QUANTILES) / QUANTILES)
     groups = np.searchsorted(edges, values, side="right").astype(np.int64)
     groups[np.isnan(values)] = -1
     return groups

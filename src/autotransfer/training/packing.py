@@ -50,22 +50,22 @@ def free_memory(device: torch.device) -> int:
 
 def fits(
     recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing = AS_RECORDED,
-    beside: int = 0,
+    sums: int = 0,
 ) -> bool:  # fmt: skip
-    """Whether all windows, preprocessed, can be held on the device beside what training needs. beside: numbers that are
-    kept of every window."""
+    """Whether all preprocessed windows fit on the device, with room for training. sums: further numbers for every
+    window."""
     channels, times = preprocessing.shape(recordings.n_channels, recordings.n_times)
-    size = recordings.n_trials * (max(channels * times, recordings.n_channels * recordings.n_times) + beside)
+    size = recordings.n_trials * (max(channels * times, recordings.n_channels * recordings.n_times) + sums)
     return size * dtype.itemsize <= SHARE * free_memory(device)
 
 
 def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders: Encoders | None = None) -> int:
-    """What one member adds to a step, generously: signals kept for the backward pass, filters, kernels."""
+    """An upper bound on the memory of one member in a step: signals for the backward pass, filters, kernels."""
     setting, size = job.setting, size_of(recordings, job.setting)
     batch = min(setting.training.batch_size, len(job.fold.train))
     network = encoder_options(setting.encoder, setting.network, encoders)
     signals = network.member_bytes(size, batch, dtype.itemsize)
-    # Copies of the windows for a while, as measured, where they are transformed or their moments worked out in a step.
+    # Temporary copies of the windows, as measured, where a step transforms them or computes their moments.
     preprocessing = setting.preprocessing
     in_a_step = preprocessing.repeated or not preprocessing.tabulated or setting.augmentation
     prepared = 5 * batch * size.channels * size.times if in_a_step else 0
@@ -75,7 +75,7 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
 
 
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
-    """Jobs that agree in this can be stacked: the same shapes everywhere. All else is a number per member."""
+    """Jobs with the same program can be stacked: they have the same shapes, and differ in numbers per member."""
     setting, train = job.setting, job.fold.train
     return (
         setting.encoder, *setting.network.program(recordings.sfreq), setting.preprocessing, setting.augmentation,
@@ -112,7 +112,7 @@ def pack(
         else:
             size = int(limit)
         share = max(1, round(at_least * len(positions) / len(jobs)))
-        # even populations rather than full ones and a tiny one
+        # Even populations rather than full ones and a tiny one.
         count = max(-(-len(positions) // size), min(share, len(positions)))
         cuts = [len(positions) * i // count for i in range(count + 1)]
         populations += [positions[start:stop] for start, stop in pairwise(cuts)]

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..folds import name_of
@@ -18,13 +17,13 @@ from ..words import clock, trainings_words
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-LOG = logging.getLogger("autotransfer")  # what is said besides: to whoever adds a handler
+LOG = logging.getLogger("autotransfer")  # silent unless a handler is added
 LINE_EVERY = 10.0  # seconds between plain lines
 
 
 @contextmanager
 def working(label: str, *, shown: bool | None) -> Iterator[None]:
-    """What takes a while and counts no epochs: a spinner in a terminal, elsewhere a line once it is done."""
+    """Around work without epochs: a spinner in a terminal, elsewhere a line once it is done."""
     start, terminal = time.perf_counter(), sys.stderr.isatty()
     wanted = terminal if shown is None else shown
     with ExitStack() as stack:
@@ -43,7 +42,7 @@ class Progress:
     """Counts member-epochs, of which `total` are to be done at most, and members that are done or failed.
 
     before: how many of the members are already done, and how many have failed
-    expected: seconds that all of it is planned to take, which is told as long as nothing better is known
+    expected: planned seconds for all of it, shown until the first epochs are timed
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Progress:
         self.shown = self.terminal if shown is None else shown
         self.well, self.failed = before
         self.done = 0
-        self.ended = ""  # what was told when all epochs were over
+        self.ended = ""  # the note that was shown when all epochs were over
         self.began: tuple[float, int] | None = None  # when the first epoch was over, and what had been done then
         self.bar: Any = None
 
@@ -75,14 +74,12 @@ class Progress:
             self.task = self.bar.add_task(self.label, total=self.total, note="")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.stop()
 
     def begun(self, population: Trainer) -> None:
-        """A population goes on from a checkpoint: epochs that it has done are not waited for."""
+        """A population continues from a checkpoint: its finished epochs are not counted."""
         self.total -= population.epoch * (len(population.jobs) - len(population.over))
         if self.bar is not None:
             self.bar.update(self.task, total=self.total)
@@ -92,7 +89,7 @@ class Progress:
         self.advance(len(population.jobs) - len(population.over))
 
     def finished(self, outcome: Outcome) -> None:
-        """A member has left; epochs that it did not need are not waited for."""
+        """A member has left; epochs that it did not need count as done."""
         self._count([outcome.failure is not None])
         job = outcome.job
         LOG.debug(
@@ -120,7 +117,7 @@ class Progress:
         spent = time.perf_counter() - self.start
         if self.began is None:
             self.began = spent, self.done
-        # What follows the last epoch, such as members that leave, may change nothing that is told.
+        # After the last epoch, members that leave may change nothing that is shown.
         over = self.done >= self.total
         if note != self.ended if over else spent - self.last > LINE_EVERY:
             self.last, self.ended = spent, note if over else ""
@@ -131,8 +128,7 @@ class Progress:
 
     @property
     def left(self) -> float:
-        """Seconds; as expected, or infinite, as long as nobody can tell. What is done once, before the first epoch
-        ends, says nothing of those that follow."""
+        """Seconds; as planned, or infinite, until the second epoch. The first one includes work that is done once."""
         spent, (before, begun) = time.perf_counter() - self.start, self.began or (0.0, 0)
         if self.done >= self.total:
             return 0.0

@@ -21,14 +21,12 @@ class Ridge(NamedTuple):
 
     def predict(self, codes: NDArray[np.floating]) -> Floats:
         """(n, D) -> (S, n)"""
-        found: Floats = self.weight @ codes.T.astype(np.float64) + self.bias[:, None]
-        return found
+        return np.asarray(self.weight @ codes.T.astype(np.float64) + self.bias[:, None])
 
 
 def ridge(codes: NDArray[np.floating], target: Floats, strengths: Sequence[float]) -> Ridge:
-    """Minimises the mean over rows of (target − prediction)² + strength · |w|², with w the weights of codes (n, D) that
-    are standardised, each number by its mean and deviation over the rows; the intercept is free. A number that is the
-    same in all rows has weight 0.
+    """Minimise the mean over rows of (target − prediction)² + strength · |w|², with w the weights of standardised codes
+    (n, D); the intercept is free. A number that is the same in all rows has weight 0.
 
     One decomposition of the smaller of the products ZᵀZ and ZZᵀ serves all strengths.
     """

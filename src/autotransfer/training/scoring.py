@@ -1,4 +1,4 @@
-"""Metrics by scikit-learn's names, with what guessing would score: what runs, estimators and `predict` tell."""
+"""Metrics by scikit-learn's names, with their chance levels, for runs, estimators and `predict`."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Metric:
 
     label: str  # inside a sentence
     measure: Callable[[Classes, Floats, Weights], float]
-    guessing: Callable[[Floats], float]  # people's shares of the classes (P, C) -> the mean score of one who guesses
-    lowest: float = 0.0  # that it can be; 1 is the highest
+    guessing: Callable[[Floats], float]  # people's shares of the classes (P, C) -> the mean score of guessing
+    lowest: float = 0.0  # the lowest possible score; 1 is the highest
     one_class: bool = False  # whether windows of one class alone can be scored
     short: str | None = None  # another name, which is easier to type
 
     def score(self, y: Classes, probability: Floats, weight: Weights = None) -> float:
-        """y (N,): places among the classes; probability (N, C). NaN where a single class occurs: whoever always says
-        it would be right."""
+        """y (N,): indices of classes; probability (N, C). NaN where a single class occurs: always predicting it would
+        be right."""
         if not self.one_class and len(np.unique(y)) < 2:
             return math.nan
         return self.measure(y, probability, weight)
 
     def chance(self, people: Sequence[Classes], n_classes: int) -> float:
-        """What guessing would score on classes (N,) of each of these people, in the mean over them. Who guesses says
-        each class as often, or with costs whichever class is cheapest for all of them together."""
+        """The mean score of guessing over these people's classes (N,). Guessing predicts each class as often or, with
+        costs, always the class that is cheapest for all of them together."""
         return self.guessing(np.stack([np.bincount(y, minlength=n_classes) / max(len(y), 1) for y in people]))
 
 
@@ -60,8 +60,7 @@ def _roc_auc(y: Classes, probability: Floats, weight: Weights) -> float:
     """Each class that occurs against the rest, the mean over classes."""
     from sklearn.metrics import roc_auc_score
 
-    found = [roc_auc_score(y == k, probability[:, k], sample_weight=weight) for k in np.unique(y)]
-    return float(np.mean(found))
+    return float(np.mean([roc_auc_score(y == k, probability[:, k], sample_weight=weight) for k in np.unique(y)]))
 
 
 def _cohen_kappa(y: Classes, probability: Floats, weight: Weights) -> float:

@@ -44,58 +44,56 @@ def smooth(log_probs: object, stay: float, *, sequence: object = None, causal: b
             f"log_probs have the shape {given.shape}; give (windows, 2 classes or more), without NaN or inf"
         )
     stays = check_stay(stay)
-    found = np.empty(given.shape)
+    smoothed = np.empty(given.shape)
     codes = (
         np.zeros(len(given), dtype=np.int64)
         if sequence is None
         else encode(sequence, len(given), "sequence")[0].numpy()
     )
-    for one in np.unique(codes):
-        rows = np.flatnonzero(codes == one)
-        said = evidence(given[rows])
-        posterior = forward(said, stays)[0]
+    for recording in np.unique(codes):
+        rows = np.flatnonzero(codes == recording)
+        likelihood = evidence(given[rows])
+        posterior = forward(likelihood, stays)[0]
         if not causal:
-            posterior = posterior * _backward(said, stays)
-        found[rows] = np.log(np.maximum(_normalised(posterior), LEAST))
-    return found
+            posterior = posterior * _backward(likelihood, stays)
+        smoothed[rows] = np.log(np.maximum(_normalised(posterior), LEAST))
+    return smoothed
 
 
 def evidence(log_probs: Floats) -> Floats:
-    """What windows (n, K) say, up to a factor for each, nothing quite ruled out."""
+    """Likelihoods of the classes of windows (n, K), up to a factor for each window; none is quite 0."""
     if (log_probs.max(1) == -np.inf).any():
         raise UserError("log_probs hold a window without any likely class")
-    said: Floats = np.maximum(np.exp(log_probs - log_probs.max(1, keepdims=True)), LEAST)
-    return said
+    return np.asarray(np.maximum(np.exp(log_probs - log_probs.max(1, keepdims=True)), LEAST))
 
 
-def forward(said: Floats, stay: float, before: Floats | None = None) -> tuple[Floats, Floats]:
-    """Posteriors of windows (n, K), each given it and those before it, and the last of them. before: the posterior
-    (K,) of the window before the first; None: there was none, and all classes are alike."""
-    belief = np.full(said.shape[1], 1 / said.shape[1]) if before is None else _step(before, stay)
-    found = np.empty(said.shape)
-    for n, own in enumerate(said):
-        found[n] = _normalised(belief * own)
-        belief = _step(found[n], stay)
-    return found, found[-1]
+def forward(likelihood: Floats, stay: float, before: Floats | None = None) -> tuple[Floats, Floats]:
+    """Posteriors (n, K), each given its window and those before it, and the last of them. before: the posterior (K,) of
+    the window before the first; None: there was none, and all classes are equally likely."""
+    n_classes = likelihood.shape[1]
+    belief = np.full(n_classes, 1 / n_classes) if before is None else _step(before, stay)
+    posterior = np.empty(likelihood.shape)
+    for n, of_window in enumerate(likelihood):
+        posterior[n] = _normalised(belief * of_window)
+        belief = _step(posterior[n], stay)
+    return posterior, posterior[-1]
 
 
-def _backward(said: Floats, stay: float) -> Floats:
-    """(n, K): what the windows after each say of it, up to a factor."""
-    found = np.ones(said.shape)
-    for n in range(len(said) - 2, -1, -1):
-        found[n] = _normalised(_step(said[n + 1] * found[n + 1], stay))
-    return found
+def _backward(likelihood: Floats, stay: float) -> Floats:
+    """(n, K): likelihoods of the windows after each, up to a factor."""
+    later = np.ones(likelihood.shape)
+    for n in range(len(likelihood) - 2, -1, -1):
+        later[n] = _normalised(_step(likelihood[n + 1] * later[n + 1], stay))
+    return later
 
 
 def _step(belief: Floats, stay: float) -> Floats:
-    """From one window to the next, or back: the same, because all changes are alike."""
-    moved: Floats = stay * belief + (1 - stay) / (len(belief) - 1) * (belief.sum() - belief)
-    return moved
+    """From one window to the next, or back: the same, because all changes are equally likely."""
+    return np.asarray(stay * belief + (1 - stay) / (len(belief) - 1) * (belief.sum() - belief))
 
 
 def _normalised(values: Floats) -> Floats:
-    found: Floats = values / values.sum(-1, keepdims=True)
-    return found
+    return np.asarray(values / values.sum(-1, keepdims=True))
 
 
 def check_stay(stay: object) -> float:
@@ -126,11 +124,11 @@ def stay_of(recordings: Recordings) -> float | None:
     session = np.zeros(recordings.n_trials) if recordings.session is None else recordings.session.numpy()
     order = np.lexsort((session, recordings.subject.numpy()))  # stable: rows keep their order within
     y, who, day = recordings.y.numpy()[order], recordings.subject.numpy()[order], session[order]
-    next_one = (who[1:] == who[:-1]) & (day[1:] == day[:-1])
-    if not next_one.any():
+    pairs = (who[1:] == who[:-1]) & (day[1:] == day[:-1])
+    if not pairs.any():
         return None
-    same = int((y[1:] == y[:-1])[next_one].sum())
-    return (same + 1) / (int(next_one.sum()) + 2)
+    same = int((y[1:] == y[:-1])[pairs].sum())
+    return (same + 1) / (int(pairs.sum()) + 2)
 
 
 def check_card_stay(stay: float | None) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from ..errors import UserError
@@ -61,7 +62,7 @@ def train(
     progress: bool | None = None,
     encoders: Encoders | None = None,
 ) -> list[Outcome]:
-    """As `at.train` (models/outcome.py), whose outcomes can also be made into models."""
+    """`at.train` (models/outcome.py) calls it, and gives outcomes that can be made into models."""
     place = resolve_device(device)
     check_jobs(recordings, jobs)
     unique: dict[tuple[object, ...], Job] = {}
@@ -111,14 +112,13 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
         if job.fold.key in seen:
             continue
         seen.add(job.fold.key)
-        for rows in (job.fold.train, job.fold.validation, job.fold.test):
-            if len(rows) == 0:
-                continue
-            if rows.min() < 0 or rows.max() >= recordings.n_trials:
-                raise UserError(
-                    f"a fold names row {int(rows.max())}, but there are {recordings.n_trials} trials; "
-                    "make the folds from the same recordings"
-                )
+        rows = np.concatenate([job.fold.train, job.fold.validation, job.fold.test])
+        strange = rows[(rows < 0) | (rows >= recordings.n_trials)]
+        if len(strange):
+            raise UserError(
+                f"a fold names row {int(strange.max())}, but there are {recordings.n_trials} trials; "
+                "make the folds from the same recordings"
+            )
         if len(job.fold.train) < 2:
             n = len(job.fold.train)
             raise UserError(f"a fold has {n} training rows ({job.fold}); batch normalisation needs at least 2")
@@ -135,7 +135,7 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
 
 
 def _as_asked(job: Job, outcome: Outcome) -> Outcome:
-    """The outcome as seen from the job's own fold: a twin was trained as the other's swapped pair."""
+    """The outcome for the job's fold: a twin was trained as the swapped pair of the other."""
     if outcome.job.fold.key == job.fold.key or outcome.swapped is None:
         return outcome
     return replace(outcome.swapped, swapped=replace(outcome, swapped=None))

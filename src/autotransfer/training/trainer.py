@@ -21,7 +21,7 @@ from ..model.encoders import Encoders
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
 from .averaging import WeightAverage, cumulative
-from .censored import Censors, critic_seed
+from .censored import Censors
 from .evaluation import MEASURED, HeldOut, Snapshots
 from .groups import MemberGroups
 from .members import Members, size_of
@@ -40,11 +40,11 @@ from .packing import program_of
 from .program import Program, quick_products
 from .windows import Windows, held_out_rows
 
-# What fusing saves of a member's step, and what compiling costs for the optimiser and for each method, on a recent GPU.
+# The time that fusing saves in a member's step, and that compiling takes for the optimiser and each method, on a GPU.
 SAVED, COMPILING = 4e-6, 5.0  # seconds
 # Kernels are compiled once for many trainings of a user: ten seconds, for what takes a second or more without them.
 SAVED_BY_KERNELS, WORTH_KERNELS = 1e-5, 1.0
-AUGMENTED = 1000  # what augmentations draw is told from what dropout draws by numbers from here on
+AUGMENTED = 1000  # random keys of augmentations are numbered from here on, those of dropout below
 
 
 _precompiled: dict[tuple[object, ...], bool] = {}  # kinds of steps that this process has met: whether kernels serve
@@ -56,7 +56,7 @@ def warmed_up(epoch: int | Tensor, warm_up: Tensor) -> Tensor:
 
 
 class Trainer:
-    """A population: P jobs of one program, trained side by side with the member on axis 0 of everything."""
+    """A population: P jobs of one program, trained as one stack with the member on axis 0 of everything."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Trainer:
         self.prepared = windows.for_groups([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
         self.apart = None if recordings.heads is None else apart(recordings.heads).to(device=device, dtype=dtype)
-        self.augmentation = [one.bound(recordings, first.preprocessing, device) for one in first.augmentation]
+        self.augmentation = [step.bound(recordings, first.preprocessing, device) for step in first.augmentation]
         self.signals = first.preprocessing.signals(recordings.n_channels, recordings.n_times)
         self.held_out = HeldOut(folds, device)
 
@@ -105,10 +105,10 @@ class Trainer:
         self.kernels = steps * SAVED_BY_KERNELS > WORTH_KERNELS
         self.optimiser = AdamW(self.flat, numbers([setting.training.weight_decay for setting in settings]))
         n_labels = [self.groups.n_labels[group] for group in self.groups.of_member.tolist()]
+        critic_seeds = [key_of("critic", job.fold.trajectory, job.seed) for job in jobs]  # alike for all settings
         self.censors = Censors(
-            settings, [critic_seed(job.fold.trajectory, job.seed) for job in jobs], latent_dim=self.members.latent_dim,
-            n_classes=recordings.n_classes, n_groups=n_labels, device=device, dtype=dtype,
-            branches=getattr(self.net, "branches", None),
+            settings, critic_seeds, latent_dim=self.members.latent_dim, n_classes=recordings.n_classes,
+            n_groups=n_labels, device=device, dtype=dtype, branches=getattr(self.net, "branches", None),
         )  # fmt: skip
         self.epoch = 0
         self.seconds = [0.0] * members  # each member's share of the time spent so far
@@ -222,7 +222,7 @@ class Trainer:
         for place, augment in enumerate(self.augmentation):
             assert isinstance(x, Tensor)
             x = augment(x, fold_in(fold_in(noise, AUGMENTED + place)[:, None], rows), batch)
-        # Tables are of windows as they were; those of changed ones the encoder works out.
+        # Tables hold sums of unchanged windows; the encoder computes moments of augmented ones.
         moments = None if self.augmentation else self.prepared.moments(x, rows)
         with quick_products(rows.device):
             codes = self.net(
@@ -240,7 +240,7 @@ class Trainer:
         with quick_products(rows.device):
             started = with_gradient(codes, grad)
             encoder = torch.autograd.grad(started, list(self.net.parameters()), materialize_grads=True)
-        gradient = torch.cat([one.flatten(1) for one in (*encoder, *classifier)], 1)
+        gradient = torch.cat([grad.flatten(1) for grad in (*encoder, *classifier)], 1)
         self.optimiser.step(gradient, self.lr * self.decay, active)
         if self.average is not None:
             self.average.follow(self.flat.values, self.optimiser.steps, active)
@@ -251,26 +251,26 @@ class Trainer:
 
     @torch.no_grad()
     def _finish_averages(self, plan: Tensor) -> None:
-        """Members whose training ends with this epoch and who keep averaged weights get these now, and the batch
-        statistics that belong to them: over the rows of the epoch, without dropout or augmentation."""
+        """Give averaged weights to members that keep these and end with this epoch, with the batch statistics of these
+        weights: over the rows of the epoch, without dropout or augmentation."""
         if self.average is None:
             return
-        ending = [job.setting.training.checkpoint == "averaged" and job.setting.max_epochs == self.epoch
-                  for job in self.jobs]  # fmt: skip
-        if not any(ending):
+        settings = [job.setting for job in self.jobs]
+        ends = [s.training.checkpoint == "averaged" and s.max_epochs == self.epoch for s in settings]
+        if not any(ends):
             return
-        own, group = torch.tensor(ending, device=self.lr.device), self.groups.of_member
-        self.flat.values.copy_(torch.where(own[:, None], self.average.values, self.flat.values))
+        ending, group = torch.tensor(ends, device=self.lr.device), self.groups.of_member
+        self.flat.values.copy_(torch.where(ending[:, None], self.average.values, self.flat.values))
         for step, rows in enumerate(plan.to(self.lr.device)):
             x = self.prepared.gather(rows)
             with cumulative(self.net, step):
                 self.net(
                     x, group=self.groups.shared, moments=self.prepared.moments(x, rows), noise=self.groups.keys,
-                    drop=torch.zeros_like(self.drop), active=own & (step < self.groups.steps)[group],
+                    drop=torch.zeros_like(self.drop), active=ending & (step < self.groups.steps)[group],
                 )  # fmt: skip
 
     def evaluate(self) -> None:
-        """Loss and confusion on both held-out subjects of every member, and what follows for its snapshots."""
+        """Measure loss and confusion on both held-out subjects of every member, and update its snapshots."""
         self.net.eval()
         with using_kernels(wanted=self.kernels):
             self.measure()
@@ -291,7 +291,7 @@ class Trainer:
         return self._competing(self.classifier(z), self.y[rows][self.groups.of_member])
 
     def _competing(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Logits (P, B, C) of windows of the classes y (P, B), among the classes that these compete with."""
+        """Logits (P, B, C) of windows of the classes y (P, B), only among the classes of the same head."""
         return logits if self.apart is None else logits + self.apart[y]
 
     def finished(self) -> dict[int, str | None]:
@@ -321,7 +321,7 @@ class Trainer:
         return 0 if fold.held_out[0] is fold.validation else 1
 
     def outcome(self, member: int, failure: str | None) -> Outcome:
-        """What a member has come to, seen from its job's fold and, as `swapped`, from the twin."""
+        """The outcome of a member, for its job's fold and, as `swapped`, for the twin."""
         job, side = self.jobs[member], self.side(member)
         final = self.flat.unflatten(self.flat.values[member].cpu(), self.flat.stats[member].cpu())
         final |= {name: tensor.cpu() for name, tensor in self.censors.member_state(member).items()}
@@ -342,7 +342,7 @@ class Trainer:
     ) -> Outcome:
         shots = self.snapshots
         confusion = shots.confusion[member, side].cpu()  # (2, C, C): measured on either side
-        own, other = confusion[side], confusion[1 - side]
+        validated, tested = confusion[side], confusion[1 - side]
         log_probs = shots.log_probs[member].flatten(0, 1)[: len(job.fold.validation) + len(job.fold.test)].cpu()
         first = job.fold.held_out[0]
         if first is not job.fold.validation:
@@ -353,11 +353,11 @@ class Trainer:
         return Outcome(
             job=job,
             best_epoch=int(shots.epoch[member, side]),
-            validation_score=_score(own, job.fold.validation),
-            test_score=_score(other, job.fold.test),
-            test_scores=self._by_person(job, log_probs[len(job.fold.validation) :]) if other.any() else {},
-            validation_confusion=own.long().numpy(),
-            test_confusion=other.long().numpy(),
+            validation_score=_score(validated, job.fold.validation),
+            test_score=_score(tested, job.fold.test),
+            test_scores=self._by_person(job, log_probs[len(job.fold.validation) :]) if tested.any() else {},
+            validation_confusion=validated.long().numpy(),
+            test_confusion=tested.long().numpy(),
             history={n: history[:, MEASURED.index(c)].tolist() for n, c in zip(names, columns, strict=True)},
             held_out_log_probs=log_probs.clone(),
             state=self.flat.unflatten(shots.values[member, side].cpu(), shots.stats[member, side].cpu()),
@@ -382,8 +382,8 @@ class Trainer:
         }
 
     def leave(self, members: Collection[int]) -> None:
-        """The training of these members is over. A program holds on to its tensors, so they stay in the stack,
-        without anybody looking at them, until an eighth of it is over; without one they leave at once."""
+        """The training of these members is over. Without a captured program they leave the stack at once. A program
+        needs its tensors in place, so that they stay in it, unused, until an eighth of the stack is over."""
         if not members:
             return
         self.over.update(members)
@@ -414,7 +414,8 @@ class Trainer:
         self._lay_out()
 
     def state(self) -> dict[str, Tensor]:
-        """All that training has changed, by name; with `epoch`, `seconds` and the jobs it restores the population."""
+        """Everything that training has changed, by name; with `epoch`, `seconds` and the jobs it restores the
+        population."""
         parts = {
             "flat": {"values": self.flat.values, "stats": self.flat.stats},
             "optimiser": self.optimiser.state(),
@@ -426,11 +427,10 @@ class Trainer:
         return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
     def load(self, tensors: dict[str, Tensor], epoch: int, seconds: Sequence[float]) -> None:
-        """Continue where a population of the same jobs was when it gave `state()`."""
+        """Continue from the `state()` of a population of the same jobs."""
 
         def part(prefix: str) -> dict[str, Tensor]:
-            device = self.lr.device
-            start = prefix + "."
+            start, device = f"{prefix}.", self.lr.device
             return {name.removeprefix(start): t.to(device) for name, t in tensors.items() if name.startswith(start)}
 
         self.flat.load(**part("flat"))

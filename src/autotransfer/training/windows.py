@@ -148,8 +148,8 @@ class Prepared:
                 follower = fitted.follow(start)
                 whole = follower.at_once or windows.in_memory
                 for chunk in [slice(None)] if whole else row_chunks(len(rows), rec.X[0].numel()):
-                    their = X[torch.from_numpy(rows[chunk])].to(device=windows.device, dtype=windows.dtype)
-                    parts.add(follower.feed(their)[0])
+                    raw = X[torch.from_numpy(rows[chunk])].to(device=windows.device, dtype=windows.dtype)
+                    parts.add(follower.feed(raw)[0])
         return Newcomers(parts.joined(), torch.from_numpy(places).to(windows.device))
 
     def of_group(self, group: int) -> Prepared:
@@ -209,8 +209,7 @@ class Prepared:
     def _read(self, rows: Tensor, into: Tensor | None = None) -> Tensor:
         """rows: (G, B) -> raw windows (G, B, channels, times) in host memory, that of `into` (GB, channels, times)."""
         X = self.windows.X
-        found = torch.index_select(X, 0, rows.flatten().cpu(), out=into)
-        return found.view(*rows.shape, *X.shape[1:])
+        return torch.index_select(X, 0, rows.flatten().cpu(), out=into).view(*rows.shape, *X.shape[1:])
 
     def _prepared(self, x: Tensor, rows: Tensor) -> Tensor:
         x = x.to(device=self.windows.device, dtype=self.windows.dtype)
@@ -253,9 +252,8 @@ class Newcomers:
 
     def gather(self, rows: Tensor, windows: Windows) -> Tensor:
         """rows: (G, B) -> windows (G, B, channels, times), channel-major in memory; those of -1 are anybody's."""
-        own = self.places.gather(1, rows).clamp(min=0)
-        found = self.prepared[own.to(self.prepared.device)]
-        return channel_major(found.to(device=windows.device))
+        places = self.places.gather(1, rows).clamp(min=0)
+        return channel_major(self.prepared[places.to(self.prepared.device)].to(device=windows.device))
 
 
 class _Parts:
@@ -276,10 +274,10 @@ class _Parts:
         if self.path is None:
             self.parts.append(x)
             return
-        own = x.cpu().contiguous().numpy()
-        self.shape, self.dtype = own.shape[1:], own.dtype
+        array = x.cpu().contiguous().numpy()
+        self.shape, self.dtype = array.shape[1:], array.dtype
         with self.path.open("ab") as file:
-            file.write(own.tobytes())
+            file.write(array.tobytes())
 
     def joined(self) -> Tensor:
         if self.path is None:
@@ -329,16 +327,15 @@ def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype
         while len(kept) >= KEPT:  # populations of one preprocessing follow each other
             del kept[next(iter(kept))]
         size = math.prod(preprocessing.shape(recordings.n_channels, recordings.n_times))
-        beside = n_sums(kernel) if kernel and _has_edges(size, kernel) else 0
-        in_memory = packing.fits(recordings, device, dtype, preprocessing, beside)
+        sums = n_sums(kernel) if kernel and _has_edges(size, kernel) else 0
+        in_memory = packing.fits(recordings, device, dtype, preprocessing, sums)
         kept[key] = Windows(recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=in_memory)
     return kept[key]
 
 
 def represented(recordings: Recordings, preprocessing: Preprocessing) -> tuple[int, Tensor] | None:
-    """How many transforms lead to a representation that is the same for everybody, and all windows through them, for
-    whoever uses a model on the recordings it was trained on. None where there is no such representation, or no memory
-    for it."""
+    """How many transforms lead to a representation that is the same for everybody, and all windows after these, to use
+    a model on the recordings it was trained on. None where there is no such representation, or no memory for it."""
     device, dtype = torch.device("cpu"), torch.float32
     if not preprocessing.represented or not packing.fits(recordings, device, dtype, preprocessing):
         return None
@@ -348,7 +345,7 @@ def represented(recordings: Recordings, preprocessing: Preprocessing) -> tuple[i
 def _represented(
     recordings: Recordings, preprocessing: Preprocessing, device: torch.device, dtype: torch.dtype
 ) -> tuple[int, Tensor]:
-    """Worked out once for every preprocessing that begins with the same transforms. All that are kept need less memory
+    """Computed once for every preprocessing that begins with the same transforms. All that are kept need less memory
     than the recordings."""
     chain = Preprocessing(preprocessing.transforms[: preprocessing.represented])
     kept: dict[Any, Tensor] = recordings.derived.setdefault("represented", {})
@@ -357,7 +354,7 @@ def _represented(
         X, subject = recordings.X.to(device=device, dtype=dtype), recordings.subject.to(device)
         fitted = chain.fit(X, subject, [np.arange(len(X))], ring=recordings.ring)
         made = torch.cat([fitted(X[rows][None], subject[rows][None])[0] for rows in _chunks(recordings)])
-        while kept and sum(one.numel() for one in kept.values()) + made.numel() > X.numel():
+        while kept and sum(windows.numel() for windows in kept.values()) + made.numel() > X.numel():
             del kept[next(iter(kept))]
         kept[key] = made
     return preprocessing.represented, kept[key]
@@ -376,9 +373,10 @@ def _has_edges(size: int, kernel: int) -> bool:
 
 
 def release(recordings: Recordings) -> None:
-    """Let go of prepared windows and statistics on a device. Representations in memory, which need less than the
-    recordings, stay: whoever trains next, or builds a model, need not work them out again."""
-    kept = {key: own for key, own in recordings.derived.get("represented", {}).items() if own.device.type == "cpu"}
+    """Free prepared windows and statistics on a device. Representations in memory, which need less than the recordings,
+    stay for the next training or model."""
+    every = recordings.derived.get("represented", {})
+    kept = {key: windows for key, windows in every.items() if windows.device.type == "cpu"}
     recordings.derived.clear()
     if kept:
         recordings.derived["represented"] = kept

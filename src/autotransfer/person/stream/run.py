@@ -70,7 +70,7 @@ KEPT_DELAYS = 10_000
 
 
 class Stream:
-    """A source that a session decodes. What cannot work is refused here, before the first sample is read.
+    """A source that a session decodes. Options that cannot work are refused before the first sample is read.
 
     hop: seconds from one window to the next; None: half a window
     smooth: see smoothing.py
@@ -128,7 +128,7 @@ class Stream:
         return [*lines, cut]
 
     def run(self, sink: Sink, seconds: float | None = None, live: LiveLine | None = None) -> Summary:
-        """Until the source ends, so many seconds have passed (of a file: on its clock), or Ctrl-C."""
+        """Decode until the source ends, `seconds` have passed (of a file: on its clock), or Ctrl-C."""
         begun = heard = time.monotonic()
         first: float | None = None
         silent, passed = False, 0.0

@@ -27,7 +27,7 @@ from ...recordings.xdf import stream_labels
 from .chunk import Chunk
 from .lsl import LslSource
 
-RATES_AGREE = 1e-3  # share of a rate: streams state what their device was set to
+RATES_AGREE = 1e-3  # share of a rate: streams state the nominal rate of their device
 PIECE = 256  # samples of a file that are handed over at once
 
 
