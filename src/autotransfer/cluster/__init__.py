@@ -225,7 +225,7 @@ class Cluster:
             self._data, self._held = None, run.recordings
         while self._data is None:
             try:
-                # To one worker, from which the others fetch them: Dask broadcasts without end if a worker dies meanwhile.
+                # To one worker, from which others fetch them: Dask broadcasts without end if a worker dies meanwhile.
                 self._data = self.client.scatter(run.recordings, hash=False)
             except (OSError, KeyError) as error:  # no worker, or one that went while it was being sent the data
                 if time.monotonic() > deadline:
