@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -120,8 +121,9 @@ def gathering(kill: Killer, _: Cluster | None) -> contextlib.AbstractContextMana
     real = distributed.Future.result
 
     def called(future: Any, *arguments: Any, **options: Any) -> Any:
-        client = future.client
-        holders = client.who_has([future]).get(future.key, ())
+        client, holders = future.client, ()
+        with contextlib.suppress(CancelledError):  # the data went with an earlier death
+            holders = client.who_has([future]).get(future.key, ())
         known = client.scheduler_info(n_workers=-1)["workers"]
         nannies = {str(known[one]["name"]) for one in holders if one in known}
         pids = [nanny.pid for name, nanny in client.cluster.workers.items() if str(name) in nannies]
