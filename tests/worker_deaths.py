@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import dask
 import distributed
 
 from autotransfer import cluster as cluster_module
@@ -147,6 +148,8 @@ class Deaths:
     def __init__(self, folder: Path) -> None:
         self.folder, self.source = folder, tiny_file(folder, n_subjects=3)
         self.place: Cluster | None = None  # of phases after the first, which share one
+        cluster_module.WORKERS_WITHIN = 600  # on a busy machine workers take minutes to come back
+        dask.config.set({"distributed.comm.timeouts.connect": "300s"})
         with few_settings():
             whole_run(folder / "home", self.source, **CHANGES)
 
