@@ -3,8 +3,9 @@
     python -m benchmarks.first_answer DATA.npz... --runs FOLDER --out docs/results/first_answer.csv
 
 Protocol. Every option has its default; the run is left when its first answer (closed forms) is written. Then everybody
-is played back, however long it takes; the run of a user plays twelve, within a limit. Everything is nested: what is used on a person was trained, weighted
-and chosen without them. Labelled windows and the windows that are scored share no group, where the recordings have any.
+is played back, however long it takes; the run of a user plays twelve, within a limit. Everything is nested: what is
+used on a person was trained, weighted and chosen without them. Labelled windows and the windows that are scored share
+no group, where the recordings have any.
 One row of the CSV is the score of one person in one case:
 
     zero_shot           of all their windows
