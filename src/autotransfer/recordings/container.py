@@ -213,9 +213,14 @@ def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> No
         raise UserError(f"every trial is of the class {show(classes[0])}; at least 2 classes are needed")
 
 
-def _check_are_classes(classes: tuple[Label, ...]) -> None:
+def measurement_in(classes: tuple[Label, ...]) -> float | None:
+    """One of the labels that shows that they are measurements, and no classes; None where they may be classes."""
     fraction = next((label for label in classes if isinstance(label, float) and not label.is_integer()), None)
-    if fraction is not None and len(classes) > MOST_FRACTIONS:
+    return fraction if len(classes) > MOST_FRACTIONS else None
+
+
+def _check_are_classes(classes: tuple[Label, ...]) -> None:
+    if (fraction := measurement_in(classes)) is not None:
         raise UserError(
             f"y holds {len(classes)} different numbers such as {fraction:g}: measurements, and this is for classes "
             "only; to predict numbers: autotransfer run --target continuous (AutoTransferRegressor)"
