@@ -368,6 +368,8 @@ def test_a_run_cuts_again_when_it_is_resumed(tmp_path: Path) -> None:
 def test_measurements_are_no_classes() -> None:
     numbers = np.random.default_rng(0).standard_normal(PEOPLE * PER)
     shown = overview(raw(y=numbers, classes=None))
-    assert shown.classes == () and shown.concerns == ()
-    assert len(shown.missing) == 1 and "--target continuous" in shown.missing[0]
+    assert shown.classes == ()
+    assert shown.concerns == ()
+    assert len(shown.missing) == 1
+    assert "--target continuous" in shown.missing[0]
     assert overview(raw(y=np.tile([0.5, 1.5], PEOPLE * PER // 2), classes=None)).classes == ("0.5", "1.5")

@@ -170,8 +170,8 @@ def _measurements(raw: Raw) -> str | None:
         return None
     numbers = [float(label) for label in labels if isinstance(label, (int, float))]
     return (
-        f"y holds {len(numbers)} different numbers from {min(numbers):g} to {max(numbers):g}: measurements, no classes; "
-        "to predict them: autotransfer run --target continuous"
+        f"y holds {len(numbers)} different numbers from {min(numbers):g} to {max(numbers):g}: measurements, and no "
+        "classes; to predict them: autotransfer run --target continuous"
     )
 
 
