@@ -15,12 +15,12 @@ from torch import Tensor
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from ..settings import LOSSES
 from .trainer import Trainer
 from .windows import Rows, Windows
 
 # Errors beyond which a loss grows linearly, in standard deviations of the target.
 KNEES = {"huber": 1.0, "squared": math.inf}
-USUAL_LOSS = "huber"
 
 
 def huber(error: Tensor, knee: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class NumberTrainer(Trainer):
         self.targets = recordings.targets.to(device)  # (N,) float64
         of_fold = {job.fold.trajectory: target_scale(recordings.targets, job.fold.train) for job in jobs}
         self.scale = torch.tensor([of_fold[job.fold.trajectory] for job in jobs], dtype=torch.float64, device=device)
-        knees = [KNEES[job.setting.training.loss or USUAL_LOSS] for job in jobs]
+        knees = [KNEES[job.setting.training.loss or LOSSES[0]] for job in jobs]
         self.knee = torch.tensor(knees, dtype=dtype, device=device)[:, None]  # (P, 1)
 
     def _errors(self, output: Tensor, rows: Tensor) -> Tensor:
