@@ -92,7 +92,7 @@ def describe_regression(options: RunOptions) -> None:
     from ..search.number_networks import name_of, plan_networks
     from ..search.regression import candidates, check_device
     from ..settings import Setting
-    from ..words import clock
+    from ..words import clock, count
 
     check_device(options)
     targets = load_targets(options.source, options.target, **options.cutting)
@@ -103,7 +103,7 @@ def describe_regression(options: RunOptions) -> None:
     say(f"ridge regressions on: {'; '.join(map(name_of, candidates(resolved, recordings)))}")
     plan = plan_networks(recordings, resolved, math.inf if resolved.seconds is None else resolved.seconds)
     for values, seconds in zip(plan.settings, plan.seconds, strict=True):
-        say(f"networks: {name_of(Setting.from_dict(values))}, {resolved.seeds} seeds, about {clock(seconds)}")
+        say(f"networks: {name_of(Setting.from_dict(values))}, {count(resolved.seeds, 'seed')}, about {clock(seconds)}")
     for line in plan.left_out:
         say(f"left out: {line}")
 

@@ -95,6 +95,8 @@ class NumberRun(Run):
             run = cls(folder, ledger, targets, options)
             check_entries(ledger, ledger.entries(), len(run.groups) + 1, scored=False)
             check_populations(ledger)
+            if source is not None:
+                ledger.remember(options=stored | {"source": options.source})
         except BaseException:
             ledger.close()
             raise

@@ -22,7 +22,7 @@ from ..runs.options import RunOptions
 from ..settings import Setting
 from ..training.members import size_of
 from ..training.number_trainer import target_scale
-from ..words import clock
+from ..words import clock, count
 from .costs import Costs
 from .kinds import networks
 
@@ -95,8 +95,8 @@ def train_networks(run: NumberRun, tell: Tell, *, shown: bool | None) -> Iterato
         statuses = run.ledger.statuses()
         if left := [entry for entry in entries if statuses.get(entry.key) not in ("done", "failed")]:
             run.add(entries)
-            tell(f"{name_of(setting)}: {len(run.groups)} groups of people left out × {run.options.seeds} seeds, "
-                 f"about {clock(seconds * len(left) / len(entries))}")  # fmt: skip
+            work = f"{len(run.groups)} groups of people left out × {count(run.options.seeds, 'seed')}"
+            tell(f"{name_of(setting)}: {work}, about {clock(seconds * len(left) / len(entries))}")
             run.ledger.remember(ahead=sum(plan.seconds[place + 1 :]))
             assert isinstance(run.executor, LocalExecutor)
             run.executor.until = start + limit - ANSWER

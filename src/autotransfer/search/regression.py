@@ -103,7 +103,7 @@ def search(
 
 def conduct(
     run: NumberRun, tell: Tell | None = None, *, shown: bool | None = None,
-    answered: Callable[[Regression], None] | None = None,
+    answered: Callable[[Regression], object] | None = None,
 ) -> Regression:  # fmt: skip
     """Whatever is left of a run: closed forms, then networks, one kind after the other. answered: called with the
     answer after the closed forms, and again after each kind of networks. What is in the ledger is not done again."""
@@ -119,8 +119,9 @@ def conduct(
     def answer(name: str) -> Regression:
         nonlocal told
         regression = search.answer(name)
-        if answered is not None and len(search.stages) > known:  # those before were given before an interruption
-            answered(regression)
+        if len(search.stages) > known:  # those before were given before an interruption
+            if answered is not None:
+                answered(regression)
             told = regression
             run.ledger.remember(answered=len(search.stages), spent=time.monotonic() - started)
         return regression
