@@ -94,7 +94,7 @@ class Networks:
 
     def _of_person(self, X: Tensor) -> Tensor:
         z = codes_of_person(self.members.net, X, self.preprocessing.follow())
-        output = self.members.classifier(z)[..., 0].double()  # (P, N)
+        output: Tensor = self.members.classifier(z)[..., 0].double()  # (P, N)
         return (self.mean[:, None] + self.spread[:, None] * output).mean(0)
 
     @property
