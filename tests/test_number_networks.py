@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from sklearn.metrics import r2_score
 from typer.testing import CliRunner
 
 import autotransfer as at
-from autotransfer.cli import app
+from autotransfer.cli import app, running
 from autotransfer.folds import Fold
 from autotransfer.models.regression import Networks, RegressionModel
 from autotransfer.recordings.raw import Raw
@@ -24,6 +25,7 @@ from autotransfer.runs import executor
 from autotransfer.runs.number_run import NumberRun, opened
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.regression import read_choice
+from autotransfer.runs.study import study_text
 from autotransfer.search.number_networks import NumberPlan, name_of, network_candidates
 from autotransfer.search.regression import conduct
 from autotransfer.settings import LOSSES
@@ -327,3 +329,14 @@ def test_names_tell_networks_apart() -> None:
     names = [name_of(s) for s in network_candidates(options(networks="all", adaptation="online"), power().recordings)]
     assert len(set(names)) == len(names) == 3
     assert all("max_epochs" not in name and "loss" not in name for name in names)
+
+
+def test_a_runs_own_file_repeats_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[RunOptions] = []
+    monkeypatch.setattr(running, "_dry_run", lambda options, *_: asked.append(options))
+    stored = replace(options(loss="squared", adaptation="online"), source=str(tmp_path / "x.npz"))
+    path = tmp_path / "study.toml"
+    path.write_text(study_text(stored))
+    result = CliRunner().invoke(app, ["run", "--config", str(path), "--dry-run"])
+    assert result.exception is None, result.exception
+    assert asked == [stored]

@@ -69,7 +69,8 @@ class NumberRun(Run):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             ledger = begin_ledger(folder / NUMBERS, facts)
-            write_atomically(folder / NAME, study_text(resolved))
+            if options.source:  # else it was begun with arrays in Python
+                write_atomically(folder / NAME, study_text(resolved))
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror or error}); choose another folder") from None
         return cls(folder, ledger, targets, resolved)
