@@ -18,6 +18,7 @@ import autotransfer as at
 from autotransfer.cli import app, running
 from autotransfer.folds import Fold
 from autotransfer.models.regression import Networks, RegressionModel
+from autotransfer.models.regression_card import RegressionPart
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import Targets
 from autotransfer.report.regression_page import write_run
@@ -340,3 +341,14 @@ def test_a_runs_own_file_repeats_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     result = CliRunner().invoke(app, ["run", "--config", str(path), "--dry-run"])
     assert result.exception is None, result.exception
     assert asked == [stored]
+
+
+def test_cards_of_closed_forms_alone_are_as_they_were() -> None:
+    """Parts of earlier versions say nothing of networks."""
+    form = at.Setting(encoder="linear", represent="features", standardise="none").to_dict()
+    assert RegressionPart(setting=form, strength=0.1, weight=1.0).members == 0
+    shallow = at.Setting(**SHALLOW, loss="huber").to_dict()
+    assert RegressionPart(setting=shallow, strength=None, weight=1.0, members=3).members == 3
+    for wrong in ({"setting": form, "strength": None}, {"setting": shallow, "strength": 0.1}, {"setting": shallow}):
+        with pytest.raises(at.UserError, match="a part of the model has"):
+            RegressionPart(**{"strength": None, "weight": 1.0} | wrong)
