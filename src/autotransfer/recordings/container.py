@@ -63,6 +63,8 @@ class Recordings:
     derived: ClassVar[dict[Any, Any]]  # of each object: values computed from these recordings, freed with them
     # Of an object whose `subject` counts parts of people, which are held out in turn (see folds.in_units).
     units: ClassVar[Units | None] = None
+    # Of an object whose classes are bins of a continuous target (see Targets): its values (N,) float64.
+    targets: ClassVar[Tensor | None] = None
 
     def __init__(
         self,
@@ -179,6 +181,11 @@ class Recordings:
     @property
     def n_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def n_outputs(self) -> int:
+        """Of a network: one for each class, or one for a continuous target."""
+        return self.n_classes if self.targets is None else 1
 
     @property
     def n_subjects(self) -> int:
