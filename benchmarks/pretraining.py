@@ -214,7 +214,7 @@ def measure(
             target.learn(adaptation, "network", sets[name], rows, y, {"standardise": scale, "steps": steps})
         lap("networks of the target alone")
         start = base.start(sets[name])
-        tuned = start | {"encoder_lr": SLOWER * at.Setting().lr}
+        tuned = start | {"encoder_lr": SLOWER * at.Setting().training.lr}
         for model, values in (("tuned_base", tuned), ("scratch_base", start | {"start": None})):
             target.learn("zero-shot", model, sets[name], rows, y, values | {"steps": steps})
         lap("networks that start from the base, and from scratch")

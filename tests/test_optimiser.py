@@ -45,7 +45,7 @@ def test_values_may_have_rates_of_their_own() -> None:
     theirs = torch.optim.AdamW([{"params": [weight], "lr": 1e-4}, {"params": [bias], "lr": 1e-2}], weight_decay=0.1)
     flat = Flat(layer=layer)
     ours = AdamW(flat, torch.full((2,), 0.1, dtype=torch.float64))
-    lr = torch.cat([torch.full((2, 6), 1e-4), torch.full((2, 2), 1e-2)], 1).double()
+    lr = torch.tensor([1e-4] * 6 + [1e-2] * 2, dtype=torch.float64).expand(2, -1)
     for _ in range(5):
         x = torch.randn(2, 5, 3, dtype=torch.float64)
         ours.step(flat.gradient(layer(x).pow(3).mean((1, 2)).sum()), lr, torch.tensor([True, True]))

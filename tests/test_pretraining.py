@@ -18,8 +18,7 @@ from autotransfer.cli import app
 from autotransfer.model import start
 from autotransfer.models.base import Base, load_base
 from autotransfer.models.saving import BASE
-from autotransfer.preprocessing.represent import base_layout
-from autotransfer.preprocessing.represent import representation_class
+from autotransfer.preprocessing.represent import base_layout, pretrained, representation_class
 from autotransfer.preprocessing.represent.pretrained import at_one_scale
 from autotransfer.recordings import save_npz
 from autotransfer.recordings.copies import traces
@@ -310,8 +309,6 @@ def test_a_run_from_a_base_delivers_a_model_that_needs_no_base(base: Path, tmp_p
     assert {"base", "random_base"} <= kinds
     assert "base of other studies has" in (out / "report.html").read_text(), "its weight, or that it has none"
     assert load_base(out / "base").digest == load_base(base).digest
-    from autotransfer.preprocessing.represent import pretrained
-
     forgotten = dict(pretrained._opened)
     pretrained._opened.clear()
     try:
@@ -431,7 +428,6 @@ def test_training_that_starts_from_a_base_goes_on_exactly(base: Path, tmp_path: 
 
 def test_networks_of_a_base_read_windows_as_it_does(base: Path) -> None:
     target = study(5)
-    tuned, _ = tuned_and_scratch(base, target)
     expected = at_one_scale(target.X[:9])[0]
 
     def windows(recordings: at.Recordings) -> torch.Tensor:
@@ -464,7 +460,7 @@ def test_a_model_that_started_from_a_base_needs_none(
         monkeypatch.setattr(module, "_opened", {})
     kept = at.load_model(tmp_path / "model")
     assert np.allclose(kept.predict_proba(target.X[:5]), expected, atol=1e-6)
-    at.export_model(kept, "torch", tmp_path / "model.pt2")  # checks the file against the model
+    assert np.allclose(kept.graph()(target.X[:5]).numpy(), expected, atol=1e-6)
     with pytest.raises(at.UserError, match="not open here"):
         at.train(target, [job(tuned, target)], device="cpu", progress=False)
 
@@ -477,9 +473,30 @@ def test_weights_that_do_not_fit_are_refused(base: Path) -> None:
     with pytest.raises(at.UserError, match="base:DIGEST"):
         at.Setting(encoder="shallow", start="elsewhere")
     with pytest.raises(at.UserError, match="start belongs to the encoder 'shallow'"):
-        at.Setting(encoder="eegnet", start=tuned.start)
+        at.Setting(encoder="eegnet", start="base:0123456789abcdef")
     with pytest.raises(at.UserError, match="DIGEST:CHANNELS:TIMES"):
         representation_class("base_layout:elsewhere")
+
+
+@pytest.mark.slow
+def test_a_run_has_networks_that_start_from_its_base(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = study(5)
+    save_npz(tmp_path / "target.npz", target)
+    out, cli = tmp_path / "run", CliRunner()
+    words = ["run", str(tmp_path / "target.npz"), "--out", str(out), "--base", str(base), "--networks", "one"]
+    told = cli.invoke(app, [*words, "--epochs", "2", "--seeds", "1", "--quick", "--device", "cpu", "--time", "none"])
+    assert told.exit_code == 0, told.output
+    shares = {one["kind"]: one["share"] for one in json.loads((out / "choice.json").read_text())["average"]["weights"]}
+    assert {"tuned_base", "scratch_base", "base", "random_base"} <= set(shares)
+    assert "Networks that start from the base and learn on" in (out / "report.html").read_text()
+    expected = at.load_model(out / "model").predict_proba(target.X[:4])
+    for module in (start, base_layout, pretrained):
+        monkeypatch.setattr(module, "_opened", {})
+    assert np.array_equal(at.load_model(out / "model").predict_proba(target.X[:4]), expected)
+    again = cli.invoke(app, ["resume", str(out)])  # from the run's copy of the base
+    assert again.exit_code == 0, again.output
 
 
 def test_pretrain_on_the_command_line(tmp_path: Path) -> None:

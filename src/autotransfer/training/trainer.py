@@ -176,7 +176,8 @@ class Trainer:
         """Compile the kernels of a step, where this process has not seen such a one, and take the step once; what it
         changes is undone. Returns whether kernels can be used: where one cannot be compiled or launched, the plain path
         serves, with a line."""
-        kind = (self.kind, self.groups.shared is None, frozenset(job.setting.code_path for job in self.jobs))
+        paths = frozenset(job.setting.code_path for job in self.jobs)
+        kind = (self.kind, self.groups.shared is None, self.of_encoder is None, paths)
         if kind not in _precompiled:
             moved = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
             before = {name: tensor.clone() for name, tensor in moved.items()}
