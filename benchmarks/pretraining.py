@@ -213,9 +213,9 @@ def measure(
             y = np.arange(sets[name].n_classes)
             target.learn(adaptation, "network", sets[name], rows, y, {"standardise": scale, "steps": steps})
         lap("networks of the target alone")
-        start = base.start(sets[name])
-        tuned = start | {"encoder_lr": SLOWER * at.Setting().training.lr}
-        for model, values in (("tuned_base", tuned), ("scratch_base", start | {"start": None})):
+        scratch = base.start(sets[name]) | {"start": None}
+        tuned = base.start(sets[name]) | {"encoder_lr": SLOWER * at.Setting().training.lr}
+        for model, values in (("tuned_base", tuned), ("scratch_base", scratch)):
             target.learn("zero-shot", model, sets[name], rows, y, values | {"steps": steps})
         lap("networks that start from the base, and from scratch")
         every = Studies([sets[name], *rest])
