@@ -2,9 +2,10 @@
 
     python -m benchmarks.first_answer DATA.npz... --runs FOLDER --out docs/results/first_answer.csv
 
-Protocol. Every option has its default; the run is left when its first answer (closed forms) is written, and everybody
-is played back, where a run of a user plays twelve. Everything is nested: what is used on a person was trained, weighted
-and chosen without them. Labelled windows and the windows that are scored share no group, where the recordings have any.
+Protocol. Every option has its default; the run is left when its first answer (closed forms) is written. Then everybody
+is played back, however long it takes; the run of a user plays twelve, within a limit. Everything is nested: what is
+used on a person was trained, weighted and chosen without them. Labelled windows and the windows that are scored share
+no group, where the recordings have any.
 One row of the CSV is the score of one person in one case:
 
     zero_shot           of all their windows
@@ -22,7 +23,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from autotransfer.report.wording import score, signed
 from autotransfer.runs.choice import Choice, Scores, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.planning import begin
+from autotransfer.search.playback import FEWEST
 from autotransfer.search.procedure import conduct
 from autotransfer.training.intervals import bootstrap_interval
 
@@ -41,8 +44,9 @@ from .by_dataset import measure_datasets
 from .csv_rows import command
 from .evidence import table_of
 from .markdown import markdown
+from .online import everybody
 
-COLUMNS = ["data", "case", "subject", "score", "seconds"]
+COLUMNS = ["data", "case", "subject", "score"]
 OURS = ("zero_shot", "windows", "session", "all_windows", "before", "calibrated", "own")  # first words of cases
 COMPARED = {  # what a person gets, and what they would get otherwise
     "best simple model → zero-shot": ("zero_shot", "peer"),
@@ -58,17 +62,16 @@ class Answered(Exception):
 
 
 def first_answer(source: str, folder: Path) -> Choice:
-    """Of a default run, which is then left."""
+    """Of a default run, which is then left; with the playback of everybody."""
 
     def leave(*_: object) -> None:
         raise Answered
 
     run = begin(folder, RunOptions.of("recommended", source=source, adaptation="zero-shot"), tell=print)
     with closing(run.ledger):
-        try:
-            return conduct(run, print, shown=False, played=run.recordings.n_subjects, answered=leave)
-        except Answered:
-            return read_choice(folder)
+        with suppress(Answered):
+            conduct(run, print, shown=False, played=FEWEST, answered=leave)
+        return replace(read_choice(folder), playback=everybody(run, run.recordings.n_subjects))
 
 
 def rows_of(choice: Choice) -> Iterator[dict[str, Any]]:
@@ -100,15 +103,15 @@ def after_the_first_stage(folder: Path) -> str:
             both = wide.reindex(columns=[ours, theirs]).dropna()
             gains.loc[str(data), name] = (both[ours] - both[theirs]).mean()
             cells.append(f"{score(both[theirs].mean())} → {score(both[ours].mean())}" if len(both) else "–")
-        rows.append([str(data), str(len(wide)), *cells, f"{cases['seconds'].iloc[0]:.0f} s"])
+        rows.append([str(data), str(len(wide)), *cells])
     pooled, ahead = [], []
     for name in COMPARED:
         differences = gains[name].dropna().tolist()
         low, high = bootstrap_interval(differences, seed=0) or (np.nan, np.nan)
         pooled.append(f"{signed(np.mean(differences))} ({signed(low)} to {signed(high)})")
         ahead.append(f"{sum(value > 0 for value in differences)} of {len(differences)}")
-    rows += [["**mean over sets** (95 % interval)", "", *pooled, ""], ["ahead on", "", *ahead, ""]]
-    return markdown(["data set", "people", *COMPARED, "after"], rows)
+    rows += [["**mean over sets** (95 % interval)", "", *pooled], ["ahead on", "", *ahead]]
+    return markdown(["data set", "people", *COMPARED], rows)
 
 
 def measured(recordings: at.Recordings, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -34,7 +34,7 @@ from autotransfer.runs.choice import Playback, StageScore
 from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.recovery import reopen
-from autotransfer.runs.run import is_run
+from autotransfer.runs.run import Run, is_run
 from autotransfer.search.decision import decide
 from autotransfer.search.online import find_online
 from autotransfer.search.plan import Plan
@@ -55,15 +55,20 @@ def playback_of(source: Path, folder: Path, options: argparse.Namespace) -> Play
     with closing(run.ledger):
         if not run.ledger.recall("complete", bool):
             conduct(run, print, shown=False, played=FEWEST)
-        plan, answers = run.ledger.recall("plan", Plan), run.ledger.recall("answers", list[StageScore])
-        assert plan is not None, "of a run that is complete"
-        done = [plan.stages[answer.number] for answer in answers or []]
-        candidates = list(dict.fromkeys(setting for stage in done for setting in stage.settings))
-        _, _, nested = decide(run, candidates)
-        assert nested is not None, "of an average"
-        centred = list(dict.fromkeys(setting for stage in done for setting, _ in stage.online))
-        online = find_online(run, candidates, centred)
-        return play_back(run, candidates, nested, options.people, None, online)
+        return everybody(run, options.people)
+
+
+def everybody(run: Run, people: int) -> Playback | None:
+    """So many people, played back without a limit of time, with what has been answered so far."""
+    plan, answers = run.ledger.recall("plan", Plan), run.ledger.recall("answers", list[StageScore])
+    assert plan is not None, "of a run that has an answer"
+    done = [plan.stages[answer.number] for answer in answers or []]
+    candidates = list(dict.fromkeys(setting for stage in done for setting in stage.settings))
+    _, _, nested = decide(run, candidates)
+    assert nested is not None, "of an average"
+    centred = list(dict.fromkeys(setting for stage in done for setting, _ in stage.online))
+    online = find_online(run, candidates, centred)
+    return play_back(run, candidates, nested, people, None, online)
 
 
 def rows_of(dataset: str, played: Playback) -> Iterator[tuple[object, ...]]:

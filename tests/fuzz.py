@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -585,6 +586,7 @@ class Fuzz(RunTargets):
         the case that ended it has 'crashed'."""
         if target not in OTHERS:
             return Counter(self._outcomes(target, seeds, tell))
+        self._prepare(target)
         ours, theirs = os.pipe()
         if (child := os.fork()) == 0:
             for outcome in self._outcomes(target, seeds, tell):
@@ -596,6 +598,13 @@ class Fuzz(RunTargets):
         if os.waitpid(child, 0)[1] != 0:
             counts["crashed"] += 1
         return counts
+
+    def _prepare(self, target: str) -> None:
+        """Files and libraries of a target: what is forked shares them."""
+        getattr(self, {"study": "bids"}.get(target, target), None)
+        for library in ("scipy.io", "pyxdf", "wfdb", "mne", "mne_bids"):
+            with contextlib.suppress(ImportError):
+                import_module(library)
 
     def _outcomes(self, target: str, seeds: Sequence[int], tell: Callable[[str], None] | None) -> Iterator[str]:
         end = time.monotonic() + PIECE

@@ -45,10 +45,11 @@ MIXTURE = Mixture([ENSEMBLE, known(seed=2, encoder="shallow")], [0.5, 0.7])
 CALIBRATED = calibrated(MIXTURE, torch.from_numpy(X), torch.from_numpy(Y))
 
 
-def estimator(kind: type[WindowClassifier], own: Model) -> Any:
-    found = kind()
-    found._keep(own, REC, CLASSES, named=False)
-    return found
+def estimator(kind: type[WindowClassifier], model: Model) -> Any:
+    fitted = kind()
+    fitted.model_, fitted.classes_ = model, CLASSES
+    fitted._keep_features(REC, named=False)
+    return fitted
 
 
 class Door(NamedTuple):

@@ -459,7 +459,8 @@ def test_assembled_from_trained_states(parts: tuple[at.Recordings, list[Part]]) 
 def fitted(recordings: at.Recordings, model: Mixture) -> at.AutoTransferClassifier:
     """As if a run had delivered the mixture."""
     auto = at.AutoTransferClassifier()
-    auto._keep(model, recordings, np.array(["left", "right"]), True)
+    auto.model_, auto.classes_ = model, np.array(["left", "right"])
+    auto._keep_features(recordings, named=True)
     return auto
 
 

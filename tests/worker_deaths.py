@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import os
 import random
 import shutil
@@ -187,6 +188,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="a CSV file of the runs that were done")
     given = parser.parse_args()
     end = time.monotonic() + given.seconds
+    faulthandler.register(signal.SIGUSR1)  # tells where it hangs
     with Table(given.table, COLUMNS) as table, tempfile.TemporaryDirectory() as name:
         done, deaths = {(row["phase"], row["seed"]) for row in table.rows}, Deaths(Path(name))
         for seed in range(given.times):

@@ -225,7 +225,8 @@ class Cluster:
             self._data, self._held = None, run.recordings
         while self._data is None:
             try:
-                self._data = self.client.scatter(run.recordings, broadcast=True, hash=False)
+                # To one worker, from which others fetch them: Dask broadcasts without end if a worker dies meanwhile.
+                self._data = self.client.scatter(run.recordings, hash=False)
             except (OSError, KeyError) as error:  # no worker, or one that went while it was being sent the data
                 if time.monotonic() > deadline:
                     raise UserError(
