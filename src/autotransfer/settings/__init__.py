@@ -20,10 +20,10 @@ from ..schema import fields_of
 from .fields import flat, picked
 from .keywords import RENAMED_VALUES, check_known, field_names, renamed_value, values_of
 from .penalty import SUBJECT, Penalty, nuisance_parts, penalty_of, usual_batches
-from .training import CHECKPOINTS, SCHEDULES, SOLVED, Training
+from .training import CHECKPOINTS, LOSSES, SCHEDULES, SOLVED, Training
 
 __all__ = [
-    "CHECKPOINTS", "RENAMED_VALUES", "SCHEDULES", "SUBJECT", "Penalty", "Setting", "Training", "field_names",
+    "CHECKPOINTS", "LOSSES", "RENAMED_VALUES", "SCHEDULES", "SUBJECT", "Penalty", "Setting", "Training", "field_names",
     "nuisance_parts", "renamed_value",
 ]  # fmt: skip
 

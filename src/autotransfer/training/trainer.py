@@ -129,7 +129,7 @@ class Trainer:
         self._plan: tuple[int, Tensor] | None = None
         latest = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
         longest = max(setting.max_epochs for setting in settings)
-        self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, latest, len(self.held_out.rows))
+        self.snapshots = Snapshots(self.flat, recordings.n_outputs, longest, latest, len(self.held_out.rows))
         self.average = WeightAverage.of(settings, self.groups, self.flat)
         captured = device.type == "cuda" and windows.in_memory and bool(self.net.capturable)
         self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
@@ -239,9 +239,7 @@ class Trainer:
 
         z = codes.detach().requires_grad_()
         self.censors.train_critics(z, y, s, active, self.decay)
-        nll, weight = weighted_nll(self._competing(self.classifier(z), y), y, self.weights)
-        task = weighted_mean(nll, weight)
-        losses = row_losses(nll, weight) if self.censors.read_losses else None
+        task, losses = self._task(z, rows, y)
         penalty = self.censors.penalty(z, y, s, losses)
         loss = task + self.strength * warmed_up(self.clock, self.warm_up) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
@@ -263,6 +261,12 @@ class Trainer:
         if self.of_encoder is None:
             return lr
         return torch.where(self.of_encoder, (self.encoder_lr * self.decay)[:, None], lr[:, None])
+
+    def _task(self, z: Tensor, rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss of every member (P,) at codes z (P, B, D) of rows (G, B) and classes y (P, B), and that of each row
+        (P, B) where a penalty reads it."""
+        nll, weight = weighted_nll(self._competing(self.classifier(z), y), y, self.weights)
+        return weighted_mean(nll, weight), row_losses(nll, weight) if self.censors.read_losses else None
 
     @torch.no_grad()
     def _finish_averages(self, plan: Tensor) -> None:
