@@ -38,11 +38,11 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         regressor = AutoTransferRegressor().fit(X, y, subjects=ids)    # at least 3 subjects
 
     Ridge regressions on several representations of a window, each with a strength that people left out decide, then
-    networks, and their average, with weights that people left out decide.
+    networks where they are asked for, and their average, with weights that people left out decide.
 
     adaptation: what it may use of a new person: "zero-shot", nothing; "online", the windows so far; "transductive", all
         windows at once, without their targets
-    networks: "all", "main" (two kinds), "one", or "none": closed forms alone, in seconds to minutes
+    networks: "none", closed forms alone, in seconds to minutes; "one", "main" (two kinds) or "all" add networks
     loss: of the networks: "huber", linear for errors beyond a standard deviation of the target, or "squared"
     time: such as "30m" or "2h": networks that would take longer are left out. None: all are trained
     seeds, epochs, max_steps, batch_size, lr, device: of the networks, as of `autotransfer run`
@@ -63,7 +63,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
     """
 
     adaptation: str = "zero-shot"
-    networks: str = "all"
+    networks: str = "none"
     loss: str = "huber"
     time: str | None = USUAL_TIME
     seeds: int | None = None
