@@ -260,7 +260,7 @@ class Run:
         progress calls it. expected: seconds that it is planned to take.
         """
         self._pack_waiting(prune_at)
-        self._forget_ended()
+        self.delete_ended_checkpoints()
         left = [entry for entry in self.ledger.entries(records=False) if entry.status not in FINISHED]
         total = sum(entry.setting.max_epochs for entry in left)
         counts = self.ledger.counts()
@@ -271,11 +271,17 @@ class Run:
         if left or not backup_of(self.ledger.path).exists():
             self.ledger.back_up()
 
-    def _forget_ended(self) -> None:
-        """Delete checkpoints of ended populations, which a process killed at that moment leaves behind."""
-        opened = {f"population-{population.number}.checkpoint" for population in self.ledger.open_populations()}
+    def delete_ended_checkpoints(self) -> None:
+        """Delete checkpoints of populations whose jobs are finished: what a process leaves that is killed at that
+        moment, or meets a full disk."""
+        statuses = self.ledger.statuses()
+        needed = {
+            f"population-{population.number}.checkpoint"
+            for population in self.ledger.open_populations()
+            if any(statuses.get(key) not in FINISHED for key in population.keys)
+        }
         for path in self.folder.glob("population-*.checkpoint"):
-            if path.name not in opened:
+            if path.name not in needed:
                 path.unlink(missing_ok=True)
 
     def _pack_waiting(self, prune_at: int | None) -> None:
