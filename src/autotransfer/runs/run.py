@@ -110,7 +110,7 @@ class Run:
         options = options.for_data(recordings)
         check_columns(options, recordings)
         check_scorable(recordings)
-        check_module(options, encoders, recordings)
+        check_modules(options.settings(), encoders, recordings)
         if options.base is not None:
             bound_base(options.base, recordings)  # also complains
         for line in concerns(whole_people(recordings).raw()):
@@ -364,9 +364,9 @@ def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
         find_factory(name, encoders)
 
 
-def check_module(options: RunOptions, encoders: Encoders | None, recordings: Recordings) -> None:
-    """Raise if a user's encoder cannot take these windows."""
-    foreign = {setting.encoder: setting for setting in reversed(options.settings()) if setting.encoder not in ENCODERS}
+def check_modules(settings: Sequence[Setting], encoders: Encoders | None, recordings: Recordings) -> None:
+    """Raise if a user's encoder is not known, or cannot take these windows."""
+    foreign = {setting.encoder: setting for setting in reversed(settings) if setting.encoder not in ENCODERS}
     for setting in foreign.values():
         size = size_of(recordings, setting)
         module = encoder_options(setting.encoder, setting.network, encoders).module(size)
