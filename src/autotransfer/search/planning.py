@@ -21,7 +21,7 @@ from ..preprocessing.represent.pretrained import is_base
 from ..recordings import Recordings, load
 from ..recordings.ring import check_ring
 from ..runs.options import RunOptions
-from ..runs.run import Run, Tell, check_columns, check_encoder, check_modules, check_packages
+from ..runs.run import Run, Tell, check_columns, check_encoder, check_modules, check_packages, check_unused
 from ..settings import Setting
 from ..training.members import size_of
 from ..training.packing import resolve_device
@@ -229,6 +229,7 @@ def begin(
     tell: receives why there are so few folds, how long it will take, and what is left out.
     """
     start = time.monotonic()
+    check_unused(folder)
     resolve_device(options.device)
     check_packages(options)
     check_encoder(options, encoders)
