@@ -13,7 +13,7 @@ from ..errors import UserError, check_choice, shown
 from ..options import SEARCH, AskedOptions
 from .conducting import carry_through, check_end, followers, say_answer, workers
 from .options import UNASKED, UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, own_encoders, spread
-from .regressing import describe_regression, run_regression
+from .regressing import describe_regression, resume_regression, run_regression
 from .reporting import write_report
 from .voice import Log, Quiet, Verbose, say, tell
 
@@ -189,10 +189,10 @@ def _population(text: str) -> int | str:
 
 
 def _check_alone(**others: object) -> None:
-    """Refuse options for training networks, which a run with a continuous target does not do."""
+    """Refuse options that a run with a continuous target does not have."""
     for name, value in others.items():
         if value:
-            raise UserError(f"a continuous target is predicted by closed forms alone; leave --{name} out")
+            raise UserError(f"--{name} is for runs that tell classes apart; leave it out with a continuous target")
 
 
 def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -> None:
@@ -254,7 +254,8 @@ def resume(
     from ..runs.run import check_is_run
 
     if is_regression(folder):
-        say(f"{folder} is finished; its report is {folder / 'report.html'}")
+        _check_alone(cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
+        resume_regression(folder, data)
         return
     check_is_run(folder)
     check_end(tensorboard)
@@ -275,8 +276,12 @@ def status(folder: Folder) -> None:
     from ..runs.progress import standing
 
     if not (folder / "ledger.sqlite").exists():  # else SciPy need not be imported: this answers at once
-        from ..runs.regression import is_regression
+        from ..runs.regression import NUMBERS, is_regression
 
+        if (folder / NUMBERS).exists():
+            for line in standing(folder, NUMBERS, scored=False):
+                say(line)
+            return
         if is_regression(folder):
             say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return

@@ -15,7 +15,7 @@ from ..errors import UserError, shown
 from ..folds import USUAL_FOLDS, check_scorable, groups_of, in_units, leave_groups_out, turns
 from ..jobs import Job
 from ..model.encoders import Encoders
-from ..models.base import base_kinds
+from ..models.base import bound_base
 from ..preprocessing.represent.foundation import is_foundation
 from ..preprocessing.represent.pretrained import is_base
 from ..recordings import Recordings, load
@@ -263,7 +263,7 @@ def plan_again(performed: Plan, options: RunOptions, recordings: Recordings, enc
 
     options: resolved for these recordings, with encoder and base as the user gave them.
     """
-    networks_of_base = set() if options.base is None else set(base_kinds(options.base, recordings).values())
+    networks_of_base = set() if options.base is None else set(bound_base(options.base, recordings).kinds.values())
     fold = leave_groups_out(recordings, options.n_folds)[0]
     every = [training for stage in performed.stages for training in (*stage.trainings, *stage.online)]
     settings = list(dict.fromkeys(setting for setting, _ in every))
