@@ -51,10 +51,9 @@ from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
 from .lock import remove_database
 from .options import RunOptions
 from .provenance import fingerprint, versions
-from .regression import CHOICE
+from .regression import CHOICE, NUMBERS
 from .study import NAME, study_text
 
-NUMBERS = "numbers.sqlite"  # the ledger of a run with a continuous target
 BASE = "base"  # the run's copy of the base that it was given
 
 Tell = Callable[[str], None]  # says a line to the user
