@@ -141,8 +141,9 @@ def calibrate(
     from ..models.loading import load_classifier
     from ..person.calibration import calibrated_with, training_words
     from ..runs.lock import refuse_links
+    from ..runs.run import holds_run
 
-    if (out / "ledger.sqlite").exists():
+    if holds_run(out):
         raise UserError(f"{out} is a run; choose another --out, its model would be replaced")
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; choose another --out, a folder for the person's model")

@@ -51,6 +51,7 @@ from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
 from .lock import remove_database
 from .options import RunOptions
 from .provenance import fingerprint, versions
+from .regression import CHOICE, NUMBERS
 from .study import NAME, study_text
 
 BASE = "base"  # the run's copy of the base that it was given
@@ -100,8 +101,7 @@ class Run:
 
         recordings: where they are in memory already; otherwise they are loaded from `options.source`.
         """
-        if is_run(folder):
-            raise _taken(folder)
+        check_unused(folder)
         resolve_device(options.device)
         check_packages(options)
         check_encoder(options, encoders)
@@ -377,6 +377,20 @@ def is_run(folder: Path) -> bool:
     """Whether there is a ledger, or the copy of one."""
     path = folder / "ledger.sqlite"
     return path.exists() or backup_of(path).exists()
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether there is a run of any kind: one with a continuous target has another ledger or, of an earlier version,
+    none."""
+    return is_run(folder) or any((folder / name).exists() for name in (NUMBERS, CHOICE))
+
+
+def check_unused(folder: Path) -> None:
+    """Refuse a folder in which a run would replace another one, or the model of a person."""
+    if is_run(folder):
+        raise _taken(folder)
+    if holds_run(folder) or (folder / "model" / "model.json").exists():
+        raise UserError(f"{folder} already holds a run or a model, which would be replaced; choose another folder")
 
 
 def check_is_run(folder: Path) -> None:
