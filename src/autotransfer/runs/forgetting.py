@@ -23,7 +23,7 @@ from .data_facts import Data, check_person
 from .ledger import REMEDY, Ledger, backup_of
 from .lock import Lock
 from .options import RunOptions
-from .regression import CHOICE, is_regression, read_choice
+from .regression import CHOICE, NUMBERS, is_regression, read_choice
 from .run import BASE, check_is_run
 from .sqlite_errors import DamagedLedger
 from .study import NAME, study_text
@@ -41,6 +41,7 @@ HOLDS = {
     **dict.fromkeys(("model.onnx", "model.pt2", "model.safetensors"), "an exported model that was fitted to them"),
     MODEL: "the model that was fitted to them",
     "population-*.checkpoint": "weights that were fitted to them",
+    "numbers.*": "weights, predictions, names and scores",
     "ledger.damaged-*": "weights, predictions, names and scores",
     "ledger.backup.sqlite*": "weights, predictions, names and scores",
     "ledger.sqlite-*": "weights, predictions, names and scores",
@@ -59,7 +60,7 @@ class Forgotten:
     others: tuple[str, ...]  # what lies in the folder and is not the run's: it stays
     trained_on_them: int = 0  # finished trainings that saw their windows
     held_them_out: int = 0  # finished trainings that were scored on their windows
-    source: str | None = None  # where the recordings were; None: a run with a continuous target, which keeps no options
+    source: str | None = None  # where the recordings were; None: in Python, or nobody has noted it
 
     def lines(self, folder: Path, *, done: bool) -> list[str]:
         """For people to read. done: not a dry run."""
@@ -125,13 +126,24 @@ def _plan(folder: Path, names: tuple[str, ...]) -> tuple[RunOptions, Forgotten]:
 
 
 def _regression_plan(folder: Path, names: tuple[str, ...]) -> Forgotten:
-    """Of a run with a continuous target, which has no ledger: choice.json knows the people, and is deleted last."""
-    choice = read_choice(folder)
+    """Of a run with a continuous target: its ledger or, of earlier versions, choice.json knows the people, and is
+    deleted last."""
+    last, source = CHOICE, None
+    if (folder / NUMBERS).exists():
+        last = NUMBERS
+        with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
+            data, stored = ledger.recall("data", Data), ledger.recall("options", dict[str, Any])
+        if data is None or stored is None:
+            raise UserError(f"{folder} does not say whose recordings it has; delete it, and run again without them")
+        people, called, source = data.people, data.name, str(stored.get("source")) or None
+    else:
+        choice = read_choice(folder)
+        people, called = (*choice.nested_test_scores, *choice.not_scored), choice.name
     for name in names:
-        check_person(name, (*choice.nested_test_scores, *choice.not_scored), choice.name)
+        check_person(name, people, called)
     files, others = _files(folder)
-    files[CHOICE] = files.pop(CHOICE)
-    return Forgotten(names, files, others)
+    files[last] = files.pop(last)
+    return Forgotten(names, files, others, source=source)
 
 
 def _files(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
