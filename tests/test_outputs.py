@@ -19,7 +19,9 @@ from autotransfer.files import write_atomically
 from autotransfer.folds import describe
 from tiny import tiny_file
 
+LONG = "ü" * 127  # of 255 bytes that a name may have
 VICTIM = b"recordings"
+posix = pytest.mark.skipif(os.name != "posix", reason="of POSIX")
 
 
 @pytest.fixture
@@ -29,7 +31,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("victim.npz", "study/p1.csv", "run/ledger.sqlite", "run/model/model.json", "person/model/model.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(VICTIM)
-    os.mkfifo(tmp_path / "pipe")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
     return tmp_path
 
 
@@ -48,15 +51,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("x", "nowhere/o.csv", "there is no folder nowhere"),
         ("x", ".", "--out is ., a folder"),
         ("x", "", "--out is ., a folder"),
-        ("x", "pipe", "a pipe or a device"),
+        pytest.param("x", "pipe", "a pipe or a device", marks=posix),
         ("x", "victim.npz/o.csv", "there is no folder victim.npz"),
-        ("x", "o" * 300, "File name too long"),
+        pytest.param("x", "o" * 300, "File name too long", marks=posix),
     ],
 )
 def test_what_would_be_lost_or_cannot_be_written_is_refused(here: Path, data: str, out: str, words: str) -> None:
     with pytest.raises(UserError) as caught:
         check_outputs(data, out=Path(out))
-    assert words in str(caught.value)
+    assert words in str(caught.value).replace(os.sep, "/")
     assert "\n" not in str(caught.value)
 
 
@@ -88,8 +91,8 @@ def test_commands_overwrite_neither_recordings_nor_runs(here: Path, given: list[
 def test_the_longest_name_can_be_written_and_errors_name_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_atomically(tmp_path / ("ü" * 127), "whole")
-    assert (tmp_path / ("ü" * 127)).read_text() == "whole"
+    write_atomically(tmp_path / LONG, "whole")
+    assert (tmp_path / LONG).read_text() == "whole"
     with pytest.raises(FileNotFoundError) as caught:
         write_atomically(tmp_path / "nowhere" / "o.csv", "x")
     assert caught.value.filename == str(tmp_path / "nowhere" / "o.csv")
@@ -101,7 +104,7 @@ def test_the_longest_name_can_be_written_and_errors_name_the_file(
     with pytest.raises(OSError, match="No space left") as error:
         write_atomically(tmp_path / "o.csv", "x")
     assert error.value.filename == str(tmp_path / "o.csv")
-    assert [path.name for path in tmp_path.iterdir()] == ["ü" * 127]
+    assert [path.name for path in tmp_path.iterdir()] == [LONG]
 
 
 @pytest.mark.parametrize("speak", [say, complain])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 
@@ -30,10 +31,12 @@ def check_outputs(data: str | None = None, **outputs: Path | None) -> None:
 def _check_place(option: str, path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{option} is {path}, a folder; give the name of a file in it")
-    if path.exists() and not path.is_file():
-        raise UserError(f"{option} is {path}, a pipe or a device; give the name of a file")
     if not path.parent.is_dir():
         raise UserError(f"{option} is {path}, and there is no folder {path.parent}; make it first")
+    with suppress(FileNotFoundError):
+        path.lstat()  # complains of a name that is too long
+    if path.exists() and not path.is_file():
+        raise UserError(f"{option} is {path}, a pipe or a device; give the name of a file")
     if not writable(path.parent):
         raise UserError(f"{option} is {path}, and nothing can be written to {path.parent}; choose another folder")
 
