@@ -41,14 +41,19 @@ HOLDS = {
     **dict.fromkeys(("model.onnx", "model.pt2", "model.safetensors"), "an exported model that was fitted to them"),
     MODEL: "the model that was fitted to them",
     "population-*.checkpoint": "weights that were fitted to them",
-    "numbers.*": "weights, predictions, names and scores",
-    "ledger.damaged-*": "weights, predictions, names and scores",
-    "ledger.backup.sqlite*": "weights, predictions, names and scores",
-    "ledger.sqlite-*": "weights, predictions, names and scores",
-    "ledger.sqlite": "weights, predictions, names and scores",
+    **{
+        pattern.format(ledger): "weights, predictions, names and scores"
+        for ledger in ("numbers", "ledger")
+        for pattern in ("{}.damaged-*", "{}.backup.sqlite*", "{}.sqlite-*", "{}.sqlite")
+    },
 }
 STAYS = (NAME, "lock", BASE)
-MARKS = ("ledger.sqlite", CHOICE, "model/model.json")  # any of them is there: the folder is a run's, or a person's
+MARKS = (
+    "ledger.sqlite",
+    NUMBERS,
+    CHOICE,
+    "model/model.json",
+)  # any of them is there: the folder is a run's, or a person's
 
 
 @dataclass(frozen=True)
