@@ -13,6 +13,7 @@ import typer
 from ..errors import UserError, check_choice
 from ..words import printable
 from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
+from .outputs import check_outputs
 from .regressing import give_predictions, predict_numbers
 from .voice import Log, Quiet, Verbose, say
 
@@ -87,6 +88,7 @@ def predict(
     check_choice("model", model, ("ensemble", "refit"))
     check_choice("adapt", adapt, ("all", "none"))
     metric = metric_asked(metric)
+    check_outputs(data, out=out, scores=scores)
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, own_encoders(encoder))
     if isinstance(saved, RegressionModel):

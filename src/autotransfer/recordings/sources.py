@@ -236,5 +236,15 @@ def absolute(source: str) -> str:
     return str(Path(path).resolve()) + mark + options if mark and os.path.exists(path) else source
 
 
+def place_of(source: str) -> Path | None:
+    """The file or folder that a source is read from; None where there is none, as of an embedded set."""
+    if source in SETS:
+        return None
+    for prefix in (BIDS, *RECIPES):
+        source = source.removeprefix(prefix)
+    path = Path(source if os.path.exists(source) else source.partition("?")[0])
+    return path if path.exists() else None
+
+
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)

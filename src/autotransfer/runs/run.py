@@ -147,6 +147,7 @@ class Run:
         *,
         source: str | None = None,
         lazy: bool = False,
+        read_only: bool = False,
     ) -> Run:
         """A run that exists, with the data it began with: those given, or loaded from where they were, or from `source`
         if they have moved.
@@ -154,8 +155,9 @@ class Run:
         encoders: the factory again where the run has an encoder of the user's own: code is never imported
         because a folder names it. storage: Optuna's storage again, if a search is to go on in one outside the folder.
         lazy: the data are loaded when they are first needed; a report may never need them.
+        read_only: nothing is written to the ledger, not even where the data are now.
         """
-        ledger = Ledger(folder / "ledger.sqlite")
+        ledger = Ledger(folder / "ledger.sqlite", read_only=read_only)
         try:
             stored = ledger.recall("options", dict[str, Any])
             if stored is None:
@@ -184,7 +186,7 @@ class Run:
                 _ = run.recordings
             check_entries(ledger, ledger.entries(), len(run.groups))
             check_populations(ledger)
-            if source is not None:
+            if source is not None and not read_only:
                 ledger.remember(options=stored | {"source": options.source})
         except BaseException:
             ledger.close()
