@@ -15,14 +15,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
-from autotransfer.models.montage import (
-    LEAST_EXPLAINED,
-    SHRINKAGE,
-    Montage,
-    arrangement,
-    check_montage,
-    fit_montage,
-)
+from autotransfer.models.montage import LEAST_EXPLAINED, SHRINKAGE, Montage, arrangement, check_montage, fit_montage
 from autotransfer.recordings.windows import renamed_channels
 
 NAMES = ("F3", "Fz", "F4", "Oz")
