@@ -169,6 +169,7 @@ MEANING = {
     "encoder": "{encoders}, or the name of [a network of your own](../recipes/own_encoder.md)",
     "patience": "stop after this many epochs without a lower validation loss; none: never, as with `checkpoint` last "
     "and averaged",
+    "loss": "of a [continuous target](../regression.md): `huber` or `squared`; none: cross-entropy of classes",
 }
 
 

@@ -363,3 +363,13 @@ def test_a_run_cuts_again_when_it_is_resumed(tmp_path: Path) -> None:
     again.ledger.close()
     result = call("inspect", folder, "--pattern", PATTERN, "--window", 1, "--sfreq", 100)
     assert "fist 24, open 24" in result.out, result.err
+
+
+def test_measurements_are_no_classes() -> None:
+    numbers = np.random.default_rng(0).standard_normal(PEOPLE * PER)
+    shown = overview(raw(y=numbers, classes=None))
+    assert shown.classes == ()
+    assert shown.concerns == ()
+    assert len(shown.missing) == 1
+    assert "--target continuous" in shown.missing[0]
+    assert overview(raw(y=np.tile([0.5, 1.5], PEOPLE * PER // 2), classes=None)).classes == ("0.5", "1.5")

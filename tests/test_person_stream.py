@@ -90,6 +90,16 @@ def test_regular_stamps_miss_nothing_and_a_lost_sample_is_seen_at_once() -> None
     assert np.flatnonzero(kept)[places].tolist() == [53, 301, 1001]
 
 
+@pytest.mark.parametrize("size", [7, 256])
+@pytest.mark.parametrize("rate", [100.0, 250.0, 1000.0])
+def test_the_pace_is_the_same_in_pieces_of_any_size(rate: float, size: int) -> None:
+    times = np.arange(60 * rate) * (1 + 1e-6) / rate  # a clock that drifts
+    alone, together = Pace(rate), Pace(rate)
+    assert not fed(alone, times, 1).any()
+    assert not fed(together, times, size).any()
+    assert alone.expected == pytest.approx(together.expected, abs=1e-9)
+
+
 @pytest.mark.parametrize("kind", ["each", "chunks", "drift", "slow drift back"])
 def test_jitter_and_drift_are_no_losses_but_a_burst_is(kind: str) -> None:
     draw, times = np.random.default_rng(0), stamps(20_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import Targets
 from autotransfer.report.regression_page import page
 from autotransfer.report.result_words import regression_headline
+from autotransfer.runs.number_run import NumberRun
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.regression import CONSTANT, PEER, RegressionChoice, is_regression, read_choice
 from autotransfer.search import regression
@@ -51,7 +53,9 @@ def truth(people: int = 6, windows: int = 24, *, gain: float = 1.0, reference: b
 
 
 def options(**given: Any) -> RunOptions:
-    return RunOptions.of("recommended", source="x", target="continuous", **{"kinds": "features"} | given)
+    return RunOptions.of(
+        "recommended", source="x", target="continuous", **{"kinds": "features", "networks": "none"} | given
+    )
 
 
 # ---- ridge, weights, scores ------------------------------------------------------------------------------------------
@@ -214,15 +218,17 @@ def test_decisions_do_not_see_who_is_left_out() -> None:
     np.testing.assert_array_equal(first[1], second[1])
 
 
-def test_what_is_said_of_held_out_people_comes_from_trainings_without_them() -> None:
+def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_path: Path) -> None:
     X, y, who = truth()
     targets = Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0))
-    folds = [np.flatnonzero(np.array(who) == name) for name in targets.recordings.subjects]
+    run = NumberRun.begin(tmp_path / "run", targets, options())
     setting = regression.candidates(options(), targets.recordings)[0]
-    found = regression._held_out(setting, targets.recordings, y, folds)
+    predicted = run.solved(setting, partial(regression._Search(run).solved, setting))
     codes = regression._ready(setting, targets.recordings)[1].flatten(1).double().numpy()
-    train = np.delete(np.arange(len(y)), folds[2])
-    np.testing.assert_allclose(found[:, folds[2]], ridge(codes[train], y[train], STRENGTHS).predict(codes[folds[2]]))
+    (train, test) = run.each_fold[2].train, run.each_fold[2].test
+    assert set(np.array(who)[test]) == {"p2"}
+    np.testing.assert_allclose(predicted[:, test], ridge(codes[train], y[train], STRENGTHS).predict(codes[test]))
+    run.ledger.close()
 
 
 # ---- intervals -------------------------------------------------------------------------------------------------------
@@ -262,7 +268,7 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     X, y, who = truth()
     y = y.copy()
     y[3] = np.nan  # left out, and told
-    own = at.AutoTransferRegressor(kinds="features", sfreq=128.0, run_folder=tmp_path / "run")
+    own = at.AutoTransferRegressor(kinds="features", networks="none", sfreq=128.0, run_folder=tmp_path / "run")
     assert clone(own).get_params() == own.get_params()
     with pytest.warns(UserWarning, match="1 of 144"):
         own.fit(X, y, subjects=who)
@@ -289,7 +295,7 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
 
 def test_cross_validation_by_person() -> None:
     X, y, who = truth(windows=40, gain=0.3)
-    own = at.AutoTransferRegressor(kinds="features", sfreq=128.0)
+    own = at.AutoTransferRegressor(kinds="features", networks="none", sfreq=128.0)
     found = cross_val_score(own, X, y, groups=who, cv=GroupKFold(3), params={"subjects": who})
     assert (found > 0.7).all()
 
@@ -356,7 +362,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     data, run = tmp_path / "force.npz", tmp_path / "run"
     np.savez(data, X=X, y=y, subject=who, meta=json.dumps({"sfreq": 128.0, "name": "<b>force</b>"}))
     assert "--target continuous" in str(call("run", data, "--out", tmp_path / "no").exception)
-    words = ("run", data, "--target", "continuous", "--kinds", "features")
+    words = ("run", data, "--target", "continuous", "--kinds", "features", "--networks", "none")
     assert "features" in call(*words, "--dry-run").stdout
     result = call(*words, "--out", run, "--at-least", 0.9)
     assert result.exception is None, result.exception
@@ -386,8 +392,9 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert "predicts a number" in str(call("export", run, "--format", "onnx").exception)
     with pytest.raises(at.UserError, match="predicts a number"):
         at.Session(run)
-    for other in (("--cluster", "local:2"), ("--live",), ("--grid", "paper")):
-        assert "closed forms alone" in str(call(*words, "--out", tmp_path / "no", *other).exception)
+    for other in (("--cluster", "local:2"), ("--live",)):
+        assert "for runs that tell classes apart" in str(call(*words, "--out", tmp_path / "no", *other).exception)
+    assert "grid is 'paper'" in str(call(*words, "--out", tmp_path / "no", "--grid", "paper").exception)
     assert "holds a run already" in str(call(*words, "--out", run).exception)
 
 

@@ -86,7 +86,8 @@ class AskedOptions:
         str | PathLike[str] | None,
         About(
             "Folder of a base (autotransfer pretrain), or hf:USER/NAME: its networks, trained on other studies, are "
-            "candidates. braindecode:MODEL,pretrained=FOLDER or USER/NAME: so is a foundation encoder.",
+            "candidates, as they are and learning on. braindecode:MODEL,pretrained=FOLDER or USER/NAME: so is a "
+            "foundation encoder.",
             SEARCH,
             metavar="BASE",
         ),
@@ -107,6 +108,7 @@ class AskedOptions:
     patience: Annotated[int | None, About("Stop after so many epochs without progress.", TRAINING)] = None
     batch_size: Annotated[int | None, About("Rows of a minibatch; default 128.", TRAINING)] = None
     lr: Annotated[float | None, About("Learning rate of the first epoch; default 0.001.", TRAINING)] = None
+    loss: Annotated[str, About("Of networks that learn a continuous target: huber or squared.", TRAINING)] = "huber"
     standardise: Annotated[str | None, About("trial (default), train, online, transductive or none.", TRAINING)] = None
     align: Annotated[str | None, About("Euclidean: none (default), online or transductive.", TRAINING)] = None
     seeds: Annotated[int | None, About("How many seeds everything is trained with; default 3.", TRAINING)] = None

@@ -76,20 +76,26 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
         nonlocal drawn
         drawn = _try_report(run)
 
-    try:
-        with closing(opened.ledger):
-            choice = conduct(opened, tell, shown=not VOICE.quiet, answered=answered)
-    except (KeyboardInterrupt, Stopped) as stop:
-        print(file=sys.stderr)
-        complain(f"interrupted; {_kept(opened.folder)}continue with: autotransfer resume {opened.folder}")
-        raise typer.Exit(getattr(stop, "exit_code", 130)) from None
-    except (OSError, MemoryError) as error:
-        reason = machine_trouble(error)
-        complain(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}")
-        raise typer.Exit(1) from None
+    with stoppable(opened.folder), closing(opened.ledger):
+        choice = conduct(opened, tell, shown=not VOICE.quiet, answered=answered)
     say_answer(choice)
     if drawn:
         say(f"report: {(opened.folder / 'report.html').resolve()}")
+
+
+@contextmanager
+def stoppable(folder: Path) -> Iterator[None]:
+    """Around the work of a run: what ends it before its time is told in a line that says how to go on."""
+    try:
+        yield
+    except (KeyboardInterrupt, Stopped) as stop:
+        print(file=sys.stderr)
+        complain(f"interrupted; {_kept(folder)}continue with: autotransfer resume {folder}")
+        raise typer.Exit(getattr(stop, "exit_code", 130)) from None
+    except (OSError, MemoryError) as error:
+        reason = machine_trouble(error)
+        complain(f"stopped: {reason}; continue with: autotransfer resume {folder}")
+        raise typer.Exit(1) from None
 
 
 def _kept(folder: Path) -> str:

@@ -1,50 +1,98 @@
-"""Commands where the target is continuous: run, and predict."""
+"""Commands where the target is continuous: run, resume, and predict."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .voice import say, tell
+from .conducting import stoppable
+from .voice import VOICE, say, tell
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..models.regression import RegressionModel
     from ..recordings import Raw
+    from ..runs.number_run import NumberRun
     from ..runs.options import RunOptions
 
 
 def run_regression(options: RunOptions, out: Path) -> None:
-    """Solve, measure on people left out, write everything to a folder, and say the answer."""
+    """Solve and train, measure on people left out, write everything to a folder after each stage, and say the answer.
+    What was begun in the folder with the same data and options goes on."""
     from ..recordings import load_targets
     from ..report.page import plotly_of
-    from ..report.regression_page import write_run
-    from ..report.result_words import regression_headline
-    from ..runs.regression import check_free
-    from ..search.regression import check_device, search
+    from ..runs.number_run import check_open, opened
+    from ..search.regression import check_device
 
-    plotly_of()  # before any work: the report is drawn when all is done
+    plotly_of()  # before any work: the report is drawn when the first stage is done
     check_device(options)
-    check_free(out)
+    check_open(out)
     targets = load_targets(options.source, options.target, **options.cutting)
     tell(targets.words())
-    regression = search(targets, options, tell)
-    path = write_run(out, regression)
+    with opened(out, targets, options, tell) as run:
+        _carry_through(run)
+
+
+def resume_regression(folder: Path, source: str | None) -> None:
+    """Go on with an interrupted run. source: where the data are, if they have moved."""
+    from ..report.page import plotly_of
+    from ..runs.lock import Lock
+    from ..runs.number_run import NumberRun
+    from ..runs.recovery import make_sound
+    from ..runs.regression import NUMBERS
+
+    if finished(folder):
+        say(f"{folder} is finished; its report is {folder / 'report.html'}")
+        return
+    plotly_of()
+    with Lock(folder):
+        make_sound(folder / NUMBERS, tell)
+        run = NumberRun.reopen(folder, source=source)
+        with closing(run.ledger):
+            _carry_through(run)
+
+
+def finished(folder: Path) -> bool:
+    """Whether nothing is left of a run with a continuous target; those of earlier versions have no ledger."""
+    from ..runs.ledger import Ledger
+    from ..runs.regression import CHOICE, NUMBERS
+
+    if not (folder / NUMBERS).exists():
+        return True
+    try:
+        with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
+            return bool(ledger.recall("complete", bool)) and (folder / CHOICE).exists()
+    except UserError:  # damaged: for whoever goes on with it to say
+        return False
+
+
+def _carry_through(run: NumberRun) -> None:
+    from ..report.regression_page import REPORT, write_run
+    from ..report.result_words import regression_headline
+    from ..search.regression import conduct
+
+    with stoppable(run.folder):
+        regression = conduct(run, tell, shown=not VOICE.quiet, answered=partial(write_run, run.folder))
     for line in regression_headline(regression.choice):
         say(line)
-    say(f"report: {path.resolve()}")
+    say(f"report: {(run.folder / REPORT).resolve()}")
 
 
 def describe_regression(options: RunOptions) -> None:
     """What such a run would do."""
     from ..folds import groups_of
     from ..recordings import load_targets
+    from ..search.number_networks import name_of, plan_networks
     from ..search.regression import candidates, check_device
     from ..settings import Setting
+    from ..words import clock, count
 
     check_device(options)
     targets = load_targets(options.source, options.target, **options.cutting)
@@ -52,8 +100,12 @@ def describe_regression(options: RunOptions) -> None:
     resolved = options.for_data(recordings)
     say(targets.words())
     say(f"{len(groups_of(recordings, resolved.n_folds))} groups of people are left out in turn")
-    names = [form.name_relative_to(Setting()) for form in candidates(resolved, recordings)]
-    say(f"ridge regressions on: {'; '.join(names)}")
+    say(f"ridge regressions on: {'; '.join(map(name_of, candidates(resolved, recordings)))}")
+    plan = plan_networks(recordings, resolved, math.inf if resolved.seconds is None else resolved.seconds)
+    for values, seconds in zip(plan.settings, plan.seconds, strict=True):
+        say(f"networks: {name_of(Setting.from_dict(values))}, {count(resolved.seeds, 'seed')}, about {clock(seconds)}")
+    for line in plan.left_out:
+        say(f"left out: {line}")
 
 
 def predict_numbers(

@@ -13,7 +13,7 @@ from ..errors import UserError, check_choice, shown
 from ..options import SEARCH, AskedOptions
 from .conducting import carry_through, check_end, followers, say_answer, workers
 from .options import UNASKED, UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, own_encoders, spread
-from .regressing import describe_regression, run_regression
+from .regressing import describe_regression, resume_regression, run_regression
 from .reporting import write_report
 from .voice import Log, Quiet, Verbose, say, tell
 
@@ -43,7 +43,7 @@ def _configure(context: typer.Context, path: Path | None) -> Path | None:
         return None
     from ..runs.study import read_study
 
-    hints = {name: hint for name, hint in get_type_hints(spread(run)).items() if name != "config"}
+    hints = {name: hint for name, hint in get_type_hints(spread(run)).items() if name not in ("context", "config")}
     values = read_study(path)
     for name, value in values.items():
         check_choice(f"option in {path}:", name, sorted(hints))
@@ -76,6 +76,7 @@ Config = Annotated[
 
 
 def run(
+    context: typer.Context,
     data: Source,
     out: Annotated[
         Path | None, typer.Option(help="Folder for everything the run produces; a dry run needs none.")
@@ -126,15 +127,16 @@ def run(
         "quick" if quick else "recommended", source=data, storage=storage, seed=seed, clean=clean,
         population=_population(population), **asdict(asked), **asdict(windowing),
     )  # fmt: skip
-    if options.base is not None and cluster is not None:
-        raise UserError("the networks of a base are known on this machine alone; leave out either --base or --cluster")
     again = None
     if plan is not None:
         from ..search.plan import read_plan
 
+        given = _given(context)
+        _check_beside_plan(given)
         again = read_plan(plan)
-        here = {name: getattr(options, name) for name in ("source", "device", "population", *options.cutting)}
-        options = RunOptions.from_dict(again.options | here)
+        options = again.options_here(options, given)
+    if options.base is not None and cluster is not None:
+        raise UserError("the networks of a base are known on this machine alone; leave out either --base or --cluster")
     if options.target != "classes":
         _check_alone(plan=plan, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
     encoders = own_encoders(options.encoder)
@@ -155,6 +157,29 @@ def run(
             carry_through(created, executor)
 
 
+# What belongs to the machine, the data and the output, and what a plan may name but never brings: all else is the
+# plan's.
+BESIDE_PLAN = {
+    "data", "out", "dry_run", "config", "plan", "device", "population", "clean", "cluster", "live", "tensorboard",
+    "quiet", "verbose", "log", "encoder", "base", *asdict(UNSAID),
+}  # fmt: skip
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Options that the user gave, on the command line or in the file of --config."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
+
+
+def _check_beside_plan(given: set[str]) -> None:
+    others = [f"--{name.replace('_', '-')}" for name in sorted(given - BESIDE_PLAN)]
+    if others:
+        raise UserError(
+            f"a plan says itself what is done, and {', '.join(others)} would change nothing; leave "
+            f"{'it' if len(others) == 1 else 'them'} out, or --plan"
+        )
+
+
 def _population(text: str) -> int | str:
     if text == "auto":
         return text
@@ -164,10 +189,10 @@ def _population(text: str) -> int | str:
 
 
 def _check_alone(**others: object) -> None:
-    """Refuse options for training networks, which a run with a continuous target does not do."""
+    """Refuse options that a run with a continuous target does not have."""
     for name, value in others.items():
         if value:
-            raise UserError(f"a continuous target is predicted by closed forms alone; leave --{name} out")
+            raise UserError(f"--{name} is for runs that tell classes apart; leave it out with a continuous target")
 
 
 def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -> None:
@@ -181,15 +206,16 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     from ..runs.run import check_columns, check_packages
     from ..search.costs import Costs
     from ..search.plan_words import balances, cost_words, stage_lines, why_folds, work_words
-    from ..search.planning import cut
+    from ..search.planning import cut, plan_again
 
     check_packages(options)
     recordings = in_units(load(options.source, **options.cutting), options.hold_out)
     check_scorable(recordings)
     resolved = options.for_data(recordings)
     check_columns(resolved, recordings)
+    planned = None if again is None else plan_again(again, resolved, recordings, encoders)
     costs = Costs.measure(recordings, resolved, encoders)
-    plan = again or cut(recordings, options, costs)
+    plan = cut(recordings, options, costs) if planned is None else planned
     resolved = RunOptions.from_dict(plan.options)
     say(repr(recordings))
     say(describe(leave_groups_out(recordings, resolved.n_folds)))
@@ -228,7 +254,8 @@ def resume(
     from ..runs.run import check_is_run
 
     if is_regression(folder):
-        say(f"{folder} is finished; its report is {folder / 'report.html'}")
+        _check_alone(cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
+        resume_regression(folder, data)
         return
     check_is_run(folder)
     check_end(tensorboard)
@@ -249,8 +276,12 @@ def status(folder: Folder) -> None:
     from ..runs.progress import standing
 
     if not (folder / "ledger.sqlite").exists():  # else SciPy need not be imported: this answers at once
-        from ..runs.regression import is_regression
+        from ..runs.regression import NUMBERS, is_regression
 
+        if (folder / NUMBERS).exists():
+            for line in standing(folder, NUMBERS, scored=False):
+                say(line)
+            return
         if is_regression(folder):
             say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
@@ -275,6 +306,7 @@ DEMO_TIME = "85s"
 
 
 def demo(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("demo-run"),
     epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 14,
     quiet: Quiet = False,
@@ -294,4 +326,4 @@ def demo(
     # Few epochs, so a high rate; a limit, so that a slow machine shows fewer stages and not a longer demo. Random
     # kernels (MiniRocket) would take as long as all else.
     asked = AskedOptions(time=DEMO_TIME, networks="main", kinds="statistics", epochs=epochs, lr=1e-2, seeds=1)
-    run(data="watch", out=out, asked=asked)
+    run(context, data="watch", out=out, asked=asked)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,11 @@ from ..options import AskedOptions
 from ..recordings.labels import check_length
 from ..recordings.targets import CONTINUOUS, Targets
 from ..report.regression_page import write_run
-from ..runs.options import RunOptions
-from ..runs.regression import check_free
-from ..search.regression import search
+from ..runs.number_run import check_open, opened
+from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
+from ..search.regression import check_device, conduct, search
 from ..training.continuous import around, radius_at
-from .inputs import agreed_rate, ids_of, raw_windows
+from .inputs import agreed_rate, ids_of, raw_windows, seed_of
 from .window_classifier import WindowEstimator
 
 Floats = NDArray[np.float64]
@@ -36,16 +37,22 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
 
         regressor = AutoTransferRegressor().fit(X, y, subjects=ids)    # at least 3 subjects
 
-    Ridge regressions on several representations of a window, each with a strength that people left out decide, and
-    their average, with weights that people left out decide.
+    Ridge regressions on several representations of a window, each with a strength that people left out decide, then
+    networks where they are asked for, and their average, with weights that people left out decide.
 
     adaptation: what it may use of a new person: "zero-shot", nothing; "online", the windows so far; "transductive", all
         windows at once, without their targets
+    networks: "none", closed forms alone, in seconds to minutes; "one", "main" (two kinds) or "all" add networks
+    loss: of the networks: "huber", linear for errors beyond a standard deviation of the target, or "squared"
+    time: such as "30m" or "2h": networks that would take longer are left out. None: all are trained
+    seeds, epochs, max_steps, batch_size, lr, device: of the networks, as of `autotransfer run`
+    random_state: seed of the networks
     kinds: signals (emg, eeg, …) or representations to try, with commas; None: by the data
     folds: groups of people who are held out in turn: a number, "all" for each person alone; None: all, and 10 for more
         than 20 people
     at_least: the R² that you need of every person; `choice_` and the report say who is below it
-    run_folder: where choice.json, results.csv, report.html and the model are put; None: nowhere
+    run_folder: where choice.json, results.csv, report.html, the model and all predictions for people left out are kept.
+        fit continues an interrupted run that it finds there. None: nowhere
     sfreq: sampling rate in Hz; epochs bring their own
     verbose: say what is done
 
@@ -56,6 +63,16 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
     """
 
     adaptation: str = "zero-shot"
+    networks: str = "none"
+    loss: str = "huber"
+    time: str | None = USUAL_TIME
+    seeds: int | None = None
+    epochs: int | None = None
+    max_steps: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    device: str = "auto"
+    random_state: Any = 0
     kinds: str | None = None
     folds: int | str | None = None
     at_least: float | None = None
@@ -75,10 +92,13 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         """
         names = [option.name for option in fields(AskedOptions) if hasattr(self, option.name)]
         asked = {name: getattr(self, name) for name in names}
-        options = RunOptions.of("recommended", source="", target=CONTINUOUS, **asked)
+        asked["time"] = EVERYTHING if self.time is None else self.time
+        seed = seed_of(self.random_state)
+        options = RunOptions.of("recommended", source="", target=CONTINUOUS, seed=seed, **asked)
         folder = None if self.run_folder is None else Path(self.run_folder)
         if folder is not None:
-            check_free(folder)
+            check_open(folder)
+        check_device(options)
         raw = raw_windows(X)
         n_trials = raw.X.shape[0]
         if y is None:
@@ -88,9 +108,13 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         ids = ids_of(subjects, groups, None, raw.subject, n_trials)
         rate = agreed_rate(self.sfreq, raw.sfreq)
         targets = Targets.of(replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate))
-        regression = search(targets, options, print if self.verbose else None)
-        if folder is not None:
-            write_run(folder, regression)
+        tell = print if self.verbose else None
+        if folder is None:
+            regression = search(targets, options, tell, shown=bool(self.verbose))
+        else:
+            with opened(folder, targets, options, tell) as run:
+                answered = partial(write_run, folder)
+                regression = conduct(run, tell, shown=bool(self.verbose), answered=answered)
         self.model_: RegressionModel = regression.model
         self.choice_, self.results_ = schema.to_values(regression.choice), regression.table
         self.held_out_ = np.full(n_trials, np.nan)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..model.stack import Size
-from ..preprocessing import FittedPreprocessing
+from ..preprocessing import FittedPreprocessing, Person
 from ..settings import Setting
 from ..training.centring import Centring
 from ..training.days import Days
@@ -19,6 +19,7 @@ from ..training.effects import Effects
 from ..training.members import Members
 from .card import ModelCard
 
+CHUNK = 256  # windows at once
 TINY = 1e-300  # probabilities below count as this: 0 has no logarithm
 
 
@@ -46,6 +47,19 @@ class Ensemble(Protocol):
     days: Days | None
     correction: Correction | None
     centring: Centring | None
+
+
+@torch.no_grad()
+def codes_of_person(net: nn.Module, X: Tensor, person: Person) -> Tensor:
+    """The next windows (N, channels, times) of a person, as `person` takes them -> (members, N, D)."""
+    X = X.to(torch.float32)
+    at_once = person.feed(X) if person.at_once else None
+    parts = []
+    for start in range(0, len(X), CHUNK):
+        rows = slice(start, start + CHUNK)
+        x = person.feed(X[rows]) if at_once is None else at_once[:, rows]
+        parts.append(net(x[0] if len(x) == 1 else x))
+    return torch.cat(parts, 1)
 
 
 def refuse_parts(parts: Sequence[Ensemble], check: Callable[[Ensemble], object]) -> None:

@@ -22,6 +22,8 @@ from .montage import Arrangement, Montage, arrangement
 from .regression_card import RegressionCard
 from .saving import write_model
 
+LEDGERS = ("ledger.sqlite", "numbers.sqlite")  # of runs, with classes and with a continuous target
+
 
 def save_model(model: object, path: str | os.PathLike[str]) -> None:
     """Write a model to a folder, from which `load_model` reads it.
@@ -32,7 +34,7 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
     model = getattr(model, "model_", model)
     if not isinstance(model, WindowModel):
         raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
-    if (Path(path) / "ledger.sqlite").exists():
+    if any((Path(path) / name).exists() for name in LEDGERS):
         raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
     try:
         model.save(path)

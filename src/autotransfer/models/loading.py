@@ -16,6 +16,7 @@ from ..model.encoders import Encoders
 from ..preprocessing.represent.foundation import take_stored
 from .binding import check_digest, check_file, check_shapes, check_size
 from .card import DIGEST, ModelCard, card_from
+from .interface import LEDGERS
 from .mixture import Mixture, Model
 from .regression import RegressionModel
 from .regression_card import REGRESSION, regression_card
@@ -78,7 +79,7 @@ def _load(path: Path, encoders: Encoders | None) -> Model | RegressionModel:
 def _no_model(folder: Path, missing: str) -> str:
     """Why there is none: a run that has not made it yet, another model of a run, or no run at all."""
     run = folder.parent
-    if (run / "ledger.sqlite").exists():
+    if any((run / name).exists() for name in LEDGERS):
         return (
             f"{run} is an unfinished run and has no model yet: the first is there when its first stage has ended "
             f"(autotransfer status {run}); if it was interrupted, go on with: autotransfer resume {run}"

@@ -64,7 +64,7 @@ def regression_page(card: RegressionCard) -> str:
     body = [
         f"It predicts a number for each window of {len(card.channels)} channels and {card.n_times} samples{rate}, and "
         f"was trained on {card.subjects} people by AutoTransfer to work on people it has never seen.",
-        f"\n| | |\n| --- | --- |\n| channels | {some_of(card.channels)} |\n| closed forms | {len(card.parts)} |",
+        f"\n| | |\n| --- | --- |\n| channels | {some_of(card.channels)} |\n| {_parts(card)} |",
         "\n## How good it is\n",
         markdown(verdict, SENTENCE) if isinstance(verdict, str) and verdict else UNMEASURED,
         "\nWhat predicted each of these people was neither trained on them nor chosen by their scores.",
@@ -76,6 +76,13 @@ def regression_page(card: RegressionCard) -> str:
         LIMITS,
     ]
     return page(name, head, body)
+
+
+def _parts(card: RegressionCard) -> str:
+    """Closed forms and networks, as a row of a table."""
+    networks = sum(part.members for part in card.parts)
+    solved = f"closed forms | {sum(part.strength is not None for part in card.parts)}"
+    return f"{solved} |\n| networks | {networks}" if networks else solved
 
 
 def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:

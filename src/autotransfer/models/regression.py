@@ -1,4 +1,4 @@
-"""A delivered model of a continuous target: closed forms, averaged."""
+"""A delivered model of a continuous target: closed forms and networks, averaged."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import shown
+from ..model.stack import Size
 from ..preprocessing import FittedPreprocessing, strongest
 from ..preprocessing.transform import with_prefix
 from ..recordings.windows import people_of_windows
 from ..settings import Setting
 from ..training.continuous import around, radius_at
+from ..training.members import Members
+from .ensemble import codes_of_person
 from .interface import WindowModel
 from .regression_card import RegressionCard
 
 Floats = NDArray[np.float64]
 WEIGHT, BIAS, PREPROCESSING = "weight", "bias", "preprocessing"
+MEAN, SPREAD, WEIGHTS = "mean", "spread", ("encoder.", "classifier.")
 
 
 class Form(NamedTuple):
@@ -30,10 +34,82 @@ class Form(NamedTuple):
     weight: Tensor  # (D,) float64
     bias: Tensor  # () float64
 
+    @property
+    def size(self) -> int:
+        """Of its networks: there are none."""
+        return 0
+
     def predict(self, X: Tensor, subject: Tensor | None) -> Floats:
         """Raw windows (N, channels, times) of people (N,), None: of one -> (N,)."""
         prediction: Floats = (codes_of(self.preprocessing, X, subject) @ self.weight + self.bias).numpy()
         return prediction
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is saved, by name."""
+        fitted = {f"{PREPROCESSING}.{name}": t.clone() for name, t in self.preprocessing.state_dict().items()}
+        return fitted | {WEIGHT: self.weight.clone(), BIAS: self.bias.clone()}
+
+
+class Networks:
+    """Networks of one setting, each with the preprocessing that it was trained with: the mean of what they predict.
+
+    mean, spread (P,) float64: of the target in the training rows of each, whose outputs are standardised by them.
+    """
+
+    def __init__(
+        self, setting: Setting, size: Size, preprocessing: FittedPreprocessing, mean: Tensor, spread: Tensor,
+        weights: dict[str, Tensor],
+    ) -> None:  # fmt: skip
+        """weights: of encoders and heads (P, ...), by name."""
+        self.preprocessing, self.mean, self.spread = preprocessing, mean, spread
+        self.members = Members(setting, size, range(len(mean)))
+        self.members.load_stacked(weights)
+        self.members.train(False)
+
+    @classmethod
+    def restore(cls, setting: Setting, size: Size, members: int, tensors: dict[str, Tensor]) -> Self:
+        """From what `tensors` gave; whatever is wrong raises."""
+        preprocessing = setting.preprocessing.restore(with_prefix(f"{PREPROCESSING}.", tensors))
+        mean, spread = tensors[MEAN], tensors[SPREAD]
+        for name, tensor in (preprocessing.state_dict() | {MEAN: mean, SPREAD: spread}).items():
+            if tensor.ndim == 0 or len(tensor) != members:  # broadcasting would hide that some are missing
+                raise ValueError(f"the tensor {name} has the shape {tuple(tensor.shape)} for {members} members")
+        if any(t.shape != (members,) or t.dtype != torch.float64 for t in (mean, spread)) or not (spread > 0).all():
+            raise ValueError("mean and spread of the target are damaged")
+        weights = {name: t for name, t in tensors.items() if name.startswith(WEIGHTS)}
+        if stray := set(tensors) - set(weights) - {MEAN, SPREAD} - _prefixed(preprocessing):
+            raise ValueError(f"the tensor {shown(min(stray))} belongs to no network")
+        return cls(setting, size, preprocessing, mean, spread, weights)
+
+    @torch.no_grad()
+    def predict(self, X: Tensor, subject: Tensor | None) -> Floats:
+        """Raw windows (N, channels, times) of people (N,), None: of one -> (N,)."""
+        if subject is None or self.preprocessing.spec.adaptation == "none":
+            return self._of_person(X).numpy()
+        predicted = torch.empty(len(X), dtype=torch.float64)
+        for person in subject.unique():  # type: ignore[no-untyped-call]  # torch's
+            rows = (subject == person).nonzero()[:, 0]
+            predicted[rows] = self._of_person(X[rows])
+        return predicted.numpy()
+
+    def _of_person(self, X: Tensor) -> Tensor:
+        z = codes_of_person(self.members.net, X, self.preprocessing.follow())
+        output: Tensor = self.members.classifier(z)[..., 0].double()  # (P, N)
+        return (self.mean[:, None] + self.spread[:, None] * output).mean(0)
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return len(self.mean)
+
+    def tensors(self) -> dict[str, Tensor]:
+        fitted = {f"{PREPROCESSING}.{name}": t.clone() for name, t in self.preprocessing.state_dict().items()}
+        weights = {name: t.clone() for name, t in self.members.tensors().items()}
+        return weights | fitted | {MEAN: self.mean.clone(), SPREAD: self.spread.clone()}
+
+
+def _prefixed(preprocessing: FittedPreprocessing) -> set[str]:
+    return {f"{PREPROCESSING}.{name}" for name in preprocessing.state_dict()}
 
 
 @torch.no_grad()
@@ -50,18 +126,18 @@ def codes_of(preprocessing: FittedPreprocessing, X: Tensor, subject: Tensor | No
 
 
 class RegressionModel(WindowModel):
-    """target = mean + Σ weight · (prediction of a closed form − mean). Takes raw windows; every part prepares them in
+    """target = mean + Σ weight · (prediction of a part − mean). Takes raw windows; every part prepares them in
     its own way."""
 
     card: RegressionCard
 
-    def __init__(self, card: RegressionCard, forms: Sequence[Form]) -> None:
-        self.card, self.forms = card, list(forms)
+    def __init__(self, card: RegressionCard, parts: Sequence[Form | Networks]) -> None:
+        self.card, self.parts = card, list(parts)
 
     @property
     def adaptation(self) -> str:
         """As of a setting: that of the part that uses most of a new person's windows."""
-        return strongest(form.preprocessing.spec.adaptation for form in self.forms)
+        return strongest(part.preprocessing.spec.adaptation for part in self.parts)
 
     def predict(self, X: object, subject: object = None) -> Floats:
         """Raw windows (N, channels, times), an array or a tensor -> the target of each (N,).
@@ -75,8 +151,8 @@ class RegressionModel(WindowModel):
     def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> Floats:
         """As `predict`, for windows that `check` gave, and people as numbers (N,)."""
         prediction = np.full(len(X), self.card.mean)
-        for form, part in zip(self.forms, self.card.parts, strict=True):
-            prediction += part.weight * (form.predict(X.to(torch.float32), subject) - self.card.mean)
+        for part, card in zip(self.parts, self.card.parts, strict=True):
+            prediction += card.weight * (part.predict(X.to(torch.float32), subject) - self.card.mean)
         return prediction
 
     def predict_interval(self, X: object, coverage: float = 0.9, subject: object = None) -> Floats:
@@ -86,28 +162,28 @@ class RegressionModel(WindowModel):
         return around(self.predict(X, subject), radius)
 
     def tensors(self) -> dict[str, Tensor]:
-        tensors: dict[str, Tensor] = {}
-        for k, form in enumerate(self.forms):
-            tensors |= {f"parts.{k}.{WEIGHT}": form.weight.clone(), f"parts.{k}.{BIAS}": form.bias.clone()}
-            tensors |= {f"parts.{k}.{PREPROCESSING}.{n}": t.clone() for n, t in form.preprocessing.state_dict().items()}
-        return tensors
+        return {f"parts.{k}.{name}": t for k, part in enumerate(self.parts) for name, t in part.tensors().items()}
 
     @classmethod
     def restore(cls, card: RegressionCard, tensors: dict[str, Tensor]) -> Self:
         """From what `tensors()` gave; whatever is wrong raises."""
-        forms = []
+        parts: list[Form | Networks] = []
         for k, part in enumerate(card.parts):
-            part_tensors = with_prefix(f"parts.{k}.", tensors)
-            spec = Setting.from_dict(part.setting).preprocessing
+            part_tensors, setting = with_prefix(f"parts.{k}.", tensors), Setting.from_dict(part.setting)
+            spec = setting.preprocessing
+            if part.strength is None:
+                size = Size(*spec.shape(len(card.channels), card.n_times), 1, card.sfreq)
+                parts.append(Networks.restore(setting, size, part.members, part_tensors))
+                continue
             weight, bias = part_tensors.pop(WEIGHT), part_tensors.pop(BIAS)
             rows, columns = spec.shape(len(card.channels), card.n_times)
             if weight.shape != (rows * columns,) or bias.shape != () or weight.dtype != torch.float64:
                 raise ValueError(f"part {k} has weights of the shape {tuple(weight.shape)}, not ({rows * columns},)")
             statistics = {name.removeprefix(f"{PREPROCESSING}."): t for name, t in part_tensors.items()}
-            forms.append(Form(spec.restore(statistics), weight, bias))
-        known = {f"parts.{k}." for k in range(len(forms))}
+            parts.append(Form(spec.restore(statistics), weight, bias))
+        known = {f"parts.{k}." for k in range(len(parts))}
         if stray := [name for name in tensors if not any(name.startswith(start) for start in known)]:
-            raise ValueError(f"the tensor {shown(stray[0])} belongs to none of its {len(forms)} parts")
+            raise ValueError(f"the tensor {shown(stray[0])} belongs to none of its {len(parts)} parts")
         if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
             raise ValueError("a tensor is not finite")
-        return cls(card, forms)
+        return cls(card, parts)

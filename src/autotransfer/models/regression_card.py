@@ -8,28 +8,35 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import UserError, check_positive, check_types, shown
+from ..model.encoders import ENCODERS
 from ..recordings.filters import filter_of
 from ..settings import Setting
 from ..training.conformal import FEWEST, LEVELS
 from .card import is_cards
 
 REGRESSION = "regression"  # the kind of such a card
+MOST_MEMBERS = 10**6
 
 
 @dataclass(frozen=True)
 class RegressionPart:
-    """One closed form of it."""
+    """A closed form of it, or networks of one setting."""
 
-    setting: dict[str, Any]  # how windows are prepared and represented
-    strength: float  # of the ridge penalty
+    setting: dict[str, Any]  # how windows are prepared and represented, or all of a network
+    strength: float | None  # of the ridge penalty; None: these are networks
     weight: float  # in the average
+    members: int = 0  # networks
 
     def __post_init__(self) -> None:
         check_types(self)
-        if not (math.isfinite(self.strength) and self.strength > 0 and 0 <= self.weight <= 1e6):
-            raise UserError(f"a part of the model has strength {self.strength:g} and weight {self.weight:g}")
-        if Setting.from_dict(self.setting).encoder != "linear":
-            raise UserError("a part of the model is no linear one")
+        if not 0 <= self.weight <= 1e6:
+            raise UserError(f"a part of the model has weight {self.weight:g}")
+        setting = Setting.from_dict(self.setting)
+        if self.strength is None:
+            if not 0 < self.members <= MOST_MEMBERS or setting.encoder not in ENCODERS or setting.network.closed_form:
+                raise UserError(f"a part of the model has {self.members} networks of the kind {setting.encoder!r}")
+        elif setting.encoder != "linear" or not 0 < self.strength < math.inf or self.members:
+            raise UserError(f"a part of the model has strength {self.strength:g} and is no linear one")
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,10 @@ from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .card import ModelCard
-from .ensemble import TINY, Correction
+from .ensemble import TINY, Correction, codes_of_person
 from .graph import Graph
 from .interface import BaseModel
 from .montage import Montage, check_montage
-
-CHUNK = 256
 
 
 class SavedModel(BaseModel):
@@ -134,17 +132,9 @@ class SavedModel(BaseModel):
             z[:, rows] = self.codes(X[rows], self.preprocessing.follow(start))
         return z
 
-    @torch.no_grad()
     def codes(self, X: Tensor, person: Person) -> Tensor:
         """The next windows (N, channels, times) of a person, as `person` takes them -> (members, N, D)."""
-        X = X.to(torch.float32)
-        at_once = person.feed(X) if person.at_once else None
-        parts = []
-        for start in range(0, len(X), CHUNK):
-            rows = slice(start, start + CHUNK)
-            x = person.feed(X[rows]) if at_once is None else at_once[:, rows]
-            parts.append(self.net(x[0] if len(x) == 1 else x))
-        return torch.cat(parts, 1)
+        return codes_of_person(self.net, X, person)
 
     def features_checked(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
         return self.latents(X, subject).transpose(0, 1).flatten(1)

@@ -303,9 +303,14 @@ class DecodedRecording:
     def activations(self, detector: EventDetector) -> list[Activation]:
         return detector.feed_all(self.probability, self.times, self.gaps)
 
+    @property
+    def seconds(self) -> float:
+        """How much of the recording lies in its windows, which may overlap, or be apart."""
+        steps = np.diff(self.times, prepend=-np.inf)
+        return float(np.where(steps > 0, np.minimum(steps, self.window), self.window).sum())
+
     def scores(self, detector: EventDetector) -> EventScores:
-        seconds = self.hop * len(self.times)
-        return score_events(self.activations(detector), self.events, seconds=seconds, tolerance=self.window)
+        return score_events(self.activations(detector), self.events, seconds=self.seconds, tolerance=self.window)
 
 
 def total(recordings: Sequence[DecodedRecording], detector: EventDetector) -> EventScores:

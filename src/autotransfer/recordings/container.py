@@ -63,6 +63,8 @@ class Recordings:
     derived: ClassVar[dict[Any, Any]]  # of each object: values computed from these recordings, freed with them
     # Of an object whose `subject` counts parts of people, which are held out in turn (see folds.in_units).
     units: ClassVar[Units | None] = None
+    # Of an object whose classes are bins of a continuous target (see Targets): its values (N,) float64.
+    targets: ClassVar[Tensor | None] = None
 
     def __init__(
         self,
@@ -181,6 +183,11 @@ class Recordings:
         return len(self.classes)
 
     @property
+    def n_outputs(self) -> int:
+        """Of a network: one for each class, or one for a continuous target."""
+        return self.n_classes if self.targets is None else 1
+
+    @property
     def n_subjects(self) -> int:
         return len(self.subjects)
 
@@ -213,9 +220,14 @@ def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> No
         raise UserError(f"every trial is of the class {show(classes[0])}; at least 2 classes are needed")
 
 
-def _check_are_classes(classes: tuple[Label, ...]) -> None:
+def measurement_in(classes: tuple[Label, ...]) -> float | None:
+    """One of the labels that shows that they are measurements, and no classes; None where they may be classes."""
     fraction = next((label for label in classes if isinstance(label, float) and not label.is_integer()), None)
-    if fraction is not None and len(classes) > MOST_FRACTIONS:
+    return fraction if len(classes) > MOST_FRACTIONS else None
+
+
+def _check_are_classes(classes: tuple[Label, ...]) -> None:
+    if (fraction := measurement_in(classes)) is not None:
         raise UserError(
             f"y holds {len(classes)} different numbers such as {fraction:g}: measurements, and this is for classes "
             "only; to predict numbers: autotransfer run --target continuous (AutoTransferRegressor)"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .concerns import concerns
-from .container import check_sfreq
+from .container import check_sfreq, measurement_in
 from .labels import as_list, encode
 from .raw import Array, Label, Raw
 from .unlabelled import without_unlabelled
@@ -118,9 +118,12 @@ class Overview:
 
 
 def overview(raw: Raw) -> Overview:
-    """The overview of what a reader returned, with or without labels."""
+    """The overview of what a reader returned, with or without labels. A y of measurements counts as no classes."""
+    raw = replace(raw, X=window_array(raw.X))
+    if numbers := _measurements(raw):
+        raw = replace(raw, y=None)
     lines = concerns(raw)
-    raw, _ = without_unlabelled(replace(raw, X=window_array(raw.X)))
+    raw, _ = without_unlabelled(raw)
     X = raw.X
     n, n_channels, n_times = (int(size) for size in X.shape)
     label, classes = (None, ()) if raw.y is None else encode(raw.y, n, "y", raw.classes)
@@ -134,8 +137,8 @@ def overview(raw: Raw) -> Overview:
         codes = np.array([hash(value) for value in as_list(raw.session, "session")])
         sessions = tuple(len(np.unique(codes[who == s])) for s in range(len(counts)))
     items = getattr(raw.columns, "keys", tuple)
-    missing = []
-    for what, known in (("y", raw.y), ("subject", raw.subject)):
+    missing = [numbers] if numbers else []
+    for what, known in (("y", raw.y if numbers is None else numbers), ("subject", raw.subject)):
         if known is None:
             called = "classes" if what == "y" else "people"
             missing.append(f"no {called} are known; to train, {raw.hints.get(what, f'{what} must give one per trial')}")
@@ -154,6 +157,21 @@ def overview(raw: Raw) -> Overview:
         concerns=(*_too_few(raw, len(people), len(classes)), *lines),
         missing=tuple(missing),
         pictures=tuple(_pictures(X, y, who, counts, classes or (UNKNOWN,), people or (UNKNOWN,))),
+    )
+
+
+def _measurements(raw: Raw) -> str | None:
+    """What y is, and what to do with it, where it holds measurements."""
+    if raw.y is None or raw.classes is not None:
+        return None
+    labelled, _ = without_unlabelled(raw)
+    _, labels = encode(labelled.y, int(labelled.X.shape[0]), "y")
+    if measurement_in(labels) is None:
+        return None
+    numbers = [float(label) for label in labels if isinstance(label, (int, float))]
+    return (
+        f"y holds {len(numbers)} different numbers from {min(numbers):g} to {max(numbers):g}: measurements, and no "
+        "classes; to predict them: autotransfer run --target continuous"
     )
 
 

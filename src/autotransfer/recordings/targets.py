@@ -1,7 +1,8 @@
 """Targets: one number for each window, such as a force, an angle or a score, in place of a class.
 
 `Recordings` know classes alone. What carries a target is therefore a pair: recordings whose classes are bins of the
-target, which are validated like any others and can be divided by person, and the numbers themselves.
+target, which are validated like any others and can be divided by person, and the numbers themselves. The recordings
+hold these as `targets`, too, for networks that learn them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..errors import UserError, shown
@@ -62,7 +64,9 @@ class Targets(NamedTuple):
         if values.min() == values.max():
             raise UserError(f"every target is {values[0]:g}; there is nothing to predict")
         raw = replace(raw, y=_bins(values), classes=None, hints={})
-        return cls(Recordings.of(raw), values)
+        recordings = Recordings.of(raw)
+        object.__setattr__(recordings, "targets", torch.from_numpy(values))
+        return cls(recordings, values)
 
     def words(self) -> str:
         """What they are, in a line."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from ..errors import UserError
 from ..files import write_atomically
 from ..runs.csv_tables import csv_of
-from ..runs.lock import Lock
 from ..runs.regression import CONSTANT, PEER, RegressionChoice, write_choice
 from ..runs.verdict import mean
 from ..search.regression import AVERAGE, Regression
@@ -25,17 +24,18 @@ LOWEST_SHOWN = -1.0  # R²: who is below it is told in words and tables, and wou
 
 
 def write_run(folder: str | os.PathLike[str], regression: Regression) -> Path:
-    """Write model, results.csv, choice.json and report; returns the path of the report."""
+    """Write model, results.csv, choice.json and report to a run's folder, whose lock is held; returns the path of the
+    report. Each is replaced whole."""
     home = Path(folder)
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        with Lock(home):
-            regression.model.save(home / "model")
-            write_atomically(home / RESULTS, csv_of(regression.table))
-            write_choice(home, regression.choice)
-            return write_page(home, regression.choice)
+        regression.model.save(home / "model")
+        write_atomically(home / RESULTS, csv_of(regression.table))
+        write_choice(home, regression.choice)
+        return write_page(home, regression.choice)
     except OSError as error:
-        raise UserError(f"cannot write to {home} ({error.strerror or error}); choose another folder") from None
+        raise UserError(
+            f"cannot write to {home} ({error.strerror or error}); make room, and go on with resume"
+        ) from None
 
 
 def write_page(folder: Path, choice: RegressionChoice) -> Path:
@@ -55,6 +55,7 @@ def page(choice: RegressionChoice) -> str:
         folded("What these numbers are", tag("ul", *(tag("li", note) for note in _notes(choice)), class_="caveats")),
         folded("Every person", _people(choice)),
         folded("What is delivered", _parts(choice)),
+        *([folded("What each stage gave", _stages(choice))] if len(choice.stages) > 1 or choice.left_out else []),
     )
     body = joined(header_html(choice.name, size), NOSCRIPT, tag("main", main), FOOTER)
     return page_html(f"{choice.name} – AutoTransfer report", body, figures, plotly=plotly_library())
@@ -123,10 +124,19 @@ def _people(choice: RegressionChoice) -> Html:
 
 
 def _parts(choice: RegressionChoice) -> Html:
-    rows = [[part.name, f"{part.strength:g}", f"{part.weight:.2f}", score(part.r2)] for part in choice.chosen]
+    rows = [
+        [part.name, "–" if part.strength is None else f"{part.strength:g}", f"{part.weight:.2f}", score(part.r2)]
+        for part in choice.chosen
+    ]
     rows.append([CONSTANT, "–", f"{1 - sum(part.weight for part in choice.chosen):.2f}",
                  score(mean(choice.test_scores[CONSTANT]))])  # fmt: skip
     rows.append([AVERAGE, "–", "–", score(mean(choice.nested_test_scores))])
     return table(
-        "The closed forms of the average", ("closed form", "ridge strength", "weight", "R² alone"), rows, numeric=1
+        "The parts of the average", ("closed form or network", "ridge strength", "weight", "R² alone"), rows, numeric=1
     )
+
+
+def _stages(choice: RegressionChoice) -> Html:
+    rows = [[stage.name, score(stage.r2)] for stage in choice.stages]
+    rows += [[f"left out: {line}", "–"] for line in choice.left_out]
+    return table("R² on people left out after each stage", ("with, in addition", "R²"), rows, numeric=1)

@@ -17,10 +17,12 @@ def entry_key(setting: Setting, first: int, second: int, seed: int) -> str:
     return f"{setting.key}-{min(first, second)}-{max(first, second)}-{seed}"
 
 
-def check_entries(ledger: Ledger, entries: Iterable[Entry], n_groups: int | None = None) -> None:
-    """n_groups: of people who are held out together; None where nobody knows."""
+def check_entries(
+    ledger: Ledger, entries: Iterable[Entry], n_groups: int | None = None, *, scored: bool = True
+) -> None:
+    """n_groups: of people who are held out together; None where nobody knows. scored: records have scores."""
     for entry in entries:
-        fault = _fault(entry, n_groups)
+        fault = _fault(entry, n_groups, scored)
         if fault is not None:
             raise UserError(f"the ledger {ledger.path} has a job with {fault} (key {str(entry.key)[:60]!r}); {REMEDY}")
 
@@ -33,7 +35,7 @@ def check_populations(ledger: Ledger) -> None:
             raise UserError(f"population {number} of the ledger {ledger.path} has jobs that are not listed; {REMEDY}")
 
 
-def _fault(entry: Entry, n_groups: int | None) -> str | None:
+def _fault(entry: Entry, n_groups: int | None, scored: bool) -> str | None:
     """What is wrong with a job, in a few words."""
     held_out = (entry.validation, entry.test)
     numbers = all(isinstance(n, int) and 0 <= n < 2**63 for n in (*held_out, entry.seed, entry.starts))
@@ -45,7 +47,7 @@ def _fault(entry: Entry, n_groups: int | None) -> str | None:
         return "a key that does not match its contents"
     if (entry.record is not None) != (entry.status in FINISHED):
         return "a record that does not agree with its status"
-    if entry.record is not None and not _complete(entry.record):
+    if scored and entry.record is not None and not _complete(entry.record):
         return "an incomplete record"
     return None
 

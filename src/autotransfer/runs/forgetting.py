@@ -23,11 +23,12 @@ from .data_facts import Data, check_person
 from .ledger import REMEDY, Ledger, backup_of
 from .lock import Lock
 from .options import RunOptions
-from .regression import CHOICE, is_regression, read_choice
+from .regression import CHOICE, NUMBERS, is_regression, read_choice
 from .run import BASE, check_is_run
 from .sqlite_errors import DamagedLedger
 from .study import NAME, study_text
 
+MODEL = "model"  # the only folder of a run that holds something of a person
 # What a run, and commands that were not told another place, write into its folder, and what of a person is in it. The
 # ledger is deleted last: as long as it is there, whoever was interrupted can forget again.
 HOLDS = {
@@ -37,9 +38,10 @@ HOLDS = {
     "results.csv": "names and scores",
     "plan.json": "a plan that rests on their windows",
     "optuna.sqlite*": "scores",
-    "model.*": "an exported model that was fitted to them",
-    "model": "the model that was fitted to them",
+    **dict.fromkeys(("model.onnx", "model.pt2", "model.safetensors"), "an exported model that was fitted to them"),
+    MODEL: "the model that was fitted to them",
     "population-*.checkpoint": "weights that were fitted to them",
+    "numbers.*": "weights, predictions, names and scores",
     "ledger.damaged-*": "weights, predictions, names and scores",
     "ledger.backup.sqlite*": "weights, predictions, names and scores",
     "ledger.sqlite-*": "weights, predictions, names and scores",
@@ -57,7 +59,7 @@ class Forgotten:
     others: tuple[str, ...]  # what lies in the folder and is not the run's: it stays
     trained_on_them: int = 0  # finished trainings that saw their windows
     held_them_out: int = 0  # finished trainings that were scored on their windows
-    source: str | None = None  # where the recordings were; None: a run with a continuous target, which keeps no options
+    source: str | None = None  # where the recordings were; None: in Python, or nobody has noted it
 
     def lines(self, folder: Path, *, done: bool) -> list[str]:
         """For people to read. done: not a dry run."""
@@ -123,19 +125,35 @@ def _plan(folder: Path, names: tuple[str, ...]) -> tuple[RunOptions, Forgotten]:
 
 
 def _regression_plan(folder: Path, names: tuple[str, ...]) -> Forgotten:
-    """Of a run with a continuous target, which has no ledger: choice.json knows the people, and is deleted last."""
-    choice = read_choice(folder)
+    """Of a run with a continuous target: its ledger or, of earlier versions, choice.json knows the people, and is
+    deleted last."""
+    last, source = CHOICE, None
+    if (folder / NUMBERS).exists():
+        last = NUMBERS
+        with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
+            data, stored = ledger.recall("data", Data), ledger.recall("options", dict[str, Any])
+        if data is None or stored is None:
+            raise UserError(f"{folder} does not say whose recordings it has; delete it, and run again without them")
+        people, called, source = data.people, data.name, str(stored.get("source")) or None
+    else:
+        choice = read_choice(folder)
+        people, called = (*choice.nested_test_scores, *choice.not_scored), choice.name
     for name in names:
-        check_person(name, (*choice.nested_test_scores, *choice.not_scored), choice.name)
+        check_person(name, people, called)
     files, others = _files(folder)
-    files[CHOICE] = files.pop(CHOICE)
-    return Forgotten(names, files, others)
+    files[last] = files.pop(last)
+    return Forgotten(names, files, others, source=source)
 
 
 def _files(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     """What of a folder is to be deleted, in that order, and what is not the run's."""
-    present = sorted(path.name for path in folder.iterdir())
-    files = {name: what for pattern, what in HOLDS.items() for name in present if fnmatch(name, pattern)}
+    present = {path.name: path.is_dir() for path in sorted(folder.iterdir())}
+    files = {
+        name: what
+        for pattern, what in HOLDS.items()
+        for name, is_folder in present.items()
+        if fnmatch(name, pattern) and is_folder == (pattern == MODEL)
+    }
     return files, tuple(name for name in present if name not in files and name not in STAYS)
 
 

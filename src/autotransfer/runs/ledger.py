@@ -76,7 +76,7 @@ class OpenPopulation(NamedTuple):
 
 
 def backup_of(path: Path) -> Path:
-    return path.with_name("ledger.backup.sqlite")
+    return path.with_name(f"{path.stem}.backup.sqlite")
 
 
 class Ledger:

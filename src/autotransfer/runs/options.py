@@ -17,7 +17,7 @@ from ..model.encoders import ENCODERS, encoder_name
 from ..options import AskedOptions
 from ..recordings.cutting import Cutting
 from ..recordings.targets import CLASSES, target_name
-from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
+from ..settings import LOSSES, RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training import mistake_costs
 from ..training.batches import n_batches
 from ..training.intervals import check_at_least
@@ -44,8 +44,12 @@ USUAL_TIME = "30m"  # where candidates of several kinds are averaged and nobody 
 CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq", "filter")
 USUAL_ENCODER = "eegnet"
 ADAPTATIONS = ("zero-shot", "online", "transductive")
-# What a run with a continuous target reads: it solves closed forms, and there is nothing else to ask of it.
-CONTINUOUS_READS = ("target", "adaptation", "device", "kinds", "folds", "at_least")
+USUAL_LOSS = LOSSES[0]
+# What a run with a continuous target reads: it has closed forms and networks, and no penalties.
+CONTINUOUS_READS = (
+    "target", "adaptation", "device", "kinds", "folds", "at_least", "time", "networks", "loss", "epochs", "max_steps",
+    "batch_size", "lr", "seeds",
+)  # fmt: skip
 RENAMED = {"preprocessing": "adaptation", "steps": "max_steps"}  # options that had another name once
 
 
@@ -123,8 +127,11 @@ class RunOptions(AskedOptions):
         check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
+        check_choice("loss", self.loss, LOSSES)
         check_at_least(self.at_least)
         target_name(self.target)
+        if self.target == CLASSES and self.loss != USUAL_LOSS:
+            raise UserError(f"loss is {self.loss!r}, which is for a continuous target; leave it out")
         self.metric = metric_name(self.metric)
         metric_of(self.metric)  # complains about costs
         if self.metric != BALANCED_ACCURACY and (self.rule == "published" or self.nested == "full"):
@@ -313,6 +320,7 @@ class RunOptions(AskedOptions):
         asked = {name: value for name, value in _today(given).items() if value is not None}
         if asked.get("target", CLASSES) != CLASSES:
             _check_continuous(asked)
+            asked.setdefault("networks", "none")  # they lost on the real recordings they were tried on
         if "metric" in asked:
             asked["metric"] = metric_asked(asked["metric"])
         usual = PRESETS["recommended"] | PRESETS[preset]
@@ -340,13 +348,13 @@ class RunOptions(AskedOptions):
 
 
 def _check_continuous(asked: dict[str, Any]) -> None:
-    """Refuse options of networks, which have no effect with a continuous target."""
+    """Refuse options that have no effect with a continuous target."""
     for option in fields(AskedOptions):
         if option.name not in CONTINUOUS_READS and asked.get(option.name) not in (None, option.default):
             raise UserError(
-                f"a continuous target is predicted by closed forms alone, and {option.name} is "
-                f"{shown(asked[option.name])}; leave it out: networks, penalties and their modes (marginal, "
-                "conditional, complementary) are for classes"
+                f"{option.name} is {shown(asked[option.name])}, and a continuous target does not read it; leave it "
+                "out: penalties and their modes (marginal, conditional, complementary), grids and encoders of your own "
+                "are for classes"
             )
 
 

@@ -153,15 +153,16 @@ class Standing:
         return lines + [f"failed: {failure}" for failure in self.failures]
 
 
-def standing(folder: Path) -> list[str]:
-    """Lines that say what is done, running, waiting and failed, and how long the rest may take."""
-    with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
+def standing(folder: Path, name: str = "ledger.sqlite", *, scored: bool = True) -> list[str]:
+    """Lines that say what is done, running, waiting and failed, and how long the rest may take. name, scored: of its
+    ledger, and whether records in it have scores of classes."""
+    with closing(Ledger(folder / name, read_only=True)) as ledger:
         jobs = read_work(ledger)
         if jobs is None:
             from .checks import check_entries
 
             entries = ledger.entries()
-            check_entries(ledger, entries)
+            check_entries(ledger, entries, scored=scored)
             jobs = [Work.of(entry) for entry in entries]
         return Standing.of(folder, ledger, jobs).lines()
 

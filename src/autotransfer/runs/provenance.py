@@ -19,6 +19,8 @@ def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
         digest.update(str(tuple(tensor.shape)).encode())
         for start in range(0, len(tensor), 1024):
             digest.update(tensor[start : start + 1024].contiguous().numpy().tobytes())
+    if recordings.targets is not None:
+        digest.update(recordings.targets.numpy().tobytes())
     if recordings.ring is not None:
         digest.update(f"ring {recordings.ring}".encode())
     if nuisance != SUBJECT:

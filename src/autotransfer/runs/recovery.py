@@ -22,25 +22,29 @@ def reopen(
     A damaged ledger is put aside, and the run goes on from the copy that was made when the last stage ended: what was
     trained since is trained again.
     """
-    path = folder / "ledger.sqlite"
+    make_sound(folder / "ledger.sqlite", tell)
+    return Run.open(folder, encoders, storage=storage, source=source)
+
+
+def make_sound(path: Path, tell: Tell) -> None:
+    """Put the copy of a ledger in its place where it is damaged or missing; raise where the copy is, too."""
     if not _sound(path):
         copy = backup_of(path)
         if not _sound(copy):
             raise UserError(f"the ledger {path} is damaged or missing, and there is no sound copy of it; {REMEDY}")
         kept = _put_aside(path)
         copy.replace(path)
-        sync_folder(folder)
+        sync_folder(path.parent)
         fate = "missing" if kept is None else f"damaged and is kept as {kept.name}"
         tell(f"the ledger was {fate}; going on from the copy made when the last stage ended")
         with closing(Ledger(path)) as ledger:
             ledger.back_up()
-    return Run.open(folder, encoders, storage=storage, source=source)
 
 
 def _put_aside(path: Path) -> Path | None:
     """A damaged ledger and its log under a name that is free; None where there is no ledger."""
     number = 1
-    while (kept := path.with_name(f"ledger.damaged-{number}.sqlite")).exists():
+    while (kept := path.with_name(f"{path.stem}.damaged-{number}.sqlite")).exists():
         number += 1
     log, index = companions(path)
     index.unlink(missing_ok=True)

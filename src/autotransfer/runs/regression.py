@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .. import schema
@@ -17,6 +17,7 @@ from .verdict import BestPeer, best_peer, mean, regression_verdict
 Scores = dict[str, float]
 
 CHOICE = "choice.json"
+NUMBERS = "numbers.sqlite"  # the ledger of such a run
 PEER = "ridge on features"  # the simple model: ridge regression on what any signal has
 CONSTANT = "constant"  # the mean of the training people's targets, which is what guessing comes to
 HINTED, LOST = 0.25, 0.1  # R²: from which a rescaled one is worth a hint, and by how much it must be higher
@@ -25,12 +26,20 @@ LOWEST = -1e6  # an R² of somebody whose target hardly changes has no lower end
 
 @dataclass(frozen=True)
 class Part:
-    """A closed form of what is delivered."""
+    """A closed form, or networks of one setting, in what is delivered."""
 
     name: str
-    strength: float  # of the ridge penalty, for standardised numbers, in units of the training windows
+    strength: float | None  # of the ridge penalty, for standardised numbers, in units of the training windows
     weight: float  # in the average
     r2: float | None  # alone: mean over people left out
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What was delivered after a stage."""
+
+    name: str  # of what had been added
+    r2: float  # mean over people left out
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,8 @@ class RegressionChoice:
     radius: float | None  # half the width of the delivered 90 % interval; None: infinite, there are too few people
     not_scored: list[str]  # people whose target never changes
     at_least: float | None = None  # the score that the user asks of every person
+    stages: list[Stage] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # networks that were not trained, and why
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
     verdict: str = ""
     best_peer: BestPeer | None = None
@@ -102,8 +113,11 @@ def write_choice(folder: Path, choice: RegressionChoice) -> None:
 
 
 def is_regression(folder: str | os.PathLike[str]) -> bool:
-    """Whether a folder holds a run with a continuous target: such runs have no ledger."""
+    """Whether a folder holds a run with a continuous target, whose ledger has another name. Those of earlier versions
+    have none."""
     path = Path(folder)
+    if (path / NUMBERS).exists():
+        return True
     if (path / "ledger.sqlite").exists() or not (path / CHOICE).is_file():
         return False
     try:
@@ -115,6 +129,8 @@ def is_regression(folder: str | os.PathLike[str]) -> bool:
 
 def read_choice(folder: Path, at_least: float | None = None) -> RegressionChoice:
     """at_least: another score that the user asks of every person."""
+    if not (folder / CHOICE).exists():
+        raise UserError(f"{folder} has no answer yet; go on with: autotransfer resume {folder}")
     try:
         choice = schema.from_json(RegressionChoice, read_plain(folder / CHOICE))
     except UserError as error:
@@ -126,5 +142,5 @@ def check_free(folder: Path) -> None:
     """Refuse a folder that holds a run, before any work is done for it."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; choose another folder")
-    if (folder / "ledger.sqlite").exists() or (folder / CHOICE).exists():
+    if any((folder / name).exists() for name in ("ledger.sqlite", NUMBERS, CHOICE)):
         raise UserError(f"{folder} holds a run already; choose another folder")

@@ -13,7 +13,8 @@ from ..errors import UserError, one_line
 from ..files import read_plain
 from ..options import AskedOptions
 from ..recordings import absolute
-from .options import EVERYTHING, RunOptions
+from ..recordings.targets import CLASSES
+from .options import CONTINUOUS_READS, EVERYTHING, RunOptions
 
 NAME = "study.toml"
 # A storage may have a password; shuffled subjects are a control that no command offers.
@@ -35,7 +36,10 @@ def read_study(path: Path) -> dict[str, Any]:
 
 def study_text(options: RunOptions) -> str:
     """The same options as a file: `autotransfer run --config` repeats the run."""
-    values = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in UNWRITTEN}
+    asked = {field.name for field in fields(AskedOptions)}
+    unread = set() if options.target == CLASSES else asked - set(CONTINUOUS_READS)
+    names = [field.name for field in fields(options) if field.name not in {*UNWRITTEN, *unread}]
+    values = {name: getattr(options, name) for name in names}
     listed = {"data": absolute(values.pop("source"))} | values
     listed["population"] = str(options.population)
     listed["time"] = options.time or EVERYTHING

@@ -64,11 +64,20 @@ class Costs:
     busy: float = 1.0  # how much longer everything takes than on an idle machine
 
     @classmethod
-    def measure(cls, recordings: Recordings, options: RunOptions, encoders: Encoders | None = None) -> Costs:
-        """options: resolved for these recordings; later questions may be about other epochs and folds."""
+    def measure(
+        cls,
+        recordings: Recordings,
+        options: RunOptions,
+        encoders: Encoders | None = None,
+        settings: Sequence[Setting] | None = None,
+    ) -> Costs:
+        """options: resolved for these recordings; later questions may be about other epochs and folds. settings: those
+        to time; None: all that the options ask for."""
         device = resolve_device(options.device)
-        every = networks(options, options.settings(), recordings)
-        every += closed_forms(options, recordings, costly=options.staged)
+        every = [] if settings is None else list(settings)
+        if settings is None:
+            every = networks(options, options.settings(), recordings)
+            every += closed_forms(options, recordings, costly=options.staged)
         sample = {network_spec(setting): setting for setting in reversed(every)}  # the first of each, without a penalty
         folds = leave_groups_out(recordings, options.n_folds)[:TIMED_MEMBERS]
         speeds: dict[NetworkSpec, Speed | SolvingSpeed] = {}

@@ -1,19 +1,24 @@
-"""A continuous target, predicted for people left out by closed forms and their average.
+"""A continuous target, predicted for people left out by closed forms, networks and their average.
 
-Each candidate is a representation of windows with a ridge regression on it. Groups of people are held out in turn, and
-a candidate's predictions for them decide its strength and its weight in the average
+Each candidate is a representation of windows with a ridge regression on it, or a kind of networks. Groups of people are
+held out in turn, and a candidate's predictions for them decide its strength and its weight in the average
 
     ŷ = ȳ + Σ_k w_k (f_k − ȳ),    w_k ≥ 0, Σ_k w_k ≤ 1, least squares over the held-out windows, every person alike,
 
 with ȳ the mean of the training targets, which has the rest of the weight: what people do not share is shrunk away. For
-a person's own score strengths and weights are chosen again without them: nobody decides about themselves. The delivered
-model is solved once more on everybody.
+a person's own score strengths and weights are chosen again without them: nobody decides about themselves. Delivered
+closed forms are solved once more on everybody; networks are those of all folds.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,36 +29,39 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from ..errors import UserError
-from ..folds import groups_of
+from ..folds import Fold
 from ..models.assembly import scale_of
-from ..models.regression import Form, RegressionModel, codes_of
+from ..models.regression import Form, Networks, RegressionModel, codes_of
 from ..models.regression_card import REGRESSION, RegressionCard, RegressionPart
 from ..models.seen import training_seen
 from ..preprocessing import FittedPreprocessing
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
 from ..recordings.targets import Targets
+from ..runs.number_run import NumberRun
 from ..runs.options import RunOptions
-from ..runs.regression import CONSTANT, PEER, Part, RegressionChoice
+from ..runs.regression import CONSTANT, PEER, Part, RegressionChoice, Stage
 from ..settings import Setting
 from ..training.continuous import METRICS, correlation, held_out_coverage, interval_radii, r2, radius_at, rmse
 from ..training.packing import resolve_device
 from ..training.ridge import Ridge, ridge
 from ..training.windows import represented
 from .kinds import closed_forms
+from .number_networks import NumberPlan, name_of, networks_of, train_networks
 
 Floats = NDArray[np.float64]
 Tell = Callable[[str], None]
 
 STRENGTHS = tuple(10.0**power for power in range(-4, 4))
 COVERAGE = 0.9  # of the intervals that are reported
-AVERAGE = "average"
+AVERAGE, CLOSED_FORMS = "average", "closed forms"
 HEAVY = 1e4  # times all else
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Predictions of one candidate for every window, by a training without its person, with each strength."""
+    """Predictions of one candidate for every window, by a training without its person, with each strength; networks
+    have one."""
 
     name: str
     setting: Setting
@@ -82,82 +90,159 @@ def candidates(options: RunOptions, recordings: Recordings) -> list[Setting]:
     return list(dict.fromkeys(plain))
 
 
-def search(targets: Targets, options: RunOptions, tell: Tell | None = None) -> Regression:
-    """From the folds to the delivered model."""
-    say = (lambda _: None) if tell is None else tell
+def search(
+    targets: Targets, options: RunOptions, tell: Tell | None = None, *, shown: bool | None = False
+) -> Regression:
+    """From the folds to the delivered model; nothing is kept on disk."""
     check_device(options)
-    recordings, y = targets
-    resolved = options.for_data(recordings)
-    subject = recordings.subject.numpy()
-    rows_of = [np.flatnonzero(subject == person) for person in range(recordings.n_subjects)]
-    groups = groups_of(recordings, resolved.n_folds)
-    folds = [np.flatnonzero(np.isin(subject, group)) for group in groups]
-    constant = np.empty(len(y))
-    for held_out in folds:
-        constant[held_out] = np.delete(y, held_out).mean()
-    tried = []
-    for setting in candidates(resolved, recordings):
-        name = setting.name_relative_to(Setting())
-        say(f"{name}: {len(folds)} groups of people left out")
-        predicted = _held_out(setting, recordings, y, folds)
-        squares = np.square(predicted - y)
-        errors = np.stack([squares[:, rows].mean(1) for rows in rows_of], axis=1)
-        tried.append(HeldOut(name, setting, predicted, errors))
-    everybody = np.arange(recordings.n_subjects)
-    delivered, simple = np.empty(len(y)), np.empty(len(y))
-    alone = {candidate.name: np.empty(len(y)) for candidate in tried}
-    for person, rows in enumerate(rows_of):
-        others = np.delete(everybody, person)
-        strengths, weights = _decide(tried, others, y, constant, rows_of)
-        predicted = np.stack([candidate.predicted[s, rows] for candidate, s in zip(tried, strengths, strict=True)])
-        delivered[rows] = constant[rows] + weights @ (predicted - constant[rows])
-        simple[rows] = predicted[0]
-        for candidate, of_person in zip(tried, predicted, strict=True):
-            alone[candidate.name][rows] = of_person
-    strengths, weights = _decide(tried, everybody, y, constant, rows_of)
-    table = _table({AVERAGE: delivered, CONSTANT: constant} | alone, y, recordings, rows_of)
-    residuals = [np.abs(y - delivered)[rows] for rows in rows_of]
-    radii = interval_radii(residuals)
-    kept = [
-        (candidate, STRENGTHS[s], float(weight))
-        for candidate, s, weight in zip(tried, strengths, weights, strict=True)
-        if weight > 0
-    ]
-    parts = [
-        Part(candidate.name, strength, weight, _mean(alone[candidate.name], y, rows_of))
-        for candidate, strength, weight in kept
-    ]
-    choice = _choice(targets, resolved, len(folds), parts, delivered, simple, constant, residuals, rows_of, radii)
-    card = RegressionCard(
-        name=recordings.name, kind=REGRESSION, n_times=recordings.n_times, channels=list(recordings.channels),
-        sfreq=recordings.sfreq, subjects=recordings.n_subjects, target=options.target, mean=float(y.mean()),
-        parts=[RegressionPart(candidate.setting.to_dict(), *numbers) for candidate, *numbers in kept],
-        people=len(residuals), radii=radii, scores=_card_scores(choice), scale=scale_of(recordings),
-        filter=None if recordings.filter is None else recordings.filter.as_dict(), seen=training_seen(recordings),
-    )  # fmt: skip
-    everything = np.arange(len(y))
-    forms = []
-    for candidate, strength, _ in kept:
-        fitted, head = _solve(candidate.setting, recordings, y, everything, (strength,))
-        forms.append(Form(fitted, torch.from_numpy(head.weight[0]), torch.tensor(head.bias[0], dtype=torch.float64)))
-    return Regression(choice, RegressionModel(card, forms), table, delivered)
+    with TemporaryDirectory(prefix="autotransfer-") as folder:
+        run = NumberRun.begin(Path(folder), targets, options)
+        with closing(run.ledger):
+            return conduct(run, tell, shown=shown)
+
+
+def conduct(
+    run: NumberRun, tell: Tell | None = None, *, shown: bool | None = None,
+    answered: Callable[[Regression], object] | None = None,
+) -> Regression:  # fmt: skip
+    """Whatever is left of a run: closed forms, then networks, one kind after the other. answered: called with the
+    answer after the closed forms, and again after each kind of networks. What is in the ledger is not done again."""
+    say = (lambda _: None) if tell is None else tell
+    started = time.monotonic() - (run.ledger.recall("spent", float) or 0.0)
+    search = _Search(run)
+    known = run.ledger.recall("answered", int) or 0
+    for setting in candidates(run.options, run.recordings):
+        say(f"{name_of(setting)}: {len(run.groups)} groups of people left out")
+        search.add(setting, run.solved(setting, partial(search.solved, setting)))
+    told: Regression | None = None  # the answer that is known outside
+
+    def answer(name: str) -> Regression:
+        nonlocal told
+        regression = search.answer(name)
+        if len(search.stages) > known:  # those before were given before an interruption
+            if answered is not None:
+                answered(regression)
+            told = regression
+            run.ledger.remember(answered=len(search.stages), spent=time.monotonic() - started)
+        return regression
+
+    regression = answer(CLOSED_FORMS)
+    for setting in train_networks(run, say, shown=shown):
+        predicted = run.trained(setting)
+        if predicted is None:
+            say(f"{name_of(setting)}: every training of a fold has failed, so it is left out")
+            continue
+        before = search.stages[-1].r2
+        search.add(setting, predicted)
+        regression = answer(name_of(setting))
+        say(f"with {name_of(setting)}: R² {search.stages[-1].r2:.3f} on people left out, {before:.3f} before")
+    plan = run.ledger.recall("plan", NumberPlan)
+    if plan is not None and plan.left_out:
+        regression = replace(regression, choice=replace(regression.choice, left_out=plan.left_out))
+    if answered is not None and regression is not told:
+        answered(regression)
+    run.ledger.remember(complete=True)
+    return regression
+
+
+class _Search:
+    """What has been tried so far, and the answer that follows from it."""
+
+    def __init__(self, run: NumberRun) -> None:
+        self.run, self.stages = run, list[Stage]()
+        self.recordings, self.y = run.targets
+        subject = self.recordings.subject.numpy()
+        self.rows_of = [np.flatnonzero(subject == person) for person in range(self.recordings.n_subjects)]
+        self.constant = np.empty(len(self.y))
+        for fold in run.each_fold:
+            self.constant[fold.test] = self.y[fold.train].mean()
+        self.tried: list[HeldOut] = []
+        self.delivered: dict[tuple[Setting, float | None], Form | Networks] = {}
+
+    def solved(self, setting: Setting, fold: Fold) -> Floats:
+        """(S, n): a closed form's predictions for the test rows of a fold."""
+        fitted, head = _solve(setting, self.recordings, self.y, fold.train, STRENGTHS)
+        (start, windows), rows = _ready(setting, self.recordings), torch.from_numpy(fold.test)
+        return head.predict(codes_of(fitted, windows[rows], self.recordings.subject[rows], start).numpy())
+
+    def add(self, setting: Setting, predicted: Floats) -> None:
+        """predicted (S, N): with each strength, every window by a training without its person."""
+        squares = np.square(predicted - self.y)
+        errors = np.stack([squares[:, rows].mean(1) for rows in self.rows_of], axis=1)
+        self.tried.append(HeldOut(name_of(setting), setting, predicted, errors))
+
+    def answer(self, name: str) -> Regression:
+        """From all that was tried. name: of what was added last."""
+        tried, y, constant, rows_of = self.tried, self.y, self.constant, self.rows_of
+        recordings, options = self.recordings, self.run.options
+        everybody = np.arange(recordings.n_subjects)
+        delivered, simple = np.empty(len(y)), np.empty(len(y))
+        alone = {candidate.name: np.empty(len(y)) for candidate in tried}
+        for person, rows in enumerate(rows_of):
+            others = np.delete(everybody, person)
+            strengths, weights = _decide(tried, others, y, constant, rows_of)
+            predicted = np.stack([candidate.predicted[s, rows] for candidate, s in zip(tried, strengths, strict=True)])
+            delivered[rows] = constant[rows] + weights @ (predicted - constant[rows])
+            simple[rows] = predicted[0]
+            for candidate, of_person in zip(tried, predicted, strict=True):
+                alone[candidate.name][rows] = of_person
+        strengths, weights = _decide(tried, everybody, y, constant, rows_of)
+        table = _table({AVERAGE: delivered, CONSTANT: constant} | alone, y, recordings, rows_of)
+        residuals = [np.abs(y - delivered)[rows] for rows in rows_of]
+        radii = interval_radii(residuals)
+        kept = [
+            (candidate, STRENGTHS[s] if candidate.setting.network.closed_form else None, float(weight))
+            for candidate, s, weight in zip(tried, strengths, weights, strict=True)
+            if weight > 0
+        ]
+        parts = [
+            Part(candidate.name, strength, weight, _mean(alone[candidate.name], y, rows_of))
+            for candidate, strength, weight in kept
+        ]
+        choice = _choice(
+            self.run.targets,
+            options,
+            len(self.run.groups),
+            parts,
+            delivered,
+            simple,
+            constant,
+            residuals,
+            rows_of,
+            radii,
+        )
+        self.stages.append(Stage(name, float(np.mean(list(choice.nested_test_scores.values())))))
+        choice = replace(choice, stages=list(self.stages))
+        made = [self._made(candidate.setting, strength) for candidate, strength, _ in kept]
+        card = RegressionCard(
+            name=recordings.name, kind=REGRESSION, n_times=recordings.n_times, channels=list(recordings.channels),
+            sfreq=recordings.sfreq, subjects=recordings.n_subjects, target=options.target, mean=float(y.mean()),
+            parts=[
+                RegressionPart(candidate.setting.to_dict(), strength, weight, part.size)
+                for (candidate, strength, weight), part in zip(kept, made, strict=True)
+            ],
+            people=len(residuals), radii=radii, scores=_card_scores(choice), scale=scale_of(recordings),
+            filter=None if recordings.filter is None else recordings.filter.as_dict(), seen=training_seen(recordings),
+        )  # fmt: skip
+        return Regression(choice, RegressionModel(card, made), table, delivered)
+
+    def _made(self, setting: Setting, strength: float | None) -> Form | Networks:
+        """A part of the model: a closed form solved on everybody, or the networks of all folds. Made once."""
+        if (setting, strength) not in self.delivered:
+            self.delivered[setting, strength] = (
+                networks_of(self.run, setting) if strength is None else self._form(setting, strength)
+            )
+        return self.delivered[setting, strength]
+
+    def _form(self, setting: Setting, strength: float) -> Form:
+        fitted, head = _solve(setting, self.recordings, self.y, np.arange(len(self.y)), (strength,))
+        return Form(fitted, torch.from_numpy(head.weight[0]), torch.tensor(head.bias[0], dtype=torch.float64))
 
 
 def check_device(options: RunOptions) -> None:
     resolve_device(options.device)
-    if options.device == "cuda":
+    if options.device == "cuda" and options.networks == "none":
         raise UserError("closed forms of a continuous target are solved on the CPU; leave out device cuda")
-
-
-def _held_out(setting: Setting, recordings: Recordings, y: Floats, folds: Sequence[NDArray[np.int64]]) -> Floats:
-    """(S, N): every window by a training without its person."""
-    predicted = np.empty((len(STRENGTHS), len(y)))
-    everything = np.arange(len(y))
-    for held_out in folds:
-        fitted, head = _solve(setting, recordings, y, np.delete(everything, held_out), STRENGTHS)
-        (start, windows), rows = _ready(setting, recordings), torch.from_numpy(held_out)
-        predicted[:, held_out] = head.predict(codes_of(fitted, windows[rows], recordings.subject[rows], start).numpy())
-    return predicted
 
 
 def _solve(

@@ -22,6 +22,7 @@ from ..model.solved import Solved, SolvedOptions
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
 from .metrics import weighted_cross_entropy
+from .number_trainer import NumberTrainer
 from .trainer import Trainer
 from .windows import Windows
 
@@ -37,7 +38,8 @@ def population_of(
     encoders: Encoders | None = None,
 ) -> Trainer:
     """The population of jobs of one program: trained step by step, or solved where the encoder allows it."""
-    kind = ClosedForm if jobs[0].setting.network.closed_form else Trainer
+    learns = Trainer if recordings.targets is None else NumberTrainer
+    kind = ClosedForm if jobs[0].setting.network.closed_form else learns
     return kind(recordings, jobs, windows, dtype, encoders)
 
 

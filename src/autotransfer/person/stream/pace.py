@@ -52,7 +52,9 @@ class Pace:
         if self.expected is not None:
             late = times - (self.expected + self.step * np.arange(len(times)))
             if np.abs(late).max() < 0.25 * self.step:  # as it should be, and mostly is
-                self.expected += self.step * len(times) + GAIN * float(late.sum())
+                # As sample by sample: each stamp draws the expected time to itself, and later ones have drawn since.
+                drawn = GAIN * (1 - GAIN) ** np.arange(len(times))[::-1]
+                self.expected += self.step * len(times) + float(drawn @ late)
                 self.last = float(times[-1])
                 return missing
         for place, (stamp, usable) in enumerate(zip(times.tolist(), timed(times).tolist(), strict=True)):
