@@ -114,7 +114,7 @@ def _without_memory(sizes: list[int]) -> Iterator[None]:
     """Parameters of modules that this thread makes are on the device meta; their sizes are appended."""
     thread = get_ident()
 
-    def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+    def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> Any:
         if parameter is None or get_ident() != thread:
             return parameter
         sizes.append(parameter.numel())
