@@ -38,8 +38,12 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 def read_plain(path: Path) -> bytes:
     """The content of a plain file. OSError for a pipe or a device: it may never begin, or never end."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(handle, "rb") as file:
+    try:
         check_plain(os.fstat(handle), path)
+    except OSError:
+        os.close(handle)
+        raise
+    with os.fdopen(handle, "rb") as file:
         return file.read()
 
 

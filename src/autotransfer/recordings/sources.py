@@ -227,7 +227,7 @@ def absolute(source: str) -> str:
     for prefix in (BIDS, *RECIPES):
         if source.startswith(prefix):
             path, mark, options = source.removeprefix(prefix).partition("?")
-            return prefix + str(Path(path).expanduser().resolve()) + mark + options
+            return prefix + str(Path(os.path.expanduser(path)).resolve()) + mark + options
     if source in SETS:
         return source
     if os.path.exists(source):
