@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -291,6 +292,37 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     np.testing.assert_array_equal(at.load_model(tmp_path / "other").predict(X), predicted)
     with pytest.raises(at.UserError, match="holds a run already"):
         own.fit(X, y, subjects=who)
+
+
+def test_targets_that_are_missing_in_any_way_are_left_out() -> None:
+    X, y, who = truth(windows=8)
+    known = np.arange(len(y)) != 3
+    own = at.AutoTransferRegressor(kinds="features", sfreq=128.0)
+    wanted = own.fit(X[known], y[known], subjects=np.array(who)[known]).predict(X)
+    wild = np.where(known, y, 1e6)
+    objects, texts = y.astype(object), [str(one) for one in y]
+    objects[3], texts[3] = pd.NA, ""
+    for given in (np.ma.masked_array(wild, ~known), objects, texts, pd.Series(np.where(known, y, np.nan))):
+        with pytest.warns(UserWarning, match="1 of 48"):
+            again = clone(own).fit(X, given, subjects=who)
+        np.testing.assert_allclose(again.predict(X), wanted)
+        assert np.isnan(again.held_out_[3])
+        with pytest.raises(at.UserError, match=r"y\[3\] is missing"):
+            again.score(X, given)
+    assert own.score(X, np.ma.masked_array(y)) == own.score(X, y)
+
+
+@pytest.mark.parametrize("unit", ["datetime64[ns]", "timedelta64[s]"])
+def test_times_are_not_taken_for_numbers(unit: str) -> None:
+    X, _, who = truth(windows=8)
+    with pytest.raises(at.UserError, match=r"y holds times .*; give numbers"):
+        at.AutoTransferRegressor().fit(X, np.arange(len(X)).astype(unit), subjects=who)
+
+
+def test_a_classifier_refuses_labels_that_are_masked() -> None:
+    X, y, who = truth(windows=8)
+    with pytest.raises(at.UserError, match=r"no label for some trials \(None, or masked\)"):
+        at.CensoredClassifier().fit(X, np.ma.masked_array(y > 0, np.arange(len(y)) == 3), subjects=who)
 
 
 def test_cross_validation_by_person() -> None:
