@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, number
 from ..folds import SESSION
 from ..runs.choice import Choice
 from ..settings import SUBJECT
@@ -94,9 +94,21 @@ def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
         f"Candidates: {len(choice.shortlist)} settings were trained on every fold ({listed}); "
         f"{trained if seeds else 'no network was among them'}."
     )
+    yield from _of_tuning(choice)
     if options.time is not None:
         yield f"The run was planned for {options.time}."
     yield from _sentences(left_out_words(choice))
+
+
+def _of_tuning(choice: Choice) -> Iterable[str]:
+    tuned = [candidate.setting for candidate in choice.shortlist if candidate.setting.kind == "tuned_base"]
+    if tuned:
+        training = tuned[0].training
+        yield (
+            "Networks of the fine-tuned base started from encoders that had been trained on other people in other "
+            f"studies, and learned on at the rate {number(training.encoder_lr or training.lr)}, their new classifiers "
+            f"at {number(training.lr)}; windows were brought to the base's channels, sampling rate and scale."
+        )
 
 
 def _sentences(lines: Iterable[str]) -> Iterable[str]:
