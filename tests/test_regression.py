@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 import autotransfer as at
+from autotransfer import schema
 from autotransfer.cli import app
 from autotransfer.models.loading import load_classifier
 from autotransfer.models.regression import RegressionModel
@@ -28,9 +30,11 @@ from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import Targets
 from autotransfer.report.regression_page import page
 from autotransfer.report.result_words import regression_headline
+from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.lock import remove_database
 from autotransfer.runs.number_run import NumberRun
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.regression import CONSTANT, PEER, RegressionChoice, is_regression, read_choice
+from autotransfer.runs.regression import CHOICE, CONSTANT, NUMBERS, PEER, RegressionChoice, is_regression, read_choice
 from autotransfer.search import regression
 from autotransfer.search.regression import STRENGTHS, search, shares
 from autotransfer.training.continuous import correlation, held_out_coverage, interval_radii, r2, radius_at
@@ -428,6 +432,65 @@ def test_run_report_predict(tmp_path: Path) -> None:
         assert "for runs that tell classes apart" in str(call(*words, "--out", tmp_path / "no", *other).exception)
     assert "grid is 'paper'" in str(call(*words, "--out", tmp_path / "no", "--grid", "paper").exception)
     assert "holds a run already" in str(call(*words, "--out", run).exception)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"test_scores": {}}, {"baseline": "nobody"}, {"correlations": {}}, {"errors": {"p0": 1.0}},
+     {"nested_test_scores": {"p0": float("nan")}}],
+)  # fmt: skip
+def test_an_edited_choice_is_refused_in_one_line(tmp_path: Path, change: dict[str, Any]) -> None:
+    values = schema.to_values(described())
+    (tmp_path / "choice.json").write_text(json.dumps(values))
+    assert read_choice(tmp_path) == described()
+    (tmp_path / "choice.json").write_text(json.dumps(values | change))
+    with pytest.raises(
+        at.UserError, match=r"choice\.json is damaged \((test_scores|baseline|corr|errors|nested).*run it"
+    ):
+        read_choice(tmp_path)
+    (tmp_path / "choice.json").write_text("[" * 100_000)
+    assert not is_regression(tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("mine")
+    words = ("run", tmp_path / "no.npz", "--target", "continuous", "--out")
+    assert "file is a file" in str(call(*words, tmp_path / "file" / "a" / "b").exception)
+    monkeypatch.setattr("autotransfer.runs.regression.writable", lambda folder: folder != tmp_path)
+    assert f"cannot write to {tmp_path}; make it" in str(call(*words, tmp_path / "a" / "b").exception)
+    X, y, who = truth(windows=8)
+    with pytest.raises(at.UserError, match="cannot write to"):
+        at.AutoTransferRegressor(run_folder=tmp_path / "a").fit(X[:, :, :1], y, subjects=who)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_lost_ledger_comes_back_from_its_copy(tmp_path: Path) -> None:
+    X, y, who = truth(windows=8)
+    data, run = tmp_path / "force.npz", tmp_path / "run"
+    np.savez(data, X=X, y=y, subject=who, meta=json.dumps({"sfreq": 128.0}))
+    words = ("run", data, "--target", "continuous", "--kinds", "features", "--networks", "none", "--out", run)
+    assert call(*words).exception is None
+    before = read_choice(run)
+
+    def lose() -> None:
+        with closing(Ledger(run / NUMBERS)) as ledger:
+            ledger.remember(complete=False)
+            ledger.back_up()
+        remove_database(run / NUMBERS)
+
+    for again in (("resume", run), words):
+        lose()
+        assert "is missing; go on from its copy" in str(call("status", run).exception)
+        told = call(*again)
+        assert told.exception is None, told.exception
+        assert "the ledger was missing; going on from the copy" in told.output
+        assert read_choice(run) == before
+        assert "is finished" in call("resume", run).stdout
+    lose()
+    (run / CHOICE).unlink()
+    assert is_regression(run)
+    assert "model" in call("forget", run, "p1").stdout
+    assert {path.name for path in run.iterdir()} == {"lock", "study.toml"}
 
 
 @pytest.mark.parametrize("change", ["mean", "parts", "radii", "digest"])
