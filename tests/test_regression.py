@@ -145,7 +145,7 @@ def described(**changes: Any) -> RegressionChoice:
 
 def test_too_few_people_for_an_interval_are_told_in_place_of_what_it_would_hold() -> None:
     (line,) = [line for line in regression_headline(described()) if line.startswith("Intervals")]
-    assert line == "Intervals: 90 % ones of ±2 hold 86 % of new people's targets."
+    assert line == "Intervals: 90 % intervals (±2) held 86 % of held-out people's targets."
     unlimited = described(radius=None)
     (line,) = [line for line in regression_headline(unlimited) if line.startswith("Intervals")]
     assert "8 people, as different as they are, are too few for a 90 % interval; it reaches from −∞ to ∞" in line
@@ -296,6 +296,9 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     np.testing.assert_array_equal(at.load_model(tmp_path / "other").predict(X), predicted)
     with pytest.raises(at.UserError, match="holds a run already"):
         own.fit(X, y, subjects=who)
+    for model in (own, again):
+        with pytest.raises(at.UserError, match="predicts a number, and sessions are for classes"):
+            at.Session(model)
 
 
 def test_targets_that_are_missing_in_any_way_are_left_out() -> None:
@@ -420,6 +423,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert told.exception is None, told.exception
     assert out.read_text().startswith("window,subject,prediction,low,high")
     assert len(scores.read_text().splitlines()) == 7
+    assert f"When it was trained: t{choice.verdict[1:]}" in told.output
     assert "were trained on" in told.output or "was trained on" in told.output
     np.savez(tmp_path / "new.npz", X=X, meta=json.dumps({"sfreq": 128.0}))
     assert "prediction" in call("predict", run, tmp_path / "new.npz").stdout
