@@ -117,7 +117,8 @@ def serve(folder: Path, library: ctypes.CDLL) -> None:
     save_npz(folder / "tiny.npz", tiny(3))
     layer = Layer(folder, library)
     for arguments in (layer.begin(), ["predict", layer.run, layer.source, "--out", folder / "predicted.csv"]):
-        assert call(*arguments).code == 0
+        done = call(*arguments)
+        assert done.code == 0, done
     ledger = Ledger(layer.run / "ledger.sqlite")
     known = ledger.recall("peers", dict[str, dict[str, float]]) or {}
     ledger.close()
