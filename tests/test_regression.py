@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 import autotransfer as at
+from autotransfer import schema
 from autotransfer.cli import app
 from autotransfer.models.loading import load_classifier
 from autotransfer.models.regression import RegressionModel
@@ -27,9 +30,11 @@ from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import Targets
 from autotransfer.report.regression_page import page
 from autotransfer.report.result_words import regression_headline
+from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.lock import remove_database
 from autotransfer.runs.number_run import NumberRun
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.regression import CONSTANT, PEER, RegressionChoice, is_regression, read_choice
+from autotransfer.runs.regression import CHOICE, CONSTANT, NUMBERS, PEER, RegressionChoice, is_regression, read_choice
 from autotransfer.search import regression
 from autotransfer.search.regression import STRENGTHS, search, shares
 from autotransfer.training.continuous import correlation, held_out_coverage, interval_radii, r2, radius_at
@@ -140,7 +145,7 @@ def described(**changes: Any) -> RegressionChoice:
 
 def test_too_few_people_for_an_interval_are_told_in_place_of_what_it_would_hold() -> None:
     (line,) = [line for line in regression_headline(described()) if line.startswith("Intervals")]
-    assert line == "Intervals: 90 % ones of ±2 hold 86 % of new people's targets."
+    assert line == "Intervals: 90 % intervals (±2) held 86 % of held-out people's targets."
     unlimited = described(radius=None)
     (line,) = [line for line in regression_headline(unlimited) if line.startswith("Intervals")]
     assert "8 people, as different as they are, are too few for a 90 % interval; it reaches from −∞ to ∞" in line
@@ -291,6 +296,40 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     np.testing.assert_array_equal(at.load_model(tmp_path / "other").predict(X), predicted)
     with pytest.raises(at.UserError, match="holds a run already"):
         own.fit(X, y, subjects=who)
+    for model in (own, again):
+        with pytest.raises(at.UserError, match="predicts a number, and sessions are for classes"):
+            at.Session(model)
+
+
+def test_targets_that_are_missing_in_any_way_are_left_out() -> None:
+    X, y, who = truth(windows=8)
+    known = np.arange(len(y)) != 3
+    own = at.AutoTransferRegressor(kinds="features", sfreq=128.0)
+    wanted = own.fit(X[known], y[known], subjects=np.array(who)[known]).predict(X)
+    wild = np.where(known, y, 1e6)
+    objects, texts = y.astype(object), [str(one) for one in y]
+    objects[3], texts[3] = pd.NA, ""
+    for given in (np.ma.masked_array(wild, ~known), objects, texts, pd.Series(np.where(known, y, np.nan))):
+        with pytest.warns(UserWarning, match="1 of 48"):
+            again = clone(own).fit(X, given, subjects=who)
+        np.testing.assert_allclose(again.predict(X), wanted)
+        assert np.isnan(again.held_out_[3])
+        with pytest.raises(at.UserError, match=r"y\[3\] is missing"):
+            again.score(X, given)
+    assert own.score(X, np.ma.masked_array(y)) == own.score(X, y)
+
+
+@pytest.mark.parametrize("unit", ["datetime64[ns]", "timedelta64[s]"])
+def test_times_are_not_taken_for_numbers(unit: str) -> None:
+    X, _, who = truth(windows=8)
+    with pytest.raises(at.UserError, match=r"y holds times .*; give numbers"):
+        at.AutoTransferRegressor().fit(X, np.arange(len(X)).astype(unit), subjects=who)
+
+
+def test_a_classifier_refuses_labels_that_are_masked() -> None:
+    X, y, who = truth(windows=8)
+    with pytest.raises(at.UserError, match=r"no label for some trials \(None, or masked\)"):
+        at.CensoredClassifier().fit(X, np.ma.masked_array(y > 0, np.arange(len(y)) == 3), subjects=who)
 
 
 def test_cross_validation_by_person() -> None:
@@ -384,6 +423,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert told.exception is None, told.exception
     assert out.read_text().startswith("window,subject,prediction,low,high")
     assert len(scores.read_text().splitlines()) == 7
+    assert f"When it was trained: t{choice.verdict[1:]}" in told.output
     assert "were trained on" in told.output or "was trained on" in told.output
     np.savez(tmp_path / "new.npz", X=X, meta=json.dumps({"sfreq": 128.0}))
     assert "prediction" in call("predict", run, tmp_path / "new.npz").stdout
@@ -396,6 +436,65 @@ def test_run_report_predict(tmp_path: Path) -> None:
         assert "for runs that tell classes apart" in str(call(*words, "--out", tmp_path / "no", *other).exception)
     assert "grid is 'paper'" in str(call(*words, "--out", tmp_path / "no", "--grid", "paper").exception)
     assert "holds a run already" in str(call(*words, "--out", run).exception)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"test_scores": {}}, {"baseline": "nobody"}, {"correlations": {}}, {"errors": {"p0": 1.0}},
+     {"nested_test_scores": {"p0": float("nan")}}],
+)  # fmt: skip
+def test_an_edited_choice_is_refused_in_one_line(tmp_path: Path, change: dict[str, Any]) -> None:
+    values = schema.to_values(described())
+    (tmp_path / "choice.json").write_text(json.dumps(values))
+    assert read_choice(tmp_path) == described()
+    (tmp_path / "choice.json").write_text(json.dumps(values | change))
+    with pytest.raises(
+        at.UserError, match=r"choice\.json is damaged \((test_scores|baseline|corr|errors|nested).*run it"
+    ):
+        read_choice(tmp_path)
+    (tmp_path / "choice.json").write_text("[" * 100_000)
+    assert not is_regression(tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("mine")
+    words = ("run", tmp_path / "no.npz", "--target", "continuous", "--out")
+    assert "file is a file" in str(call(*words, tmp_path / "file" / "a" / "b").exception)
+    monkeypatch.setattr("autotransfer.runs.regression.writable", lambda folder: folder != tmp_path)
+    assert f"cannot write to {tmp_path}; make it" in str(call(*words, tmp_path / "a" / "b").exception)
+    X, y, who = truth(windows=8)
+    with pytest.raises(at.UserError, match="cannot write to"):
+        at.AutoTransferRegressor(run_folder=tmp_path / "a").fit(X[:, :, :1], y, subjects=who)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_lost_ledger_comes_back_from_its_copy(tmp_path: Path) -> None:
+    X, y, who = truth(windows=8)
+    data, run = tmp_path / "force.npz", tmp_path / "run"
+    np.savez(data, X=X, y=y, subject=who, meta=json.dumps({"sfreq": 128.0}))
+    words = ("run", data, "--target", "continuous", "--kinds", "features", "--networks", "none", "--out", run)
+    assert call(*words).exception is None
+    before = read_choice(run)
+
+    def lose() -> None:
+        with closing(Ledger(run / NUMBERS)) as ledger:
+            ledger.remember(complete=False)
+            ledger.back_up()
+        remove_database(run / NUMBERS)
+
+    for again in (("resume", run), words):
+        lose()
+        assert "is missing; go on from its copy" in str(call("status", run).exception)
+        told = call(*again)
+        assert told.exception is None, told.exception
+        assert "the ledger was missing; going on from the copy" in told.output
+        assert read_choice(run) == before
+        assert "is finished" in call("resume", run).stdout
+    lose()
+    (run / CHOICE).unlink()
+    assert is_regression(run)
+    assert "model" in call("forget", run, "p1").stdout
+    assert {path.name for path in run.iterdir()} == {"lock", "study.toml"}
 
 
 @pytest.mark.parametrize("change", ["mean", "parts", "radii", "digest"])

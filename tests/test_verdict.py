@@ -20,7 +20,7 @@ from autotransfer.report.result_words import headline
 from autotransfer.report.statistics import paired
 from autotransfer.report.terminal import answer
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.verdict import best_peer
+from autotransfer.runs.verdict import best_peer, verdict
 from autotransfer.training.intervals import next_person, next_words
 from report_example import averaged, finished
 from report_outline import Outline, light, place
@@ -188,3 +188,20 @@ def test_a_person_without_a_score_says_nothing_of_the_next() -> None:
     assert found is not None
     assert (found.people, found.assumes) == (18, "normal")
     assert np.isfinite(found.high)
+
+
+def test_a_sentence_has_one_colon() -> None:
+    scores = {f"p{n}": 0.5 + 0.01 * (n % 3) for n in range(8)}
+    peer = best_peer(scores, {"CSP": dict.fromkeys(scores, 0.52)})
+    for guesses, joint in ((True, ", and is not"), (False, ": ")):
+        sentence = verdict(
+            scores,
+            peer,
+            interval=(0.4, 0.6),
+            guesses=guesses,
+            metric="balanced_accuracy",
+            chance=0.5,
+            hold_out="subject",
+        )
+        assert sentence.count(":") == 1
+        assert joint in sentence

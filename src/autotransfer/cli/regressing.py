@@ -61,16 +61,10 @@ def resume_regression(folder: Path, source: str | None) -> None:
 
 def finished(folder: Path) -> bool:
     """Whether nothing is left of a run with a continuous target; those of earlier versions have no ledger."""
-    from ..runs.ledger import Ledger
-    from ..runs.regression import CHOICE, NUMBERS
+    from ..runs.number_run import is_complete
+    from ..runs.regression import CHOICE, has_ledger
 
-    if not (folder / NUMBERS).exists():
-        return True
-    try:
-        with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
-            return bool(ledger.recall("complete", bool)) and (folder / CHOICE).exists()
-    except UserError:  # damaged: for whoever goes on with it to say
-        return False
+    return not has_ledger(folder) or (is_complete(folder) and (folder / CHOICE).exists())
 
 
 def _carry_through(run: NumberRun) -> None:

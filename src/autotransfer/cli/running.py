@@ -276,9 +276,9 @@ def status(folder: Folder) -> None:
     from ..runs.progress import standing
 
     if not (folder / "ledger.sqlite").exists():  # else SciPy need not be imported: this answers at once
-        from ..runs.regression import NUMBERS, is_regression
+        from ..runs.regression import NUMBERS, has_ledger, is_regression
 
-        if (folder / NUMBERS).exists():
+        if has_ledger(folder):
             for line in standing(folder, NUMBERS, scored=False):
                 say(line)
             return

@@ -54,7 +54,7 @@ def training_recordings(
     ids = ids_of(subjects, groups, sample_domain, raw.subject, n_trials)
     if y is None:
         raise UserError("fit requires y to be passed, but the target y is None; give one class per trial")
-    labels = column_or_1d(y, warn=True)
+    labels = column_of(y)
     check_length(len(labels), n_trials, "y")
     if n_trials == 1:
         raise UserError("X holds 1 sample, a single trial; training needs trials of at least two subjects")
@@ -64,11 +64,21 @@ def training_recordings(
         raw, labels, ids = replace(raw, X=raw.X[source]), labels[source], [ids[n] for n in source]
         session = None if session is None else [session[n] for n in source]
         others = {name: [values[n] for n in source] for name, values in others.items()}
+    if any(label is None for label in labels):  # which scikit-learn's check does not survive
+        raise UserError("y has no label for some trials (None, or masked); drop those or give them one")
     check_classification_targets(labels)
     rate = agreed_rate(sfreq, raw.sfreq)
     how = {"sfreq": rate, "channels": raw.channels, "ring": raw.ring, "filter": raw.filter, "columns": others}
     recordings = Recordings(raw.X, labels, ids, session, **how)
     return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
+
+
+def column_of(y: object) -> NDArray[Any]:
+    """y (N,) from anything scikit-learn takes; None where a mask hides a value."""
+    if isinstance(y, np.ma.MaskedArray) and y.dtype.kind not in "mM":  # times would become counts of their unit
+        y = np.where(y.mask, None, y.data) if np.ma.is_masked(y) else y.data
+    column: NDArray[Any] = column_or_1d(y, warn=True)
+    return column
 
 
 def _columns(given: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:

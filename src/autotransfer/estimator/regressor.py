@@ -11,21 +11,19 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from .. import schema
 from ..errors import UserError
 from ..models.regression import RegressionModel
 from ..options import AskedOptions
-from ..recordings.labels import check_length
-from ..recordings.targets import CONTINUOUS, Targets
+from ..recordings.targets import CONTINUOUS, Targets, numbers
 from ..report.regression_page import write_run
 from ..runs.number_run import check_open, opened
 from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
 from ..search.regression import check_device, conduct, search
 from ..training.continuous import around, radius_at
-from .inputs import agreed_rate, ids_of, raw_windows, seed_of
+from .inputs import agreed_rate, column_of, ids_of, raw_windows, seed_of
 from .window_classifier import WindowEstimator
 
 Floats = NDArray[np.float64]
@@ -47,7 +45,8 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
     time: such as "30m" or "2h": networks that would take longer are left out. None: all are trained
     seeds, epochs, max_steps, batch_size, lr, device: of the networks, as of `autotransfer run`
     random_state: seed of the networks
-    kinds: signals (emg, eeg, …) or representations to try, with commas; None: by the data
+    kinds: signals (emg, eeg, …) or representations to try, with commas; None: by the data. An array has no names of
+        channels to tell a signal by: say kinds="emg", else fewer are tried than of a file whose channels have names
     folds: groups of people who are held out in turn: a number, "all" for each person alone; None: all, and 10 for more
         than 20 people
     at_least: the R² that you need of every person; `choice_` and the report say who is below it
@@ -103,8 +102,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         n_trials = raw.X.shape[0]
         if y is None:
             raise UserError("fit requires y to be passed, but the target y is None; give one number per window")
-        values = column_or_1d(y, warn=True)
-        check_length(len(values), n_trials, "y")
+        values = numbers(column_of(y), n_trials)
         ids = ids_of(subjects, groups, None, raw.subject, n_trials)
         rate = agreed_rate(self.sfreq, raw.sfreq)
         targets = Targets.of(replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate))
@@ -118,7 +116,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         self.model_: RegressionModel = regression.model
         self.choice_, self.results_ = schema.to_values(regression.choice), regression.table
         self.held_out_ = np.full(n_trials, np.nan)
-        self.held_out_[np.isfinite(values.astype(np.float64))] = regression.predicted
+        self.held_out_[np.isfinite(values)] = regression.predicted
         self.verdict_, expected = regression.choice.verdict, regression.choice.next_person
         self.next_person_ = (-np.inf, 1.0) if expected is None else (expected.low, expected.high)
         self._keep_features(targets.recordings, raw.channels is not None)
@@ -144,4 +142,8 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         """R² of the windows together, as of scikit-learn's regressors."""
         from sklearn.metrics import r2_score
 
-        return float(r2_score(column_or_1d(y), self.predict(X, subjects), sample_weight=sample_weight))
+        values = column_of(y)
+        values = numbers(values, len(values))
+        if not np.isfinite(values).all():
+            raise UserError(f"y[{int(np.isnan(values).argmax())}] is missing; score the windows that have a target")
+        return float(r2_score(values, self.predict(X, subjects), sample_weight=sample_weight))

@@ -17,6 +17,7 @@ from ..model.encoders import Encoders
 from ..models.ensemble import refuse_parts
 from ..models.loading import load_classifier
 from ..models.mixture import Mixture, Model, normalised
+from ..models.regression import RegressionModel
 from ..models.saved_model import SavedModel
 from ..preprocessing import check_online
 from ..runs.lock import refuse_links
@@ -313,6 +314,8 @@ def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model,
             return fitted, model.classes_  # type: ignore[attr-defined]  # an estimator of ours
     if isinstance(model, (str, Path)):
         model = _from_folder(Path(model), encoders)
+    if isinstance(getattr(model, "model_", model), RegressionModel):
+        raise UserError("the model predicts a number, and sessions are for classes; use its predict")
     if isinstance(model, (SavedModel, Mixture)):
         return model, model.classes_
     raise UserError(

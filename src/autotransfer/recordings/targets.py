@@ -112,6 +112,9 @@ def _named(column: Any) -> Any:
 
 def numbers(y: object, n_trials: int, what: str = "y") -> Floats:
     """(N,) floats from numbers, or from text that is numbers; NaN where one is missing."""
+    dtype = getattr(y, "dtype", None)
+    if getattr(dtype, "kind", None) in ("m", "M"):  # which would be taken for counts of its unit
+        raise UserError(f"{what} holds times ({dtype}); give numbers, such as the seconds since a start")
     values = as_list(y, what)
     check_length(len(values), n_trials, what)
     return np.array([_number(value, n, what) for n, value in enumerate(values)], dtype=np.float64)

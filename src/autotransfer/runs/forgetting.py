@@ -23,7 +23,7 @@ from .data_facts import Data, check_person
 from .ledger import REMEDY, Ledger, backup_of
 from .lock import Lock
 from .options import RunOptions
-from .regression import CHOICE, NUMBERS, is_regression, read_choice
+from .regression import CHOICE, NUMBERS, has_ledger, is_regression, read_choice
 from .run import BASE, check_is_run
 from .sqlite_errors import DamagedLedger
 from .study import NAME, study_text
@@ -114,7 +114,7 @@ def forget(run: str | Path, people: Sequence[str], *, dry_run: bool = False) -> 
 
 
 def _plan(folder: Path, names: tuple[str, ...]) -> tuple[RunOptions, Forgotten]:
-    with closing(_ledger(folder)) as ledger:
+    with closing(_ledger(folder / "ledger.sqlite")) as ledger:
         data, stored = ledger.recall("data", Data), ledger.recall("options", dict[str, Any])
         if data is None or stored is None:
             raise UserError(f"{folder} does not say whose recordings it has; delete it, and run again without them")
@@ -134,9 +134,9 @@ def _regression_plan(folder: Path, names: tuple[str, ...]) -> Forgotten:
     """Of a run with a continuous target: its ledger or, of earlier versions, choice.json knows the people, and is
     deleted last."""
     last, source = CHOICE, None
-    if (folder / NUMBERS).exists():
-        last = NUMBERS
-        with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
+    if has_ledger(folder):
+        with closing(_ledger(folder / NUMBERS)) as ledger:
+            last = ledger.path.name
             data, stored = ledger.recall("data", Data), ledger.recall("options", dict[str, Any])
         if data is None or stored is None:
             raise UserError(f"{folder} does not say whose recordings it has; delete it, and run again without them")
@@ -173,9 +173,8 @@ def belongs_to_run(path: Path) -> bool:
     return False
 
 
-def _ledger(folder: Path) -> Ledger:
+def _ledger(path: Path) -> Ledger:
     """The ledger or, where it is damaged or missing, the copy of it."""
-    path = folder / "ledger.sqlite"
     for candidate in (path, backup_of(path)):
         try:
             if candidate.exists():

@@ -87,6 +87,8 @@ class Ledger:
         self.path = path
         self._noted = 0  # jobs handed to `add` so far
         if not create and not os.path.isfile(path):
+            if backup_of(path).exists():
+                raise UserError(f"{path} is missing; go on from its copy: autotransfer resume {path.parent}")
             raise UserError(f"{path.parent} is not a run: it has no {path.name}; start one with autotransfer run")
         refuse_links(path.parent)
         if not create and path.stat().st_size == 0:  # to SQLite a good beginning

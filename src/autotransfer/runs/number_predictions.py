@@ -45,7 +45,8 @@ def number_predictions(
     table["prediction"] = predicted
     if radius is not None:
         table["low"], table["high"] = predicted - radius, predicted + radius
-    notes = [printable(str(model.card.scores["verdict"]))] if model.card.scores.get("verdict") else []
+    sentence = str(model.card.scores.get("verdict") or "")
+    notes = [printable(f"When it was trained: {sentence[0].lower()}{sentence[1:]}")] if sentence else []
     if y is None or not np.isfinite(y).any():
         return table, None, notes
     notes += seen_words(model.card.seen, raw.name, X, whose)[0]

@@ -37,7 +37,7 @@ from .lock import Lock
 from .options import RunOptions
 from .provenance import fingerprint, versions
 from .recovery import make_sound
-from .regression import NUMBERS, check_free
+from .regression import NUMBERS, check_free, has_ledger
 from .run import Run, Tell, begin_ledger
 from .study import NAME, study_text
 
@@ -181,20 +181,29 @@ class NumberRun(Run):
         return stored.T
 
 
+def is_complete(folder: Path) -> bool:
+    """Whether the ledger in a folder says that nothing is left to do; a damaged or missing one does not."""
+    if not (folder / NUMBERS).exists():
+        return False
+    try:
+        with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
+            return bool(ledger.recall("complete", bool))
+    except UserError:  # damaged: for whoever goes on with it to mend
+        return False
+
+
 def check_open(folder: Path) -> None:
     """Refuse a folder that holds another run, or a finished one, before any work is done for it."""
-    if not (folder / NUMBERS).exists():
+    if not has_ledger(folder):
         check_free(folder)
-        return
-    with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
-        if ledger.recall("complete", bool):
-            raise UserError(f"{folder} holds a run already; choose another folder")
+    elif is_complete(folder):
+        raise UserError(f"{folder} holds a run already; choose another folder")
 
 
 @contextmanager
 def opened(folder: Path, targets: Targets, options: RunOptions, tell: Tell | None = None) -> Iterator[NumberRun]:
     """A run in a folder, with its lock: the one that was begun there with the same data and options, or a new one."""
-    fresh = not (folder / NUMBERS).exists()
+    fresh = not has_ledger(folder)
     run = NumberRun.begin(folder, targets, options) if fresh else None
     with Lock(folder):
         if run is None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .. import schema
-from ..errors import UserError
-from ..files import read_plain, write_atomically
+from ..errors import UserError, shown
+from ..files import read_plain, writable, write_atomically
 from ..training.intervals import NextPerson, bootstrap_interval, next_person
+from .ledger import backup_of
 from .verdict import BestPeer, best_peer, mean, regression_verdict
 
 Scores = dict[str, float]
@@ -20,6 +21,7 @@ CHOICE = "choice.json"
 NUMBERS = "numbers.sqlite"  # the ledger of such a run
 PEER = "ridge on features"  # the simple model: ridge regression on what any signal has
 CONSTANT = "constant"  # the mean of the training people's targets, which is what guessing comes to
+SIMPLE = (PEER, CONSTANT)  # what the delivered model is compared with
 HINTED, LOST = 0.25, 0.1  # R²: from which a rescaled one is worth a hint, and by how much it must be higher
 LOWEST = -1e6  # an R² of somebody whose target hardly changes has no lower end
 
@@ -72,6 +74,15 @@ class RegressionChoice:
     def __post_init__(self) -> None:
         if not self.nested_test_scores:
             raise UserError("nobody has a score")
+        if self.baseline != PEER:
+            raise UserError(f"baseline is {shown(self.baseline)}, it must be {PEER!r}")
+        for what, scores in (
+            ("nested_test_scores", self.nested_test_scores), ("correlations", self.correlations),
+            ("errors", self.errors), *((f"test_scores of {name}", self.test_scores.get(name, {})) for name in SIMPLE),
+        ):  # fmt: skip
+            for who in self.nested_test_scores:
+                if not math.isfinite(scores.get(who, math.nan)):
+                    raise UserError(f"{what} has no number for {shown(who)}")
         if self.radius is None:  # fewer people may have had finite ones, which are not what is delivered
             object.__setattr__(self, "coverage", {})
         scores = self.nested_test_scores
@@ -112,17 +123,23 @@ def write_choice(folder: Path, choice: RegressionChoice) -> None:
     write_atomically(folder / CHOICE, json.dumps(schema.to_values(choice), indent=1))
 
 
+def has_ledger(folder: Path) -> bool:
+    """Whether there is the ledger of a run with a continuous target, or the copy of one."""
+    path = folder / NUMBERS
+    return path.exists() or backup_of(path).exists()
+
+
 def is_regression(folder: str | os.PathLike[str]) -> bool:
     """Whether a folder holds a run with a continuous target, whose ledger has another name. Those of earlier versions
     have none."""
     path = Path(folder)
-    if (path / NUMBERS).exists():
+    if has_ledger(path):
         return True
     if (path / "ledger.sqlite").exists() or not (path / CHOICE).is_file():
         return False
     try:
         values = json.loads(read_plain(path / CHOICE))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(values, dict) and str(values.get("target", "")).startswith("continuous")
 
@@ -139,8 +156,11 @@ def read_choice(folder: Path, at_least: float | None = None) -> RegressionChoice
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder that holds a run, before any work is done for it."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; choose another folder")
-    if any((folder / name).exists() for name in ("ledger.sqlite", NUMBERS, CHOICE)):
+    """Refuse a folder that holds a run, or that cannot be written to, before any work is done for it."""
+    if any((folder / name).exists() for name in ("ledger.sqlite", CHOICE)) or has_ledger(folder):
         raise UserError(f"{folder} holds a run already; choose another folder")
+    home = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    if not home.is_dir():
+        raise UserError(f"{home} is a file; choose another folder")
+    if not writable(home):
+        raise UserError(f"cannot write to {home}; make it writable or choose another folder")

@@ -73,7 +73,7 @@ def verdict(
     start = "Not better than guessing: the" if guesses else "The"
     where = unseen_words(hold_out, count(len(scores), "person", "people"))
     sure = _in_brackets(interval, [] if chance is None else [chance_words(chance)])
-    peer_words = _peer_words(peer, "best ", "scores")
+    peer_words = _peer_words(peer, "best ", "scores", ", and is " if guesses else ": ")  # one colon in a sentence
     return f"{start} model scores {score(mean(scores))} {label_of(metric)} {where}{sure}{peer_words}."
 
 
@@ -102,8 +102,9 @@ def _in_brackets(interval: tuple[float, float] | None, facts: list[str]) -> str:
     return f" ({'; '.join(limits + facts)})" if limits + facts else ""
 
 
-def _peer_words(peer: BestPeer | None, which: str, has: str) -> str:
-    """The end of the sentence. which: 'best ' of several. has: 'scores' or 'has'."""
+def _peer_words(peer: BestPeer | None, which: str, has: str, joint: str = ": ") -> str:
+    """The end of the sentence. which: 'best ' of several. has: 'scores' or 'has'. joint: what a comparison begins
+    with."""
     if peer is None:
         return "; no simple model was scored beside it"
     model = f"the {which}simple model, {shown_name(peer.name)},"
@@ -112,7 +113,7 @@ def _peer_words(peer: BestPeer | None, which: str, has: str) -> str:
         difference = f"(difference {signed(peer.difference)})"
         return f"; {model} {has} {score(peer.mean)} {difference}, and {people} too few to tell them apart"
     words = {"better": "better than", "worse": "worse than", "level": "not clearly better than"}[peer.comparison]
-    return f": {words} {model} which {has} {score(peer.mean)} ({peer.difference_words})"
+    return f"{joint}{words} {model} which {has} {score(peer.mean)} ({peer.difference_words})"
 
 
 def unseen_words(hold_out: str, people: str) -> str:
