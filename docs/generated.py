@@ -16,6 +16,7 @@ from typing import Any
 from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.preprocessors import Preprocessor
+from typer import Context
 from typer.models import ArgumentInfo, OptionInfo
 
 import autotransfer as at
@@ -63,6 +64,8 @@ def _command(name: str, function: Callable[..., None]) -> str:
     hints = typing.get_type_hints(function, include_extras=True)
     usage, rows = [f"autotransfer {name}"], []
     for parameter in inspect.signature(function).parameters.values():
+        if hints[parameter.name] is Context:  # what typer hands over
+            continue
         kind, told = typing.get_args(hints[parameter.name])[:2]
         if getattr(told, "hidden", False):
             continue

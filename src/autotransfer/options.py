@@ -76,8 +76,13 @@ class AskedOptions:
         ),
     ] = None
     networks: Annotated[
-        str, About("Beside the plain one, where kinds are averaged: all, main (two), one or none.", SEARCH)
-    ] = "all"
+        str,
+        About(
+            "Beside the plain one, where kinds are averaged: all, main (two), one or none. auto: all for classes, none "
+            "for a continuous target.",
+            SEARCH,
+        ),
+    ] = "auto"
     kinds: Annotated[
         str | None,
         About("Signals (emg, eeg, …) or representations to try, with commas. Default: by the data.", SEARCH),

@@ -126,10 +126,12 @@ class RunOptions(AskedOptions):
         check_choice("rule", self.rule, RULES)
         check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
-        check_choice("networks", self.networks, NETWORKS)
+        check_choice("networks", self.networks, ("auto", *NETWORKS))
         check_choice("loss", self.loss, LOSSES)
         check_at_least(self.at_least)
         target_name(self.target)
+        if self.networks == "auto":  # networks for numbers lost on the real recordings they were tried on
+            self.networks = "all" if self.target == CLASSES else "none"
         if self.target == CLASSES and self.loss != USUAL_LOSS:
             raise UserError(f"loss is {self.loss!r}, which is for a continuous target; leave it out")
         self.metric = metric_name(self.metric)
@@ -320,7 +322,6 @@ class RunOptions(AskedOptions):
         asked = {name: value for name, value in _today(given).items() if value is not None}
         if asked.get("target", CLASSES) != CLASSES:
             _check_continuous(asked)
-            asked.setdefault("networks", "none")  # they lost on the real recordings they were tried on
         if "metric" in asked:
             asked["metric"] = metric_asked(asked["metric"])
         usual = PRESETS["recommended"] | PRESETS[preset]
