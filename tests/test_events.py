@@ -350,6 +350,29 @@ def test_trials_of_a_file_are_recordings_with_one_event(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[1].values, REC.X[1].numpy().T)
 
 
+def test_thresholds_need_several_people_and_a_pattern_needs_files(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "one.npz"
+    np.savez(path, X=REC.X[:3].numpy(), y=["a", "b", "a"], subject=["u"] * 3, meta='{"sfreq": 24}')
+
+    def decode(*given: object, **options: object) -> None:
+        raise AssertionError("the mistake is known before")
+
+    monkeypatch.setattr("autotransfer.person.stream.replay.replay", decode)
+    for given, words in (("--false-per-hour", 3), "there is nobody else"), (("--pattern", "{subject"), "cut already"):
+        with pytest.raises(UserError, match=words):
+            command(run, "--replay", path, *given)
+
+
+def test_names_control_no_terminal_and_nobody_is_taken_for_all() -> None:
+    names = ["all", "\x1b[2J\x07\n"]
+    report = replay([recording(name, 30, (10, 3, "left")) for name in names], Shares, rest="rest", hop=0.25).report()  # type: ignore[arg-type]
+    lines = list(report.lines())
+    assert [line.split("  ")[0] for line in lines[2:5]] == ["all", "?[2J??", "all 2 together"]
+    assert all(line.isprintable() for line in lines)
+
+
 @pytest.mark.usefixtures("read_here")
 def test_the_command_replays_what_it_would_stream(run: Path, study: Path, tmp_path: Path) -> None:
     rule = ("--threshold", 0.55, "--debounce", "2/3", "--hop", 0.5)
@@ -383,6 +406,9 @@ def test_the_command_replays_what_it_would_stream(run: Path, study: Path, tmp_pa
         (["--replay", "x.csv", "--rest", "still"], "choose from left, right"),
         (["--replay", "x.csv", "--seconds", "3"], "--seconds is for a stream"),
         (["--replay", "x.csv", "--out", "x.csv"], "give a .json file"),
+        (["--replay", "x.csv", "--out", "nowhere/x.json"], "there is no folder nowhere"),
+        (["--replay", "x.csv", "--hop", "inf"], "hop is inf s"),
+        (["--replay", "x.csv", "--false-per-hour", "nan"], "false_per_hour is nan"),
         (["--replay", "x.csv", "--events", "a=up"], "class 'up'"),
         (["--replay", "x.csv"], "no file 'x.csv'"),
     ],

@@ -77,13 +77,14 @@ def test_nothing_of_the_person_is_left(run: Path) -> None:
 
 
 def test_files_of_the_user_stay_whatever_they_are_called(run: Path) -> None:
-    (run / "model.txt").write_text("mine")
+    for name in ("model.txt", "numbers.txt"):
+        (run / name).write_text("mine")
     (run / "model.safetensors").write_bytes(b"an export")
     for name in ("model.backup", "model.onnx", "report.html.d", "optuna.sqlite.old"):
         (run / name).mkdir()
         (run / name / "notes.txt").write_text("mine")
     told = at.forget(run, [LEAVES])
-    mine = ("model.backup", "model.onnx", "model.txt", "optuna.sqlite.old", "report.html.d")
+    mine = ("model.backup", "model.onnx", "model.txt", "numbers.txt", "optuna.sqlite.old", "report.html.d")
     assert told.others == mine
     assert {path.name for path in run.iterdir()} == {"study.toml", "lock", *mine}
     assert (run / "model.backup" / "notes.txt").read_text() == "mine"

@@ -440,6 +440,12 @@ def test_the_absolute_source_works_from_anywhere(tmp_path: Path, monkeypatch: py
     assert absolute("synthetic") == "synthetic"
 
 
+@pytest.mark.parametrize("prefix", ["bids:", "errp:"])
+def test_a_home_of_nobody_is_no_folder(prefix: str) -> None:
+    refused("there is no folder", f"{prefix}~nobody-of-this-name/x", **({"window": 1.0} if prefix == "bids:" else {}))
+    assert absolute(f"{prefix}~nobody-of-this-name").endswith("~nobody-of-this-name")
+
+
 # --- XDF -------------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ package that a test writes, with its habits; real weights are not tried here."""
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,8 +180,12 @@ def test_channels_are_found_by_name(models: Any, tmp_path: Path) -> None:
         ({"n_times": None}, "cannot be made"),
         ({"sfreq": None}, "which rate and window"),
         ({"sfreq": -1}, "sfreq, n_times"),
+        ({"sfreq": True}, "sfreq, n_times"),
+        ({"chs_info": channels(["C3"] * 8)}, "a ch_name of its own"),
+        ({"chs_info": [{}] * 8}, "a ch_name of its own"),
         ({"width": 7}, "do not fit"),
         ({"width": 10**9}, "at most"),
+        ({"n_outputs": 10**6, "width": 10**6}, r"first\.weight has the shape \(6, 8, 9\), not \(1000000, 8, 9\)"),
         ({"activation": "os.system"}, "of torch.nn"),
     ],
 )
@@ -199,6 +204,21 @@ def lose(folder: Path, name: str) -> None:
     save_file(left, folder / "model.safetensors")
 
 
+def change(folder: Path, name: str, how: Any) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {name: how(tensors[name])}, folder / "model.safetensors")
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def as_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 def pickle_alone(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
@@ -214,12 +234,65 @@ def pickle_alone(folder: Path) -> None:
         (lambda folder: (folder / "README.md").write_text("---\ntags: [Wave, Odd]\n---"), "names Wave, Odd"),
         (lambda folder: (folder / "README.md").write_text("---\ntags: [Odd]\n---"), "its features are list"),
         (lambda folder: lose(folder, "first.weight"), "lack 1 tensors"),
+        (lambda folder: (folder / "config.json").write_text("[" * 100_000), "nested too deeply"),
+        (lambda folder: (folder / "config.json").write_text("[" * 500 + "]" * 500), "nested too deeply"),
+        (lambda folder: as_folder(folder / "README.md"), "not a plain file"),
+        (lambda folder: as_pipe(folder / "README.md"), "not a plain file"),
+        (lambda folder: change(folder, "norm.bias", torch.Tensor.bool), r"norm\.bias .* holds torch\.bool"),
+        (lambda folder: change(folder, "norm.bias", lambda bias: bias.to(torch.complex64)), r"holds torch\.complex64"),
+        (lambda folder: change(folder, "norm.bias", lambda bias: bias.to(torch.float8_e4m3fn)), r"torch\.float8"),
+        (lambda folder: change(folder, "norm.running_var", lambda var: -var), "nan or infinite features"),
     ],
 )
 def test_a_folder_that_is_no_encoder_is_one_line(folder: Path, damage: Any, told: str) -> None:
     damage(folder)
     with pytest.raises(at.UserError, match=told):
         open_foundation(str(folder)).bind(target())
+
+
+def test_weights_may_have_half_precision(folder: Path) -> None:
+    change(folder, "norm.bias", torch.Tensor.bfloat16)
+    assert set(open_foundation(str(folder)).bind(target())) == {"foundation", "random_foundation"}
+
+
+def test_no_network_is_made_that_weights_do_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes are compared before any weight is filled, which might take all memory."""
+    digest = open_foundation(str(folder)).bind(target())["foundation"].split(":")[1]
+    tensors = foundation._opened[digest].tensors()
+    filled: list[str] = []
+    original = nn.init.kaiming_uniform_
+
+    def fill(tensor: torch.Tensor, *rest: Any, **more: Any) -> torch.Tensor:
+        filled.append(tensor.device.type)
+        return original(tensor, *rest, **more)
+
+    monkeypatch.setattr(nn.init, "kaiming_uniform_", fill)
+    with pytest.raises(at.UserError, match="do not fit"):
+        open_foundation(f"braindecode:Wave,pretrained={folder},width=1000000,n_outputs=1000000")
+    monkeypatch.setattr(foundation, "MOST_UNUSED", 1000)
+    with pytest.raises(at.UserError, match="makes a network of"):
+        open_foundation(f"braindecode:Wave,pretrained={folder},n_outputs=1000")
+    monkeypatch.setattr(foundation, "MOST_TENSORS", 3)
+    with pytest.raises(at.UserError, match="more than 3 tensors"):
+        open_foundation(f"braindecode:Wave,pretrained={folder}")
+    monkeypatch.setattr(foundation, "MOST_TENSORS", 10_000)
+    config = json.loads(bytes(tensors["config"].tolist()))
+    config["options"]["width"] = 10**6
+    edited = torch.tensor(list(json.dumps(config).encode()), dtype=torch.uint8)
+    with pytest.raises(ValueError, match="its network has others"):
+        foundation.Encoder.restore(tensors | {"config": edited})
+    assert set(filled) == {"meta"}
+
+
+def test_a_candidate_without_numbers_fails_alone(folder: Path) -> None:
+    own = target()
+    opened = open_foundation(str(folder))
+    name = opened.bind(own)["foundation"]
+    opened.module.norm.running_var.neg_()  # type: ignore[operator, union-attr]
+    settings = [at.Setting(encoder="linear", represent=one) for one in (name, "features")]
+    fold = at.leave_one_subject_out(own)[0]
+    outcomes = at.train(own, [at.Job(setting, fold, 0) for setting in settings], "cpu")
+    assert [outcome.failure is None for outcome in outcomes] == [False, True]
 
 
 def test_a_head_may_be_missing(folder: Path) -> None:

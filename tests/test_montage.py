@@ -138,6 +138,14 @@ def test_a_model_says_what_it_lost_or_refuses(model: Any, tmp_path: Path) -> Non
         check_montage(Montage(torch.ones(4), torch.eye(4), 2 * torch.ones(4)), 4)
 
 
+def test_any_name_of_a_channel_can_be_missing() -> None:
+    names = ["F3", "{oops}", "Oz"]
+    known = Montage(torch.zeros(3), 0.99 * torch.ones(3, 3) + 0.01 * torch.eye(3), torch.full((3,), 0.9))
+    filled = arrangement(known, names, ["F3", "Oz", "{0} {x"])
+    assert filled is not None
+    assert filled.told[0].endswith("say so: --rename {0} {x={oops}")
+
+
 def test_a_session_takes_other_channels(model: Any, tmp_path: Path) -> None:
     X, names = without(ROWS, "F4")
     with pytest.warns(UserWarning, match="'F4' is missing"):
@@ -198,6 +206,8 @@ def test_renaming_that_cannot_be() -> None:
     for wrong in (["c=d"], ["a"], ["a="], ["a=b"]):
         with pytest.raises(UserError):
             renamed_channels(["a", "b"], wrong)
+    with pytest.raises(UserError, match="channel 'a' twice"):
+        renamed_channels(["a", "b"], ["a=c", "a=d", "b=a"])
     with pytest.raises(UserError, match="no names"):
         renamed_channels(None, ["a=b"])
 

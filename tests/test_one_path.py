@@ -157,6 +157,8 @@ def test_text_of_filters() -> None:
         assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match="end below 50 Hz"):
         block_of(continuous(signal(100)), Cutting.of(window=0.5, filter="5-60"))
+    with pytest.raises(UserError, match=r"filter is 1e-09– Hz, .* too close to 0"):
+        block_of(continuous(signal(100)), Cutting.of(window=0.5, filter=".000000001-"))
 
 
 @pytest.mark.parametrize(

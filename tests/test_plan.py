@@ -318,6 +318,9 @@ def _first(plan: dict[str, Any]) -> dict[str, Any]:
     return training
 
 
+STARTED = {"encoder": "shallow", "start": "base:0123456789abcdef"}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -335,6 +338,11 @@ def _first(plan: dict[str, Any]) -> dict[str, Any]:
         (lambda plan: _first(plan)["setting"].update(delays=63, lag=5, represent="tangent"), "63 copies"),
         (lambda plan: _first(plan)["setting"].update(encoder="strange:go"), "'strange:go' is not known"),
         (lambda plan: _first(plan)["setting"].update(represent="foundation:0123456789abcdef:6"), "--base"),
+        (
+            lambda plan: _first(plan).update(setting={"encoder": "shallow", "start": "base:0123456789abcdef"}),
+            "start is 'base:",
+        ),
+        (lambda plan: _first(plan)["setting"].update(represent="base_layout:0123456789abcdef:2:16"), "--base"),
         (lambda plan: _first(plan).update(setting={"method": "mmd", "nuisance": "site"}), "site"),
     ],
 )

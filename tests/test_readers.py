@@ -226,6 +226,23 @@ def test_raw_needs_no_labels_but_recordings_do(tmp_path: Path) -> None:
     assert_same(Recordings.of(read("synthetic")), load("synthetic"))
 
 
+@pytest.mark.parametrize("meta", [{}, {"sfreq": 100, "channels": ["Cz", "µ"]}])
+def test_channels_and_rate_may_be_arrays(tmp_path: Path, meta: dict[str, Any]) -> None:
+    stated = {"channels": np.array(["Cz", "µ"]), "sfreq": np.array([100])}
+    text = {"meta": np.array(json.dumps(meta))} if meta else {}
+    written(tmp_path / "a.npz", **stated, **text)
+    (tmp_path / "a").mkdir()
+    for name, array in (ARRAYS | stated | text).items():
+        np.save(tmp_path / "a" / f"{name}.npy", array)
+    for path in (tmp_path / "a.npz", tmp_path / "a"):
+        rec = load(path)
+        assert (rec.channels, rec.sfreq, dict(rec.columns)) == (("Cz", "µ"), 100.0, {})
+    encoded = load(written(tmp_path / "b.npz", channels=np.array([b"Cz", "µ".encode()])))
+    assert encoded.channels == ("Cz", "µ")
+    column = load(written(tmp_path / "c.npz", sfreq=np.arange(N)))  # a value for each trial
+    assert (column.sfreq, list(column.columns)) == (None, ["sfreq"])
+
+
 # --- refusals ----------------------------------------------------------------------------------------------
 
 
@@ -258,6 +275,15 @@ def test_raw_needs_no_labels_but_recordings_do(tmp_path: Path) -> None:
         ({"scale": np.array(1e300)}, "NaN or infinite"),
         ({"y": np.array([0, "a", None] * 3, dtype=object)}, "y of .* holds pickled Python objects"),
         ({"meta": np.array({"sfreq": 5})}, "meta of .* holds pickled Python objects"),
+        (
+            {"channels": np.array(["Cz"])},
+            r"channels of .* is <U2 of the shape \(1,\), .* names of all channels as text",
+        ),
+        ({"channels": np.array(["Cz", "Pz"], dtype=object)}, "channels of .* holds pickled Python objects"),
+        ({"channels": np.array(["Cz", "Cz"])}, "'Cz'"),
+        ({"sfreq": np.array("100")}, "sfreq of .* store one number, in Hz"),
+        ({"sfreq": np.array(100), "meta": np.array('{"sfreq": 50}')}, "sfreq of .* is 100.*, and meta says 50"),
+        ({"channels": np.array(["b", "a"]), "meta": np.array('{"channels": ["a", "b"]}')}, "and meta says"),
     ],
 )
 def test_wrong_contents(tmp_path: Path, changes: dict[str, Any], text: str) -> None:

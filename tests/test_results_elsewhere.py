@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import sqlite3
 import struct
 import threading
 import time
@@ -12,13 +13,16 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import autotransfer as at
+from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models.card import ModelCard
 from autotransfer.models.model_page import model_page
@@ -120,6 +124,25 @@ def test_the_command_writes_it_and_refuses_what_is_not_finished(finished: Path, 
     assert len(pd.read_csv(tmp_path / "moabb.csv")) == len(at.moabb_results(finished))
     assert_mistake(call("report", begun.folder, "--moabb", tmp_path / "no.csv"), "is not finished")
     assert not (tmp_path / "no.csv").exists()
+
+
+@pytest.mark.parametrize("asked", [["--person", "0"], ["--methods"]])
+def test_what_is_only_printed_is_read_from_an_archive(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    opened: list[str] = []
+    connect = sqlite3.connect
+
+    def connected(place: object, *given: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(str(place))
+        return connect(str(place), *given, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    monkeypatch.setattr("autotransfer.runs.ledger.writable", lambda folder: False)
+    done = CliRunner().invoke(app, ["report", str(finished), *asked])
+    assert done.exit_code == 0, done.exception
+    assert opened
+    assert all(place.endswith("?immutable=1") for place in opened)
 
 
 # TensorBoard

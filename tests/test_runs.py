@@ -29,6 +29,7 @@ from autotransfer.runs.run import Run
 from autotransfer.training.train import run as train_population
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
+from faults import assert_one_line, call
 from test_schema import record
 from tiny import tiny, tiny_file
 
@@ -349,6 +350,24 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
         Run.create(tmp_path / "run", options)
     with pytest.raises(UserError, match="cannot write to"):
         Run.create(tmp_path / "tiny.npz" / "run", options)
+
+
+@pytest.mark.parametrize("name", ["ledger.backup.sqlite", "numbers.sqlite", "choice.json", "model/model.json"])
+def test_no_run_and_no_model_of_any_kind_is_overwritten(tmp_path: Path, name: str) -> None:
+    """Runs with a continuous target have another ledger, or none; a person's model has neither."""
+    source, folder = tiny_file(tmp_path), tmp_path / "taken"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).write_text("{}")
+    assert_one_line(call("run", source, "--out", folder), 2, "already holds a run")
+    if not name.startswith("ledger"):  # which would be continued
+        rec, own = tiny(), at.AutoTransferClassifier(run_folder=folder)
+        with pytest.raises(UserError, match="already holds a run"):
+            own.fit(rec.X.numpy(), rec.y.numpy(), subjects=rec.subject.numpy())
+    if not name.startswith("model"):  # a person's model may be made again
+        assert_one_line(call("calibrate", tmp_path, source, "--out", folder), 2, "is a run; choose another --out")
+    written = {path for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
+    assert written == {folder / name}
+    assert (folder / name).read_text() == "{}"
 
 
 def test_bad_data_leave_no_folder(tmp_path: Path) -> None:

@@ -212,7 +212,9 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("damage", ["cut", "no header", "n", "shape", "missing", "more", "nan", "text", "absent"])
+@pytest.mark.parametrize(
+    "damage", ["cut", "no header", "n", "deep", "shape", "missing", "more", "nan", "float8", "text", "absent"]
+)
 def test_a_damaged_session_is_refused_in_one_line(tmp_path: Path, damage: str) -> None:
     own, path = model(standardise="online"), tmp_path / "session"
     session = at.Session(own)
@@ -236,6 +238,10 @@ def test_a_damaged_session_is_refused_in_one_line(tmp_path: Path, damage: str) -
             tensors["stacks.7.x"] = torch.zeros(2)
         elif damage == "nan":
             tensors[name][0] = torch.nan
+        elif damage == "float8":
+            tensors[name] = tensors[name].to(torch.float8_e4m3fn)
+        elif damage == "deep":
+            told = dict.fromkeys(told, "[" * 100_000)
         elif damage == "n":
             told = {key: json.dumps(json.loads(text) | {"n_windows": -1}) for key, text in told.items()}
         save_file(tensors, path, {} if damage == "no header" else told)

@@ -9,30 +9,41 @@ import stat
 import tempfile
 from pathlib import Path
 
+NAME_KEPT = 50  # letters, of up to four bytes each
+
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write beside the target and rename: a reader sees the old file or the new one, never half of one."""
+    """Write beside the target and rename: a reader sees the old file or the new one, never half of one. OSError names
+    the target."""
     # Names of files and people may hold lone surrogates, which have no UTF-8.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        # Of a long name a part: with what is added, the whole may be longer than a file system allows.
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:NAME_KEPT]}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     sync_folder(path.parent)
 
 
 def read_plain(path: Path) -> bytes:
     """The content of a plain file. OSError for a pipe or a device: it may never begin, or never end."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(handle, "rb") as file:
+    try:
         check_plain(os.fstat(handle), path)
+    except OSError:
+        os.close(handle)
+        raise
+    with os.fdopen(handle, "rb") as file:
         return file.read()
 
 

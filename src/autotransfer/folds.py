@@ -17,7 +17,7 @@ from .errors import UserError, check_choice, shown
 from .recordings import Recordings
 from .recordings.units import Units
 from .settings import SUBJECT
-from .words import count
+from .words import count, printable
 
 Rows = NDArray[np.int64]
 
@@ -78,9 +78,10 @@ class Fold:
         return digest.hexdigest()
 
     def __str__(self) -> str:
+        test, validation = (printable(name_of(who)) for who in (self.test_subject, self.validation_subject))
         return (
-            f"test {name_of(self.test_subject)} ({len(self.test)} trials), "
-            f"validation {name_of(self.validation_subject)} ({len(self.validation)}), training {len(self.train)}"
+            f"test {test} ({len(self.test)} trials), "
+            f"validation {validation} ({len(self.validation)}), training {len(self.train)}"
         )
 
     __repr__ = __str__

@@ -22,6 +22,7 @@ from .reporting import compare, report
 from .running import demo, forget, resume, run, status
 from .streaming import stream
 from .using import calibrate, export, predict
+from .voice import harmless
 
 app = typer.Typer(
     name="autotransfer",
@@ -71,17 +72,18 @@ def main() -> None:
     # torch for ARM brings an allocator that hands freed memory back to the system after 10 ms, and a training step has
     # it again page by page (training/allocator.py). It reads this once, when torch is loaded: milliseconds to wait.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")
-    warnings.formatwarning = lambda message, *_, **__: f"autotransfer: {message}\n"  # no source lines for users
+    # No source lines for users.
+    warnings.formatwarning = lambda message, *_, **__: f"autotransfer: {harmless(str(message))}\n"
     if isinstance(sys.stdout, TextIOWrapper):  # names that have no UTF-8 shall not end a command
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with signals_stop():
             app()
     except UserError as error:
-        print(f"autotransfer: {error}", file=sys.stderr)
+        print(f"autotransfer: {harmless(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except (OSError, MemoryError) as error:
-        print(f"autotransfer: {machine_trouble(error)}", file=sys.stderr)
+        print(f"autotransfer: {harmless(machine_trouble(error))}", file=sys.stderr)
         raise SystemExit(1) from None
     except (KeyboardInterrupt, Stopped) as stop:  # who has something to keep says so and how to go on, before this
         print("autotransfer: interrupted", file=sys.stderr)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .options import UNSAID, Source, Windowing
+from .outputs import check_outputs
 from .voice import say
 
 
@@ -19,6 +20,7 @@ def inspect(
     """What recordings hold: people, classes, counts, a window of each class, and what looks wrong."""
     from ..recordings.overview import overview
 
+    check_outputs(data, html=html)
     contents = overview(windowing.read(data))
     for line in contents.lines():
         say(line)

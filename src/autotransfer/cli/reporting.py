@@ -12,7 +12,8 @@ import typer
 from ..errors import UserError
 from ..runs.signals import Stopped
 from .options import AtLeast, Folder, Moved, OwnEncoder, ToTensorBoard, own_encoders
-from .voice import say
+from .outputs import check_outputs
+from .voice import harmless, say
 
 if TYPE_CHECKING:
     from ..runs.run import Run
@@ -70,13 +71,15 @@ def report(
         return
     if watch or tensorboard is not None or moabb is not None:
         check_is_run(folder)
+        check_outputs(moabb=moabb)
         _report_elsewhere(folder, tensorboard, moabb)
         if watch:
             _watch(folder)
         return
-    opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True)
+    prints = methods or person is not None
+    opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True, read_only=prints)
     with closing(opened.ledger):
-        if not methods and person is None:
+        if not prints:
             say(f"report: {write_report(opened, at_least).resolve()}")
             return
         from ..report.collect import collect
@@ -85,7 +88,7 @@ def report(
 
         summary = collect(opened, weights=False).asking(at_least)
         if methods:
-            print(methods_paragraph(summary))
+            print(harmless(methods_paragraph(summary)))
         elif person is not None:
             for line in person_lines(summary, person):
                 say(line)

@@ -11,7 +11,8 @@ import typer
 
 from ..errors import UserError, check_choice
 from .options import UNDETECTED, Detection, Folder, OwnEncoder, Rename, WhichModel, own_encoders
-from .voice import say
+from .outputs import check_outputs
+from .voice import harmless, say
 
 if TYPE_CHECKING:
     from ..person.session import Session
@@ -59,7 +60,7 @@ def stream(
 
     from ..person.events import EventDetector, debounce_of
     from ..person.session import Session
-    from ..person.stream.run import LiveLine, Stream, filter_from
+    from ..person.stream.run import LiveLine, Stream, check_hop, filter_from
     from ..person.stream.sink import open_sink
     from ..person.stream.source import open_source
 
@@ -68,6 +69,7 @@ def stream(
         raise UserError("give either --source, a stream or a file in its place, or --replay, recordings with events")
     if seconds is not None and not seconds > 0:
         raise UserError(f"seconds is {seconds:g}; it must be a positive number")
+    check_hop(hop)
     home, encoders = folder if model == "ensemble" else folder / "model" / "refit", own_encoders(encoder)
     torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
     if source is None:
@@ -86,6 +88,7 @@ def stream(
         }
         _replayed(person, detection, out, options)
         return
+    check_outputs(source, session=session)  # what is learned of the person is written at the end
     if session is not None and session.exists():  # goes on as it began
         person = Session.load(session, home, encoders=encoders)
     else:
@@ -96,7 +99,7 @@ def stream(
 
     def tell(text: str) -> None:
         line.clear()
-        print(text, file=sys.stderr, flush=True)
+        print(harmless(text), file=sys.stderr, flush=True)
 
     classes = person.classes_.tolist()
     filtered = filter_from(filter, notch or [], person.model.parts[0].card.filter)
@@ -114,18 +117,20 @@ def stream(
             try:
                 decoded.run(sink, seconds, line)
             finally:  # whatever ended it, what was learned of the person stays
-                if session is not None:
-                    person.save(session)
-                tell(str(decoded.summary))
+                try:
+                    if session is not None:
+                        person.save(session)
+                finally:
+                    tell(str(decoded.summary))
 
 
 def _replayed(person: Session, detection: Detection, out: str | None, options: dict[str, Any]) -> None:
     """Everybody whose recordings are replayed begins as `person` does; options: of a stream."""
     from ..files import write_atomically
     from ..models.seen import named_alike_words
-    from ..person.events import EventDetector, events_between
+    from ..person.events import EventDetector, check_false_per_hour, events_between
     from ..person.session import Session
-    from ..person.stream.replay import replay
+    from ..person.stream.replay import check_several, replay
     from ..recordings import Cutting
     from ..recordings.cutting import events_of
     from ..recordings.whole import read_whole
@@ -133,10 +138,15 @@ def _replayed(person: Session, detection: Detection, out: str | None, options: d
     assert detection.replay is not None, "asked for"
     if out is not None and not out.lower().endswith(".json"):
         raise UserError(f"the output of --replay is {out!r}; give a .json file, or none: figures are printed")
+    if detection.false_per_hour is not None:
+        check_false_per_hour(detection.false_per_hour)
+    check_outputs(detection.replay, out=None if out is None else Path(out))
     mapping, classes, rule = events_of(detection.events), person.classes_.tolist(), detection.rule
     EventDetector(classes, **rule | {"debounce": (1, 1)})  # complains before anything is read
     events_between((), mapping, classes, detection.rest, 0.0)
     recordings = read_whole(detection.replay, Cutting.of(pattern=detection.pattern, sfreq=detection.sfreq))
+    if detection.false_per_hour is not None:
+        check_several({recording.subject for recording in recordings})
 
     def begin() -> Session:
         return Session(person.model, adapt=person.adapts)
@@ -146,7 +156,7 @@ def _replayed(person: Session, detection: Detection, out: str | None, options: d
         say(text)
     whose = [recording.subject for recording in recordings]
     if (warning := named_alike_words(person.model.card.seen, recordings[0].study, whose)) is not None:
-        print(warning, file=sys.stderr)
+        print(harmless(warning), file=sys.stderr)
     if out is not None:
         write_atomically(Path(out), report.json())
         say(f"figures: {out}")

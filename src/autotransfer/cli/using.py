@@ -13,6 +13,7 @@ import typer
 from ..errors import UserError, check_choice
 from ..words import printable
 from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
+from .outputs import check_outputs
 from .regressing import give_predictions, predict_numbers
 from .voice import Log, Quiet, Verbose, say
 
@@ -87,6 +88,7 @@ def predict(
     check_choice("model", model, ("ensemble", "refit"))
     check_choice("adapt", adapt, ("all", "none"))
     metric = metric_asked(metric)
+    check_outputs(data, out=out, scores=scores)
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, own_encoders(encoder))
     if isinstance(saved, RegressionModel):
@@ -141,8 +143,9 @@ def calibrate(
     from ..models.loading import load_classifier
     from ..person.calibration import calibrated_with, training_words
     from ..runs.lock import refuse_links
+    from ..runs.run import holds_run
 
-    if (out / "ledger.sqlite").exists():
+    if holds_run(out):
         raise UserError(f"{out} is a run; choose another --out, its model would be replaced")
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; choose another --out, a folder for the person's model")

@@ -8,6 +8,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from unicodedata import category
 
 import typer
 
@@ -28,13 +29,20 @@ class Voice:
 VOICE = Voice()
 
 
+def harmless(text: str) -> str:
+    """With a question mark for what would control a terminal: names of people, classes and files may hold it."""
+    return "".join("?" if letter != "\n" and category(letter) == "Cc" else letter for letter in text)
+
+
 def say(line: str) -> None:
     """Print a result."""
+    line = harmless(line)
     print(line, flush=True)
     LOG.info(line)
 
 
 def complain(line: str) -> None:
+    line = harmless(line)
     print(line, file=sys.stderr, flush=True)
     if LOG.handlers:  # without any, Python would print it once more
         LOG.error(line)
@@ -42,6 +50,7 @@ def complain(line: str) -> None:
 
 def tell(line: str) -> None:
     """Print progress, unless --quiet."""
+    line = harmless(line)
     if not VOICE.quiet:
         print(line, flush=True)
     LOG.info(line)

@@ -31,7 +31,7 @@ from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
 from ..runs.provenance import fingerprint
 from ..runs.recovery import reopen
 from ..runs.results import results_table, trained
-from ..runs.run import Run, Tell, check_packages, is_run
+from ..runs.run import Run, Tell, check_packages, check_unused, is_run
 from ..search.planning import begin
 from ..search.procedure import conduct
 from ..settings import SUBJECT, Setting
@@ -236,6 +236,7 @@ def _run(
         run = reopen(folder, encoders, warnings.warn)
         _check_same(run, recordings, options)
     else:
+        check_unused(folder)
         if kept:
             save_npz(folder / DATA, recordings)
         run = begin(folder, replace(options, source=str(folder / DATA)), encoders, recordings, tell)

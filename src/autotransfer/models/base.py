@@ -235,7 +235,7 @@ def load_base(folder: str | os.PathLike[str]) -> Base:
     if str(folder).startswith(HUB):
         folder = download(str(folder))
     place = Path(folder)
-    if not place.is_dir():
+    if not os.path.isdir(place):
         raise UserError(
             f"there is no folder {shown(str(place))}; make a base with: autotransfer pretrain A B --out BASE"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import warnings
 from dataclasses import dataclass
@@ -26,24 +27,28 @@ from ..errors import UserError, one_line, shown
 from ..files import read_plain, write_atomically
 from ..model.braindecode_models import PREFIX, PRETRAINED, parse
 from ..preprocessing.represent.foundation import (
+    FLOATS,
     HEADS,
     KINDS,
     MOST,
     Encoder,
+    Shapes,
     braindecode_models,
     build_encoder,
+    build_fitting,
     digest_of,
     features,
-    floating,
     know,
 )
 from ..recordings import Recordings
 from ..recordings.layout import channel_map
+from ..schema import parse_json
 from .binding import check_size
 from .hub import CONFIG, HUB, download
 from .saving import BASE, MODEL
 
 WEIGHTS, PAGE = MODEL.weights, MODEL.page
+TRIED = 8  # windows that an encoder is tried on
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MOST_FEATURES = 3999  # with the level of a window: what closed forms take (see search/kinds.py)
 
@@ -74,13 +79,18 @@ class FoundationEncoder:
         listed = self.options.get("chs_info") or []
         if not (isinstance(listed, list) and all(isinstance(channel, dict) for channel in listed)):
             raise UserError(f"chs_info of {self.model} is {shown(listed)}; it must be a list of channels with ch_name")
-        return [str(channel.get("ch_name")) for channel in listed]
+        names = [channel.get("ch_name") for channel in listed]
+        if not all(isinstance(name, str) and name.strip() for name in names) or len({*names}) < len(names):
+            raise UserError(
+                f"chs_info of {self.model} has the names {shown(names)}; every channel must have a ch_name of its own"
+            )
+        return names
 
     def _sizes(self) -> tuple[float, int]:
         """Rate, and samples of a window."""
         rate, times, seconds = (self.options.get(name) for name in ("sfreq", "n_times", "input_window_seconds"))
         given = [value for value in (rate, times, seconds) if value is not None]
-        if not all(isinstance(value, (int, float)) and 0 < value <= MOST for value in given):
+        if not all(type(value) in (int, float) and 0 < value <= MOST for value in given):
             raise UserError(f"sfreq, n_times and input_window_seconds of {self.model} are {shown(given)}")
         if rate is None and times and seconds:
             rate = times / seconds
@@ -141,7 +151,17 @@ class FoundationEncoder:
             except ValueError as error:
                 raise UserError(f"the foundation encoder {self.model} cannot be used ({error})") from None
             names[kind] = f"{kind}:{know(encoder)}:{dim}"
+        self._check_finite(trained, recordings)
         return names
+
+    def _check_finite(self, encoder: Encoder, recordings: Recordings) -> None:
+        """Raise where it gives something else than numbers for some of the recordings' windows."""
+        rows = torch.linspace(0, len(recordings.X) - 1, min(TRIED, len(recordings.X))).long()
+        if not encoder.numbers(recordings.X[rows]).isfinite().all():
+            raise UserError(
+                f"the foundation encoder {self.model} gives nan or infinite features for windows of "
+                f"{shown(recordings.name)}; its weights are damaged or not meant for them: give others, or leave it out"
+            )
 
     @torch.no_grad()
     def _n_features(self, channels: int, times: int) -> int:
@@ -164,7 +184,7 @@ def is_foundation_source(text: str) -> bool:
     if text.startswith(PREFIX):
         return True
     place = _place(text)
-    return (place / CONFIG).exists() and not (place / BASE.card).exists()
+    return os.path.exists(place / CONFIG) and not os.path.exists(place / BASE.card)
 
 
 def is_pretrained_encoder(encoder: str) -> bool:
@@ -194,12 +214,12 @@ def open_foundation(text: str) -> FoundationEncoder:
     place = _place(source)
     try:
         options, weights = _read(place)
+        model = _model(place) if model is None else model
     except UserError:
         raise
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"the foundation encoder in {place} cannot be read ({one_line(error)})") from None
     options |= given
-    model = _model(place) if model is None else model
     return FoundationEncoder(model, options, _loaded(model, options, weights), weights)
 
 
@@ -209,7 +229,7 @@ def _read(place: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         pickled = sorted(path.name for path in place.glob("*") if path.suffix in PICKLED)
         why = f"has {pickled[0]}, which could run code when it is opened" if pickled else f"has no {WEIGHTS}"
         raise UserError(f"{place} {why}; give a folder or repository with {WEIGHTS}")
-    options = json.loads(read_plain(place / CONFIG).decode())
+    options = parse_json(read_plain(place / CONFIG).decode())
     if not isinstance(options, dict):
         raise ValueError(f"{CONFIG} is no JSON object")
     check_size(place / WEIGHTS)
@@ -230,14 +250,26 @@ def _model(place: Path) -> str:
 
 def _loaded(model: str, options: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
     """The network with these weights, all of them but those of a head."""
-    module = build_encoder(model, options)
+
+    def fits(shapes: Shapes) -> None:
+        lacking = [name for name in shapes if name not in weights and not name.startswith(HEADS)]
+        if lacking:
+            raise UserError(
+                f"the weights of {model} lack {len(lacking)} tensors ({lacking[0]} …); they are of another model"
+            )
+        for name, shape in shapes.items():
+            tensor = weights.get(name)
+            if tensor is not None and tensor.dtype not in FLOATS:
+                raise UserError(f"{name} of the weights of {model} holds {tensor.dtype}; store it as float32")
+            if tensor is not None and tuple(tensor.shape) != shape:
+                raise UserError(
+                    f"the weights of {model} do not fit what {CONFIG} says ({name} has the shape "
+                    f"{tuple(tensor.shape)}, not {shape})"
+                )
+
+    module = build_fitting(model, options, sum(tensor.numel() for tensor in weights.values()), fits)
     try:
-        missing = module.load_state_dict(weights, strict=False).missing_keys
-    except RuntimeError as error:
+        module.load_state_dict(weights, strict=False)
+    except RuntimeError as error:  # of another shape: a tensor that is no number of the network
         raise UserError(f"the weights of {model} do not fit what {CONFIG} says ({one_line(error)})") from None
-    lacking = [name for name in missing if name in floating(module) and not name.startswith(HEADS)]
-    if lacking:
-        raise UserError(
-            f"the weights of {model} lack {len(lacking)} tensors ({lacking[0]} …); they are of another model"
-        )
     return module

@@ -135,18 +135,18 @@ def arrangement(montage: Montage | None, expected: Sequence[str], names: Sequenc
     weight: Floats = np.asarray(solved.T * deviation[missing][:, None] / deviation[known], dtype=np.float64)
     explained = _explained(covariance, weight, known, missing)
     others = [name for place, name in enumerate(names) if place not in places]
-    elsewhere = f"; if it is {others[0]!r} in the data, say so: --rename {others[0]}={{}}" if others else ""
     notes = []
     for place, share in zip(missing, np.minimum(explained, montage.explained.double().numpy()[missing]), strict=True):
         name = expected[place]
+        elsewhere = f"; if it is {others[0]!r} in the data, say so: --rename {others[0]}={name}" if others else ""
         if share < LEAST_EXPLAINED:
             raise UserError(
                 f"channel {name!r} is missing, and the others explain only {share:.2f} of it in training people; "
-                f"record it, or train a model without it{elsewhere.format(name)}"
+                f"record it, or train a model without it{elsewhere}"
             )
         notes.append(
             f"channel {name!r} is missing: estimated from the others, which explain {share:.2f} of it in training "
-            f"people{elsewhere.format(name)}"
+            f"people{elsewhere}"
         )
     bias = mean[missing] - weight @ mean[known]
     return Arrangement(

@@ -164,6 +164,11 @@ def _number(name: str, value: object, least: float, most: float) -> float:
     return float(number)
 
 
+def check_false_per_hour(value: object) -> float:
+    """False activations an hour, as a threshold can be chosen for them; UserError for what is no such number."""
+    return _number("false_per_hour", value, 1e-6, 1e6)
+
+
 def _place(rest: object, classes: Sequence[Any]) -> int:
     """Of the class itself, or of one that is written alike: a command line has only texts."""
     label = plain_value(rest)
@@ -331,7 +336,7 @@ def threshold_for(false_per_hour: float, curves: Sequence[dict[float, EventScore
     One more false activation than was seen is counted: an hour without any does not show that the rate is below one an
     hour.
     """
-    wanted = _number("false_per_hour", false_per_hour, 1e-6, 1e6)
+    wanted = check_false_per_hour(false_per_hour)
     pooled = {threshold: sum((person[threshold] for person in curves), EventScores()) for threshold in curves[0]}
     lowest: float | None = None
     for threshold in sorted(pooled, reverse=True):

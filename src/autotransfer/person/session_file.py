@@ -15,9 +15,12 @@ from ..errors import UserError
 from ..files import read_plain, write_atomically
 from ..models.binding import digest_of
 from ..models.mixture import Model
+from ..schema import parse_json
 
 State = dict[str, Tensor]
 NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation remembers
+# That a session may hold: torch cannot say of every type whether its numbers are finite.
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64, torch.bool)
 MARK = "autotransfer_session"  # the key of the header
 # Fields of cards since 0.2. Where one is empty, the digest is that of a card without it: sessions that 0.1 saved still
 # belong to their models.
@@ -40,7 +43,7 @@ def read_session(path: Path) -> tuple[dict[str, Any], State]:
         raise UserError(f"cannot read {path} ({error.strerror or error})") from None
     state = load(content)
     length = int.from_bytes(content[:8], "little")
-    header = json.loads(json.loads(content[8 : 8 + length]).get("__metadata__", {})[MARK])
+    header = parse_json(parse_json(content[8 : 8 + length]).get("__metadata__", {})[MARK])
     if (
         not isinstance(header, dict)
         or type(header["n_windows"]) is not int
@@ -49,6 +52,8 @@ def read_session(path: Path) -> tuple[dict[str, Any], State]:
     ):
         raise ValueError("its header is damaged")
     for name, tensor in state.items():
+        if tensor.dtype not in DTYPES:
+            raise ValueError(f"{name} holds {tensor.dtype}")
         if not torch.isfinite(tensor).all():
             raise ValueError(f"{name} is not finite")
     return header, state

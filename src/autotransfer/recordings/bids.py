@@ -34,7 +34,7 @@ def is_bids(folder: Path) -> bool:
 def bids_files(text: str, cutting: Cutting) -> Files:
     """FOLDER, optionally with ?entity=value,value&..., entities as in ENTITIES."""
     path, options = split_options(text)
-    folder = Path(path).expanduser()
+    folder = Path(os.path.expanduser(path))  # Path's own raises where nobody has that name
     if not os.path.isdir(folder):
         raise UserError(f"there is no folder {shown(path, 400)}; give the folder of a BIDS data set")
     if cutting.pattern is not None:

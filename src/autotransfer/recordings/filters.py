@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from ..errors import UserError, shown
 from .messages import show
 
@@ -50,14 +52,23 @@ class Filter:
         sections are kept."""
         if self.sections:
             return self
-        from scipy.signal import butter, iirnotch, tf2sos  # takes long to import, and few filter
+        from scipy.signal import butter, iirnotch, sosfilt_zi, tf2sos  # takes long to import, and few filter
 
         edges = [edge for edge in (self.highpass, self.lowpass) if edge is not None]
         kind: Literal["bandpass", "lowpass", "highpass"]
         kind = "bandpass" if len(edges) == 2 else "lowpass" if self.highpass is None else "highpass"
         stages = [butter(ORDER, edges if len(edges) == 2 else edges[0], kind, fs=sfreq, output="sos")] if edges else []
         stages += [tf2sos(*iirnotch(hz, QUALITY, fs=sfreq)) for hz in self.notch]
-        return replace(self, sections=tuple(tuple(map(float, row)) for part in stages for row in part))
+        sections = tuple(tuple(map(float, row)) for part in stages for row in part)
+        try:
+            _sections(sections)
+            sosfilt_zi(np.array(sections))
+        except (UserError, np.linalg.LinAlgError):
+            raise UserError(
+                f"filter is {self}, which cannot be computed for signals of {sfreq:g} Hz: a frequency is too close to "
+                f"0 or to {sfreq / 2:g} Hz; {TEXT}"
+            ) from None
+        return replace(self, sections=sections)
 
 
 def filter_of(value: object, sfreq: float | None = None) -> Filter | None:

@@ -2,7 +2,8 @@
 
 X (N, channels, times), y (N,), subject (N,); optional session (N,), scale (multiplied onto X) and meta (JSON
 text: sfreq, channels, classes, subjects, name, ring, filter, labels of columns). Any other array (N,) of numbers or
-text is a column of its name; the rest is ignored.
+text is a column of its name; the rest is ignored. channels (channels,) and sfreq may be arrays instead of entries of
+meta.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from .raw import Array, Label, Raw
 from .ring import REMEDY as RING
 
 ARRAYS = ("X", "y", "subject", "session", "scale")
+STATED = {"channels": "store the names of all channels as text", "sfreq": "store one number, in Hz"}  # as in meta
 LABEL_BYTES = 64  # of a label as a Python object in a list
 META_BYTES = 2**26
 HOW_TO_SAVE = "save it with np.savez('recordings.npz', X=X, y=y, subject=subject)"
@@ -55,9 +57,9 @@ def read_npz(path: str | os.PathLike[str]) -> Raw:
         headers = {name: member_header(archive, name, path) for name in (*ARRAYS, "meta") if f"{name}.npy" in stored}
         _check_has_X(headers, path)
         for name in _other_names(stored):
-            with suppress(UserError):  # an array that is no column may be anything, even damaged
+            with nullcontext() if name in STATED else suppress(UserError):  # what is no column may even be damaged
                 header = member_header(archive, name, path)
-                headers |= {name: header} if _is_column(header, headers["X"].shape) else {}
+                headers |= {name: header} if _is_used(name, header, headers["X"].shape, path) else {}
         _check_headers(headers, path)
         arrays = {name: read_member(archive, name, path) for name in headers}
     text = _text(arrays.pop("meta"), path) if "meta" in arrays else None
@@ -74,6 +76,8 @@ def _check_headers(headers: dict[str, Header], path: Path) -> None:
         needed["X"] += 4 * math.prod(X.shape)  # the copy as float32
     for name in set(headers) - {"X", "scale", "meta"}:
         shape = headers[name].shape
+        if _is_stated(name, headers[name], X.shape):
+            continue
         needed[name] += LABEL_BYTES * math.prod(shape)
         if len(X.shape) == 3 and len(shape) == 1:
             check_length(shape[0], X.shape[0], name)
@@ -99,8 +103,8 @@ def read_folder(path: str | os.PathLike[str]) -> Raw:
     }
     _check_has_X(arrays, path)
     for name in _other_names(os.listdir(path) if os.access(path, os.R_OK) else []):
-        with suppress(UserError):
-            if _is_column(npy_header(path / f"{name}.npy"), arrays["X"].shape):
+        with nullcontext() if name in STATED else suppress(UserError):
+            if _is_used(name, npy_header(path / f"{name}.npy"), arrays["X"].shape, path):
                 arrays[name] = read_npy(path / f"{name}.npy")
     text = None
     if os.path.isfile(path / "meta.json"):
@@ -121,6 +125,43 @@ def _is_column(header: Header, windows: tuple[int, ...]) -> bool:
     return len(windows) == 3 and header.shape == windows[:1] and header.dtype.kind in KINDS
 
 
+def _is_stated(name: str, array: Header | Array, windows: tuple[int, ...]) -> bool:
+    """Whether an array says what an entry of meta would; a column of that name has a value for each trial."""
+    if name == "channels":
+        return array.dtype.kind in "US" and array.shape == windows[1:2]
+    return name == "sfreq" and array.dtype.kind in "iuf" and math.prod(array.shape) == 1
+
+
+def _is_used(name: str, header: Header, windows: tuple[int, ...], path: Path) -> bool:
+    """Whether an array is a column, or is stated; raises where it is meant to be and cannot."""
+    used = _is_stated(name, header, windows) or _is_column(header, windows)
+    if name in STATED and not used and len(windows) == 3:
+        raise UserError(
+            f"{name} of {str(path)!r} is {header.dtype} of the shape {header.shape}, and X has the shape {windows}; "
+            f"{STATED[name]}"
+        )
+    return used
+
+
+def _with_stated(meta: dict[str, Any], arrays: dict[str, Array], path: Path) -> dict[str, Any]:
+    """meta with what arrays state, which are taken out of `arrays`; raises where they contradict each other."""
+    stated: dict[str, Any] = {}
+    for name in STATED:
+        if name in arrays and _is_stated(name, arrays[name], arrays["X"].shape):
+            with readable(path, name):
+                values = [_decoded(value) for value in arrays.pop(name).reshape(-1).tolist()]
+            stated[name] = tuple(values) if name == "channels" else float(values[0])
+            if name in meta and meta[name] != stated[name]:
+                raise UserError(
+                    f"{name} of {str(path)!r} is {show(stated[name])}, and meta says {show(meta[name])}; leave one out"
+                )
+    return meta | stated
+
+
+def _decoded(value: Any) -> Any:
+    return value.decode("utf-8") if isinstance(value, bytes) else value
+
+
 def _check_is_zip(path: Path) -> None:
     if not os.path.isfile(path):
         raise UserError(f"there is no file {str(path)!r}; give an existing .npz file")
@@ -137,9 +178,9 @@ def _check_is_zip(path: Path) -> None:
 
 def _raw(path: Path, arrays: dict[str, Array], meta_text: str | None) -> Raw:
     X = arrays["X"]
+    meta = _with_stated({} if meta_text is None else _meta(meta_text, path), arrays, path)
     if "scale" in arrays:
         X = _scaled(X, arrays["scale"], path)
-    meta = {} if meta_text is None else _meta(meta_text, path)
     labels = {name: arrays.get(name) for name in ("y", "subject", "session")}
     columns = _columns(
         {name: array for name, array in arrays.items() if is_name(name)}, meta.pop("column_labels", {}), path
@@ -190,8 +231,7 @@ def _scaled(X: Array, scale: Array, path: Path) -> Array:
 def _text(array: Array, path: Path) -> str:
     _check_text(array, path)
     with readable(path, "meta"):
-        value = array.reshape(-1)[0]
-        return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+        return str(_decoded(array.reshape(-1)[0]))
 
 
 def _check_text(meta: Header | Array, path: Path) -> None:

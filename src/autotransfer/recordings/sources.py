@@ -227,13 +227,23 @@ def absolute(source: str) -> str:
     for prefix in (BIDS, *RECIPES):
         if source.startswith(prefix):
             path, mark, options = source.removeprefix(prefix).partition("?")
-            return prefix + str(Path(path).expanduser().resolve()) + mark + options
+            return prefix + str(Path(os.path.expanduser(path)).resolve()) + mark + options
     if source in SETS:
         return source
     if os.path.exists(source):
         return str(Path(source).resolve())
     path, mark, options = source.partition("?")
     return str(Path(path).resolve()) + mark + options if mark and os.path.exists(path) else source
+
+
+def place_of(source: str) -> Path | None:
+    """The file or folder that a source is read from; None where there is none, as of an embedded set."""
+    if source in SETS:
+        return None
+    for prefix in (BIDS, *RECIPES):
+        source = source.removeprefix(prefix)
+    path = Path(source if os.path.exists(source) else source.partition("?")[0])
+    return path if path.exists() else None
 
 
 def _listed(names: Iterable[str]) -> str:

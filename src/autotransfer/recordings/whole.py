@@ -108,7 +108,8 @@ def _pieces(block: Block, study: str) -> Iterator[WholeRecording]:
 
 
 def _trials(source: str, cutting: Cutting) -> list[WholeRecording]:
-    raw = read(source, Cutting(sfreq=cutting.sfreq))
+    asked = Cutting(sfreq=cutting.sfreq) if cutting.pattern is None else Cutting(pattern=cutting.pattern)
+    raw = read(source, asked)  # refuses a pattern
     X, sfreq = np.asarray(window_array(raw.X)), known_rate(check_sfreq(raw.sfreq), Path(source))
     n, channels, length = X.shape
     names = None if raw.channels is None else channel_names(raw.channels, channels)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from .chunks import row_chunks
 from .labels import as_list, check_distinct, encode
 from .messages import reason
@@ -99,11 +99,14 @@ def renamed_channels(channels: object, rename: Sequence[str]) -> list[str]:
     if channels is None:
         raise UserError("the data have no names of channels to rename; leave --rename out")
     names = [str(name) for name in as_list(channels, "channels")]
-    renamed = list(names)
+    renamed, done = list(names), set()
     for pair in rename:
         old, equals, new = pair.partition("=")
         if not equals or not new.strip() or old not in names:
             raise UserError(f"rename is {pair!r}; give NAME=MODEL'S NAME, where the data have {', '.join(names[:8])}")
+        if old in done:
+            raise UserError(f"rename gives channel {shown(old)} twice; give each channel one name")
+        done.add(old)
         renamed[names.index(old)] = new.strip()
     check_distinct(renamed, "channels")
     return renamed

@@ -41,13 +41,19 @@ HOLDS = {
     **dict.fromkeys(("model.onnx", "model.pt2", "model.safetensors"), "an exported model that was fitted to them"),
     MODEL: "the model that was fitted to them",
     "population-*.checkpoint": "weights that were fitted to them",
-    "numbers.*": "weights, predictions, names and scores",
-    "ledger.damaged-*": "weights, predictions, names and scores",
-    "ledger.backup.sqlite*": "weights, predictions, names and scores",
-    "ledger.sqlite-*": "weights, predictions, names and scores",
-    "ledger.sqlite": "weights, predictions, names and scores",
+    **{
+        pattern.format(ledger): "weights, predictions, names and scores"
+        for ledger in ("numbers", "ledger")
+        for pattern in ("{}.damaged-*", "{}.backup.sqlite*", "{}.sqlite-*", "{}.sqlite")
+    },
 }
 STAYS = (NAME, "lock", BASE)
+MARKS = (
+    "ledger.sqlite",
+    NUMBERS,
+    CHOICE,
+    "model/model.json",
+)  # any of them is there: the folder is a run's, or a person's
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,16 @@ def _files(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
         if fnmatch(name, pattern) and is_folder == (pattern == MODEL)
     }
     return files, tuple(name for name in present if name not in files and name not in STAYS)
+
+
+def belongs_to_run(path: Path) -> bool:
+    """Whether a file at this path is, or would be, one that a run writes into its folder or keeps there."""
+    file = path.resolve()
+    for folder in file.parents[:3]:  # the weights of a refit lie three folders deep
+        if any((folder / name).exists() for name in MARKS):
+            name = file.relative_to(folder).parts[0]
+            return name in STAYS or any(fnmatch(name, pattern) for pattern in HOLDS)
+    return False
 
 
 def _ledger(path: Path) -> Ledger:

@@ -51,6 +51,7 @@ from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
 from .lock import remove_database
 from .options import RunOptions
 from .provenance import fingerprint, versions
+from .regression import CHOICE, NUMBERS
 from .study import NAME, study_text
 
 BASE = "base"  # the run's copy of the base that it was given
@@ -100,8 +101,7 @@ class Run:
 
         recordings: where they are in memory already; otherwise they are loaded from `options.source`.
         """
-        if is_run(folder):
-            raise _taken(folder)
+        check_unused(folder)
         resolve_device(options.device)
         check_packages(options)
         check_encoder(options, encoders)
@@ -147,6 +147,7 @@ class Run:
         *,
         source: str | None = None,
         lazy: bool = False,
+        read_only: bool = False,
     ) -> Run:
         """A run that exists, with the data it began with: those given, or loaded from where they were, or from `source`
         if they have moved.
@@ -154,8 +155,9 @@ class Run:
         encoders: the factory again where the run has an encoder of the user's own: code is never imported
         because a folder names it. storage: Optuna's storage again, if a search is to go on in one outside the folder.
         lazy: the data are loaded when they are first needed; a report may never need them.
+        read_only: nothing is written to the ledger, not even where the data are now.
         """
-        ledger = Ledger(folder / "ledger.sqlite")
+        ledger = Ledger(folder / "ledger.sqlite", read_only=read_only)
         try:
             stored = ledger.recall("options", dict[str, Any])
             if stored is None:
@@ -184,7 +186,7 @@ class Run:
                 _ = run.recordings
             check_entries(ledger, ledger.entries(), len(run.groups))
             check_populations(ledger)
-            if source is not None:
+            if source is not None and not read_only:
                 ledger.remember(options=stored | {"source": options.source})
         except BaseException:
             ledger.close()
@@ -377,6 +379,20 @@ def is_run(folder: Path) -> bool:
     """Whether there is a ledger, or the copy of one."""
     path = folder / "ledger.sqlite"
     return path.exists() or backup_of(path).exists()
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether there is a run of any kind: one with a continuous target has another ledger or, of an earlier version,
+    none."""
+    return is_run(folder) or any((folder / name).exists() for name in (NUMBERS, CHOICE))
+
+
+def check_unused(folder: Path) -> None:
+    """Refuse a folder in which a run would replace another one, or the model of a person."""
+    if is_run(folder):
+        raise _taken(folder)
+    if holds_run(folder) or (folder / "model" / "model.json").exists():
+        raise UserError(f"{folder} already holds a run or a model, which would be replaced; choose another folder")
 
 
 def check_is_run(folder: Path) -> None:

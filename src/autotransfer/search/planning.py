@@ -16,12 +16,13 @@ from ..folds import USUAL_FOLDS, check_scorable, groups_of, in_units, leave_grou
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..models.base import bound_base
+from ..preprocessing.represent.base_layout import is_layout
 from ..preprocessing.represent.foundation import is_foundation
 from ..preprocessing.represent.pretrained import is_base
 from ..recordings import Recordings, load
 from ..recordings.ring import check_ring
 from ..runs.options import RunOptions
-from ..runs.run import Run, Tell, check_columns, check_encoder, check_modules, check_packages
+from ..runs.run import Run, Tell, check_columns, check_encoder, check_modules, check_packages, check_unused
 from ..settings import Setting
 from ..training.members import size_of
 from ..training.packing import resolve_device
@@ -229,6 +230,7 @@ def begin(
     tell: receives why there are so few folds, how long it will take, and what is left out.
     """
     start = time.monotonic()
+    check_unused(folder)
     resolve_device(options.device)
     check_packages(options)
     check_encoder(options, encoders)
@@ -262,13 +264,16 @@ def plan_again(performed: Plan, options: RunOptions, recordings: Recordings, enc
 
     options: resolved for these recordings, with encoder and base as the user gave them.
     """
-    networks_of_base = set() if options.base is None else set(bound_base(options.base, recordings).kinds.values())
+    of_base: set[str] = set()  # names that settings may have for parts of the base
+    if options.base is not None:
+        bound = bound_base(options.base, recordings)
+        of_base = {*bound.kinds.values(), *(str((bound.start or {}).get(name)) for name in ("represent", "start"))}
     fold = leave_groups_out(recordings, options.n_folds)[0]
     every = [training for stage in performed.stages for training in (*stage.trainings, *stage.online)]
     settings = list(dict.fromkeys(setting for setting, _ in every))
     try:
         for setting in settings:
-            _check_possible(setting, recordings, networks_of_base)
+            _check_possible(setting, recordings, of_base)
         check_modules(settings, encoders, recordings)
         check_jobs(recordings, [Job(setting, fold) for setting in settings])
     except UserError as error:
@@ -276,12 +281,14 @@ def plan_again(performed: Plan, options: RunOptions, recordings: Recordings, enc
     return replace(performed, options=options.to_dict(), folds=len(groups_of(recordings, options.n_folds)))
 
 
-def _check_possible(setting: Setting, recordings: Recordings, networks_of_base: Collection[str]) -> None:
+def _check_possible(setting: Setting, recordings: Recordings, of_base: Collection[str]) -> None:
     size_of(recordings, setting)  # complains about windows that are too short
     values = setting.preprocessing.values()
-    represent = values.get("represent", "none")
-    if (is_base(represent) or is_foundation(represent)) and represent not in networks_of_base:
-        raise UserError(f"represent is {shown(represent)}, which is of another base; give the plan's: --base BASE")
+    named = {"represent": values.get("represent"), "start": getattr(setting.network, "start", None)}
+    for name, value in named.items():
+        pretrained = name == "start" or is_base(value) or is_layout(value) or is_foundation(value)
+        if value is not None and pretrained and value not in of_base:
+            raise UserError(f"{name} is {shown(value)}, which is of another base; give the plan's: --base BASE")
     if values.get("turn", "none") != "none":
         check_ring(recordings.ring, f"turn={values['turn']!r}")
     for step in setting.augmentation:

@@ -136,7 +136,9 @@ class Classes:
         n, level = len(self.rows), self._level
         matrix = (1 - share) / n * self.product
         matrix.diagonal().add_(share * level)
-        root = torch.linalg.cholesky(matrix)
+        # Where codes are not finite there is no root: weights become nan, and the member fails alone.
+        root, info = torch.linalg.cholesky_ex(matrix)
+        root = torch.where(info == 0, root, torch.nan)
         if not self.by_rows:
             return torch.cholesky_solve(self.means.T, root).T
         # Woodbury: with R the rows, (c RᵀR + l)⁻¹ = (1 − c Rᵀ (c RRᵀ + l)⁻¹ R) / l

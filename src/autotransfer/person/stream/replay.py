@@ -7,7 +7,7 @@ were recorded. Everybody has a session of their own.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,7 @@ from ...errors import UserError
 from ...recordings.cutting import Event
 from ...recordings.filters import Filter
 from ...recordings.whole import WholeRecording
-from ...words import count
+from ...words import count, printable
 from ..events import (
     THRESHOLDS,
     Activation,
@@ -63,6 +63,15 @@ class _Decisions:
         pass
 
 
+def check_several(people: Collection[str]) -> None:
+    """Raise where thresholds cannot be chosen on others."""
+    if len(people) < 2:
+        raise UserError(
+            "a threshold is chosen on other people than the one who is replayed, and there is nobody else; "
+            "replay recordings of several people, or give --threshold"
+        )
+
+
 @dataclass(frozen=True)
 class Replay:
     """People whose recordings were replayed, and the rule that makes activations of their windows."""
@@ -82,11 +91,7 @@ class Replay:
             chosen = dict.fromkeys(self.people, self.detector.threshold)
             everybody = self.detector.threshold
         else:
-            if len(self.people) < 2:
-                raise UserError(
-                    "a threshold is chosen on other people than the one who is replayed, and there is nobody else; "
-                    "replay recordings of several people, or give --threshold"
-                )
+            check_several(self.people)
             chosen = {
                 name: threshold_for(false_per_hour, [points for other, points in curves.items() if other != name])
                 for name in self.people
@@ -131,8 +136,10 @@ class ReplayReport:
             f"{self.hop:g} s), refractory time {detector.refractory:g} s"
         )
         head = ["person", "threshold", "events", "detected", "false/h", "s to detection", "90 % within (s)"]
-        rows = [[name, f"{self.thresholds[name]:g}", *_cells(scores)] for name, scores in self.scores.items()]
-        yield from _table([head, *rows, ["all", "", *_cells(everybody)]])
+        rows = [
+            [printable(name), f"{self.thresholds[name]:g}", *_cells(scores)] for name, scores in self.scores.items()
+        ]
+        yield from _table([head, *rows, [f"all {len(rows)} together", "", *_cells(everybody)]])
         yield ""
         points = [[f"{threshold:g}", *_cells(scores)[1:]] for threshold, scores in self.curve.items()]
         yield from _table([["threshold", *head[3:]], *points])

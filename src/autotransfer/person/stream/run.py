@@ -27,6 +27,7 @@ from .source import Source, match_channels, match_rate
 
 Tell = Callable[[str], None]
 SILENT = 2.0  # seconds without a sample after which the user is told
+MOST_HOP = 1e6  # s
 TOLD = 5  # gaps that are reported one by one; further ones are counted
 
 
@@ -69,6 +70,12 @@ class Summary:
 KEPT_DELAYS = 10_000
 
 
+def check_hop(hop: float | None) -> None:
+    """Raise unless seconds between windows are a positive number, or None."""
+    if hop is not None and not 0 < hop < MOST_HOP:
+        raise UserError(f"hop is {hop:g} s; it must be a positive number below {MOST_HOP:g}")
+
+
 class Stream:
     """A source that a session decodes. Options that cannot work are refused before the first sample is read.
 
@@ -101,8 +108,9 @@ class Stream:
         self.columns = match_channels(source, session.model, by_position=by_position, rename=rename)
         self.notes += self.columns.notes
         self.window = card.n_times / self.sfreq
+        check_hop(hop)
         step = card.n_times // 2 if hop is None else round(hop * self.sfreq)
-        if step < 1 or (hop is not None and not hop < 1e6):
+        if step < 1:
             raise UserError(f"hop is {hop:g} s; it must be at least one sample, {1 / self.sfreq:g} s")
         self.filter = filter_of(filtered, self.sfreq)
         self.hop = step / self.sfreq  # s

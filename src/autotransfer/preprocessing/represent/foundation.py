@@ -15,18 +15,23 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from threading import get_ident
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ...errors import UserError, one_line, shown
 from ...recordings.layout import starts
 from ...recordings.optional import need
+from ...schema import parse_json
 from ..transform import Fitted, Rows, Stage, with_prefix
 from .base import InGraph, Representation, in_pieces
 from .pretrained import at_one_scale, in_layout
@@ -34,8 +39,12 @@ from .pretrained import at_one_scale, in_layout
 KINDS = ("foundation", "random_foundation")
 NAME = re.compile(r"(foundation|random_foundation):([0-9a-f]{16}):([1-9][0-9]{0,4})")
 PARTS = {"channels": 2, "rates": 1, "config": 1, "weights": 1}  # tensors of an encoder, with their dimensions
+Shapes = Mapping[str, tuple[int, ...]]  # of tensors by name
 STORED = "foundation."  # before digest and part, where a model's file has them
 HEADS = ("final_layer.", "head.", "classifier.")  # tensors that features do not need
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # types that weights may have
+MOST_TENSORS = 10_000  # of a network
+MOST_UNUSED = 10**8  # numbers of a network beyond its weights: a head may be missing
 ROOM = 64  # numbers that an encoder needs for each sample of a window, about
 MOST = 10**6  # of an option: larger ones are typos or malice
 
@@ -73,6 +82,51 @@ def build_encoder(model: str, options: Mapping[str, Any], seed: int = 0) -> nn.M
     if isinstance(getattr(module, "final_layer", None), nn.Module):
         module.final_layer = nn.Identity()
     return module.eval().requires_grad_(False)
+
+
+def build_fitting(model: str, options: Mapping[str, Any], stored: int, fits: Callable[[Shapes], None]) -> nn.Module:
+    """The same for weights of that many numbers, where `fits` does not raise: it is given the shapes of the network's
+    floating tensors, before memory is taken for them unless the class needs their values while it is made."""
+    for device in ("meta", "cpu"):  # some classes look at values that are no weights while they are made
+        sizes: list[int] = []
+        try:
+            with torch.device(device), _without_memory(sizes):
+                shapes = _shapes(build_encoder(model, options))
+        except UserError:
+            if len(sizes) > MOST_TENSORS:
+                raise
+            continue
+        fits(shapes)
+        if (size := sum(sizes)) > stored + MOST_UNUSED:
+            raise UserError(f"config.json of {model} makes a network of {size} numbers, and there are {stored}")
+        break
+    module = build_encoder(model, options)
+    fits(_shapes(module))
+    return module
+
+
+def _shapes(module: nn.Module) -> Shapes:
+    return {name: tuple(tensor.shape) for name, tensor in floating(module).items()}
+
+
+@contextmanager
+def _without_memory(sizes: list[int]) -> Iterator[None]:
+    """Parameters of modules that this thread makes are on the device meta; their sizes are appended."""
+    thread = get_ident()
+
+    def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> Any:
+        if parameter is None or get_ident() != thread:
+            return parameter
+        sizes.append(parameter.numel())
+        if len(sizes) > MOST_TENSORS:
+            raise ValueError(f"it has more than {MOST_TENSORS} tensors")
+        return nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+
+    handle = register_module_parameter_registration_hook(on_meta)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def _value(parameter: inspect.Parameter, value: Any) -> Any:
@@ -128,15 +182,18 @@ class Encoder:
         for part, dimensions in PARTS.items():
             if part not in tensors or tensors[part].dim() != dimensions:
                 raise ValueError(f"the tensor {part} of a foundation encoder is missing or has another shape")
-        config = json.loads(bytes(tensors["config"].tolist()))
+        config = parse_json(bytes(tensors["config"].tolist()))
         if not (isinstance(config, dict) and isinstance(config.get("options"), dict)):
             raise ValueError("the config of a foundation encoder is no JSON object")
-        module, flat = build_encoder(str(config.get("model")), config["options"]), tensors["weights"]
+        model, options, flat = str(config.get("model")), config["options"], tensors["weights"]
+
+        def fits(shapes: Shapes) -> None:
+            if sum(map(math.prod, shapes.values())) != flat.numel() or flat.dtype not in FLOATS:
+                raise ValueError(f"a foundation encoder has {flat.numel()} weights, and its network has others")
+
+        module = build_fitting(model, options, flat.numel(), fits)
         wanted = floating(module)
-        sizes = [tensor.numel() for tensor in wanted.values()]
-        if sum(sizes) != flat.numel() or not flat.is_floating_point():
-            raise ValueError(f"a foundation encoder has {flat.numel()} weights, and its network has others")
-        pieces = torch.split(flat, sizes)
+        pieces = torch.split(flat, [tensor.numel() for tensor in wanted.values()])
         module.load_state_dict(
             {name: piece.view_as(wanted[name]) for name, piece in zip(wanted, pieces, strict=True)}, strict=False
         )

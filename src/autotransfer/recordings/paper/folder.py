@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ...errors import UserError
@@ -9,7 +10,7 @@ from ...errors import UserError
 
 def existing_folder(text: str, prefix: str) -> Path:
     """An existing folder; ~ is expanded, because no shell does so after a prefix."""
-    folder = Path(text).expanduser()
+    folder = Path(os.path.expanduser(text))
     if not text or not folder.is_dir():
         raise UserError(
             f"there is no folder {text!r}; write {prefix}FOLDER ('autotransfer datasets' lists what it must contain)"

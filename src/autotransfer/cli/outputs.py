@@ -1,0 +1,56 @@
+"""Files that commands write: whether they can be, and whether something would be lost, is known before any work."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import combinations
+from pathlib import Path
+
+from ..errors import UserError
+from ..files import writable
+
+
+def check_outputs(data: str | None = None, **outputs: Path | None) -> None:
+    """Raise unless every file that a command is to write can be written, and none of them is another one's, a file of
+    the data that it reads, or one that belongs to a run.
+
+    outputs: the file of each option, None where it was not given
+    """
+    given = {f"--{option.replace('_', '-')}": path for option, path in outputs.items() if path is not None}
+    for option, path in given.items():
+        try:
+            _check_place(option, path)
+            _check_nothing_lost(option, path, data)
+        except OSError as error:
+            raise UserError(f"cannot write {path} ({error.strerror or error}); choose another {option}") from None
+    for (first, one), (second, other) in combinations(given.items(), 2):
+        if one.resolve() == other.resolve():
+            raise UserError(f"{first} and {second} are both {one}; choose two files")
+
+
+def _check_place(option: str, path: Path) -> None:
+    if path.is_dir():
+        raise UserError(f"{option} is {path}, a folder; give the name of a file in it")
+    if not path.parent.is_dir():
+        raise UserError(f"{option} is {path}, and there is no folder {path.parent}; make it first")
+    with suppress(FileNotFoundError):
+        path.lstat()  # complains of a name that is too long
+    if path.exists() and not path.is_file():
+        raise UserError(f"{option} is {path}, a pipe or a device; give the name of a file")
+    if not writable(path.parent):
+        raise UserError(f"{option} is {path}, and nothing can be written to {path.parent}; choose another folder")
+
+
+def _check_nothing_lost(option: str, path: Path, data: str | None) -> None:
+    from ..recordings.sources import place_of
+    from ..runs.forgetting import belongs_to_run
+
+    recordings = None if data is None else place_of(data)
+    if path.exists() and recordings is not None and (path.samefile(recordings) or _lies_in(path, recordings)):
+        raise UserError(f"{option} is {path}, one of the files of {data}; choose another, it would be overwritten")
+    if belongs_to_run(path):
+        raise UserError(f"{option} is {path}, which is a run's own; choose another name")
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    return folder.is_dir() and path.resolve().is_relative_to(folder.resolve())

@@ -1,0 +1,123 @@
+"""Files that commands write: what would be lost, or cannot be written, is refused before any work."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import autotransfer as at
+from autotransfer.cli import app
+from autotransfer.cli.outputs import check_outputs
+from autotransfer.cli.voice import complain, say
+from autotransfer.errors import UserError
+from autotransfer.files import write_atomically
+from autotransfer.folds import describe
+from tiny import tiny_file
+
+LONG = "ü" * 127  # of 255 bytes that a name may have
+VICTIM = b"recordings"
+posix = pytest.mark.skipif(os.name != "posix", reason="of POSIX")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """victim.npz, a folder study with a file, and a folder run with what a run has."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("victim.npz", "study/p1.csv", "run/ledger.sqlite", "run/model/model.json", "person/model/model.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(VICTIM)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("data", "out", "words"),
+    [
+        ("victim.npz", "victim.npz", "--out is victim.npz, one of the files of victim.npz"),
+        ("victim.npz", "study/../victim.npz", "one of the files of victim.npz"),
+        ("study", "study/p1.csv", "one of the files of study"),
+        ("bids:study?task=rest", "study/p1.csv", "one of the files of bids:study"),
+        ("x", "run/ledger.sqlite", "a run's own"),
+        ("x", "run/results.csv", "a run's own"),
+        ("x", "run/model/model.json", "a run's own"),
+        ("x", "run/model/refit/new.csv", "there is no folder run/model/refit"),
+        ("x", "person/model/model.safetensors", "a run's own"),
+        ("x", "nowhere/o.csv", "there is no folder nowhere"),
+        ("x", ".", "--out is ., a folder"),
+        ("x", "", "--out is ., a folder"),
+        pytest.param("x", "pipe", "a pipe or a device", marks=posix),
+        ("x", "victim.npz/o.csv", "there is no folder victim.npz"),
+        pytest.param("x", "o" * 300, "File name too long", marks=posix),
+    ],
+)
+def test_what_would_be_lost_or_cannot_be_written_is_refused(here: Path, data: str, out: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check_outputs(data, out=Path(out))
+    assert words in str(caught.value).replace(os.sep, "/")
+    assert "\n" not in str(caught.value)
+
+
+def test_files_of_the_user_are_replaced_and_two_outputs_are_two_files(here: Path) -> None:
+    (here / "old.csv").write_text("predictions of yesterday")
+    check_outputs("victim.npz", out=Path("old.csv"), scores=Path("run/scores.csv"))
+    check_outputs("study", out=Path("study/new.csv"), scores=None)
+    with pytest.raises(UserError, match=r"--out and --scores are both a\.csv"):
+        check_outputs("victim.npz", out=Path("a.csv"), scores=here / "study" / ".." / "a.csv")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["predict", "run", "victim.npz", "--out", "victim.npz"],
+        ["predict", "run", "victim.npz", "--scores", "victim.npz"],
+        ["predict", "run", "victim.npz", "--out", "run/ledger.sqlite"],
+        ["inspect", "victim.npz", "--html", "victim.npz"],
+        ["report", "run", "--moabb", "run/ledger.sqlite"],
+    ],
+)
+def test_commands_overwrite_neither_recordings_nor_runs(here: Path, given: list[str]) -> None:
+    done = CliRunner().invoke(app, given)
+    assert isinstance(done.exception, UserError)
+    assert "--" in str(done.exception)
+    assert (here / "victim.npz").read_bytes() == (here / "run" / "ledger.sqlite").read_bytes() == VICTIM
+
+
+def test_the_longest_name_can_be_written_and_errors_name_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_atomically(tmp_path / LONG, "whole")
+    assert (tmp_path / LONG).read_text() == "whole"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_atomically(tmp_path / "nowhere" / "o.csv", "x")
+    assert caught.value.filename == str(tmp_path / "nowhere" / "o.csv")
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        write_atomically(tmp_path / "o.csv", "x")
+    assert error.value.filename == str(tmp_path / "o.csv")
+    assert [path.name for path in tmp_path.iterdir()] == [LONG]
+
+
+@pytest.mark.parametrize("speak", [say, complain])
+def test_names_control_no_terminal(speak: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+    speak("Zoë\N{NO-BREAK SPACE}\x1b[2J\x07\x9b, two\nlines")
+    told = capsys.readouterr()
+    assert told.out + told.err == "Zoë\N{NO-BREAK SPACE}?[2J??, two\nlines\n"
+
+
+def test_a_fold_is_one_line_whatever_people_are_called(tmp_path: Path) -> None:
+    rec = at.load(tiny_file(tmp_path))
+    names = ["ann\nfold 9: bob", "\x1b[2J", "c", "d"]
+    named = at.Recordings(rec.X, rec.y, [names[k] for k in rec.subject.tolist()], sfreq=16)
+    lines = describe(at.leave_one_subject_out(named)).splitlines()
+    assert len(lines) == 4
+    assert all(line.isprintable() for line in lines)
