@@ -181,7 +181,8 @@ def test_mistakes_are_named(run: Path) -> None:
 def test_a_run_with_a_continuous_target_is_forgotten_as_a_whole(tmp_path: Path) -> None:
     choice = RegressionChoice(
         target="continuous", name="study", adaptation="zero-shot", folds=3, chosen=[], baseline=PEER, baseline_won=True,
-        nested_test_scores=dict.fromkeys(NAMES, 0.5), correlations={}, errors={}, coverage={}, radius=None,
+        nested_test_scores=dict.fromkeys(NAMES, 0.5), correlations=dict.fromkeys(NAMES, 0.8),
+        errors=dict.fromkeys(NAMES, 1.0), coverage={}, radius=None,
         test_scores={PEER: dict.fromkeys(NAMES, 0.4), CONSTANT: dict.fromkeys(NAMES, 0.0)}, not_scored=[],
     )  # fmt: skip
     write_choice(tmp_path, choice)

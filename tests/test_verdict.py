@@ -193,7 +193,7 @@ def test_a_person_without_a_score_says_nothing_of_the_next() -> None:
 def test_a_sentence_has_one_colon() -> None:
     scores = {f"p{n}": 0.5 + 0.01 * (n % 3) for n in range(8)}
     peer = best_peer(scores, {"CSP": dict.fromkeys(scores, 0.52)})
-    for guesses, joint in ((True, ", and is not"), (False, ": ")):
+    for guesses, joint in ((True, ", and is "), (False, ": ")):
         sentence = verdict(
             scores,
             peer,

@@ -76,7 +76,7 @@ def training_recordings(
 def column_of(y: object) -> NDArray[Any]:
     """y (N,) from anything scikit-learn takes; None where a mask hides a value."""
     if isinstance(y, np.ma.MaskedArray) and y.dtype.kind not in "mM":  # times would become counts of their unit
-        y = np.where(y.mask, None, y.data) if np.ma.is_masked(y) else y.data
+        y = np.where(y.mask, np.array(None), y.data) if np.ma.is_masked(y) else y.data
     column: NDArray[Any] = column_or_1d(y, warn=True)
     return column
 
