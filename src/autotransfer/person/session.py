@@ -41,7 +41,7 @@ class Session:
     """One person who uses a model. What is learned of the person stays in the session; the model does not change.
 
     model: a fitted estimator, a model of `load_model`, or the folder of a run or of a model
-    adapt: learn from the person's windows without labels, by the method that held-out people gained most by: the
+    adapt: learn from the person's windows without labels, by the method that helped held-out people most: the
         average for sessions (person/online.py), or one that follows the person in the codes (person/adaptation.py).
         Where held-out people lost by it the session does not adapt, and warns
     smooth: let the windows before it count for a window, too: its class is mostly that of the window before, as often

@@ -56,7 +56,7 @@ def regression_headline(choice: RegressionChoice) -> list[str]:
         )
     elif choice.coverage:
         lines.append(
-            f"Intervals: 90 % ones of ±{choice.radius:.3g} hold {100 * (mean(choice.coverage) or 0):.0f} % of new "
+            f"Intervals: 90 % intervals (±{choice.radius:.3g}) held {100 * (mean(choice.coverage) or 0):.0f} % of held-out "
             "people's targets."
         )
     if (rescaled := choice.rescaled) is not None:
@@ -134,7 +134,7 @@ def skipped_words(choice: Choice) -> list[str]:
 
 def left_out_words(choice: Choice) -> list[str]:
     """Stages that a limited run had no time for."""
-    return [f"left out, for want of time: {'; '.join(choice.left_out)}"] if choice.left_out else []
+    return [f"left out or shortened, for want of time: {'; '.join(choice.left_out)}"] if choice.left_out else []
 
 
 def not_scored_words(choice: Choice) -> list[str]:
