@@ -56,8 +56,8 @@ def regression_headline(choice: RegressionChoice) -> list[str]:
         )
     elif choice.coverage:
         lines.append(
-            f"Intervals: 90 % intervals (±{choice.radius:.3g}) held {100 * (mean(choice.coverage) or 0):.0f} % of held-out "
-            "people's targets."
+            f"Intervals: 90 % intervals (±{choice.radius:.3g}) held {100 * (mean(choice.coverage) or 0):.0f} % of "
+            "held-out people's targets."
         )
     if (rescaled := choice.rescaled) is not None:
         lines.append(
