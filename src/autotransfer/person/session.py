@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
+from ..models.card import UNTRIED
 from ..models.ensemble import refuse_parts
 from ..models.loading import load_classifier
 from ..models.mixture import Mixture, Model, normalised
@@ -23,7 +24,7 @@ from ..runs.lock import refuse_links
 from ..training.centring import CentringRule, Known
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from ..training.sequence import LEAST, evidence, forward, usable_stay
-from .adaptation import UNTRIED, Adaptation
+from .adaptation import Adaptation
 from .asking import RECENT, WORTH, Reading, Recent, expected_gain
 from .calibration import check_effects, following, labels_of
 from .decoder import Decoder

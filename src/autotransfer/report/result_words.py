@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
-from ..runs.choice import HARM, OVER, Average, Choice, Playback
+from ..runs.choice import HARM, Average, Choice, Playback, out_of_time
 from ..runs.regression import LOWEST, RegressionChoice
 from ..runs.verdict import MOST_NAMES, mean, shown_name, unseen_words
 from ..settings import SUBJECT
@@ -166,7 +166,7 @@ def played_words(choice: Choice) -> list[str]:
     if played is None:
         if choice.adaptation == "transductive":
             return []
-        why = f": {OVER}" if choice.ended == OVER else ""
+        why = f": {choice.ended}" if out_of_time(choice.ended) else ""
         return [f"neither adaptation nor labels were tried on held-out people{why}"]
     people = len(next(iter(played.zero_shot.values())))
     metric = "" if choice.metric == BALANCED_ACCURACY else ", in balanced accuracy"
