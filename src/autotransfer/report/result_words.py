@@ -79,9 +79,8 @@ def worst_words(
         return worst
     if not below:
         return f"{worst} Nobody scores below {at_least:g}."
-    names = [f"{shown_name(name)}: {score(value)}" for name, value in list(below.items())[:MOST_NAMES]]
-    more = f" and {len(below) - MOST_NAMES} more" if len(below) > MOST_NAMES else ""
-    return f"{worst} Below {at_least:g}: {len(below)} of {len(scores)} people ({', '.join(names)}{more})."
+    names = [f"{shown_name(name)}: {score(value)}" for name, value in below.items()]
+    return f"{worst} Below {at_least:g}: {len(below)} of {len(scores)} people ({', '.join(names)})."
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------
