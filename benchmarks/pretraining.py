@@ -8,6 +8,7 @@ people, by the mean over them of balanced accuracy:
     closed      closed forms of the target alone, averaged
     base        a linear classifier on what the base makes of a window; random_base: of networks that nobody trained
     network     a network trained on the target alone
+    tuned_base  a network that starts from the base and learns on, as a run has it; scratch_base: the same from scratch
     pooled      a network trained on the target and on windows of other studies whose gestures have the same names
     joint       a network with a head for each study, trained on all studies and the target at once
     a+b         their log-probabilities, averaged
@@ -37,7 +38,7 @@ from autotransfer.pretraining.pretrain import SETTING, pretrain
 from autotransfer.pretraining.studies import Studies
 from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.options import RunOptions, epochs_for
-from autotransfer.search.kinds import AVERAGED, LINEAR, SHRINKAGES, closed_forms
+from autotransfer.search.kinds import AVERAGED, LINEAR, SHRINKAGES, SLOWER, closed_forms
 from autotransfer.training.metrics import balanced_accuracy_of
 
 SETS = (
@@ -212,6 +213,11 @@ def measure(
             y = np.arange(sets[name].n_classes)
             target.learn(adaptation, "network", sets[name], rows, y, {"standardise": scale, "steps": steps})
         lap("networks of the target alone")
+        scratch = base.start(sets[name]) | {"start": None}
+        tuned = base.start(sets[name]) | {"encoder_lr": SLOWER * at.Setting().training.lr}
+        for model, values in (("tuned_base", tuned), ("scratch_base", scratch)):
+            target.learn("zero-shot", model, sets[name], rows, y, values | {"steps": steps})
+        lap("networks that start from the base, and from scratch")
         every = Studies([sets[name], *rest])
         y = np.arange(sets[name].n_classes)
         fixed = {key: value for key, value in SETTING.items() if key not in ("encoder", *AVERAGED)}
@@ -223,11 +229,12 @@ def measure(
             lap("pooled")
             # They use nothing of a new person, and may be averaged with what does.
             for (adaptation, model, number, many), log_probs in list(target.log_probs.items()):
-                if model in ("joint", "pooled") and adaptation == "zero-shot":
+                if model in ("joint", "pooled", "tuned_base", "scratch_base") and adaptation == "zero-shot":
                     target.log_probs["transductive", model, number, many] = log_probs
     target.mixtures([
         "closed+base", "closed+random_base", "closed+network", "closed+network+base", "closed+joint", "closed+pooled",
-        "closed+network+joint", "closed+network+base+joint",
+        "closed+network+joint", "closed+network+base+joint", "closed+tuned_base", "closed+scratch_base",
+        "closed+network+base+tuned_base", "closed+network+base+scratch_base",
     ])  # fmt: skip
     lap("done")
     return target.scores(), base

@@ -13,6 +13,7 @@ import ctypes
 import errno
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -36,6 +37,7 @@ ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EINTR": errno.EINTR, "full"
 OPTIONS = ["--epochs", "2", "--seeds", "1", "--batch-size", "16", "--population", "4", "--device", "cpu",
            "--adaptation", "none"]  # fmt: skip
 LIMIT = 300  # seconds of one command
+PROGRESS = re.compile(r" elapsed|: \d+:\d\d$")  # the second of what takes longer than usual
 Case = list[Any]  # what is to be done, and with what
 
 
@@ -62,7 +64,7 @@ class Ending(NamedTuple):
     @property
     def lines(self) -> list[str]:
         """Of standard error, without progress."""
-        return [line for line in self.said.splitlines() if line and "elapsed" not in line]
+        return [line for line in self.said.splitlines() if line and not PROGRESS.search(line)]
 
 
 def build(folder: Path) -> Path:
@@ -115,7 +117,8 @@ def serve(folder: Path, library: ctypes.CDLL) -> None:
     save_npz(folder / "tiny.npz", tiny(3))
     layer = Layer(folder, library)
     for arguments in (layer.begin(), ["predict", layer.run, layer.source, "--out", folder / "predicted.csv"]):
-        assert call(*arguments).code == 0
+        done = call(*arguments)
+        assert done.code == 0, done
     ledger = Ledger(layer.run / "ledger.sqlite")
     known = ledger.recall("peers", dict[str, dict[str, float]]) or {}
     ledger.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -15,6 +16,7 @@ import pytest
 
 from autotransfer import schema
 from autotransfer.errors import UserError
+from autotransfer.runs import executor
 from autotransfer.runs import ledger as ledger_module
 from autotransfer.runs.data_facts import Data
 from autotransfer.runs.ledger import Ledger, backup_of
@@ -24,7 +26,17 @@ from autotransfer.runs.recovery import reopen
 from autotransfer.runs.run import Run
 from autotransfer.runs.sqlite_errors import DamagedLedger, explained
 from autotransfer.search.procedure import conduct
-from faults import assert_one_line, assert_same_run, call, few_settings, interrupted_run, quiet, tampered, whole_run
+from faults import (
+    assert_one_line,
+    assert_same_run,
+    call,
+    few_settings,
+    finish,
+    interrupted_run,
+    quiet,
+    tampered,
+    whole_run,
+)
 from tiny import tiny, tiny_file
 
 SHORT = {"epochs": 3, "population": 3}
@@ -339,3 +351,21 @@ def test_a_row_that_contradicts_itself_is_damage(home: Path, tmp_path: Path, con
     (line,) = resumed(run)
     assert "damaged" in line
     assert_same_run(run, home / "finished")
+
+
+def test_a_checkpoint_whose_jobs_are_finished_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full in the moment between the last job of a population and the population's end."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder, source = tmp_path / "run", tiny_file(tmp_path, n_subjects=3)
+    with few_settings():
+        with monkeypatch.context() as patch:
+            patch.setattr(executor, "CHECKPOINT_EVERY", -1.0)
+            patch.setattr(Ledger, "end_population", full)
+            with pytest.raises(OSError, match="No space"):
+                whole_run(folder, source, population=100, epochs=2)
+        assert list(folder.glob("*.checkpoint"))
+        finish(folder)
+    assert not list(folder.glob("*.checkpoint"))

@@ -261,6 +261,16 @@ def test_workers_that_do_not_start_are_told_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_a_worker_that_dies_has_as_long_to_come_back_as_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask gives up whoever restarts it after 15 seconds, which on a busy machine is too early."""
+    import dask
+
+    from autotransfer.cluster import WORKERS_WITHIN, local
+
+    monkeypatch.setattr(local, "SpecCluster", lambda **_: dask.config.get("distributed.deploy.lost-worker-timeout"))
+    assert dask.utils.parse_timedelta(local.local_cluster(1)) >= WORKERS_WITHIN
+
+
 class Asked:
     """A client whose workers die so many times while they are asked."""
 

@@ -76,6 +76,19 @@ def test_nothing_of_the_person_is_left(run: Path) -> None:
         at.forget(run, [LEAVES])
 
 
+def test_files_of_the_user_stay_whatever_they_are_called(run: Path) -> None:
+    (run / "model.txt").write_text("mine")
+    (run / "model.safetensors").write_bytes(b"an export")
+    for name in ("model.backup", "model.onnx", "report.html.d", "optuna.sqlite.old"):
+        (run / name).mkdir()
+        (run / name / "notes.txt").write_text("mine")
+    told = at.forget(run, [LEAVES])
+    mine = ("model.backup", "model.onnx", "model.txt", "optuna.sqlite.old", "report.html.d")
+    assert told.others == mine
+    assert {path.name for path in run.iterdir()} == {"study.toml", "lock", *mine}
+    assert (run / "model.backup" / "notes.txt").read_text() == "mine"
+
+
 def test_every_file_that_a_run_leaves_is_known(finished: Path) -> None:
     """Whatever a run learns to write must be deleted too, or be known to hold nothing of anybody."""
     assert at.forget(finished, [LEAVES], dry_run=True).others == ()

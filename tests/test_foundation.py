@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.cli import app
-from autotransfer.models.base import base_kinds
+from autotransfer.models.base import bound_base
 from autotransfer.models.foundation import FoundationEncoder, open_foundation
 from autotransfer.preprocessing.represent import foundation
 from autotransfer.recordings import save_npz
@@ -264,7 +264,7 @@ def test_a_model_holds_its_encoder_once_and_needs_no_folder(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = target()
-    name = base_kinds(str(folder), own)["foundation"]
+    name = bound_base(str(folder), own).kinds["foundation"]
     setting = at.Setting(encoder="linear", standardise="none", represent=name)
     outcomes = at.train(
         own, [at.Job(setting, fold) for fold in at.leave_one_subject_out(own)[:2]], device="cpu", progress=False
@@ -290,7 +290,8 @@ def test_a_model_holds_its_encoder_once_and_needs_no_folder(
 
 def test_a_graph_has_the_encoder_in_it(folder: Path, tmp_path: Path) -> None:
     own = target()
-    setting = at.Setting(encoder="linear", standardise="none", represent=base_kinds(str(folder), own)["foundation"])
+    name = bound_base(str(folder), own).kinds["foundation"]
+    setting = at.Setting(encoder="linear", standardise="none", represent=name)
     (outcome,) = at.train(own, [at.Job(setting, at.leave_one_subject_out(own)[0])], device="cpu", progress=False)
     at.export_model(outcome.model(), "torch", tmp_path / "model.pt2")  # checks the file against the model
     assert (tmp_path / "model.pt2").stat().st_size > 0

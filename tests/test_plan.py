@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +23,7 @@ from autotransfer.search.kinds import networks
 from autotransfer.search.plan import Plan, read_plan
 from autotransfer.search.plan_words import stage_lines, why_folds
 from autotransfer.search.planning import begin, cut, plan_of
+from faults import assert_one_line, call
 from tiny import tiny, tiny_file
 
 
@@ -248,3 +254,107 @@ def test_a_plan_is_written_and_read(tmp_path: Path) -> None:
             read_plan(tmp_path)
     with pytest.raises(UserError, match="there is no file"):
         read_plan(tmp_path / "nothing.json")
+
+
+@pytest.fixture
+def performed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, which is the current one, with recordings and the plan of a run on them."""
+    tiny_file(tmp_path).rename(tmp_path / "data.npz")
+    own = options(source="data.npz", epochs=2, batch_size=8).for_data(tiny())
+    plans.write_plan(tmp_path, plan_of(own, tiny()).performed([0]))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    values = json.loads((folder / "plan.json").read_text())
+    change(values)
+    (folder / "plan.json").write_text(json.dumps(values))
+
+
+def refused(folder: Path, *words: str, given: tuple[str, ...] = ()) -> None:
+    """Both by a dry run and by a run, which leaves nothing behind."""
+    for last in (("--dry-run",), ("--out", "run")):
+        assert_one_line(call("run", "data.npz", "--plan", "plan.json", *given, *last), 2, *words)
+    assert not (folder / "run").exists()
+
+
+def test_a_plan_imports_nothing_and_opens_no_base_by_itself(performed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (performed / "strange.py").write_text("from pathlib import Path\nPath('imported').touch()\ndef go(**_): pass\n")
+    monkeypatch.setattr("autotransfer.models.base.load_base", lambda *_: pytest.fail("opened"))
+    edit(performed, lambda plan: plan["options"].update(encoder="strange:go"))
+    refused(performed, "'strange:go'", "give it again: --encoder")
+    refused(performed, "'strange:go', not 'shallow'", given=("--encoder", "shallow"))
+    assert not (performed / "imported").exists()
+    assert "strange" not in sys.modules
+    named = call("run", "gone.npz", "--plan", "plan.json", "--encoder", "strange:go", "--dry-run")
+    assert_one_line(named, 2, "gone.npz")
+    assert (performed / "imported").exists(), "the user named it"
+    for base in ("hf:stranger/net", "braindecode:EEGPT,pretrained=stranger/net"):
+        edit(performed, lambda plan, base=base: plan["options"].update(encoder="eegnet", base=base))
+        refused(performed, base, "give it again: --base")
+    edit(performed, lambda plan: plan["options"].update(base=None))
+    refused(performed, "has no base", given=("--base", "mine"))
+
+
+def test_options_that_a_plan_would_drop_are_refused(performed: Path) -> None:
+    refused(performed, "--metric, --seed would", given=("--metric", "f1", "--seed", "7"))
+    refused(performed, "--metric would", given=("--metric", "balanced_accuracy"))
+    (performed / "own.toml").write_text("folds = '3'\n")
+    refused(performed, "--folds, --quick would", given=("--config", "own.toml", "--quick"))
+
+
+def test_a_plan_keeps_how_windows_are_cut_and_no_password() -> None:
+    secret = "postgresql://me:SECRET@host/x"
+    plan = replace(planned(), options=options(filter="5-45", window=2.0, storage=secret).to_dict()).performed([0])
+    assert "SECRET" not in schema.to_json(plan)
+    asked = options(source="other.npz", window=1.0)
+    here = plan.options_here(asked, {"window"})
+    assert (here.source, here.window, here.filter, here.storage) == ("other.npz", 1.0, "5-45", None)
+
+
+def _first(plan: dict[str, Any]) -> dict[str, Any]:
+    training: dict[str, Any] = plan["stages"][0]["trainings"][0]
+    return training
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda plan: plan["stages"][0].update(left_out="why not"), "was left out"),
+        (lambda plan: plan["stages"][0].update(seconds=-1.0), "-1.0 seconds"),
+        (lambda plan: _first(plan).update(seed=-1), "seed is -1"),
+        (lambda plan: plan.update(folds=-1), "folds is -1"),
+        (lambda plan: plan["options"].update(folds=3), "folds is 4, not 3"),
+        (lambda plan: plan.update(busy=0.0), "busy is 0"),
+        (lambda plan: plan.update(limit=float("nan")), "limit is nan"),
+        (lambda plan: plan.update(search_seconds=float("inf")), "search_seconds is inf"),
+        (lambda plan: plan.update(searched=5), "searched is 5"),
+        (lambda plan: plan.update(fixed=False), "fixed is False"),
+        (lambda plan: plan.update(pairs=-2), "pairs is -2"),
+        (lambda plan: _first(plan)["setting"].update(delays=63, lag=5, represent="tangent"), "63 copies"),
+        (lambda plan: _first(plan)["setting"].update(encoder="strange:go"), "'strange:go' is not known"),
+        (lambda plan: _first(plan)["setting"].update(represent="foundation:0123456789abcdef:6"), "--base"),
+        (lambda plan: _first(plan).update(setting={"method": "mmd", "nuisance": "site"}), "site"),
+    ],
+)
+def test_edited_plans_are_refused_before_anything_is_written(
+    performed: Path, change: Callable[[dict[str, Any]], object], words: str
+) -> None:
+    edit(performed, change)
+    refused(performed, words)
+
+
+def test_a_ring_that_a_plan_needs(performed: Path) -> None:
+    edit(performed, lambda plan: _first(plan).update(setting={"channel_rotation": 1}))
+    own = replace(tiny(), ring=None)
+    plan = read_plan(performed)
+    with pytest.raises(UserError, match=r"cannot be performed.*ring"):
+        planning.plan_again(plan, RunOptions.from_dict(plan.options), own, None)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+def test_a_pipe_is_no_plan(performed: Path) -> None:
+    (performed / "plan.json").unlink()
+    os.mkfifo(performed / "plan.json")
+    refused(performed, "not a plain file")

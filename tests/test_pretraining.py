@@ -15,16 +15,21 @@ from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.cli import app
+from autotransfer.model import start
 from autotransfer.models.base import Base, load_base
 from autotransfer.models.saving import BASE
-from autotransfer.preprocessing.represent import representation_class
+from autotransfer.preprocessing.represent import base_layout, pretrained, representation_class
 from autotransfer.preprocessing.represent.pretrained import at_one_scale
 from autotransfer.recordings import save_npz
 from autotransfer.recordings.copies import traces
 from autotransfer.recordings.layout import channel_map, position, resampling, starts
+from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.options import RunOptions
-from autotransfer.search.kinds import closed_forms
+from autotransfer.search.kinds import closed_forms, networks
 from autotransfer.training.metrics import apart, weighted_nll
+from autotransfer.training.packing import program_of
+from autotransfer.training.trainer import Trainer
+from autotransfer.training.windows import windows_for
 
 
 def study(seed: int, subjects: int = 4, **changes: Any) -> at.Recordings:
@@ -304,8 +309,6 @@ def test_a_run_from_a_base_delivers_a_model_that_needs_no_base(base: Path, tmp_p
     assert {"base", "random_base"} <= kinds
     assert "base of other studies has" in (out / "report.html").read_text(), "its weight, or that it has none"
     assert load_base(out / "base").digest == load_base(base).digest
-    from autotransfer.preprocessing.represent import pretrained
-
     forgotten = dict(pretrained._opened)
     pretrained._opened.clear()
     try:
@@ -316,6 +319,185 @@ def test_a_run_from_a_base_delivers_a_model_that_needs_no_base(base: Path, tmp_p
     refused = cli.invoke(app, ["run", str(tmp_path / "target.npz"), "--out", str(tmp_path / "x"), "--base", "nowhere"])
     assert isinstance(refused.exception, at.UserError)
     assert "nowhere" in str(refused.exception)
+
+
+# networks that learn on
+
+
+def tuned_and_scratch(base: Path, target: at.Recordings, **changes: Any) -> tuple[at.Setting, at.Setting]:
+    """The candidates of a run."""
+    options = RunOptions(source="", adaptation="zero-shot", base=str(base), **{"epochs": 3} | changes)
+    tuned, scratch = [one for one in networks(options, options.settings(), target) if one.kind.endswith("_base")]
+    return tuned, scratch
+
+
+def test_a_network_that_starts_from_a_base_stands_beside_one_from_scratch(base: Path) -> None:
+    target = study(5)
+    tuned, scratch = tuned_and_scratch(base, target, lr=0.002)
+    assert (tuned.kind, scratch.kind) == ("tuned_base", "scratch_base")
+    assert tuned.training.encoder_lr == pytest.approx(0.0002)
+    assert tuned.replace(start=None, encoder_lr=None) == scratch, "nothing else differs"
+    assert at.Setting.from_json(tuned.to_json()) == tuned
+    assert program_of(target, job(tuned, target)) == program_of(target, job(scratch, target)), "they share a stack"
+    none = RunOptions(source="", adaptation="zero-shot", base=str(base), networks="none")
+    assert [one.kind for one in networks(none, none.settings(), target)] == ["eegnet"] * len(none.settings()[:1])
+
+
+def job(setting: at.Setting, target: at.Recordings, fold: int = 0, seed: int = 0) -> at.Job:
+    return at.Job(setting, at.leave_one_subject_out(target)[fold], seed)
+
+
+def population(jobs: list[at.Job], target: at.Recordings) -> Trainer:
+    windows = windows_for(target, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
+    return Trainer(target, jobs, windows, torch.float32)
+
+
+def test_every_member_starts_from_one_member_of_the_base(base: Path) -> None:
+    target, known = study(5), load_base(base).members.tensors()
+    tuned, scratch = tuned_and_scratch(base, target)
+    jobs = [job(tuned, target, fold, seed) for fold in range(3) for seed in range(3)]
+    made = population([*jobs, job(scratch, target)], target).members.tensors()
+    started = set()
+    for member in range(len(jobs)):
+        places = [
+            place for place in (0, 1) if torch.equal(made["encoder.spatial"][member], known["encoder.spatial"][place])
+        ]
+        assert len(places) == 1
+        for name, tensor in known.items():
+            if name.startswith("encoder."):
+                assert torch.equal(made[name][member], tensor[places[0]]), name
+        started |= set(places)
+    assert started == {0, 1}, "all members of the base are used"
+    assert not any(torch.equal(made["encoder.spatial"][-1], tensor) for tensor in known["encoder.spatial"])
+    alone = population([job(scratch, target)], target).members.tensors()
+    assert torch.equal(made["classifier.weight"][0], alone["classifier.weight"][0]), "heads begin alike"
+
+
+def test_a_stacked_member_that_learns_on_equals_the_same_member_alone(base: Path) -> None:
+    target = study(5)
+    tuned, scratch = tuned_and_scratch(base, target)
+    jobs = [job(tuned, target), job(scratch, target), job(tuned, target, 1, 1)]
+    together = at.train(target, jobs, device="cpu", progress=False)
+    assert [outcome.population for outcome in together] == [3, 3, 3]
+    for one, stacked in zip(jobs, together, strict=True):
+        (alone,) = at.train(target, [one], device="cpu", progress=False)
+        for name, tensor in alone.state.items():
+            torch.testing.assert_close(stacked.state[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_the_encoder_learns_slower_than_its_classifier(base: Path) -> None:
+    target = study(5)
+    tuned, _ = tuned_and_scratch(base, target)
+
+    def moved(setting: at.Setting) -> dict[str, float]:
+        """By the first step, which in Adam has the length of the rate."""
+        trainer = population([job(setting, target)], target)
+        before = {name: tensor.clone() for name, tensor in trainer.members.tensors().items()}
+        trainer.train_epoch(1)
+        after = trainer.members.tensors()
+        return {
+            name: float((after[name] - before[name]).abs().median())
+            for name in ("encoder.spatial", "classifier.weight")
+        }
+
+    slow, usual = moved(tuned), moved(tuned.replace(encoder_lr=None))
+    assert slow["classifier.weight"] == pytest.approx(1e-3, rel=0.02) == usual["classifier.weight"]
+    assert usual["encoder.spatial"] == pytest.approx(1e-3, rel=0.02)
+    assert slow["encoder.spatial"] == pytest.approx(1e-4, rel=0.02)
+
+
+def test_training_that_starts_from_a_base_goes_on_exactly(base: Path, tmp_path: Path) -> None:
+    target = study(5)
+    jobs = [job(setting, target) for setting in tuned_and_scratch(base, target)]
+    through, begun = population(jobs, target), population(jobs, target)
+    for _ in range(3):
+        through.train_epoch()
+        through.evaluate()
+    begun.train_epoch()
+    begun.evaluate()
+    save_checkpoint(tmp_path / "c", begun, ["a", "b"])
+    windows = windows_for(target, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
+    restored = restore(target, dict(zip("ab", jobs, strict=True)), windows, torch.float32, tmp_path / "c")
+    assert restored is not None
+    for _ in range(2):
+        restored[0].train_epoch()
+        restored[0].evaluate()
+    for name, tensor in through.state().items():
+        assert torch.equal(tensor, restored[0].state()[name]), name
+
+
+def test_networks_of_a_base_read_windows_as_it_does(base: Path) -> None:
+    target = study(5)
+    expected = at_one_scale(target.X[:9])[0]
+
+    def windows(recordings: at.Recordings) -> torch.Tensor:
+        preprocessing = tuned_and_scratch(base, recordings)[0].preprocessing
+        fitted = preprocessing.fit(recordings.X, recordings.subject, [np.arange(9)])
+        made: torch.Tensor = fitted(recordings.X[None, :9], recordings.subject[None, :9])[0]
+        assert made.shape[1:] == preprocessing.shape(recordings.n_channels, recordings.n_times)
+        return made
+
+    assert torch.allclose(windows(target), expected, atol=1e-5)
+    order = [3, 1, 0, 2, 7, 6, 5, 4]
+    other = study(5, X=1e-6 * target.X[:, order], channels=[target.channels[c] for c in order])
+    assert torch.allclose(windows(other), expected, atol=1e-4), "channels by name, whatever the unit"
+    half = study(5, X=target.X[..., :40], sfreq=64.0)
+    assert windows(half).shape == (9, 8, 128), "80 samples at the rate of the base, repeated"
+    longer = study(5, X=torch.cat([target.X, target.X], -1))
+    assert windows(longer).shape == (9, 8, 256), "a longer window stays whole"
+
+
+def test_a_model_that_started_from_a_base_needs_none(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = study(5)
+    tuned, _ = tuned_and_scratch(base, target)
+    (outcome,) = at.train(target, [job(tuned, target)], device="cpu", progress=False)
+    model = outcome.model()
+    expected = model.predict_proba(target.X[:5])
+    at.save_model(model, tmp_path / "model")
+    for module in (start, base_layout):
+        monkeypatch.setattr(module, "_opened", {})
+    kept = at.load_model(tmp_path / "model")
+    assert np.allclose(kept.predict_proba(target.X[:5]), expected, atol=1e-6)
+    assert np.allclose(kept.graph()(target.X[:5]).numpy(), expected, atol=1e-6)
+    with pytest.raises(at.UserError, match="not open here"):
+        at.train(target, [job(tuned, target)], device="cpu", progress=False)
+
+
+def test_weights_that_do_not_fit_are_refused(base: Path) -> None:
+    target = study(5)
+    tuned, _ = tuned_and_scratch(base, target)
+    with pytest.raises(at.UserError, match=r"cannot start from base:.*temporal"):
+        at.train(target, [job(tuned.replace(temporal_kernel=9), target)], device="cpu", progress=False)
+    with pytest.raises(at.UserError, match="base:DIGEST"):
+        at.Setting(encoder="shallow", start="elsewhere")
+    with pytest.raises(at.UserError, match="start belongs to the encoder 'shallow'"):
+        at.Setting(encoder="eegnet", start="base:0123456789abcdef")
+    with pytest.raises(at.UserError, match="DIGEST:CHANNELS:TIMES"):
+        representation_class("base_layout:elsewhere")
+
+
+@pytest.mark.slow
+def test_a_run_has_networks_that_start_from_its_base(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = study(5)
+    save_npz(tmp_path / "target.npz", target)
+    out, cli = tmp_path / "run", CliRunner()
+    words = ["run", str(tmp_path / "target.npz"), "--out", str(out), "--base", str(base), "--networks", "one"]
+    told = cli.invoke(app, [*words, "--epochs", "2", "--seeds", "1", "--quick", "--device", "cpu", "--time", "none"])
+    assert told.exit_code == 0, told.output
+    shortlist = json.loads((out / "choice.json").read_text())["shortlist"]
+    starts_from = sorted(one["start"][:5] for one in shortlist if one["represent"].startswith("base_layout:"))
+    assert starts_from == ["base:", "none"]
+    assert "Networks that start from the base and learn on" in (out / "report.html").read_text()
+    expected = at.load_model(out / "model").predict_proba(target.X[:4])
+    for module in (start, base_layout, pretrained):
+        monkeypatch.setattr(module, "_opened", {})
+    assert np.array_equal(at.load_model(out / "model").predict_proba(target.X[:4]), expected)
+    again = cli.invoke(app, ["resume", str(out)])  # from the run's copy of the base
+    assert again.exit_code == 0, again.output
 
 
 def test_pretrain_on_the_command_line(tmp_path: Path) -> None:

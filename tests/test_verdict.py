@@ -176,9 +176,7 @@ def test_the_methods_paragraph_has_the_facts() -> None:
     for fact in facts:
         assert fact in text
     assert f"Below 0.6: {len(choice.below)} of 12" in text
-    assert "of each person" in methods_paragraph(
-        replace(run, data=replace(run.data, trials_by_person=[20] * len(run.data.people)))
-    )
+    assert "of each person" in methods_paragraph(replace(run, data=replace(run.data, trials=(20,) * 12)))
     assert "zero-shot" in text
     assert "transductive" in methods_paragraph(replace(run, choice=replace(choice, adaptation="transductive")))
     assert text.replace("\n", "").isprintable()

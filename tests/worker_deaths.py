@@ -20,10 +20,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import dask
 import distributed
 
 from autotransfer import cluster as cluster_module
@@ -120,8 +122,9 @@ def gathering(kill: Killer, _: Cluster | None) -> contextlib.AbstractContextMana
     real = distributed.Future.result
 
     def called(future: Any, *arguments: Any, **options: Any) -> Any:
-        client = future.client
-        holders = client.who_has([future]).get(future.key, ())
+        client, holders = future.client, ()
+        with contextlib.suppress(CancelledError):  # the data went with an earlier death
+            holders = client.who_has([future]).get(future.key, ())
         known = client.scheduler_info(n_workers=-1)["workers"]
         nannies = {str(known[one]["name"]) for one in holders if one in known}
         pids = [nanny.pid for name, nanny in client.cluster.workers.items() if str(name) in nannies]
@@ -145,6 +148,8 @@ class Deaths:
     def __init__(self, folder: Path) -> None:
         self.folder, self.source = folder, tiny_file(folder, n_subjects=3)
         self.place: Cluster | None = None  # of phases after the first, which share one
+        cluster_module.WORKERS_WITHIN = 600  # on a busy machine workers take minutes to come back
+        dask.config.set({"distributed.comm.timeouts.connect": "300s"})
         with few_settings():
             whole_run(folder / "home", self.source, **CHANGES)
 

@@ -86,7 +86,8 @@ class AskedOptions:
         str | PathLike[str] | None,
         About(
             "Folder of a base (autotransfer pretrain), or hf:USER/NAME: its networks, trained on other studies, are "
-            "candidates. braindecode:MODEL,pretrained=FOLDER or USER/NAME: so is a foundation encoder.",
+            "candidates, as they are and learning on. braindecode:MODEL,pretrained=FOLDER or USER/NAME: so is a "
+            "foundation encoder.",
             SEARCH,
             metavar="BASE",
         ),

@@ -43,7 +43,7 @@ def _configure(context: typer.Context, path: Path | None) -> Path | None:
         return None
     from ..runs.study import read_study
 
-    hints = {name: hint for name, hint in get_type_hints(spread(run)).items() if name != "config"}
+    hints = {name: hint for name, hint in get_type_hints(spread(run)).items() if name not in ("context", "config")}
     values = read_study(path)
     for name, value in values.items():
         check_choice(f"option in {path}:", name, sorted(hints))
@@ -76,6 +76,7 @@ Config = Annotated[
 
 
 def run(
+    context: typer.Context,
     data: Source,
     out: Annotated[
         Path | None, typer.Option(help="Folder for everything the run produces; a dry run needs none.")
@@ -126,15 +127,16 @@ def run(
         "quick" if quick else "recommended", source=data, storage=storage, seed=seed, clean=clean,
         population=_population(population), **asdict(asked), **asdict(windowing),
     )  # fmt: skip
-    if options.base is not None and cluster is not None:
-        raise UserError("the networks of a base are known on this machine alone; leave out either --base or --cluster")
     again = None
     if plan is not None:
         from ..search.plan import read_plan
 
+        given = _given(context)
+        _check_beside_plan(given)
         again = read_plan(plan)
-        here = {name: getattr(options, name) for name in ("source", "device", "population", *options.cutting)}
-        options = RunOptions.from_dict(again.options | here)
+        options = again.options_here(options, given)
+    if options.base is not None and cluster is not None:
+        raise UserError("the networks of a base are known on this machine alone; leave out either --base or --cluster")
     if options.target != "classes":
         _check_alone(plan=plan, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
     encoders = own_encoders(options.encoder)
@@ -153,6 +155,29 @@ def run(
         created = begin(out, options, encoders, tell=tell, here=executor is None, again=again)
         with Lock(out), followers(out, live=live, tensorboard=tensorboard):
             carry_through(created, executor)
+
+
+# What belongs to the machine, the data and the output, and what a plan may name but never brings: all else is the
+# plan's.
+BESIDE_PLAN = {
+    "data", "out", "dry_run", "config", "plan", "device", "population", "clean", "cluster", "live", "tensorboard",
+    "quiet", "verbose", "log", "encoder", "base", *asdict(UNSAID),
+}  # fmt: skip
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Options that the user gave, on the command line or in the file of --config."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
+
+
+def _check_beside_plan(given: set[str]) -> None:
+    others = [f"--{name.replace('_', '-')}" for name in sorted(given - BESIDE_PLAN)]
+    if others:
+        raise UserError(
+            f"a plan says itself what is done, and {', '.join(others)} would change nothing; leave "
+            f"{'it' if len(others) == 1 else 'them'} out, or --plan"
+        )
 
 
 def _population(text: str) -> int | str:
@@ -181,15 +206,16 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     from ..runs.run import check_columns, check_packages
     from ..search.costs import Costs
     from ..search.plan_words import balances, cost_words, stage_lines, why_folds, work_words
-    from ..search.planning import cut
+    from ..search.planning import cut, plan_again
 
     check_packages(options)
     recordings = in_units(load(options.source, **options.cutting), options.hold_out)
     check_scorable(recordings)
     resolved = options.for_data(recordings)
     check_columns(resolved, recordings)
+    planned = None if again is None else plan_again(again, resolved, recordings, encoders)
     costs = Costs.measure(recordings, resolved, encoders)
-    plan = again or cut(recordings, options, costs)
+    plan = cut(recordings, options, costs) if planned is None else planned
     resolved = RunOptions.from_dict(plan.options)
     say(repr(recordings))
     say(describe(leave_groups_out(recordings, resolved.n_folds)))
@@ -280,6 +306,7 @@ DEMO_TIME = "85s"
 
 
 def demo(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("demo-run"),
     epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 14,
     quiet: Quiet = False,
@@ -299,4 +326,4 @@ def demo(
     # Few epochs, so a high rate; a limit, so that a slow machine shows fewer stages and not a longer demo. Random
     # kernels (MiniRocket) would take as long as all else.
     asked = AskedOptions(time=DEMO_TIME, networks="main", kinds="statistics", epochs=epochs, lr=1e-2, seeds=1)
-    run(data="watch", out=out, asked=asked)
+    run(context, data="watch", out=out, asked=asked)

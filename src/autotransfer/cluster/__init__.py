@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TRIES = 3  # of a population, each lost with its worker
-WORKERS_WITHIN = 60  # seconds in which one that was lost must be replaced
+WORKERS_WITHIN = 300  # seconds in which one that was lost must be replaced
 LOSSES = 10  # of all workers at once, without a population coming back in between
 # Errors that say a worker or the data went missing, rather than that the training is at fault
 LOST = ("KilledWorker", "CommClosedError", "TimeoutError")

@@ -7,12 +7,16 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import dask
 from distributed import Nanny, Scheduler, Security, SpecCluster, Worker
 
 from ..errors import UserError, one_line
 from ..machine import cores
 
 HOST = "127.0.0.1"
+# How long a worker that died may take to be back. Dask gives it 15 seconds and then gives up whoever restarts it, but
+# on a busy machine it takes longer to import torch.
+LOST_AFTER = {"distributed.deploy.lost-worker-timeout": "10 minutes"}
 
 
 class NoPages:
@@ -38,6 +42,7 @@ def local_cluster(workers: int) -> Any:
         raise UserError(
             "--cluster local:N needs cryptography, which is not installed; pip install 'autotransfer[cluster]'"
         ) from None
+    dask.config.set(LOST_AFTER)
     common = {"host": HOST, "protocol": "tls://", "security": security, "dashboard": False, "dashboard_address": None}
     threads = max(1, cores() // workers)
     worker = {

@@ -89,5 +89,5 @@ def adamw(
     _kernels().adamw[(members, -(-n // block))](
         values, first, second, steps, grads.contiguous(), lr.contiguous(), weight_decay.contiguous(),
         active.contiguous().view(torch.uint8), n, LOG_1=math.log(betas[0]), LOG_2=math.log(betas[1]), BETA_1=betas[0],
-        BETA_2=betas[1], EPS=eps, BLOCK=block,
+        BETA_2=betas[1], EPS=eps, EACH=lr.dim() == 2, BLOCK=block,
     )  # fmt: skip

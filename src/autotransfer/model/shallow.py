@@ -31,6 +31,7 @@ from .moments import Moments, padding
 from .norm_pool import drawn, kept
 from .power import FLOOR
 from .stack import Quick, Size, group_of
+from .start import check_start
 
 MIN_TIMES = 8
 STRETCHES = 8  # at least; windows of fewer than 16 samples have one for each sample
@@ -49,6 +50,7 @@ class ShallowOptions(EncoderOptions):
     power_filters: int = 32  # each with spatial weights and a temporal kernel of its own
     temporal_kernel: int | str | None = None  # samples; None: a fifth of a second, within [3, 64]; "half": half of that
     dropout: float = 0.25
+    start: str | None = None  # weights that it starts from, of a base: see model/start.py; None: random ones
 
     per_member: ClassVar[tuple[str, ...]] = ("dropout",)
 
@@ -57,13 +59,16 @@ class ShallowOptions(EncoderOptions):
         check_common(self)
         check_positive(self, "power_filters")
         check_at_most(self, power_filters=10**4)
+        check_start(self.start)
 
     def kernel(self, sfreq: float | None) -> int:
         """Length of the temporal filters in samples."""
         return kernel_length(self.temporal_kernel, shallow_kernel_for(sfreq))
 
     def program(self, sfreq: float | None) -> tuple[object, ...]:
-        return (*super().program(None), self.kernel(sfreq))
+        """Where a member starts is its own affair: it changes no shape."""
+        shapes = (pair for pair in super().program(None) if pair[0] != "start")  # type: ignore[index]  # pairs
+        return (*shapes, self.kernel(sfreq))
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Shallow:
         return Shallow(

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,9 @@ from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..files import read_plain
-from ..model.shallow import Shallow
+from ..model.shallow import Shallow, ShallowOptions
+from ..model.start import know_start
+from ..preprocessing.represent.base_layout import know_layout
 from ..preprocessing.represent.pretrained import know
 from ..recordings import Recordings
 from ..recordings.copies import Traces, traces
@@ -114,17 +116,37 @@ class Base:
     def bind(self, recordings: Recordings) -> dict[str, str]:
         """Register it for windows like these. Returns the names that `represent` takes, by kind: 'base' and
         'random_base'."""
+        layout, names = self._layout(recordings), {}
+        for kind, tensors in zip(KINDS, (self.frozen(), self.untrained()), strict=True):
+            weights = layout | tensors
+            names[kind] = f"{kind}:{_digest(weights)}:{self.card.n_classes}"
+            know(names[kind], weights)
+        return names
+
+    def start(self, recordings: Recordings) -> dict[str, Any]:
+        """Register its encoders, and its layout for windows like these. Returns the keywords of a setting whose network
+        starts from them; without `start` they are those of the same network from scratch."""
+        layout = self._layout(recordings)
+        options = self.setting.network
+        assert isinstance(options, ShallowOptions), "the only networks of a base"
+        encoders = {
+            name.removeprefix("encoder."): tensor.detach().clone()
+            for name, tensor in self.members.tensors().items()
+            if name.startswith("encoder.")
+        }
+        return {
+            "encoder": "shallow", "standardise": "none", "power_filters": options.power_filters,
+            "temporal_kernel": options.kernel(self.card.sfreq), "dropout": options.dropout,
+            "represent": know_layout(_digest(layout), **layout, n_times=recordings.n_times),
+            "start": know_start(_digest(encoders), encoders),
+        }  # fmt: skip
+
+    def _layout(self, recordings: Recordings) -> dict[str, Tensor]:
+        """How windows of these recordings become windows of the base: channels and rates, as `Pretrained` has them."""
         self.check_like(recordings)
         mixed = torch.from_numpy(self._channel_map(recordings)).to(torch.float32)
         rates = torch.tensor([recordings.sfreq or 1.0, self.card.sfreq or 1.0, self.card.n_times], dtype=torch.float32)
-        names = {}
-        for kind, tensors in zip(KINDS, (self.frozen(), self.untrained()), strict=True):
-            weights = {"channels": mixed, "rates": rates} | tensors
-            body = save({name: tensor.contiguous() for name, tensor in sorted(weights.items())})
-            digest = hashlib.blake2b(body, digest_size=8).hexdigest()
-            names[kind] = f"{kind}:{digest}:{self.card.n_classes}"
-            know(names[kind], weights)
-        return names
+        return {"channels": mixed, "rates": rates}
 
     def frozen(self) -> dict[str, Tensor]:
         """The members with every normalisation folded into the filters and the classifier next to it."""
@@ -142,6 +164,11 @@ class Base:
             gain = net.spatial.square().sum(-1) * net.temporal.square().sum(-1)
             net.norm.running_var.copy_(gain)
         return _folded(fresh)
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    body = save({name: tensor.contiguous() for name, tensor in sorted(tensors.items())})
+    return hashlib.blake2b(body, digest_size=8).hexdigest()
 
 
 def _seed(digest: str, number: int) -> int:
@@ -167,17 +194,24 @@ def _folded(members: Members) -> dict[str, Tensor]:
     return {name: tensor.to(torch.float32).contiguous() for name, tensor in folded.items()}
 
 
-def base_kinds(folder: str, recordings: Recordings) -> dict[str, str]:
-    """The names that `represent` takes, by kind, of the base of a folder, or of a foundation encoder, for these
-    recordings. Opened and checked once; raises where people of the recordings are among those of the base."""
+class Bound(NamedTuple):
+    """A base, or a foundation encoder, for some recordings."""
 
-    def bind() -> dict[str, str]:
+    kinds: dict[str, str]  # the names that `represent` takes, by kind
+    start: dict[str, Any] | None  # see `Base.start`; None for a foundation encoder, which stays as it is
+
+
+def bound_base(folder: str, recordings: Recordings) -> Bound:
+    """The base of a folder, or a foundation encoder, for these recordings. Opened and checked once; raises where people
+    of the recordings are among those of the base."""
+
+    def bind() -> Bound:
         if is_foundation_source(folder):
-            return open_foundation(folder).bind(recordings)
+            return Bound(open_foundation(folder).bind(recordings), None)
         base = load_base(folder)
         base.check_like(recordings)
         base.check_new(recordings)
-        return base.bind(recordings)
+        return Bound(base.bind(recordings), base.start(recordings))
 
     return recordings.once(("base", folder), bind)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -143,9 +143,24 @@ def _of_base(choice: Choice) -> list[str]:
         "Whether people of these recordings are among those that it was pretrained on is not known: if they are, "
         "scores are too high."
     ]  # fmt: skip
+    frozen = " as it is" if "tuned_base" in tried else ""
     if pretrained == 0:
-        return [f"The {called} has no weight: people left out did no better with it; {untrained_words}."]
-    return [f"The {called} has {share(pretrained)} of the weight; {untrained_words}.", *unknown]
+        first = f"The {called} has no weight{frozen}: people left out did no better with it; {untrained_words}."
+        return [first, *_of_tuning(shares, tried)]
+    first = f"The {called} has {share(pretrained)} of the weight{frozen}; {untrained_words}."
+    return [first, *_of_tuning(shares, tried), *unknown]
+
+
+def _of_tuning(shares: Mapping[str, float], tried: Collection[str]) -> list[str]:
+    """What networks that start from a base and learn on were worth, where there are any."""
+    if "tuned_base" not in tried:
+        return []
+    tuned, scratch = (shares.get(kind, 0.0) for kind in ("tuned_base", "scratch_base"))
+    weight = f"{share(tuned)} of the" if tuned else "no"
+    return [
+        f"Networks that start from the base and learn on have {weight} weight; the same networks from scratch have "
+        f"{share(scratch)}."
+    ]
 
 
 def _plain_network(rows: list[Contender]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, number
 from ..folds import SESSION
 from ..runs.choice import Choice
 from ..settings import SUBJECT
@@ -97,10 +97,22 @@ def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
     )
     online = {training.setting for training in summary.trainings if training.stage == "sessions"}
     if online:
-        yield f"{capital(count(len(online), 'more setting'))} were trained on every fold for the average for sessions."
+        yield f"On every fold {count(len(online), 'more setting')} had a training for the average for sessions."
+    yield from _of_tuning(choice)
     if options.time is not None:
         yield f"The run was planned for {options.time}."
     yield from _sentences(left_out_words(choice))
+
+
+def _of_tuning(choice: Choice) -> Iterable[str]:
+    tuned = [candidate.setting for candidate in choice.shortlist if candidate.setting.kind == "tuned_base"]
+    if tuned:
+        training = tuned[0].training
+        yield (
+            "Networks of the fine-tuned base started from encoders that had been trained on other people in other "
+            f"studies, and learned on at the rate {number(training.encoder_lr or training.lr)}, their new classifiers "
+            f"at {number(training.lr)}; windows were brought to the base's channels, sampling rate and scale."
+        )
 
 
 def _sentences(lines: Iterable[str]) -> Iterable[str]:

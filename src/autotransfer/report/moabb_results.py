@@ -28,8 +28,9 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
 
     run: its folder. The pipeline "AutoTransfer" is what the run delivers, decided for each person without them; the
     others are the candidates by name, their scores on test people being means over seeds. score: balanced accuracy;
-    time: seconds of training, of all candidates for what is delivered; samples: training trials; samples_test: trials
-    of the person. Sessions of a person are scored together: session is "all", n_sessions 1.
+    time: seconds of training, of all candidates for what is delivered, and of everybody who was held out together;
+    samples: training trials; samples_test: trials of the person. Sessions of a person are scored together: session is
+    "all", n_sessions 1.
     """
     folder = Path(run)
     seen = RunFollower(folder).look()
@@ -51,25 +52,28 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
             }
         )  # fmt: skip
 
-    by_candidate: dict[tuple[str, str], list[Trained]] = {}
-    for done in seen.trainings:
-        if done.name in candidates and not done.failed and math.isfinite(done.record.test_score):
-            by_candidate.setdefault((done.name, str(done.test_subject)), []).append(done)
+    by_candidate: dict[tuple[str, str], list[tuple[Trained, float]]] = {}
     by_person: dict[str, list[Trained]] = {}
-    for (_, subject), trainings in by_candidate.items():
-        by_person.setdefault(subject, []).extend(trainings)
+    for done in seen.trainings:
+        if done.name not in candidates or done.failed:
+            continue
+        for subject, score in done.scores.items():
+            if math.isfinite(score):
+                by_candidate.setdefault((done.name, subject), []).append((done, score))
+                by_person.setdefault(subject, []).append(done)
     for subject, score in choice.estimate.items():
         trainings = by_person.get(subject, [])
         samples = (
             float(np.mean([_training(done, data.n_trials, trials) for done in trainings])) if trainings else math.nan
         )
         add(DELIVERED, subject, score, sum(done.record.seconds for done in trainings), samples)
-    for (name, subject), trainings in by_candidate.items():
-        scores, seconds = ([getattr(done.record, field) for done in trainings] for field in ("test_score", "seconds"))
-        samples = float(np.mean([_training(done, data.n_trials, trials) for done in trainings]))
+    for (name, subject), scored in by_candidate.items():
+        scores, seconds = [score for _, score in scored], [done.record.seconds for done, _ in scored]
+        samples = float(np.mean([_training(done, data.n_trials, trials) for done, _ in scored]))
         add(name, subject, float(np.mean(scores)), float(np.mean(seconds)), samples)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _training(training: Trained, n_trials: int, trials: dict[str, int]) -> int:
-    return n_trials - trials[str(training.validation_subject)] - trials[str(training.test_subject)]
+    """Trials that were trained on: those of nobody who was held out."""
+    return n_trials - sum(trials[name] for name in training.held_out)

@@ -42,6 +42,8 @@ KIND_NAMES = {  # of candidates: as a label, and inside a sentence
     "trees": ("Trees", "randomised trees"),
     "base": ("Pretrained base", "the pretrained base"),
     "random_base": ("Untrained base", "the base with untrained networks"),
+    "tuned_base": ("Fine-tuned base", "the fine-tuned base"),
+    "scratch_base": ("Base's network from scratch", "the base's network from scratch"),
     "foundation": ("Foundation encoder", "the foundation encoder"),
     "random_foundation": ("Untrained foundation encoder", "the foundation encoder with untrained weights"),
 }

@@ -28,6 +28,7 @@ from .run import BASE, check_is_run
 from .sqlite_errors import DamagedLedger
 from .study import NAME, study_text
 
+MODEL = "model"  # the only folder of a run that holds something of a person
 # What a run, and commands that were not told another place, write into its folder, and what of a person is in it. The
 # ledger is deleted last: as long as it is there, whoever was interrupted can forget again.
 HOLDS = {
@@ -37,8 +38,8 @@ HOLDS = {
     "results.csv": "names and scores",
     "plan.json": "a plan that rests on their windows",
     "optuna.sqlite*": "scores",
-    "model.*": "an exported model that was fitted to them",
-    "model": "the model that was fitted to them",
+    **dict.fromkeys(("model.onnx", "model.pt2", "model.safetensors"), "an exported model that was fitted to them"),
+    MODEL: "the model that was fitted to them",
     "population-*.checkpoint": "weights that were fitted to them",
     "numbers.*": "weights, predictions, names and scores",
     "ledger.damaged-*": "weights, predictions, names and scores",
@@ -146,8 +147,13 @@ def _regression_plan(folder: Path, names: tuple[str, ...]) -> Forgotten:
 
 def _files(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     """What of a folder is to be deleted, in that order, and what is not the run's."""
-    present = sorted(path.name for path in folder.iterdir())
-    files = {name: what for pattern, what in HOLDS.items() for name in present if fnmatch(name, pattern)}
+    present = {path.name: path.is_dir() for path in sorted(folder.iterdir())}
+    files = {
+        name: what
+        for pattern, what in HOLDS.items()
+        for name, is_folder in present.items()
+        if fnmatch(name, pattern) and is_folder == (pattern == MODEL)
+    }
     return files, tuple(name for name in present if name not in files and name not in STAYS)
 
 

@@ -45,15 +45,25 @@ class Trained:
         return _by_name(self.test_subject, self.record)
 
     @property
+    def held_out(self) -> tuple[str, ...]:
+        """Names of everybody who was not trained on."""
+        return (*_names(self.validation_subject), *_names(self.test_subject))
+
+    @property
     def swapped_scores(self) -> dict[str, float]:
         """By name of a validation subject, as predicted by the snapshot that the others chose."""
         return {} if self.record.swapped is None else _by_name(self.validation_subject, self.record.swapped)
 
 
+def _names(subject: Hashable) -> tuple[str, ...]:
+    """Of one subject, or of several."""
+    return tuple(map(str, subject)) if isinstance(subject, tuple) else (str(subject),)
+
+
 def _by_name(subject: Hashable, record: Record) -> dict[str, float]:
-    people = subject if isinstance(subject, tuple) else (subject,)
+    people = _names(subject)
     values = [record.test_scores[place] for place in sorted(record.test_scores, key=int)]  # as groups are listed
-    return dict(zip(map(str, people), values or [record.test_score] * len(people), strict=True))
+    return dict(zip(people, values or [record.test_score] * len(people), strict=True))
 
 
 def trained(

@@ -35,7 +35,7 @@ from ..jobs import Job
 from ..model.any_module import latent_dim
 from ..model.braindecode_models import PREFIX
 from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
-from ..models.base import base_kinds, copy_base
+from ..models.base import bound_base, copy_base
 from ..recordings import Recordings, absolute, load
 from ..recordings.concerns import concerns
 from ..recordings.optional import need
@@ -110,9 +110,9 @@ class Run:
         options = options.for_data(recordings)
         check_columns(options, recordings)
         check_scorable(recordings)
-        check_module(options, encoders, recordings)
+        check_modules(options.settings(), encoders, recordings)
         if options.base is not None:
-            base_kinds(options.base, recordings)  # also complains
+            bound_base(options.base, recordings)  # also complains
         for line in concerns(whole_people(recordings).raw()):
             warnings.warn(line, stacklevel=2)
         windows = fingerprint(recordings)
@@ -176,7 +176,7 @@ class Run:
                 if (noted or Data.of(loaded)) != Data.of(loaded):
                     raise UserError(f"the ledger {ledger.path} tells other data than {options.source} has; {REMEDY}")
                 if options.base is not None:
-                    base_kinds(options.base, loaded)
+                    bound_base(options.base, loaded)
                 return loaded
 
             run = cls(folder, ledger, find, options, encoders, storage)
@@ -260,7 +260,7 @@ class Run:
         progress calls it. expected: seconds that it is planned to take.
         """
         self._pack_waiting(prune_at)
-        self._forget_ended()
+        self.delete_ended_checkpoints()
         left = [entry for entry in self.ledger.entries(records=False) if entry.status not in FINISHED]
         total = sum(entry.setting.max_epochs for entry in left)
         counts = self.ledger.counts()
@@ -271,11 +271,17 @@ class Run:
         if left or not backup_of(self.ledger.path).exists():
             self.ledger.back_up()
 
-    def _forget_ended(self) -> None:
-        """Delete checkpoints of ended populations, which a process killed at that moment leaves behind."""
-        opened = {f"population-{population.number}.checkpoint" for population in self.ledger.open_populations()}
+    def delete_ended_checkpoints(self) -> None:
+        """Delete checkpoints of populations whose jobs are finished: what a process leaves that is killed at that
+        moment, or meets a full disk."""
+        statuses = self.ledger.statuses()
+        needed = {
+            f"population-{population.number}.checkpoint"
+            for population in self.ledger.open_populations()
+            if any(statuses.get(key) not in FINISHED for key in population.keys)
+        }
         for path in self.folder.glob("population-*.checkpoint"):
-            if path.name not in opened:
+            if path.name not in needed:
                 path.unlink(missing_ok=True)
 
     def _pack_waiting(self, prune_at: int | None) -> None:
@@ -358,9 +364,9 @@ def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
         find_factory(name, encoders)
 
 
-def check_module(options: RunOptions, encoders: Encoders | None, recordings: Recordings) -> None:
-    """Raise if a user's encoder cannot take these windows."""
-    foreign = {setting.encoder: setting for setting in reversed(options.settings()) if setting.encoder not in ENCODERS}
+def check_modules(settings: Sequence[Setting], encoders: Encoders | None, recordings: Recordings) -> None:
+    """Raise if a user's encoder is not known, or cannot take these windows."""
+    foreign = {setting.encoder: setting for setting in reversed(settings) if setting.encoder not in ENCODERS}
     for setting in foreign.values():
         size = size_of(recordings, setting)
         module = encoder_options(setting.encoder, setting.network, encoders).module(size)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
 from ..model.encoders import ENCODERS
-from ..models.base import base_kinds
+from ..models.base import bound_base
 from ..preprocessing.represent import REPRESENTATIONS, installed_representations, representation_class
 from ..recordings import Recordings
 from ..runs.options import RunOptions
@@ -27,6 +27,7 @@ from ..settings import Setting
 
 # Networks other than the plain one train at a constant rate and keep the mean of their last weights.
 AVERAGED = {"schedule": "constant", "checkpoint": "averaged"}
+SLOWER = 0.1  # of the learning rate, for an encoder that starts from a base: its classifier is new, its filters are not
 EEGNET: dict[str, Any] = {"encoder": "eegnet", "append_scale": True, "log_power": True}
 SHALLOW: dict[str, Any] = {"encoder": "shallow"}
 
@@ -122,7 +123,7 @@ def list_of(setting: Setting, *, apart: bool) -> object:
 def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recordings) -> list[Setting]:
     """The plain network, then every setting of the grid with each network, then networks without a penalty: those that
     align, the first one with the augmentations of the signal and, where channels form a ring, networks that turn a
-    person's channels to where other people have theirs.
+    person's channels to where other people have theirs; last, those of a base.
 
     A user's own encoder takes the place of EEGNet, without the options that only EEGNet has.
     """
@@ -142,7 +143,19 @@ def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recor
         if recordings.ring is not None and name != "zero-shot":
             unpenalised += [network | {"turn": name} for network in penalised]
         candidates += [_with_network(plain, network, options) for network in unpenalised]
+    if options.networks != "none":
+        candidates += fine_tuned(options, plain, recordings)
     return list(dict.fromkeys(candidates))
+
+
+def fine_tuned(options: RunOptions, plain: Setting, recordings: Recordings) -> list[Setting]:
+    """A network that starts from a base, and the same network from scratch, so that a gain is the base's. Foundation
+    encoders are not trained."""
+    start = None if options.base is None else bound_base(options.base, recordings).start
+    if start is None:
+        return []
+    scratch = plain.replace(network=None, **AVERAGED, **start | {"start": None})
+    return [scratch.replace(start=start["start"], encoder_lr=SLOWER * plain.training.lr), scratch]
 
 
 def _with_network(setting: Setting, network: dict[str, Any], options: RunOptions) -> Setting:
@@ -215,7 +228,7 @@ def pretrained(options: RunOptions, recordings: Recordings) -> list[dict[str, An
     """Features of a base's networks, and of the same networks untrained."""
     if options.base is None:
         return []
-    plain = [LINEAR | {"represent": name} for name in base_kinds(options.base, recordings).values()]
+    plain = [LINEAR | {"represent": name} for name in bound_base(options.base, recordings).kinds.values()]
     adapted = [] if options.adaptation == "zero-shot" else [form | {"centre": options.adaptation} for form in plain]
     return [*plain, *adapted]
 

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import schema
 from ..augment import AUGMENTATIONS
-from ..errors import UserError
-from ..files import write_atomically
+from ..errors import UserError, shown
+from ..files import read_plain, write_atomically
+from ..folds import FEWEST_FOLDS, SESSION
+from ..jobs import check_seed
+from ..model.encoders import is_ours
 from ..runs.options import RunOptions
 from ..settings import Setting
 
 PLAN = "plan.json"
 CLOSED_FORMS = "closed forms"  # the first stage
+SECRET = {"storage": None}  # options that a plan does without: a storage may have a password, and a plan is shared
 
 
 class Training(NamedTuple):
@@ -39,7 +43,7 @@ class Training(NamedTuple):
         setting, seed = values.get("setting"), values.get("seed")
         if not isinstance(setting, dict) or not isinstance(seed, int):
             raise UserError("a training has no setting or no seed")
-        return cls(Setting.from_dict(setting), seed)
+        return cls(Setting.from_dict(setting), check_seed(seed))
 
 
 @dataclass(frozen=True)
@@ -152,8 +156,38 @@ class Plan:
         """The stages that were answered, to be performed again whatever the clock says."""
         stages = [self.stages[number] for number in answered]
         return replace(
-            self, stages=stages, searched=0, search_seconds=0.0, later_seconds=0.0, limit=None, fixed=True, left_out=[]
-        )
+            self, options=self.options | SECRET, stages=stages, searched=0, search_seconds=0.0, later_seconds=0.0,
+            limit=None, fixed=True, left_out=[],
+        )  # fmt: skip
+
+    def options_here(self, asked: RunOptions, given: Collection[str]) -> RunOptions:
+        """The plan's options with data, device and memory as they are asked for here, and windows cut as the plan says
+        unless the user gave it otherwise.
+
+        A plan may be a stranger's. An encoder of somebody's own is imported, and a base opened or downloaded, only
+        where the user has given it again, and then it is the one given.
+        given: names of the options that the user gave.
+        """
+        planned = RunOptions.from_dict(self.options | SECRET)
+        if planned.base is None and asked.base is not None:
+            raise UserError(f"the plan has no base; leave {shown(asked.base)} out, or --plan")
+        if planned.base is not None and asked.base is None:
+            raise UserError(
+                f"the plan has the base {shown(planned.base)}, which is opened only if you name it; if you trust it, "
+                "give it again: --base BASE"
+            )
+        if "encoder" in given and asked.encoder != planned.encoder:
+            raise UserError(
+                f"the plan has the encoder {shown(planned.encoder)}, not {shown(asked.encoder)}; leave --encoder out, "
+                "or --plan"
+            )
+        if "encoder" not in given and not is_ours(planned.encoder):
+            raise UserError(
+                f"the plan has the encoder {shown(planned.encoder)}, which is imported only if you name it; if you "
+                "trust it, give it again: --encoder module:function"
+            )
+        names = ["source", "device", "population", "base", *(name for name in asked.cutting if name in given)]
+        return replace(planned, **{name: getattr(asked, name) for name in names})
 
 
 def network_name(options: RunOptions, setting: Setting, seed: int) -> str:
@@ -180,7 +214,7 @@ def read_plan(path: Path) -> Plan:
     """The plan that another run performed, from its folder or from a file."""
     path = path / PLAN if path.is_dir() else path
     try:
-        plan = schema.from_json(Plan, path.read_text(encoding="utf-8", errors="replace"))
+        plan = schema.from_json(Plan, read_plain(path).decode(errors="replace"))
         RunOptions.from_dict(plan.options)
     except FileNotFoundError:
         raise UserError(f"there is no file {path}; give the {PLAN} that a run has left") from None
@@ -188,8 +222,36 @@ def read_plan(path: Path) -> Plan:
         raise UserError(f"cannot read {path} ({error.strerror}); give another --plan") from None
     except UserError as error:
         raise UserError(f"{path} is no plan ({error}); give the {PLAN} that a run has left") from None
-    if not plan.stages or not all(stage.trainings for stage in plan.stages):
-        raise UserError(f"{path} has no stages to perform; give the {PLAN} that a run has left")
-    if not all(map(math.isfinite, (plan.busy, *(stage.seconds for stage in plan.stages)))):
-        raise UserError(f"{path} is no plan (a number is not finite)")
+    try:
+        _check_performed(plan)
+    except UserError as error:
+        raise UserError(
+            f"{path} is no plan that was performed ({error}); give the {PLAN} that a run has left"
+        ) from None
     return plan
+
+
+def _check_performed(plan: Plan) -> None:
+    """Raise unless a run may have left the plan: files may be edited."""
+    stages = plan.stages
+    if not stages or not all(stage.trainings for stage in stages):
+        raise UserError("it has no stages to perform")
+    whole = plan.performed(range(len(stages)))
+    for name in ("searched", "search_seconds", "later_seconds", "limit", "fixed", "left_out"):
+        value, usual = getattr(plan, name), getattr(whole, name)
+        if value != usual:  # NaN is not itself
+            raise UserError(f"{name} is {shown(value)}, not {usual}")
+    options = RunOptions.from_dict(plan.options)
+    folds = None if options.n_folds is None else options.n_folds * (2 if options.hold_out == SESSION else 1)
+    if plan.folds < FEWEST_FOLDS or plan.folds != (folds or plan.folds):
+        raise UserError(f"folds is {plan.folds}, not {folds or f'at least {FEWEST_FOLDS}'}")
+    for name in ("candidates", "pairs"):
+        if getattr(plan, name) < 0:
+            raise UserError(f"{name} is {getattr(plan, name)}; it must be at least 0")
+    if not 0 < plan.busy < math.inf:
+        raise UserError(f"busy is {plan.busy}; it must be above 0 and finite")
+    for stage in stages:
+        if stage.left_out:
+            raise UserError(f"stage {shown(stage.name)} was left out")
+        if not 0 <= stage.seconds < math.inf:
+            raise UserError(f"stage {shown(stage.name)} has {stage.seconds} seconds")

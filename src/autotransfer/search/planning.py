@@ -5,18 +5,27 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import UserError
-from ..folds import USUAL_FOLDS, check_scorable, groups_of, in_units, turns
+import torch
+
+from ..errors import UserError, shown
+from ..folds import USUAL_FOLDS, check_scorable, groups_of, in_units, leave_groups_out, turns
+from ..jobs import Job
 from ..model.encoders import Encoders
+from ..models.base import bound_base
+from ..preprocessing.represent.foundation import is_foundation
+from ..preprocessing.represent.pretrained import is_base
 from ..recordings import Recordings, load
+from ..recordings.ring import check_ring
 from ..runs.options import RunOptions
-from ..runs.run import Run, Tell, check_columns, check_encoder, check_packages
+from ..runs.run import Run, Tell, check_columns, check_encoder, check_modules, check_packages
 from ..settings import Setting
+from ..training.members import size_of
 from ..training.packing import resolve_device
+from ..training.train import check_jobs
 from ..words import clock
 from .costs import Costs
 from .kinds import closed_forms, list_of, networks, online_forms, uncentred
@@ -224,7 +233,7 @@ def begin(
     resolve_device(options.device)
     check_packages(options)
     check_encoder(options, encoders)
-    if options.seconds is not None and not here:
+    if again is None and options.seconds is not None and not here:
         raise UserError(f"time {options.time} is planned for this machine; leave out either --time or --cluster")
     recordings = load(options.source, **options.cutting) if recordings is None else recordings
     recordings = in_units(recordings, options.hold_out)
@@ -233,7 +242,7 @@ def begin(
     check_columns(resolved, recordings)
     say = (lambda _: None) if tell is None else tell
     if again is not None:
-        plan = replace(again, options=resolved.to_dict())
+        plan = plan_again(again, resolved, recordings, encoders)
     elif here and worth_timing(recordings, resolved):
         say("timing a few steps of every network")
         plan = cut(recordings, options, Costs.measure(recordings, resolved, encoders))
@@ -247,6 +256,37 @@ def begin(
     run = Run.create(folder, performed, encoders, recordings)
     run.ledger.remember(plan=plan, asked=options.to_dict(), spent=time.monotonic() - start)
     return run
+
+
+def plan_again(performed: Plan, options: RunOptions, recordings: Recordings, encoders: Encoders | None) -> Plan:
+    """The plan of another run for these recordings; raises where a training cannot be done on them, before any is.
+
+    options: resolved for these recordings, with encoder and base as the user gave them.
+    """
+    networks_of_base = set() if options.base is None else set(bound_base(options.base, recordings).kinds.values())
+    fold = leave_groups_out(recordings, options.n_folds)[0]
+    every = [training for stage in performed.stages for training in (*stage.trainings, *stage.online)]
+    settings = list(dict.fromkeys(setting for setting, _ in every))
+    try:
+        for setting in settings:
+            _check_possible(setting, recordings, networks_of_base)
+        check_modules(settings, encoders, recordings)
+        check_jobs(recordings, [Job(setting, fold) for setting in settings])
+    except UserError as error:
+        raise UserError(f"the plan cannot be performed on {shown(options.source)}: {error}") from None
+    return replace(performed, options=options.to_dict(), folds=len(groups_of(recordings, options.n_folds)))
+
+
+def _check_possible(setting: Setting, recordings: Recordings, networks_of_base: Collection[str]) -> None:
+    size_of(recordings, setting)  # complains about windows that are too short
+    values = setting.preprocessing.values()
+    represent = values.get("represent", "none")
+    if (is_base(represent) or is_foundation(represent)) and represent not in networks_of_base:
+        raise UserError(f"represent is {shown(represent)}, which is of another base; give the plan's: --base BASE")
+    if values.get("turn", "none") != "none":
+        check_ring(recordings.ring, f"turn={values['turn']!r}")
+    for step in setting.augmentation:
+        step.bound(recordings, setting.preprocessing, torch.device("cpu"))
 
 
 def worth_timing(recordings: Recordings, options: RunOptions) -> bool:

@@ -51,6 +51,7 @@ def conduct(
     """Perform the rest of the plan. Leaves results.csv, choice.json, plan.json and model/ in the run's folder after
     each stage. played: how many people at most are played back. answered: called when all of these are written."""
     check_packages(run.options)
+    run.delete_ended_checkpoints()
     with threads(cores()):
         plan = run.ledger.recall("plan", Plan)
         plan = plan_of(run.options, run.recordings) if plan is None else plan

@@ -15,6 +15,7 @@ from ..model.encoder import EncoderOptions
 from ..model.encoders import ENCODERS, OwnEncoder, encoder_name
 from ..preprocessing import TRANSFORMS, Preprocessing
 from ..preprocessing.represent import Represent
+from ..preprocessing.represent.base_layout import is_layout
 from ..schema import fields_of
 from .fields import flat, picked
 from .keywords import RENAMED_VALUES, check_known, field_names, renamed_value, values_of
@@ -99,10 +100,13 @@ class Setting:
 
     @property
     def kind(self) -> str:
-        """The representation of a linear model, such as 'features' or 'tangent', else the encoder's name."""
+        """The representation of a linear model, such as 'features' or 'tangent'; of a network that reads the layout of
+        a base, 'tuned_base' where it starts from it and 'scratch_base' where it does not; else the encoder's name."""
         for transform in self.preprocessing.transforms:
             if isinstance(transform, Represent) and self.encoder == "linear":
                 return transform.kind.partition(":")[0]  # without the digest of a base
+            if isinstance(transform, Represent) and is_layout(transform.kind):
+                return "scratch_base" if getattr(self.network, "start", None) is None else "tuned_base"
         return self.encoder
 
     if not TYPE_CHECKING:
@@ -149,7 +153,7 @@ class Setting:
             return None, traits
         del traits["encoder"]
         if self.kind != self.encoder:
-            del traits["represent"]
+            traits = {name: value for name, value in traits.items() if name not in ("represent", "start")}
         if self.network.closed_form:  # it standardises its codes, so that windows need not be standardised
             traits |= {"standardise": self.preprocessing.values()["standardise"]}
             traits = {name: value for name, value in traits.items() if (name, value) != ("standardise", "none")}

@@ -18,11 +18,13 @@ from ..gpu.autograd import with_gradient
 from ..gpu.loading import precompiling
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
+from ..model.start import start_from
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
 from .averaging import WeightAverage, cumulative
 from .censored import Censors
 from .evaluation import MEASURED, HeldOut, Snapshots
+from .flat import Flat
 from .groups import MemberGroups
 from .members import Members, size_of
 from .memory import out_of_memory
@@ -87,6 +89,7 @@ class Trainer:
 
         penalties = [setting.penalty for setting in settings]
         self.lr = numbers([setting.training.lr for setting in settings])
+        self.encoder_lr = numbers([setting.training.encoder_lr or setting.training.lr for setting in settings])
         self.drop = numbers([getattr(setting.network, "dropout", 0.0) for setting in settings])
         self.strength = numbers([0.0 if penalty is None else penalty.strength for penalty in penalties])
         self.warm_up = numbers([0.0 if penalty is None else penalty.warm_up for penalty in penalties])
@@ -97,8 +100,12 @@ class Trainer:
             first, size_of(recordings, first), seeds, encoders=encoders, device=device, dtype=dtype
         )  # fmt: skip
         self.net, self.classifier = self.members.net, self.members.classifier
+        start_from(self.net, [getattr(setting.network, "start", None) for setting in settings], seeds)
         self.picks = not self.augmentation and bool(getattr(self.net, "picks", False))
         self.flat = self.members.flatten()
+        self.of_encoder: Tensor | None = None  # which values (n,) learn at encoder_lr; None: it is lr for everybody
+        if not torch.equal(self.encoder_lr, self.lr):
+            self.of_encoder = torch.arange(self.flat.values.shape[1], device=device) < _encoder_values(self.flat)
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         methods = {setting.method for setting in settings if setting.method is not None}
         self.fused = device.type == "cuda" and steps * SAVED > COMPILING * (1 + len(methods))
@@ -169,7 +176,8 @@ class Trainer:
         """Compile the kernels of a step, where this process has not seen such a one, and take the step once; what it
         changes is undone. Returns whether kernels can be used: where one cannot be compiled or launched, the plain path
         serves, with a line."""
-        kind = (self.kind, self.groups.shared is None, frozenset(job.setting.code_path for job in self.jobs))
+        paths = frozenset(job.setting.code_path for job in self.jobs)
+        kind = (self.kind, self.groups.shared is None, self.of_encoder is None, paths)
         if kind not in _precompiled:
             moved = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
             before = {name: tensor.clone() for name, tensor in moved.items()}
@@ -239,13 +247,20 @@ class Trainer:
             started = with_gradient(codes, grad)
             encoder = torch.autograd.grad(started, list(self.net.parameters()), materialize_grads=True)
         gradient = torch.cat([grad.flatten(1) for grad in (*encoder, *classifier)], 1)
-        self.optimiser.step(gradient, self.lr * self.decay, active)
+        self.optimiser.step(gradient, self._rates(), active)
         if self.average is not None:
             self.average.follow(self.flat.values, self.optimiser.steps, active)
         self.censors.after_step(active)
         self.members.constrain_()
         self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
         self.tick += 1
+
+    def _rates(self) -> Tensor:
+        """Learning rates (P,), or (P, n) where encoders have one of their own."""
+        lr = self.lr * self.decay
+        if self.of_encoder is None:
+            return lr
+        return torch.where(self.of_encoder, (self.encoder_lr * self.decay)[:, None], lr[:, None])
 
     def _task(self, z: Tensor, rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss of every member (P,) at codes z (P, B, D) of rows (G, B) and classes y (P, B), and that of each row
@@ -402,6 +417,7 @@ class Trainer:
         self.jobs = [self.jobs[member] for member in members]
         self.seconds = [self.seconds[member] for member in members]
         self.lr, self.drop, self.strength = self.lr[keep], self.drop[keep], self.strength[keep]
+        self.encoder_lr = self.encoder_lr[keep]
         self.warm_up = self.warm_up[keep]
         self.weights, self.losses = self.weights[keep], self.losses[:, keep]
         self.falls, self.decay = self.falls[keep], self.decay[keep]
@@ -445,6 +461,11 @@ class Trainer:
             self.average.values.copy_(part("average")["values"])
         self.epoch, self.seconds = epoch, list(seconds)
         self._lay_out()
+
+
+def _encoder_values(flat: Flat) -> int:
+    """How many of the values, the first ones, are an encoder's."""
+    return max((columns.stop for columns in flat.parameters if columns.name.startswith("encoder.")), default=0)
 
 
 def _score(confusion: Tensor, rows: NDArray[np.int64]) -> float:

@@ -20,6 +20,7 @@ from ..transform import Fitted, Rows, Stage, Transform
 from .band_tangent import BandTangent
 from .bands import Bands, FineBands
 from .base import Representation
+from .base_layout import is_layout, layout_class
 from .beats import Beats
 from .features import Features
 from .foundation import foundation_class, is_foundation
@@ -112,6 +113,8 @@ def representation_class(name: str) -> type[Representation]:
         return pretrained_class(name)
     if is_foundation(name):
         return foundation_class(name)
+    if is_layout(name):
+        return layout_class(name)
     if isinstance(name, str) and name in REPRESENTATIONS:
         return REPRESENTATIONS[name]
     check_choice("represent", name, ("none", *REPRESENTATIONS, *installed_representations()))
