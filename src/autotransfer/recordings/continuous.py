@@ -208,7 +208,7 @@ def _check_plain(folder: Path, paths: list[Path]) -> None:
         likely = likely if "/" in name else f"{{subject}}{path.suffix}"
         raise UserError(
             f"{shown(name, 200)} in {str(folder)!r} {why}; say what names of files mean, --pattern '{likely}', or "
-            f"{EXAMPLE}"
+            f"{EXAMPLE}; long recordings also need --window SECONDS, and --events unless names of files have the class"
         )
     if len(kinds) > 1:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")
