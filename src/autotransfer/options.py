@@ -69,9 +69,9 @@ class AskedOptions:
     grid: Annotated[
         str | Sequence[Any] | None,
         About(
-            "Which penalties are tried, as a named list of settings: quick (default), of which averages of kinds take "
-            "few, extended, uncensored, augmented, or paper, with the paper's rule; autotransfer grids says what is in "
-            "each. FILE.json: settings of your own.",
+            "Which penalties are tried, as a named list of settings: quick (default, cut down to few where kinds "
+            "are averaged), few, extended, uncensored, augmented, or paper, with the paper's rule; autotransfer grids "
+            "says what is in each. FILE.json: settings of your own.",
             SEARCH,
         ),
     ] = None

@@ -103,7 +103,7 @@ class Mixture(BaseModel):
     def _for_all_windows(self, adapt: str) -> Online | None:
         """The average that uses all windows of a person; None, with a warning, where held-out people gained nothing."""
         check_choice("adapt", adapt, (None, ALL))
-        if self.online is None and self.card.follows == UNTRIED:
+        if self.online is None and self.card.follows == UNTRIED and self.adaptation == "none":
             raise UserError(
                 "the run had no time to try adaptation on held-out people, so its model has no average that could use "
                 "all windows of a person; leave adapt='all' out, or run again with a longer --time"

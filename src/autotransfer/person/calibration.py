@@ -194,7 +194,7 @@ def untried_words(model: Model) -> str | None:
     """Where the model comes from a run that could not try labels on held-out people."""
     if model.card.follows != UNTRIED or model.card.calibrates is not None:
         return None
-    return "labels were not tried on held-out people: nobody knows whether they help; a run with more time tries them"
+    return "labels were not tried on held-out people: nobody knows whether they help"
 
 
 def check_effects(model: Model) -> None:
