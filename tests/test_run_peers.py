@@ -107,7 +107,7 @@ def test_recentring_undoes_how_loud_a_person_is() -> None:
     louder[rec.subject.numpy() == 0] *= 30
     fold = at.leave_one_subject_out(rec)[0]
     undone, plain = (predict(replace(rec, X=louder), fold) for predict in (peers.recentred, peers.tangent_space))
-    np.testing.assert_allclose(undone, peers.recentred(rec, fold), atol=1e-6)
+    np.testing.assert_allclose(undone, peers.recentred(rec, fold), atol=1e-3)
     assert not np.allclose(plain, peers.tangent_space(rec, fold), atol=1e-2)
 
 
