@@ -19,8 +19,8 @@ from autotransfer import files
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models import saving
+from autotransfer.models.card import UNTRIED
 from autotransfer.models.loading import load_model
-from autotransfer.person.adaptation import UNTRIED
 from autotransfer.runs import executor
 from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished
 from autotransfer.runs.options import RunOptions

@@ -79,7 +79,7 @@ def test_online_forgets_where_somebody_sits() -> None:
 
 
 def test_a_graph_centres_one_call_and_refuses_to_remember() -> None:
-    with pytest.raises(UserError, match=r"\(centre='online'\).*use the format safetensors"):
+    with pytest.raises(UserError, match=r"every new person.*use the format safetensors"):
         fitted("online").graph()
     X = REC.X[REC.subject == 0][None]
     spec = Preprocessing.of(BASE | {"centre": "transductive"}).fit(REC.X, REC.subject, [TRAIN])

@@ -75,10 +75,10 @@ def test_a_dry_run_lists_stages_and_where_the_time_ends(many: Path, known_costs:
 
 def test_a_limit_explains_the_folds_that_are_planned(many: Path, known_costs: None) -> None:
     planned = told("run", many, "--dry-run", "--time", "45s")
-    assert "folds above 5" in planned
+    assert "5 folds instead of" in planned
     assert "fold 5:" not in planned
     assert "because there are" not in planned, "the limit is the reason"
-    assert "left out, so that a network of each kind fits" in planned
+    assert "network of each kind fits" in planned
 
 
 def test_help_has_the_usual_options_first_and_the_rest_in_groups() -> None:
@@ -101,7 +101,7 @@ def test_a_run_with_a_limit_ends_in_time_and_says_what_it_left_out(tmp_path: Pat
     assert time.monotonic() - start < 60 + 60, "the end of a run is a few seconds, on a busy machine more"
     choice = read_choice(out)
     assert choice.left_out
-    assert f"left out, for want of time: {choice.left_out[0]}" in answer
+    assert choice.left_out[0] in answer
     assert set(choice.nested_test_scores) == {str(person) for person in range(5)}
     page = (out / "report.html").read_text()
     assert "for want of time" in page

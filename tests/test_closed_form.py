@@ -262,7 +262,7 @@ def test_saved_loaded_and_exported_predictions_agree(way: dict[str, Any], tmp_pa
     write_model(tmp_path, model.card, model.tensors())
     np.testing.assert_array_equal(load_model(tmp_path).predict_proba(X), expected)
     if setting.adaptation == "online":
-        with pytest.raises(UserError, match="centre='online'"):
+        with pytest.raises(UserError, match="every new person"):
             model.graph()
     else:
         with torch.no_grad():

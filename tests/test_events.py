@@ -226,6 +226,7 @@ def test_a_replay_by_hand() -> None:
         [[10.5, "left", 0.75], [20.5, "right", 0.75], [40.5, "right", 0.75]]
     ]
     assert any("ann" in line and "0.50" in line for line in report.lines())
+    assert not any("/h" in line for line in report.lines()), "of some seconds no rate by the hour"
 
 
 def test_live_equals_replay_with_a_gap_and_lost_values() -> None:

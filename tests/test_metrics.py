@@ -8,6 +8,7 @@ import torch
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix
 
 from autotransfer.training.metrics import balanced_accuracy, class_weights, confusion_counts, weighted_cross_entropy
+from autotransfer.training.scoring import metric_of_card
 
 
 def test_balanced_accuracy_equals_scikit_learn_also_without_a_class() -> None:
@@ -47,3 +48,8 @@ def test_weighted_cross_entropy_equals_torch() -> None:
     for i in range(3):
         expected = torch.nn.functional.cross_entropy(logits[i], y[i], weight=weight[i])
         assert ours[i].item() == pytest.approx(expected.item(), abs=1e-12)
+
+
+def test_windows_are_scored_by_the_metric_of_the_card() -> None:
+    assert metric_of_card({"metric": "roc_auc"}) == "roc_auc"
+    assert metric_of_card({}) == metric_of_card({"metric": "of a later version"}) == "balanced_accuracy"

@@ -155,8 +155,9 @@ def test_text_of_filters() -> None:
         with pytest.raises(UserError, match="filter") as caught:
             parse_filter(wrong)
         assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match="end below 50 Hz"):
+    with pytest.raises(UserError, match="end below 50 Hz") as caught:
         block_of(continuous(signal(100)), Cutting.of(window=0.5, filter="5-60"))
+    assert "{" not in str(caught.value), "the remedy is no dict of Python"
     with pytest.raises(UserError, match=r"filter is 1e-09– Hz, .* too close to 0"):
         block_of(continuous(signal(100)), Cutting.of(window=0.5, filter=".000000001-"))
 

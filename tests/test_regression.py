@@ -145,7 +145,8 @@ def described(**changes: Any) -> RegressionChoice:
 
 def test_too_few_people_for_an_interval_are_told_in_place_of_what_it_would_hold() -> None:
     (line,) = [line for line in regression_headline(described()) if line.startswith("Intervals")]
-    assert line == "Intervals: 90 % intervals (±2) held 86 % of held-out people's targets."
+    assert "±2)" in line
+    assert "86 %" in line
     unlimited = described(radius=None)
     (line,) = [line for line in regression_headline(unlimited) if line.startswith("Intervals")]
     assert "8 people, as different as they are, are too few for a 90 % interval; it reaches from −∞ to ∞" in line

@@ -20,10 +20,10 @@ from sklearn.pipeline import make_pipeline
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.models.card import ModelCard
+from autotransfer.models.card import UNTRIED, ModelCard
 from autotransfer.models.mixture import Mixture
 from autotransfer.models.saved_model import SavedModel
-from autotransfer.person.adaptation import UNTRIED
+from autotransfer.person.calibration import untried_words
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.training.members import Members, size_of
 from tiny import people, tiny
@@ -320,3 +320,6 @@ def test_adaptation_that_nobody_has_tried_is_said_to_be_so() -> None:
         model.card = replace(model.card, follows=UNTRIED)  # type: ignore[type-var]  # either card
         with pytest.warns(UserWarning, match="not tried on held-out people: the session follows its person by shift"):
             assert at.Session(model, adapt=True).adapts
+        assert untried_words(model) is not None
+    with pytest.raises(UserError, match=r"no time to try adaptation.*--time"):
+        average.predict_proba(rec.X.numpy(), adapt="all")

@@ -233,7 +233,7 @@ def test_a_graph_turns_the_windows_of_one_call_or_refuses() -> None:
     x = rec.X[rec.subject == 0]
     graph = Preprocessing.of(TURN).fit(rec.X, rec.subject, [without(rec, 0)], ring=rec.ring).graph()
     assert torch.equal(graph(x[None])[0], x.roll(-3, 1))
-    with pytest.raises(UserError, match=r"\(turn='online'\).*use the format safetensors"):
+    with pytest.raises(UserError, match=r"every new person.*use the format safetensors"):
         fit(rec, without(rec, 0), turn="online").graph()
 
 

@@ -16,7 +16,7 @@ from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.loading import load_model
 from autotransfer.report.methods import methods_paragraph
-from autotransfer.report.result_words import headline
+from autotransfer.report.result_words import headline, worst_words
 from autotransfer.report.statistics import paired
 from autotransfer.report.terminal import answer
 from autotransfer.runs.choice import Choice, read_choice
@@ -176,6 +176,7 @@ def test_the_methods_paragraph_has_the_facts() -> None:
     for fact in facts:
         assert fact in text
     assert f"Below 0.6: {len(choice.below)} of 12" in text
+    assert "of each person" in methods_paragraph(replace(run, data=replace(run.data, trials=(20,) * 12)))
     assert "zero-shot" in text
     assert "transductive" in methods_paragraph(replace(run, choice=replace(choice, adaptation="transductive")))
     assert text.replace("\n", "").isprintable()
@@ -205,3 +206,10 @@ def test_a_sentence_has_one_colon() -> None:
         )
         assert sentence.count(":") == 1
         assert joint in sentence
+
+
+def test_everybody_below_what_is_needed_is_named() -> None:
+    scores = {f"p{n}": 0.5 for n in range(15)}
+    line = worst_words(scores, scores, 0.7)
+    assert all(f"{person}: " in line for person in scores)
+    assert "−0.173" in worst_words({"a": -0.173}, {}, None), "a true minus, as beside it"

@@ -37,8 +37,8 @@ class AskedOptions:
     adaptation: Annotated[
         str | None,
         About(
-            "What models may use of a new person: zero-shot (default), nothing; online, the windows so far; "
-            "transductive, all windows at once, unlabelled. none: the settings of --grid as they are."
+            "What models may use of a new person: zero-shot, nothing (what auto usually is); online, the windows so "
+            "far; transductive, all windows at once, unlabelled. none: the settings of --grid as they are."
         ),
     ] = "auto"
     device: Annotated[str, About("auto, cpu or cuda.")] = "auto"
@@ -69,9 +69,9 @@ class AskedOptions:
     grid: Annotated[
         str | Sequence[Any] | None,
         About(
-            "Which penalties are tried, as a named list of settings: few (default; quick with --adaptation none), "
-            "extended, uncensored, augmented, or paper, with the paper's rule; autotransfer grids says what is in "
-            "each. FILE.json: settings of your own.",
+            "Which penalties are tried, as a named list of settings: quick (default, cut down to few where kinds "
+            "are averaged), few, extended, uncensored, augmented, or paper, with the paper's rule; autotransfer grids "
+            "says what is in each. FILE.json: settings of your own.",
             SEARCH,
         ),
     ] = None

@@ -11,7 +11,7 @@ def range_words(limits: tuple[float, ...] | None) -> str:
 
 
 def score(value: float | None) -> str:
-    return "–" if value is None or not math.isfinite(value) else f"{value:.3f}"
+    return "–" if value is None or not math.isfinite(value) else f"{value:.3f}".replace("-", "−")
 
 
 def signed(value: float) -> str:

@@ -112,7 +112,7 @@ def run(
     log: Log = None,
 ) -> None:
     """Train, measure on people left out, and write model and report to OUT. A first answer stands within a minute or
-    so; whatever is trained after that makes it better."""
+    so; what is trained after that usually improves it."""
     from ..runs.options import EVERYTHING, RunOptions
 
     if out is None and not dry_run:

@@ -44,7 +44,7 @@ def stream(
         bool, typer.Option("--new-day", help="Of --session, take what people keep from day to day.")
     ] = False,
     adapt: Annotated[
-        bool, typer.Option("--adapt", help="Learn from the person's windows as held-out people gained most by.")
+        bool, typer.Option("--adapt", help="Learn from the person's windows, as it helped held-out people most.")
     ] = False,
     by_position: Annotated[
         bool, typer.Option("--by-position", help="Take channels in their order, whatever they are called.")

@@ -37,12 +37,12 @@ def predict(
     data: Source,
     out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; default: standard output.")] = None,
     metric: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Of windows with labels: balanced_accuracy, f1, auc, kappa or accuracy; or FILE.json: what mistakes "
-            "cost, rows true classes, columns predicted."
+            "cost, rows true classes, columns predicted. Default: the run's."
         ),
-    ] = "balanced_accuracy",
+    ] = None,
     scores: Annotated[
         Path | None, typer.Option(help="CSV file for every person's scores and confusions, where labels are known.")
     ] = None,
@@ -82,17 +82,17 @@ def predict(
     from ..runs.predictions import in_sequence, predictions, probabilities
     from ..training import mistake_costs
     from ..training.conformal import least_confidence, least_probability
-    from ..training.scoring import metric_asked, metric_of
+    from ..training.scoring import metric_asked, metric_of, metric_of_card
     from ..training.sequence import usable_stay
 
     check_choice("model", model, ("ensemble", "refit"))
     check_choice("adapt", adapt, ("all", "none"))
-    metric = metric_asked(metric)
+    asked = None if metric is None else metric_asked(metric)
     check_outputs(data, out=out, scores=scores)
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, own_encoders(encoder))
     if isinstance(saved, RegressionModel):
-        if abstain is not None or adapt != "none" or metric != "balanced_accuracy" or sequence:
+        if abstain is not None or adapt != "none" or asked is not None or sequence:
             raise UserError(
                 "the model predicts a number, and no classes; leave --abstain, --adapt, --metric and --sequence out"
             )
@@ -103,6 +103,7 @@ def predict(
     least_confidence(saved.card.thresholds, abstain)
     if sequence:
         usable_stay(saved.card.stay, len(saved.card.classes))
+    metric = metric_of_card(saved.card.scores) if asked is None else asked
     if metric.startswith(mistake_costs.PREFIX):
         metric = mistake_costs.for_classes(metric, saved.card.classes)
     raw = windowing.read_for(saved, data, rename or ())
@@ -141,7 +142,7 @@ def calibrate(
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
     from ..models.loading import load_classifier
-    from ..person.calibration import calibrated_with, training_words
+    from ..person.calibration import calibrated_with, training_words, untried_words
     from ..runs.lock import refuse_links
     from ..runs.run import holds_run
 
@@ -157,7 +158,7 @@ def calibrate(
     made.save(out / "model")
     say(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
-    if (warning := training_words(saved, raw)) is not None:
+    for warning in filter(None, (training_words(saved, raw), untried_words(saved))):
         print(warning, file=sys.stderr)
 
 

@@ -82,7 +82,7 @@ def attempt(saved: Model, failed: str, instead: Sequence[str], again: Callable[[
         raise
     except Exception as error:
         logger.info("%s", failed, exc_info=error)
-        parts = ", ".join(_failing(saved, again)) or "the parts together"
+        parts = ", ".join(dict.fromkeys(_failing(saved, again))) or "the parts together"
         remedy = f"use the format {' or '.join(instead)}, or change the part"
         raise UserError(f"{failed} of {parts} ({one_line(error)}); {remedy}") from error
 

@@ -18,6 +18,7 @@ from ..training.sequence import check_card_stay
 
 DIGEST = "digest"  # the field beside those of a card as a file holds it (see binding.py)
 KIND = "mixture"
+UNTRIED = "untried"  # `follows` of a run that had no time to try adaptation and labels on held-out people
 SHARED = ("channels", "classes", "n_times", "sfreq")  # what parts must agree in
 MOST = 1e6  # an exponent; with the smallest logarithm it is still a number
 

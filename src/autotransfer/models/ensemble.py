@@ -84,7 +84,7 @@ def refuse_parts(parts: Sequence[Ensemble], check: Callable[[Ensemble], object])
 def _named(parts: Sequence[Ensemble]) -> str:
     """A few parts by their whole names, many by their kinds."""
     if len(parts) <= 3:
-        return ", ".join(repr(name_of(part.setting)) for part in parts)
+        return ", ".join(dict.fromkeys(repr(name_of(part.setting)) for part in parts))
     counts = Counter(part.setting.kind for part in parts)
     return f"{len(parts)} parts (" + ", ".join(f"{kind} {n}" for kind, n in counts.items()) + ")"
 

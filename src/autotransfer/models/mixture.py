@@ -16,7 +16,7 @@ from ..errors import UserError, check_choice, shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest
 from ..preprocessing.transform import with_prefix
-from .card import MixtureCard, OnlineCard
+from .card import UNTRIED, MixtureCard, OnlineCard
 from .ensemble import TINY
 from .graph import Graph
 from .interface import BaseModel
@@ -103,6 +103,11 @@ class Mixture(BaseModel):
     def _for_all_windows(self, adapt: str) -> Online | None:
         """The average that uses all windows of a person; None, with a warning, where held-out people gained nothing."""
         check_choice("adapt", adapt, (None, ALL))
+        if self.online is None and self.card.follows == UNTRIED and self.adaptation == "none":
+            raise UserError(
+                "the run had no time to try adaptation on held-out people, so its model has no average that could use "
+                "all windows of a person; leave adapt='all' out, or run again with a longer --time"
+            )
         if self.online is None:
             raise UserError(
                 "the model has no average that could use all windows of a person (it was made by an earlier version, "

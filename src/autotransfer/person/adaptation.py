@@ -161,7 +161,6 @@ ADAPTATION_METHODS: dict[str, type[AdaptationMethod]] = {
     "entropy": Entropy,
 }
 NO_ADAPTATION = "none"
-UNTRIED = "untried"  # of a run that had no time to try adaptation on held-out people
 
 
 def entropy(p: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, shown
+from ..models.card import UNTRIED
 from ..models.ensemble import Correction, Ensemble, refuse_parts
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
@@ -27,7 +28,7 @@ from ..recordings.labels import encode, encode_session, named
 from ..recordings.messages import show
 from ..training.days import on_another_day
 from ..training.effects import Effects
-from .adaptation import ADAPTATION_METHODS, NO_ADAPTATION, UNTRIED
+from .adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 
 DAYS_UNKNOWN = (
     "the model does not know what people keep from day to day (hardly anybody it was trained on came on several); "
@@ -187,6 +188,13 @@ def lost_with(model: Model, labels: int) -> str | None:
     if tried in helped:
         return None
     return f"held-out people did not gain by {tried} labelled window{'s' * (tried > 1)} of each class"
+
+
+def untried_words(model: Model) -> str | None:
+    """Where the model comes from a run that could not try labels on held-out people."""
+    if model.card.follows != UNTRIED or model.card.calibrates is not None:
+        return None
+    return "labels were not tried on held-out people: nobody knows whether they help"
 
 
 def check_effects(model: Model) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
+from ..models.card import UNTRIED
 from ..models.ensemble import refuse_parts
 from ..models.loading import load_classifier
 from ..models.mixture import Mixture, Model, normalised
@@ -24,7 +25,7 @@ from ..runs.lock import refuse_links
 from ..training.centring import CentringRule, Known
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from ..training.sequence import LEAST, evidence, forward, usable_stay
-from .adaptation import UNTRIED, Adaptation
+from .adaptation import Adaptation
 from .asking import RECENT, WORTH, Reading, Recent, expected_gain
 from .calibration import check_effects, following, labels_of
 from .decoder import Decoder
@@ -42,7 +43,7 @@ class Session:
     """One person who uses a model. What is learned of the person stays in the session; the model does not change.
 
     model: a fitted estimator, a model of `load_model`, or the folder of a run or of a model
-    adapt: learn from the person's windows without labels, by the method that held-out people gained most by: the
+    adapt: learn from the person's windows without labels, by the method that helped held-out people most: the
         average for sessions (person/online.py), or one that follows the person in the codes (person/adaptation.py).
         Where held-out people lost by it the session does not adapt, and warns
     smooth: let the windows before it count for a window, too: its class is mostly that of the window before, as often

@@ -71,7 +71,7 @@ class PersonAlign(Fitted):
     def graph(self) -> nn.Module:
         raise UserError(
             "the model aligns every new person's windows, and exported graphs have no matrix square root; "
-            "use the format safetensors with at.load_model, or train without align"
+            "use the format safetensors with at.load_model, or train one that does not adapt (--adaptation zero-shot)"
         )
 
 

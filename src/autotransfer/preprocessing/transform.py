@@ -144,8 +144,8 @@ class OnlineOnly(Fitted):
 
     def graph(self) -> nn.Module:
         raise UserError(
-            f"the model adapts to every new person ({self.name}='online'), which a graph without state cannot do; "
-            "use the format safetensors with at.load_model, or train without it"
+            "the model adapts to every new person, window after window, which a graph without state cannot do; "
+            "use the format safetensors with at.load_model, or train one that does not adapt (--adaptation zero-shot)"
         )
 
 

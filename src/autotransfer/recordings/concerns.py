@@ -167,8 +167,8 @@ def _rare_classes(counts: Ints, people: Sequence[Label], classes: Sequence[Label
         who = [str(people[s]) for s in np.flatnonzero(counts[:, k]).tolist()]
         if len(who) <= min(FEW, len(people) - 1):
             lines.append(
-                f"class {shown(name)} occurs in {len(who)} of {len(people)} people only ({_listed(who)}): where they "
-                "are held out, nobody teaches it"
+                f"class {shown(name)} occurs in {len(who)} of {len(people)} people only ({_listed(who)}): when "
+                f"{'that person is' if len(who) == 1 else 'they are'} held out, no training window of it is left"
             )
     return lines
 

@@ -106,6 +106,10 @@ class Events:
         every = "" if hop is None else f"--hop {hop:.3g} "
         return f"--window {window:.3g} {every}--events {shlex.quote(text)}"
 
+    def guessed(self, cutting: Cutting) -> str:
+        """A note where nothing says how long windows should be."""
+        return "" if cutting.window or _middle(self.lasting) else " (the length is a guess: events have no duration)"
+
     def unused(self, cutting: Cutting) -> str | None:
         """A warning where one window of each event leaves most of it unused."""
         mean = _middle(self.mean_lasting)
@@ -204,7 +208,7 @@ def _check_plain(folder: Path, paths: list[Path]) -> None:
         likely = likely if "/" in name else f"{{subject}}{path.suffix}"
         raise UserError(
             f"{shown(name, 200)} in {str(folder)!r} {why}; say what names of files mean, --pattern '{likely}', or "
-            f"{EXAMPLE}"
+            f"{EXAMPLE}; long recordings also need --window SECONDS, and --events unless names of files have the class"
         )
     if len(kinds) > 1:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")
@@ -224,7 +228,9 @@ def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
         raw = stacked(_with_windows(blocks, people, cutting, events, notes, source), REMEDIES, name=name)
     hint = f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
     if events.counts:
-        hint = f"{HOW_TO_MAP}; there are {events.listed()}: {_command(source, events, cutting)}"
+        hint = (
+            f"{HOW_TO_MAP}; there are {events.listed()}: {_command(source, events, cutting)}{events.guessed(cutting)}"
+        )
     raw = replace(raw, hints={"y": hint}, notes=tuple(_noted(notes, len(files))))
     band = filter_of(cutting.filter)
     if band is None:

@@ -88,7 +88,10 @@ def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
         if not _finite(hz) or not hz > 0:
             raise UserError(f"filter is {show(value)}; {REMEDY}")
         if sfreq is not None and hz >= sfreq / 2:
-            raise UserError(f"filter has {hz:g} Hz, and signals of {sfreq:g} Hz end below {sfreq / 2:g} Hz; {REMEDY}")
+            raise UserError(
+                f"filter has {hz:g} Hz, and signals of {sfreq:g} Hz end below {sfreq / 2:g} Hz; leave that part out, "
+                "or give a lower frequency"
+            )
     low, high = (None if edge is None else float(edge) for edge in edges)
     if low is not None and high is not None and low >= high:
         raise UserError(f"filter removes what is below {low:g} Hz and above {high:g} Hz; {REMEDY}")

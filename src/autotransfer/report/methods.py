@@ -38,10 +38,11 @@ def _data(summary: Summary) -> Iterable[str]:
     data = summary.data
     rate = "" if data.sfreq is None else f" at {data.sfreq:g} Hz"
     classes = ", ".join(data.classes[:MOST_CLASSES]) + (", …" if len(data.classes) > MOST_CLASSES else "")
-    trials = data.trials_by_person
+    fewest, most = min(data.trials_by_person), max(data.trials_by_person)
+    each = f"{fewest:,} of each person" if fewest == most else f"{fewest:,} to {most:,} of a person"
     yield (
         f"Data: {summary.name}, {count(len(data.people), 'person', 'people')}, {count(data.n_trials, 'window')} "
-        f"({min(trials):,} to {max(trials):,} of a person) of {count(data.n_channels, 'channel')} and "
+        f"({each}) of {count(data.n_channels, 'channel')} and "
         f"{count(data.n_times, 'sample')}{rate}, {count(len(data.classes), 'class', 'classes')} ({classes})."
     )
 
@@ -94,6 +95,9 @@ def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
         f"Candidates: {len(choice.shortlist)} settings were trained on every fold ({listed}); "
         f"{trained if seeds else 'no network was among them'}."
     )
+    online = {training.setting for training in summary.trainings if training.stage == "sessions"}
+    if online:
+        yield f"On every fold {count(len(online), 'more setting')} had a training for the average for sessions."
     yield from _of_tuning(choice)
     if options.time is not None:
         yield f"The run was planned for {options.time}."

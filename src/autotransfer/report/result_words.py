@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
-from ..runs.choice import HARM, OVER, Average, Choice, Playback
+from ..runs.choice import HARM, Average, Choice, Playback, out_of_time
 from ..runs.regression import LOWEST, RegressionChoice
 from ..runs.verdict import MOST_NAMES, mean, shown_name, unseen_words
 from ..settings import SUBJECT
@@ -79,9 +79,8 @@ def worst_words(
         return worst
     if not below:
         return f"{worst} Nobody scores below {at_least:g}."
-    names = [f"{shown_name(name)}: {score(value)}" for name, value in list(below.items())[:MOST_NAMES]]
-    more = f" and {len(below) - MOST_NAMES} more" if len(below) > MOST_NAMES else ""
-    return f"{worst} Below {at_least:g}: {len(below)} of {len(scores)} people ({', '.join(names)}{more})."
+    names = [f"{shown_name(name)}: {score(value)}" for name, value in below.items()]
+    return f"{worst} Below {at_least:g}: {len(below)} of {len(scores)} people ({', '.join(names)})."
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------
@@ -134,7 +133,7 @@ def skipped_words(choice: Choice) -> list[str]:
 
 def left_out_words(choice: Choice) -> list[str]:
     """Stages that a limited run had no time for."""
-    return [f"left out, for want of time: {'; '.join(choice.left_out)}"] if choice.left_out else []
+    return [f"left out or shortened, for want of time: {'; '.join(choice.left_out)}"] if choice.left_out else []
 
 
 def not_scored_words(choice: Choice) -> list[str]:
@@ -166,7 +165,7 @@ def played_words(choice: Choice) -> list[str]:
     if played is None:
         if choice.adaptation == "transductive":
             return []
-        why = f": {OVER}" if choice.ended == OVER else ""
+        why = f": {choice.ended}" if out_of_time(choice.ended) else ""
         return [f"neither adaptation nor labels were tried on held-out people{why}"]
     people = len(next(iter(played.zero_shot.values())))
     metric = "" if choice.metric == BALANCED_ACCURACY else ", in balanced accuracy"

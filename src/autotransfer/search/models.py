@@ -14,8 +14,8 @@ from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
 from ..models.assembly import Part, assemble_mixture, ensemble, with_online
+from ..models.card import UNTRIED
 from ..models.seen import training_seen
-from ..person.adaptation import UNTRIED
 from ..runs.choice import Choice
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell

@@ -51,13 +51,12 @@ FLOOR = 1e-6  # of a covariance with unit variances: a flat channel keeps it inv
 COVARIANCES = "covariances of peers"  # where recordings keep them
 
 Floats = NDArray[np.float64]
-Classes = NDArray[np.int64]
 
 
 class Peer(NamedTuple):
     """A simple model."""
 
-    predict: Callable[[Recordings, Fold], Classes]  # classes (n,) of the fold's test rows, from its training rows
+    predict: Callable[[Recordings, Fold], Floats]  # probabilities (n, C) of the test rows, from the training rows
     seconds: Callable[[Recordings], float]  # of a fold, roughly: a peer that cannot end in time is not begun
     refuses: Callable[[Recordings], str | None] = lambda _: None  # why it cannot be used on such recordings
     uses: str = "none"  # what it uses of a new person: none, or the adaptation of the runs it is a peer of
@@ -182,8 +181,6 @@ def _predicted(run: Run, peer: Peer, until: float | None) -> Scores | str:
     recordings, folds = run.recordings, run.folds()
     if (reason := peer.refuses(recordings)) is not None:
         return reason
-    if run.options.metric == "roc_auc":
-        return "it is asked for classes alone, and AUC needs probabilities"
     needed = peer.seconds(recordings) * len(folds)
     if until is not None and time.monotonic() + needed > until:
         return f"no time was left: it takes about {needed:.0f} s"
@@ -193,22 +190,21 @@ def _predicted(run: Run, peer: Peer, until: float | None) -> Scores | str:
         if until is not None and time.monotonic() > until:
             return f"the time was over after {done} of {len(folds)} folds"
         fold = run.job(run.entry("peers", run.options.settings()[0], validation, test, 0)).fold
-        predicted = peer.predict(recordings, fold)
+        probability = peer.predict(recordings, fold)
         for person in run.groups[test]:
             if person in scored:
                 rows = who[fold.test] == person
-                certain = np.eye(recordings.n_classes)[predicted[rows]]
-                score = person_score(metric_of(run.options.metric), y[fold.test][rows], certain)
+                score = person_score(metric_of(run.options.metric), y[fold.test][rows], probability[rows])
                 scores[str(recordings.subjects[person])] = score
     return scores
 
 
-def tangent_space(recordings: Recordings, fold: Fold) -> Classes:
+def tangent_space(recordings: Recordings, fold: Fold) -> Floats:
     """pyRiemann's pipeline: covariances, the tangent space at their mean, and shrinkage LDA."""
     return _in_tangent_space(_scaled(recordings, fold), recordings, fold)
 
 
-def recentred(recordings: Recordings, fold: Fold) -> Classes:
+def recentred(recordings: Recordings, fold: Fold) -> Floats:
     """The same after each person's mean covariance is brought to the identity, from all of their windows without labels
     (Zanini et al. 2018)."""
     from pyriemann.geometry.base import invsqrtm
@@ -221,19 +217,21 @@ def recentred(recordings: Recordings, fold: Fold) -> Classes:
     return _in_tangent_space(C, recordings, fold)
 
 
-def _in_tangent_space(C: Floats, recordings: Recordings, fold: Fold) -> Classes:
+def _in_tangent_space(C: Floats, recordings: Recordings, fold: Fold) -> Floats:
     from pyriemann.tangentspace import TangentSpace
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.pipeline import make_pipeline
 
     y = recordings.y.numpy()[fold.train]
-    present = len(np.unique(y))
+    present = np.unique(y)
     model = make_pipeline(
         TangentSpace(metric="riemann"),
-        LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=np.full(present, 1 / present)),
+        LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=np.full(len(present), 1 / len(present))),
     )
     model.fit(C[fold.train], y)
-    return np.asarray(model.predict(C[fold.test]), dtype=np.int64)
+    probability = np.zeros((len(fold.test), recordings.n_classes))
+    probability[:, present] = model.predict_proba(C[fold.test])
+    return probability
 
 
 def _scaled(recordings: Recordings, fold: Fold) -> Floats:

@@ -34,7 +34,7 @@ def cost_words(plan: Plan) -> list[str]:
         until += "; sooner, if no more gain is expected" if plan.stops else ""
         lines.append(f"it ends after {clock(plan.limit)}, with what is then trained{until} (--time none: everything)")
     if plan.left_out:
-        lines.append(f"left out, so that a network of each kind fits into that: {'; '.join(plan.left_out)}")
+        lines.append(f"shortened, so that a network of each kind fits into that: {'; '.join(plan.left_out)}")
     return lines
 
 

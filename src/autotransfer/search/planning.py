@@ -172,13 +172,14 @@ def _shorter(part: int) -> Change:
     return change
 
 
+_FOLDS = "%d folds instead of {folds}"
 # Steps to make a network of each kind fit into a limit, tried in order. Everything else is cut by the clock.
 LADDER: tuple[tuple[tuple[str, Change], ...], ...] = (
     (),
-    ((f"folds above {USUAL_FOLDS}", _fewer_folds(USUAL_FOLDS)),),
-    ((f"folds above {USUAL_FOLDS}", _fewer_folds(USUAL_FOLDS)), ("half of the steps of every training", _shorter(2))),
-    ((f"folds above {FEWEST}", _fewer_folds(FEWEST)), ("half of the steps of every training", _shorter(2))),
-    ((f"folds above {FEWEST}", _fewer_folds(FEWEST)), ("three quarters of the steps of every training", _shorter(4))),
+    ((_FOLDS % USUAL_FOLDS, _fewer_folds(USUAL_FOLDS)),),
+    ((_FOLDS % USUAL_FOLDS, _fewer_folds(USUAL_FOLDS)), ("half of the usual steps", _shorter(2))),
+    ((_FOLDS % FEWEST, _fewer_folds(FEWEST)), ("half of the usual steps", _shorter(2))),
+    ((_FOLDS % FEWEST, _fewer_folds(FEWEST)), ("a quarter of the usual steps", _shorter(4))),
 )
 
 
@@ -189,13 +190,13 @@ def cut(recordings: Recordings, asked: RunOptions, costs: Costs) -> Plan:
     whole = plan_of(resolved, recordings, costs)
     if whole.limit is None:
         return whole
-    plans = []
+    plans, folds = [], resolved.n_folds or turns(recordings)
     for changes in LADDER:
         options, left_out = asked, list[str]()
         for words, change in changes:
-            less = change(options, resolved.n_folds or turns(recordings))
+            less = change(options, folds)
             if less != options:
-                options, left_out = less, [*left_out, words]
+                options, left_out = less, [*left_out, words.format(folds=folds)]
         plans.append(replace(plan_of(options.for_data(recordings), recordings, costs), left_out=left_out))
 
     room = ROOM * (whole.limit - PLAYED)

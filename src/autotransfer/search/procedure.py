@@ -13,7 +13,7 @@ import numpy as np
 from .. import schema
 from ..files import write_atomically
 from ..machine import FEW, cores, threads
-from ..runs.choice import OVER, Choice, Playback, StageScore, read_choice
+from ..runs.choice import NO_ROOM, OVER, Choice, Playback, StageScore, out_of_time, read_choice
 from ..runs.csv_tables import csv_of
 from ..runs.executor import LocalExecutor, OutOfTime
 from ..runs.ledger import FINISHED, Entry, stage_name
@@ -39,6 +39,7 @@ from .stopping import expects_gain, stopped_at
 EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
 LATE = 10.0  # the same before the last, where nothing is left of the time
 GROWING = 1.5  # an answer from more candidates takes longer than those before it, hardly by more than this
+GIVEN_UP = "it was given up when the time was over"  # of a stage
 
 
 Answered = Callable[[Run, Choice], None]
@@ -175,11 +176,11 @@ class Conductor:
         whole, online = ([t for t in trainings if t not in undone] for trainings in (stage.trainings, stage.online))
         self.run.drop([e.key for e in entries if (e.setting, e.seed) in undone], finished=True)
         if not whole:
-            self._leave_out(number, "it was given up when the time was over")
+            self._leave_out(number, GIVEN_UP)
             return False
         self.plan = self.plan.with_stage(number, replace(stage, online=online))
         if cut := [training for training in stage.trainings if training in undone]:
-            self.plan = self.plan.divided(number, whole, cut, "it was given up when the time was over")
+            self.plan = self.plan.divided(number, whole, cut, GIVEN_UP)
         self.run.ledger.remember(plan=self.plan)
         return True
 
@@ -227,7 +228,7 @@ class Conductor:
         with working("weights and estimates", shown=self.shown):
             choice, weights, nested = decide(run, candidates, revise if staged else None)
         ended = self._ended(number) if staged else None
-        if ended == OVER:
+        if out_of_time(ended):
             self._leave_out_rest(number)
         if run.options.nested == "full":
             from .nested import full_nesting
@@ -285,12 +286,17 @@ class Conductor:
         ahead = [stage for stage in self.plan.stages[number + 1 :] if not stage.left_out]
         if not ahead:
             cut = any(stage.left_out for stage in self.plan.stages)
-            return OVER if cut else "everything in its plan was trained"
+            return self._no_room() if cut else "everything in its plan was trained"
         if self.plan.fixed:
             return None
         if self.plan.stops and not expects_gain([answer.scores for answer in self.answers]):
             return "no more gain was expected"
-        return None if any(map(self._fits, ahead)) else OVER
+        return None if any(map(self._fits, ahead)) else self._no_room()
+
+    def _no_room(self) -> str:
+        """Why a run ends before all is trained: its limit may be far, if each stage that is left takes longer."""
+        over = self.left_to_train < 1 or any(stage.left_out == GIVEN_UP for stage in self.plan.stages)
+        return OVER if over or math.isinf(self.left) else f"{NO_ROOM} {clock(self.left)}"
 
     def _leave_out_rest(self, number: int) -> None:
         """Stages after this one that no time is left for. The answer names them: no line for each."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -127,6 +127,12 @@ def metric_asked(name: object, what: str = "metric") -> str:
     if isinstance(name, str) and name.endswith(".json"):
         return mistake_costs.read_costs(Path(name))
     return metric_name(name, what)
+
+
+def metric_of_card(scores: Mapping[str, object]) -> str:
+    """The metric of the scores in a model's card; balanced accuracy where there is none that this version knows."""
+    name = scores.get("metric")
+    return name if isinstance(name, str) and is_metric(name) else BALANCED_ACCURACY
 
 
 def label_of(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,8 @@ from ..events import (
 from ..session import Session
 from .run import Stream
 from .source import StoredSource
+
+SHORT = 600.0  # s of signal: below it false activations are counted, and no rate by the hour is printed
 
 
 class RecordingSource(StoredSource):
@@ -127,21 +130,38 @@ class ReplayReport:
     def all(self) -> EventScores:
         return sum(self.scores.values(), EventScores())
 
+    @property
+    def _long(self) -> bool:
+        """Whether a rate by the hour says something: of some seconds, the number of false activations says more."""
+        return self.all.seconds >= SHORT
+
+    @property
+    def _lasted(self) -> str:
+        seconds = self.all.seconds
+        return f"{seconds / 3600:.3g} h" if self._long else f"{seconds:.0f} s"
+
     def lines(self) -> Iterator[str]:
         everybody, detector = self.all, self.detector
         rest = "no rest class" if detector.rest is None else f"rest class {detector.classes[detector.rest]}"
         yield (
-            f"replayed {count(len(self.scores), 'person', 'people')}, {everybody.seconds / 3600:.3g} h, "
+            f"replayed {count(len(self.scores), 'person', 'people')}, {self._lasted}, "
             f"{count(everybody.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows (every "
             f"{self.hop:g} s), refractory time {detector.refractory:g} s"
         )
-        head = ["person", "threshold", "events", "detected", "false/h", "s to detection", "90 % within (s)"]
-        rows = [
-            [printable(name), f"{self.thresholds[name]:g}", *_cells(scores)] for name, scores in self.scores.items()
+        head = [
+            "person",
+            "threshold",
+            "events",
+            "detected",
+            "false/h" if self._long else "false",
+            "s to detection",
+            "90 % within (s)",
         ]
-        yield from _table([head, *rows, [f"all {len(rows)} together", "", *_cells(everybody)]])
+        cells = partial(_cells, by_hour=self._long)
+        rows = [[printable(name), f"{self.thresholds[name]:g}", *cells(scores)] for name, scores in self.scores.items()]
+        yield from _table([head, *rows, [f"all {len(rows)} together", "", *cells(everybody)]])
         yield ""
-        points = [[f"{threshold:g}", *_cells(scores)[1:]] for threshold, scores in self.curve.items()]
+        points = [[f"{threshold:g}", *cells(scores)[1:]] for threshold, scores in self.curve.items()]
         yield from _table([["threshold", *head[3:]], *points])
         if self.false_per_hour is not None:
             yield ""
@@ -174,10 +194,14 @@ class ReplayReport:
         )  # fmt: skip
 
 
-def _cells(scores: EventScores) -> list[str]:
-    """events, detected, false an hour, seconds to detection."""
-    values = (scores.share_detected, scores.false_per_hour, scores.delay(), scores.delay(0.9))
-    return [str(scores.events), *("–" if value is None else f"{value:.2f}" for value in values)]
+def _cells(scores: EventScores, *, by_hour: bool) -> list[str]:
+    """events, detected, false activations, by the hour or as many as there were, seconds to detection."""
+    rate = scores.false_per_hour
+    false = str(scores.false) if not by_hour else "–" if rate is None else f"{rate:.2f}"
+    detected, *delays = (
+        "–" if value is None else f"{value:.2f}" for value in (scores.share_detected, scores.delay(), scores.delay(0.9))
+    )
+    return [str(scores.events), detected, false, *delays]
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -52,7 +52,7 @@ class Summary:
         if self.activations:
             text += f"; {self.activations:,} activation{'s' * (self.activations > 1)}"
         if self.gaps:
-            text += f"; {self.lost:,} samples lost in {self.gaps:,} gap{'s' * (self.gaps > 1)}"
+            text += f"; {self.lost:,} sample{'s' * (self.lost != 1)} lost in {self.gaps:,} gap{'s' * (self.gaps > 1)}"
         if self.untimed:
             text += f"; {self.untimed:,} sample{'s' * (self.untimed > 1)} without a valid time stamp"
         if self.restarts:
@@ -183,8 +183,8 @@ class Stream:
             if self.summary.gaps <= TOLD:
                 also = "; further ones are counted" if self.summary.gaps == TOLD else ""
                 self.tell(
-                    f"{event.samples} samples lost before {event.time:.3f} s: {event.windows} "
-                    f"window{'s' * (event.windows != 1)} missed{also}"
+                    f"{event.samples} sample{'s' * (event.samples != 1)} lost before {event.time:.3f} s: "
+                    f"{event.windows} window{'s' * (event.windows != 1)} missed{also}"
                 )
         else:
             self.summary.restarts += 1
