@@ -148,15 +148,8 @@ class ReplayReport:
             f"{count(everybody.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows (every "
             f"{self.hop:g} s), refractory time {detector.refractory:g} s"
         )
-        head = [
-            "person",
-            "threshold",
-            "events",
-            "detected",
-            "false/h" if self._long else "false",
-            "s to detection",
-            "90 % within (s)",
-        ]
+        false = "false/h" if self._long else "false"
+        head = ["person", "threshold", "events", "detected", false, "s to detection", "90 % within (s)"]
         cells = partial(_cells, by_hour=self._long)
         rows = [[printable(name), f"{self.thresholds[name]:g}", *cells(scores)] for name, scores in self.scores.items()]
         yield from _table([head, *rows, [f"all {len(rows)} together", "", *cells(everybody)]])
