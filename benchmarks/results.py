@@ -27,6 +27,7 @@ from .changes import changes_table, turned
 from .control import control, leakage, penalty, removed, same_settings
 from .drawing import forest, strips
 from .evidence import Evidence, Scores, both_sides, pairs, pool, read, set_means_of
+from .first_answer import after_the_first_stage
 from .markdown import METHODS, NAMES, NOTHING, differences_table, markdown, with_interval
 from .shipped import as_shipped
 from .tuned import tuned
@@ -249,6 +250,7 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
     **confirmation.PARTS, **field_tables.PARTS, "leaderboard": leaderboard.page,
     "shipped": lambda _, folder: as_shipped(folder), "anytime": lambda _, folder: at_moments(folder),
+    "first_answer": lambda _, folder: after_the_first_stage(folder),
     **{f"changes_{part}": changes_table(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip
 
