@@ -161,7 +161,7 @@ def test_what_only_guesses_is_not_praised_beside_a_simple_model_that_is_worse() 
     assert choice.guesses
     first, second = choice.verdict.split("). ")
     assert first.startswith("Not better than a constant: the model has R² ")
-    assert second.startswith("The simple model, ridge on features, is lower still: -0.500 (difference +0.400")
+    assert second.startswith("The simple model, ridge on features, is lower still: −0.500 (difference +0.400")
     assert "better than the simple" not in choice.verdict
     praised = described(test_scores=choice.test_scores | {CONSTANT: dict.fromkeys(choice.nested_test_scores, -0.9)})
     assert "): better than the simple model, ridge on features, which has" in praised.verdict

@@ -168,7 +168,7 @@ def test_tables_name_metric_and_chance_and_other_metrics_by_subject() -> None:
     assert "AUC" not in said(run)
     told = said(run, other_metrics={"roc_auc": {"1": 0.8765}, "cohen_kappa": {"1": -0.1234}})
     assert "AUC, Cohen's kappa: of the delivered model, nested" in told
-    assert "0.876 -0.123" in told
+    assert "0.876 −0.123" in told
 
 
 def test_full_nesting_takes_the_headline() -> None:
