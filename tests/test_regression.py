@@ -461,7 +461,7 @@ def test_a_place_that_cannot_be_written_is_told_first(tmp_path: Path, monkeypatc
     (tmp_path / "file").write_text("mine")
     words = ("run", tmp_path / "no.npz", "--target", "continuous", "--out")
     assert "file is a file" in str(call(*words, tmp_path / "file" / "a" / "b").exception)
-    monkeypatch.setattr("autotransfer.runs.regression.writable", lambda folder: folder != tmp_path)
+    monkeypatch.setattr("autotransfer.runs.number_run.writable", lambda folder: folder != tmp_path)
     assert f"cannot write to {tmp_path}; make it" in str(call(*words, tmp_path / "a" / "b").exception)
     X, y, who = truth(windows=8)
     with pytest.raises(at.UserError, match="cannot write to"):

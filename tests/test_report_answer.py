@@ -73,12 +73,12 @@ def test_the_answer_comes_first() -> None:
 def test_the_terminal_says_whom_playback_is_of() -> None:
     found = of(averaged())
     text = "\n".join(answer(found))
-    assert "on the 12 people played back, no labels: " in text
+    assert "on the 12 people played back, without labels a session gains " in text
     assert "a session learns from unlabelled windows (by a shift that all classes share)" in text
     before, after = (np.mean(list(own["1"].values())) for own in (found.playback.before, found.playback.calibrated))
     assert f"with labels of each class, on the windows left: 1: {before:.3f} → {after:.3f}, 2: " in text
     text = "\n".join(answer(replace(found, metric="f1_macro")))
-    assert "on the 12 people played back, in balanced accuracy, no labels: " in text
+    assert "on the 12 people played back, in balanced accuracy, without labels a session gains " in text
 
 
 def test_the_terminal_says_where_nobody_was_played_back() -> None:

@@ -40,13 +40,13 @@ def start_from(net: nn.Module, names: Sequence[str | None], seeds: Sequence[int]
 
     Each starts from one member of the base, by its seed, whoever else is in the stack.
     """
+    there = {key: tensor for key, tensor in net.state_dict().items() if tensor.is_floating_point()}
     for member, (name, seed) in enumerate(zip(names, seeds, strict=True)):
         if name is None:
             continue
         if name not in _opened:
             raise UserError(f"the base {name} is not open here; give its folder: --base FOLDER, or base=")
         known = _opened[name]
-        there = {key: tensor for key, tensor in net.state_dict().items() if tensor.is_floating_point()}
         for key, tensor in there.items():
             if key not in known or known[key].shape[1:] != tensor.shape[1:]:
                 given = tuple(known[key].shape[1:]) if key in known else "missing"

@@ -169,7 +169,8 @@ def played_words(choice: Choice) -> list[str]:
         return [f"neither adaptation nor labels were tried on held-out people{why}"]
     people = len(next(iter(played.zero_shot.values())))
     metric = "" if choice.metric == BALANCED_ACCURACY else ", in balanced accuracy"
-    lines = [f"on the {people} people played back{metric}, no labels: {follow_words(played.session, played.gain)}"]
+    gained = follow_words(played.session, played.gain)
+    lines = [f"on the {people} people played back{metric}, without labels a session gains {gained}"]
     if played.online:
         before, session = _mean(played.zero_shot["recorded"]), _mean(played.adapted["recorded"])
         whole = _mean(played.all_windows)

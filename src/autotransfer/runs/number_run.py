@@ -7,6 +7,7 @@ the ledger has the number of groups in place of theirs.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -22,7 +23,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..errors import UserError
-from ..files import write_atomically
+from ..files import writable, write_atomically
 from ..folds import Fold
 from ..jobs import HISTORY, Job, Record
 from ..recordings import absolute, load_targets
@@ -37,8 +38,8 @@ from .lock import Lock
 from .options import RunOptions
 from .provenance import fingerprint, versions
 from .recovery import make_sound
-from .regression import NUMBERS, check_free, has_ledger
-from .run import Run, Tell, begin_ledger
+from .regression import NUMBERS, has_ledger
+from .run import Run, Tell, begin_ledger, check_unused
 from .study import NAME, study_text
 
 Floats = NDArray[np.float64]
@@ -179,6 +180,16 @@ class NumberRun(Run):
         if stored is None or stored.ndim != 2 or len(stored) != len(fold.test) or not bool(stored.isfinite().all()):
             raise UserError(f"the ledger {self.ledger.path} has damaged predictions (key {entry.key!r}); {REMEDY}")
         return stored.T
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that holds a run, or that cannot be written to, before any work is done for it."""
+    check_unused(folder)
+    home = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    if not home.is_dir():
+        raise UserError(f"{home} is a file; choose another folder")
+    if not writable(home):
+        raise UserError(f"cannot write to {home}; make it writable or choose another folder")
 
 
 def is_complete(folder: Path) -> bool:

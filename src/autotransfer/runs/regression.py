@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .. import schema
 from ..errors import UserError, shown
-from ..files import read_plain, writable, write_atomically
+from ..files import read_plain, write_atomically
 from ..training.intervals import NextPerson, bootstrap_interval, next_person
 from .ledger import backup_of
 from .verdict import BestPeer, best_peer, mean, regression_verdict
@@ -138,8 +138,8 @@ def is_regression(folder: str | os.PathLike[str]) -> bool:
     if (path / "ledger.sqlite").exists() or not (path / CHOICE).is_file():
         return False
     try:
-        values = json.loads(read_plain(path / CHOICE))
-    except (OSError, ValueError, RecursionError):
+        values = schema.parse_json(read_plain(path / CHOICE))
+    except (OSError, ValueError):
         return False
     return isinstance(values, dict) and str(values.get("target", "")).startswith("continuous")
 
@@ -153,14 +153,3 @@ def read_choice(folder: Path, at_least: float | None = None) -> RegressionChoice
     except UserError as error:
         raise UserError(f"{folder / CHOICE} is damaged ({error}); run it again into another folder") from None
     return choice if at_least is None else replace(choice, at_least=at_least)
-
-
-def check_free(folder: Path) -> None:
-    """Refuse a folder that holds a run, or that cannot be written to, before any work is done for it."""
-    if any((folder / name).exists() for name in ("ledger.sqlite", CHOICE)) or has_ledger(folder):
-        raise UserError(f"{folder} holds a run already; choose another folder")
-    home = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
-    if not home.is_dir():
-        raise UserError(f"{home} is a file; choose another folder")
-    if not writable(home):
-        raise UserError(f"cannot write to {home}; make it writable or choose another folder")

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ...errors import UserError, shown
 from ...recordings.layout import resampling
 from ..transform import Fitted, Rows, Stage
-from .base import InGraph, Representation, in_pieces
+from .base import InGraph, Representation, for_groups, in_pieces
 from .pretrained import at_one_scale, in_layout
 
 PREFIX = "base_layout"
@@ -76,11 +76,7 @@ class BaseLayout(Representation):
             raise UserError(
                 f"the layout {self.digest} of a base is not open here; give its folder: --base FOLDER, or base="
             )
-        groups = max(1, len(training))
-        return self.restore({
-            name: tensor[None].to(stage.like.device).expand(groups, *tensor.shape)
-            for name, tensor in _opened[self.digest].items()
-        })  # fmt: skip
+        return self.restore(for_groups(_opened[self.digest], stage, training))
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
         channels, rates = tensors["channels"], tensors["rates"]

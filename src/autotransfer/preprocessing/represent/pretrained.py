@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from ...errors import UserError, shown
 from ...recordings.layout import resampling, starts
 from ..transform import Fitted, Rows, Stage
-from .base import QUIET, InGraph, Representation, in_pieces
+from .base import QUIET, InGraph, Representation, for_groups, in_pieces
 
 NAME = re.compile(r"(base|random_base):([0-9a-f]{16}):([1-9][0-9]{0,4})")
 STRETCHES = 8  # of a window, at least: see model/shallow.py
@@ -86,11 +86,7 @@ class Pretrained(Representation):
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
         if self.digest not in _opened:
             raise UserError(f"the base {self.digest} is not open here; give its folder: --base FOLDER, or base=")
-        groups = max(1, len(training))
-        return self.restore({
-            name: tensor[None].to(stage.like.device).expand(groups, *tensor.shape)
-            for name, tensor in _opened[self.digest].items()
-        })  # fmt: skip
+        return self.restore(for_groups(_opened[self.digest], stage, training))
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
         _check(tensors, self.n_classes)
