@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from click.testing import Result
 from typer.main import get_command
+from typer.models import OptionInfo
 from typer.testing import CliRunner
 
 import autotransfer as at
@@ -163,6 +164,16 @@ def test_every_command_that_reads_recordings_cuts_them_the_same_way(asked: list[
     described = [[one.help for one in commands[name].params if one.name in cut] for name in CUTTING]
     assert len(described[0]) == len(cut)
     assert all(described[0] == other for other in described)
+
+
+def test_an_option_with_a_word_for_its_value_says_its_own_name() -> None:
+    """typer 0.27 names it by that word otherwise: --BASE."""
+    commands = [command.callback for command in app.registered_commands if command.callback is not None]
+    hints = [hint for command in commands for hint in get_type_hints(command, include_extras=True).values()]
+    options = [part for hint in hints for part in getattr(hint, "__metadata__", ()) if isinstance(part, OptionInfo)]
+    worded = [option for option in options if option.metavar]
+    assert len(worded) > 5
+    assert all(option.param_decls for option in worded)
 
 
 def test_a_dry_run_needs_no_folder_but_a_run_does(asked: list[RunOptions]) -> None:
