@@ -26,7 +26,7 @@ def test_every_person_has_a_score_and_classes_are_counted() -> None:
     assert table.loc["p2", "accuracy"] == 1
     assert table.loc["p1", ["rest as rest", "rest as fist", "fist as rest", "fist as fist"]].tolist() == [4, 0, 4, 0]
     lines = found.lines()
-    assert lines[0] == "Not better than guessing (chance .50)", "p1 guesses, and there are two people"
+    assert lines[0] == "Not clearly better than guessing (chance .50)", "p1 guesses, and there are two people"
     assert lines[1].startswith("balanced accuracy on 2 people (chance .50): mean 0.750")
     assert [line.split() for line in lines[2:5]] == [
         ["p0", "1.000", "8", "windows"], ["p1", "0.500", "8", "windows"], ["p2", "–", "1", "window"],

@@ -348,7 +348,7 @@ class Choice:
         peer = best_peer(self.estimate, self.peers)
         sentence = verdict(
             self.estimate, peer, interval=self.interval, guesses=self.guesses, metric=self.metric, chance=self.chance,
-            hold_out=self.hold_out,
+            hold_out=self.hold_out, skipped=bool(self.skipped_peers),
         )  # fmt: skip
         object.__setattr__(self, "best_peer", peer)
         object.__setattr__(self, "next_person", next_person(list(self.estimate.values()), lowest=lowest))
