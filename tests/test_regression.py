@@ -414,7 +414,15 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert "<b>force" not in page
     assert "R²" in page
     assert (run / "results.csv").read_text().startswith("candidate,test_subject")
+    told = call("report", run, "--methods").stdout
+    for fact in (
+        "<b>force</b>, 6 people", "6 groups of people were held out", "ridge regressions on ", "(features",
+        choice.verdict, "(zero-shot)", "--target continuous", f"features (strength {choice.chosen[0].strength:g})",
+    ):  # fmt: skip
+        assert fact in told, fact
+    assert "class" not in told
     (run / "report.html").unlink()
+    assert "leave the rest out" in str(call("report", run, "--person", "p1").exception)
     assert call("report", run).exception is None
     assert (run / "report.html").exists()
     for command in ("status", "resume"):
@@ -480,7 +488,6 @@ def test_a_lost_ledger_comes_back_from_its_copy(tmp_path: Path) -> None:
     def lose() -> None:
         with closing(Ledger(run / NUMBERS)) as ledger:
             ledger.remember(complete=False)
-            ledger.back_up()
         remove_database(run / NUMBERS)
 
     for again in (("resume", run), words):

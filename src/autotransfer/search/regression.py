@@ -38,6 +38,7 @@ from ..preprocessing import FittedPreprocessing
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
 from ..recordings.targets import Targets
+from ..runs.ledger import backup_of
 from ..runs.number_run import NumberRun
 from ..runs.options import RunOptions
 from ..runs.regression import CONSTANT, PEER, Part, RegressionChoice, Stage
@@ -127,6 +128,8 @@ def conduct(
         return regression
 
     regression = answer(CLOSED_FORMS)
+    if answered is not None and not backup_of(run.ledger.path).exists():  # trainings of networks make another
+        run.ledger.back_up()
     for setting in train_networks(run, say, shown=shown):
         predicted = run.trained(setting)
         if predicted is None:
