@@ -246,7 +246,7 @@ def trainer_of(rec: at.Recordings, setting: at.Setting, tables: int | None = Non
         found = windows_for(rec, jobs[0], device=CPU, dtype=torch.float64)
     else:
         found = Windows(rec, setting.preprocessing, tables, device=CPU, dtype=torch.float64)
-    return Trainer(rec, jobs, found, torch.float64)
+    return Trainer(jobs, found)
 
 
 @every

@@ -106,7 +106,7 @@ def test_members_that_stay_keep_their_own_target() -> None:
     folds = folds_of(targets)
     jobs = [at.Job(at.Setting(**SHALLOW, max_epochs=2, batch_size=24, loss="huber"), fold) for fold in folds]
     windows = windows_for(targets.recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
-    population = population_of(targets.recordings, jobs, windows, torch.float32)
+    population = population_of(jobs, windows)
     assert isinstance(population, NumberTrainer)
     before = population.scale.clone()
     population.select([1, 3])
