@@ -61,11 +61,11 @@ def resume_regression(folder: Path, source: str | None) -> None:
 
 
 def finished(folder: Path) -> bool:
-    """Whether nothing is left of a run with a continuous target; those of earlier versions have no ledger."""
+    """Whether nothing is left of a run with a continuous target."""
     from ..runs.number_run import is_complete
-    from ..runs.regression import CHOICE, has_ledger
+    from ..runs.regression import CHOICE
 
-    return not has_ledger(folder) or (is_complete(folder) and (folder / CHOICE).exists())
+    return is_complete(folder) and (folder / CHOICE).exists()
 
 
 def _carry_through(run: NumberRun) -> None:

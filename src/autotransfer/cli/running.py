@@ -278,14 +278,11 @@ def status(folder: Folder) -> None:
     from ..runs.progress import standing
 
     if not (folder / "ledger.sqlite").exists():  # else SciPy need not be imported: this answers at once
-        from ..runs.regression import NUMBERS, has_ledger, is_regression
+        from ..runs.regression import NUMBERS, is_regression
 
-        if has_ledger(folder):
+        if is_regression(folder):
             for line in standing(folder, NUMBERS, scored=False):
                 say(line)
-            return
-        if is_regression(folder):
-            say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
     for line in standing(folder):
         say(line)

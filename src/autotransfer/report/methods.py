@@ -17,7 +17,7 @@ from ..runs.data_facts import Data
 from ..runs.ledger import Ledger
 from ..runs.number_run import SOLVED, TRAINED
 from ..runs.options import RunOptions
-from ..runs.regression import NUMBERS, SIMPLE, RegressionChoice, has_ledger
+from ..runs.regression import NUMBERS, SIMPLE, RegressionChoice
 from ..runs.study import command_of
 from ..runs.verdict import mean
 from ..search.number_networks import name_of
@@ -191,8 +191,6 @@ def _software(versions: dict[str, str], device: str, seed: int, command: str) ->
 
 def regression_methods(folder: Path, choice: RegressionChoice) -> str:
     """The same of a run with a continuous target, from its ledger."""
-    if not has_ledger(folder):
-        raise UserError(f"{folder} is of an earlier version, which kept too little for this; run it again")
     with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
         data, versions = ledger.recall("data", Data), ledger.recall("versions", dict[str, str])
         stored = ledger.recall("options", dict[str, Any])
