@@ -18,8 +18,9 @@ import pandas as pd
 from autotransfer.files import write_atomically
 from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.csv_tables import csv_of, read_table
+from autotransfer.runs.csv_tables import csv_of
 
+from .csv_rows import read_table
 from .evidence import table_of
 from .markdown import markdown
 
