@@ -23,6 +23,7 @@ from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.csv_tables import csv_of
 
+from .csv_rows import read_table
 from .evidence import table_of
 from .markdown import markdown, with_interval
 

@@ -230,7 +230,28 @@ def test_a_log_has_errors_too_and_must_be_writable(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     said = mistake("run", "wach", "--out", tmp_path / "run", "--log", log)
     assert said in log.read_text()
-    assert "choose another --log" in mistake("run", "watch", "--dry-run", "--log", tmp_path / "no" / "log.txt")
+    assert "there is no folder" in mistake("run", "watch", "--dry-run", "--log", tmp_path / "no" / "log.txt")
+
+
+def test_a_log_is_added_to_a_log_or_to_an_empty_file_alone(home: Path, tmp_path: Path) -> None:
+    log, notes, empty = tmp_path / "log.txt", tmp_path / "notes.txt", tmp_path / "empty.txt"
+    notes.write_text("2026-01-01 10:00:00,000 somebody else's\n")
+    empty.touch()
+    for path in (log, log, empty):
+        mistake("run", "wach", "--dry-run", "--log", path)
+    assert len(log.read_text().splitlines()) == 4
+    recordings = tmp_path / "x.npz"
+    recordings.write_bytes((home / "tiny.npz").read_bytes())
+    for path in (
+        notes,
+        recordings,
+        home / "run" / "report.html",
+        home / "run" / "plan.json",
+        home / "run" / "model.pt2",
+    ):
+        before = path.read_bytes() if path.exists() else None
+        assert "--log is" in mistake("run", "wach", "--dry-run", "--log", path)
+        assert (path.read_bytes() if path.exists() else None) == before
 
 
 def test_a_run_leaves_its_options(home: Path, asked: list[RunOptions]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -208,6 +209,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     from ..search.plan_words import balances, cost_words, stage_lines, why_folds, work_words
     from ..search.planning import cut, plan_again
 
+    start = time.monotonic()
     check_packages(options)
     recordings = in_units(load(options.source, **options.cutting), options.hold_out)
     check_scorable(recordings)
@@ -215,7 +217,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     check_columns(resolved, recordings)
     planned = None if again is None else plan_again(again, resolved, recordings, encoders)
     costs = Costs.measure(recordings, resolved, encoders)
-    plan = cut(recordings, options, costs) if planned is None else planned
+    plan = cut(recordings, options, costs, time.monotonic() - start) if planned is None else planned
     resolved = RunOptions.from_dict(plan.options)
     say(repr(recordings))
     say(describe(leave_groups_out(recordings, resolved.n_folds)))
@@ -276,14 +278,11 @@ def status(folder: Folder) -> None:
     from ..runs.progress import standing
 
     if not (folder / "ledger.sqlite").exists():  # else SciPy need not be imported: this answers at once
-        from ..runs.regression import NUMBERS, has_ledger, is_regression
+        from ..runs.regression import NUMBERS, is_regression
 
-        if has_ledger(folder):
+        if is_regression(folder):
             for line in standing(folder, NUMBERS, scored=False):
                 say(line)
-            return
-        if is_regression(folder):
-            say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
     for line in standing(folder):
         say(line)

@@ -197,8 +197,8 @@ class _Training:
         windows = windows_for(self.recordings, jobs[0], device=self.device, dtype=DTYPE)
         path = self.folder / f"population-{number}.checkpoint"
         by_key = {f"{self.identity} {job.key}": job for job in jobs}
-        restored = restore(self.recordings, by_key, windows, DTYPE, path)
-        population = population_of(self.recordings, jobs, windows, DTYPE)
+        restored = restore(by_key, windows, path)
+        population = population_of(jobs, windows)
         if restored is not None and len(restored[1]) == len(jobs):
             population = restored[0]
         keys = {id(job): f"{self.identity} {job.key}" for job in population.jobs}

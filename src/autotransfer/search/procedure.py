@@ -29,7 +29,7 @@ from .kinds import closed_forms
 from .models import build_models
 from .online import OnlineWeights, find_online
 from .peers import peer_scores
-from .plan import Plan, Stage, write_plan
+from .plan import LATE, Plan, Stage, write_plan
 from .plan_words import left_out_words, span
 from .planning import answer_seconds, plan_of
 from .playback import PEOPLE, play_back
@@ -37,7 +37,6 @@ from .stage_one import search_stage
 from .stopping import expects_gain, stopped_at
 
 EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
-LATE = 10.0  # the same before the last, where nothing is left of the time
 GROWING = 1.5  # an answer from more candidates takes longer than those before it, hardly by more than this
 GIVEN_UP = "it was given up when the time was over"  # of a stage
 
