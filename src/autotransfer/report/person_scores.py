@@ -65,6 +65,24 @@ class PersonScores:
             lines.append(f"{metric.label} of the other {count(len(rest), 'window')}: {score(value)}")
         return lines
 
+    def decided(self, table: pd.DataFrame, metric: Metric) -> list[str]:
+        """Lines on windows left unanswered and on prediction sets, from a table of `predictions` that has them."""
+        lines = []
+        if "answered" in table:
+            answered = table["answered"].to_numpy()
+            unanswered = count(int((~answered).sum()), "window")
+            value = metric.score(self.y[answered], self.probability[answered]) if answered.any() else math.nan
+            lines.append(
+                f"{unanswered} of {len(answered)} left unanswered; {metric.label} of the others: {score(value)}"
+            )
+        if (names := [f"set_{name}" for name in self.classes])[0] in table:
+            sets = table[names].to_numpy()
+            holds, size = sets[np.arange(len(sets)), self.y].mean(), sets.sum(1).mean()
+            lines.append(
+                f"prediction sets hold the class of {100 * holds:.0f} % of windows, with {size:.1f} classes on average"
+            )
+        return lines
+
     @cached_property
     def people(self) -> dict[Any, NDArray[np.int64]]:
         """Rows of each person, in the order of their first window."""

@@ -377,7 +377,7 @@ class Choice:
 
     @property
     def guesses(self) -> bool:
-        """Whether what is delivered is not better than guessing: its interval reaches chance."""
+        """Whether what is delivered is not clearly better than guessing: its interval reaches chance."""
         return self.chance is not None and self.interval is not None and self.interval[0] <= self.chance
 
     @property
