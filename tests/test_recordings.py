@@ -171,7 +171,10 @@ def test_names_give_the_order_of_labels_that_are_names() -> None:
     ("changes", "text"),
     [
         ({"y": Y + 1, "classes": ["a", "b"]}, r"y holds 2, for which the 2 names given"),
-        ({"y": Y + 1, "classes": [1, 2, 3]}, r"y holds 1, and the names given for it, \[1, 2, 3\], are numbers themselves"),
+        (
+            {"y": Y + 1, "classes": [1, 2, 3]},
+            r"y holds 1, and the names given for it, \[1, 2, 3\], are numbers themselves",
+        ),
         ({"classes": [1, 0]}, r"y holds 0, and .* may be that name or count from 0, to 1; give the names as text"),
         ({"classes": ["a", "a"]}, r"names for y hold 'a' twice"),
         ({"classes": [["a"], ["b"]]}, r"names for y hold values that cannot be hashed"),
