@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..models.mixture import Mixture, normalised
+from ..models.ensemble import normalised
+from ..models.mixture import Mixture
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..person.decoder import Decoder
 from ..training.centring import CENTRING_RULES, CentringRule
