@@ -21,6 +21,7 @@ from ..preprocessing.represent.foundation import is_foundation
 from ..preprocessing.represent.pretrained import is_base
 from ..recordings import Recordings, load
 from ..recordings.ring import check_ring
+from ..runs.choice import StageScore
 from ..runs.options import RunOptions
 from ..runs.run import Run, Tell, check_columns, check_encoder, check_modules, check_packages, check_unused
 from ..settings import Setting
@@ -181,6 +182,20 @@ LADDER: tuple[tuple[tuple[str, Change], ...], ...] = (
     ((_FOLDS % FEWEST, _fewer_folds(FEWEST)), ("half of the usual steps", _shorter(2))),
     ((_FOLDS % FEWEST, _fewer_folds(FEWEST)), ("a quarter of the usual steps", _shorter(4))),
 )
+
+
+def give_more(run: Run, seconds: float | None) -> None:
+    """Let a run go on for so many seconds more than it took so far; None: until everything is trained."""
+    plan = run.ledger.recall("plan", Plan)
+    if plan is None or not run.options.staged:
+        raise UserError("the run does not answer in stages, and ends when everything is trained; leave --time out")
+    if plan.fixed:
+        raise UserError("the run performs the plan of another, however long that takes; leave --time out")
+    answered = {answer.number for answer in run.ledger.recall("answers", list[StageScore]) or []}
+    if answered == set(range(len(plan.stages))):
+        raise UserError("everything in its plan was trained; leave --time out")
+    spent = run.ledger.recall("spent", float) or 0.0
+    run.ledger.remember(plan=plan.with_more(seconds, spent), complete=False)
 
 
 def cut(recordings: Recordings, asked: RunOptions, costs: Costs, spent: float = 0.0) -> Plan:
