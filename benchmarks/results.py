@@ -23,7 +23,7 @@ from autotransfer.report.wording import interval, probability, score, signed
 from autotransfer.words import range_words
 
 from . import averages, confirmation, field_tables, leaderboard, overview, played
-from .anytime import at_moments
+from .anytime import at_moments, limit_costs
 from .changes import changes_table, turned
 from .control import control, leakage, penalty, removed, same_settings
 from .drawing import forest, strips
@@ -251,6 +251,7 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
     **confirmation.PARTS, **field_tables.PARTS, "leaderboard": leaderboard.page,
     "shipped": lambda _, folder: as_shipped(folder), "anytime": lambda _, folder: at_moments(folder),
+    "limit_costs": lambda _, folder: limit_costs(folder),
     "first_answer": lambda _, folder: after_the_first_stage(folder),
     **{f"changes_{part}": changes_table(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip

@@ -300,8 +300,16 @@ def test_a_stage_that_time_ends_is_given_up_and_forgotten(tmp_path: Path, monkey
             begun.append(real())
         return real() + (7200 if begun and len(_running(run)) else 0)
 
+    played, play_back = [], procedure.play_back
+
+    def too_late_at_first(*given: object) -> object:
+        played.append(given)
+        return None if len(played) == 1 else play_back(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(procedure, "play_back", too_late_at_first)
     monkeypatch.setattr(executor.time, "monotonic", late)
     choice = conduct(run, quiet, shown=False)
+    assert len(played) == 2, "what the first answer had no time for is done with the last"
     assert [stage.name for stage in choice.stages] == STAGES[:1]
     assert choice.ended == "the time was over"
     assert any("given up" in line for line in choice.left_out)

@@ -128,7 +128,7 @@ def test_a_target_that_nothing_tells_is_called_so() -> None:
     y = np.random.default_rng(9).normal(size=len(y))
     choice = search(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options()).choice
     assert choice.guesses
-    assert choice.verdict.startswith("Not better than a constant")
+    assert choice.verdict.startswith("Not clearly better than a constant")
 
 
 def described(**changes: Any) -> RegressionChoice:
@@ -160,7 +160,7 @@ def test_what_only_guesses_is_not_praised_beside_a_simple_model_that_is_worse() 
     choice = described()
     assert choice.guesses
     first, second = choice.verdict.split("). ")
-    assert first.startswith("Not better than a constant: the model has R² ")
+    assert first.startswith("Not clearly better than a constant: the model has R² ")
     assert second.startswith("The simple model, ridge on features, is lower still: −0.500 (difference +0.400")
     assert "better than the simple" not in choice.verdict
     praised = described(test_scores=choice.test_scores | {CONSTANT: dict.fromkeys(choice.nested_test_scores, -0.9)})

@@ -97,7 +97,7 @@ def run(
     config: Config = None,
     plan: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="RUN/plan.json of another run: perform exactly what that one did."),
+        typer.Option("--plan", metavar="FILE", help="RUN/plan.json of another run: perform exactly what that one did."),
     ] = None,
     storage: Storage = None,
     windowing: Windowing = UNSAID,

@@ -55,7 +55,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         check_is_fitted(self)
         raw = raw_windows(X)
         named = hasattr(self, "feature_names_in_")
-        return self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq))
+        return self.model_.warn_of(self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq)))
 
     def _people(self, X: object, subjects: object, n_trials: int, adapt: str | None = None) -> Tensor | None:
         """The subject of each window (N,), where the model needs it and it is known."""

@@ -94,8 +94,8 @@ def metric_words(choice: Choice, chance: float | None = None) -> str:
 
 
 def guessing_words(chance: float | None) -> str:
-    """'Not better than guessing (chance .50)'."""
-    return "Not better than guessing" + ("" if chance is None else f" ({chance_words(chance)})")
+    """'Not clearly better than guessing (chance .50)'."""
+    return "Not clearly better than guessing" + ("" if chance is None else f" ({chance_words(chance)})")
 
 
 def unseen(summary: Summary) -> str:

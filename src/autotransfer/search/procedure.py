@@ -256,6 +256,9 @@ class Conductor:
         with working("building models", shown=self.shown):
             averages = None if online is None else (online.settings, online.weights)
             build_models(run, candidates, weights, choice, self.tell, refit=last, online=averages)
+        if staged and since is None:  # predict can use it from now on
+            self.answers[-1] = replace(self.answers[-1], seconds=self.spent)
+            choice = replace(choice, stages=self.answers)
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
         write_plan(run.folder, self.plan.performed(done))
         facts = {"complete": True} if last else {}
@@ -273,9 +276,12 @@ class Conductor:
         online: OnlineWeights | None, *, last: bool,
     ) -> Playback | None:  # fmt: skip
         """Held-out people use the first answer, which is quick, and the last. Answers in between keep the playback of
-        the first, and so does a last answer that repeats the first."""
-        if (len(self.answers) > 1 and not last) or (len(self.answers) == 1 and since is not None):
-            return read_choice(self.run.folder).playback
+        the first, and so does a last answer that repeats the first, unless there was no time for it."""
+        repeated = len(self.answers) == 1 and since is not None
+        if repeated or (len(self.answers) > 1 and not last):
+            earlier = read_choice(self.run.folder).playback
+            if earlier is not None or not repeated:
+                return earlier
         with working("held-out people use the model", shown=self.shown):
             until = late if math.isfinite(late) else None
             return play_back(self.run, candidates, nested, self.played, until, online)
