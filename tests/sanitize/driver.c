@@ -40,7 +40,7 @@ void segments_of(long, long, long, long, long, const float *, double *, double *
 void bands_of(long, long, long, long, long, double, double, const double *, const int64_t *, double *, float *);
 void band_tangent_of(long, long, long, long, long, double, const double *, const int64_t *, double *, double *,
                      float *);
-void rhythms_of(long, long, long, long, long, long, double, const double *, const double *, const double *,
+void rhythms_of(long, long, long, long, long, long, long, long, double, const double *, const double *, const int64_t *,
                 const int64_t *, double *, float *);
 void minirocket_of(long, long, long, long, long, long, long, long, const float *, const int64_t *, const int64_t *,
                    const int64_t *, const double *, double *, double *, double *, float *);
@@ -110,7 +110,7 @@ static int64_t call_plain(const char *name, char *words) {
     else if (!strcmp(name, "band_tangent_of"))
         band_tangent_of(N(0), N(1), N(2), N(3), N(4), D(5), P(6), P(7), P(8), P(9), P(10));
     else if (!strcmp(name, "rhythms_of"))
-        rhythms_of(N(0), N(1), N(2), N(3), N(4), N(5), D(6), P(7), P(8), P(9), P(10), P(11), P(12));
+        rhythms_of(N(0), N(1), N(2), N(3), N(4), N(5), N(6), N(7), D(8), P(9), P(10), P(11), P(12), P(13), P(14));
     else if (!strcmp(name, "minirocket_of"))
         minirocket_of(N(0), N(1), N(2), N(3), N(4), N(5), N(6), N(7), P(8), P(9), P(10), P(11), P(12), P(13), P(14),
                       P(15), P(16));

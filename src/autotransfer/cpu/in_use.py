@@ -142,7 +142,7 @@ ARGUMENTS = {
     "tangent_of": "nnndpppp", "tangent_upper": "nndpppp", "templates_of": "nnnnnnnddppppp", "hudgins_of": "nnndppp",
     "ls_of": "nnndpppp", "tdpsd_of": "nndddppp", "statistics_of": "nnndddppppppppppp",
     "statistics_spectra": "nnnddpppp", "beats_of": "nnnnndpppppp", "segments_of": "nnnnnppp",
-    "bands_of": "nnnnnddpppp", "band_tangent_of": "nnnnndppppp", "rhythms_of": "nnnnnndpppppp",
+    "bands_of": "nnnnnddpppp", "band_tangent_of": "nnnnndppppp", "rhythms_of": "nnnnnnnndpppppp",
     "minirocket_of": "nnnnnnnnppppppppp",
 }  # fmt: skip
 TYPES = {"n": c_long, "d": c_double, "p": c_void_p}
@@ -374,28 +374,37 @@ def _band_tangent(x: Tensor, waves: Tensor, sizes: Tensor, quiet: float) -> Tens
     return out
 
 
+class RhythmsTables(NamedTuple):
+    """S sub-bands and F frequencies, in windows of T samples, of which `count` frequencies from `first` on count."""
+
+    first: int  # in multiples of the frequency resolution
+    count: int
+    starts: Tensor  # (S,) int64: where each sub-band begins among the numbers that count; it ends with them
+    waves: Tensor  # (2F, 2 count): sines, then cosines; real and imaginary part in turn
+    held: Tensor  # (H,) int64, of the S · F pairs
+
+
 def _rhythms(x: Tensor, bank: RhythmsTables, ridge: float) -> Tensor:
-    basis, inside, waves, held = bank
-    coefficients = _coefficients("rhythms", x, basis)
-    *size, channels, _, count = coefficients.shape
-    bands, frequencies = inside.shape[0], waves.shape[0] // 2
+    first, count, starts, waves, held = bank
+    x, rows, times = _rows_of(x, "rhythms")
+    *size, channels, _ = x.shape
+    (bands,), frequencies, bins, basis = starts.shape, waves.shape[0] // 2, times // 2 + 1, 2 * count
+    check_sizes("rhythms", 0, first=first, bins_left=bins - first - count)
+    check_sizes("rhythms", bands=bands, frequencies=frequencies, count=count)
     check_index("rhythms", "held", held, held.shape[0], bands * frequencies)
-    windows, out = coefficients.numel() // (channels * count), x.new_empty(*size, 1, held.shape[0])
-    room = _room(channels * (count + channels + 2 * frequencies) + bands * frequencies)
+    check_index("rhythms", "starts", starts, bands, basis + 1)
+    if bool((starts[1:] < starts[:-1]).any()):
+        raise RuntimeError("autotransfer::rhythms: expected starts that rise")
+    centred = _room(*size, channels, times)
+    _call("segments_of", rows, times, 1, times, times, _whole(x), _room(times), centred)
+    spectra = torch.view_as_real(torch.fft.rfft(centred))
+    out = x.new_empty(*size, 1, held.shape[0])
+    room = _room((bands + 1) * channels * (channels + 2 * frequencies) + channels + bands * frequencies)
     _call(
-        "rhythms_of", windows, channels, count, bands, frequencies, held.shape[0], ridge, _whole(coefficients, F64),
-        Expected(inside, (bands, count), F64), Expected(waves, (2 * frequencies, count), F64), held, room, out,
+        "rhythms_of", rows // max(channels, 1), channels, bins, 2 * first, basis, bands, frequencies, held.shape[0],
+        ridge, _whole(spectra, F64), Expected(waves, (2 * frequencies, basis), F64), starts, held, room, out,
     )  # fmt: skip
     return out
-
-
-class RhythmsTables(NamedTuple):
-    """S sub-bands and F frequencies in a basis of M waves, as of `represent.rhythms.Bank`."""
-
-    basis: Tensor  # (T, M)
-    inside: Tensor  # (S, M)
-    waves: Tensor  # (2F, M)
-    held: Tensor  # (H,) int64, of the S · F pairs
 
 
 class Convolutions(NamedTuple):

@@ -1361,38 +1361,53 @@ void band_tangent_of(long windows, long channels, long segments, long bins, long
     }
 }
 
-/* As Rhythms, from coefficients (N, C, M): inside: (S, M), waves: (2F, M), held: (H,) -> (N, H). room: (C, M), (C, C),
-   (C, 2F), (S, F). */
-void rhythms_of(long windows, long channels, long basis, long bands, long frequencies, long held, double ridge,
-                const double *coefficients, const double *inside, const double *waves, const int64_t *places,
+/* As Rhythms, from spectra of windows less their means (N, C, bins, 2), of which `basis` numbers from `first` on count.
+   Sub-band s has those from starts[s] on; they end together. waves: (2F, basis), held: (H,) -> (N, H).
+   room: (C, C) and (C, 2F) for every sub-band, (C,), (C, C), (C, 2F), (S, F). */
+void rhythms_of(long windows, long channels, long bins, long first, long basis, long bands, long frequencies, long held,
+                double ridge, const double *spectra, const double *waves, const int64_t *starts, const int64_t *places,
                 double *room, float *out) {
-    double *covariance = room + channels * basis, *products = covariance + channels * channels;
-    double *largest = products + channels * 2 * frequencies;
-    for (long n = 0; n < windows; n++, coefficients += channels * basis, out += held) {
-        for (long s = 0; s < bands; s++) {
+    const long square = channels * channels, wide = 2 * frequencies, each = square + channels * wide;
+    double *size = room + bands * each, *covariance = size + channels, *products = covariance + square;
+    double *largest = products + channels * wide;
+    for (long n = 0; n < windows; n++, spectra += channels * 2 * bins, out += held) {
+        /* Sub-bands lie within each other: from the last to the first, each adds what it has more. */
+        for (long s = bands - 1; s >= 0; s--) {
+            const long from = starts[s], count = (s + 1 < bands ? starts[s + 1] : basis) - from;
+            double *raw = room + s * each, *with_waves = raw + square;
             for (long c = 0; c < channels; c++) {
-                double *unit = room + c * basis, *own = covariance + c * channels, *row = products + c * 2 * frequencies;
-                for (long m = 0; m < basis; m++) unit[m] = coefficients[c * basis + m] * inside[s * basis + m];
-                const double size = sqrt(dot(unit, unit, basis)), factor = size == 0.0 ? 1.0 : size;
-                for (long m = 0; m < basis; m++) unit[m] /= factor;
-                dots(unit, room, c + 1, basis, own);
-                dots(unit, waves, 2 * frequencies, basis, row);
+                const double *own = spectra + c * 2 * bins + first + from;
+                for (long d = 0; d <= c; d++)
+                    raw[c * channels + d] = dot(own, spectra + d * 2 * bins + first + from, count);
+                for (long f = 0; f < wide; f++)
+                    with_waves[c * wide + f] = dot(own, waves + f * basis + from, count);
+            }
+            if (s + 1 < bands)
+                for (long i = 0; i < each; i++) raw[i] += raw[each + i];
+        }
+        for (long s = 0; s < bands; s++) {
+            const double *raw = room + s * each, *with_waves = raw + square;
+            for (long c = 0; c < channels; c++) {
+                double *own = covariance + c * channels, *row = products + c * wide;
+                size[c] = raw[c * channels + c] > 0.0 ? sqrt(raw[c * channels + c]) : 1.0;
+                for (long d = 0; d <= c; d++) own[d] = raw[c * channels + d] / (size[c] * size[d]);
+                for (long f = 0; f < wide; f++) row[f] = with_waves[c * wide + f] / size[c];
                 own[c] += ridge;
                 /* Row c of L in place of the covariance's, and of L⁻¹ B in place of B's. */
                 for (long d = 0; d < c; d++) {
-                    const double *before = covariance + d * channels, *solved = products + d * 2 * frequencies;
+                    const double *before = covariance + d * channels, *solved = products + d * wide;
                     own[d] = (own[d] - dot(own, before, d)) / before[d];
                     own[c] -= own[d] * own[d];
-                    for (long f = 0; f < 2 * frequencies; f++) row[f] -= own[d] * solved[f];
+                    for (long f = 0; f < wide; f++) row[f] -= own[d] * solved[f];
                 }
                 own[c] = sqrt(own[c]);
-                for (long f = 0; f < 2 * frequencies; f++) row[f] /= own[c];
+                for (long f = 0; f < wide; f++) row[f] /= own[c];
             }
             for (long f = 0; f < frequencies; f++) {
                 double sines = 0.0, cosines = 0.0, cross = 0.0;
                 for (long c = 0; c < channels; c++) {
-                    const double sine = products[c * 2 * frequencies + f];
-                    const double cosine = products[(c * 2 + 1) * frequencies + f];
+                    const double sine = products[c * wide + f];
+                    const double cosine = products[c * wide + frequencies + f];
                     sines += sine * sine;
                     cosines += cosine * cosine;
                     cross += sine * cosine;

@@ -131,5 +131,12 @@ def _bank(sfreq: float, frequencies: tuple[float, ...], times: int) -> Bank:
 
 @cache
 def rhythms_tables(sfreq: float, frequencies: tuple[float, ...], times: int) -> RhythmsTables:
-    basis, inside, waves, held = _bank(sfreq, frequencies, times)
-    return RhythmsTables(basis, inside[:, 0].contiguous(), waves.T.contiguous(), held)
+    """The same for spectra of windows: the basis is that of the Fourier transform, and every sub-band ends where the
+    basis does."""
+    bank = _bank(sfreq, frequencies, times)
+    count = bank.basis.shape[1] // 2
+    cosines, sines = bank.waves.view(2, count, -1)  # cosines and sines of the basis
+    waves = torch.stack([cosines, -sines], 1).flatten(0, 1).T.contiguous()  # e^-iωt = cos ωt - i sin ωt
+    starts = 2 * count - bank.inside[:, 0].sum(1).long()
+    first = int(np.argmax(np.arange(1, times) * sfreq / times >= LOWS[0])) + 1
+    return RhythmsTables(first, count, starts, waves, bank.held)
