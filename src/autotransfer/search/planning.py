@@ -14,6 +14,7 @@ import torch
 from ..errors import UserError, shown
 from ..folds import USUAL_FOLDS, check_scorable, groups_of, in_units, leave_groups_out, turns
 from ..jobs import Job
+from ..model.adapters import is_adapted
 from ..model.encoders import Encoders
 from ..models.base import bound_base
 from ..preprocessing.represent.base_layout import is_layout
@@ -286,7 +287,7 @@ def plan_again(performed: Plan, options: RunOptions, recordings: Recordings, enc
     of_base: set[str] = set()  # names that settings may have for parts of the base
     if options.base is not None:
         bound = bound_base(options.base, recordings)
-        of_base = {*bound.kinds.values(), *(str((bound.start or {}).get(name)) for name in ("represent", "start"))}
+        of_base = {*bound.kinds.values(), *(str(value) for keywords in bound.tuned for value in keywords.values())}
     fold = leave_groups_out(recordings, options.n_folds)[0]
     every = [training for stage in performed.stages for training in (*stage.trainings, *stage.online)]
     settings = list(dict.fromkeys(setting for setting, _ in every))
@@ -304,8 +305,9 @@ def _check_possible(setting: Setting, recordings: Recordings, of_base: Collectio
     size_of(recordings, setting)  # complains about windows that are too short
     values = setting.preprocessing.values()
     named = {"represent": values.get("represent"), "start": getattr(setting.network, "start", None)}
+    named |= {"encoder": setting.encoder} if is_adapted(setting.encoder) else {}
     for name, value in named.items():
-        pretrained = name == "start" or is_base(value) or is_layout(value) or is_foundation(value)
+        pretrained = name != "represent" or is_base(value) or is_layout(value) or is_foundation(value)
         if value is not None and pretrained and value not in of_base:
             raise UserError(f"{name} is {shown(value)}, which is of another base; give the plan's: --base BASE")
     if values.get("turn", "none") != "none":
