@@ -217,9 +217,8 @@ def gaining(method: str, *gains: float) -> list[following.Followed]:
 
 def test_the_bound_of_a_mean_is_that_of_a_t_test() -> None:
     values = np.random.default_rng(0).normal(0.3, 1, (9, 4))
-    for level in (0.84, 0.95):
-        expected = stats.ttest_1samp(values, 0, alternative="greater").confidence_interval(level).low
-        np.testing.assert_allclose(following.least_mean(values, level), expected)
+    expected = stats.ttest_1samp(values, 0, alternative="greater").confidence_interval(0.95).low
+    np.testing.assert_allclose(following.least_mean(values), expected)
 
 
 def test_one_person_who_gains_much_does_not_decide_for_many() -> None:
@@ -230,15 +229,14 @@ def test_one_person_who_gains_much_does_not_decide_for_many() -> None:
 
 
 def test_a_small_gain_of_everybody_is_taken_before_a_larger_one_that_some_lose_by() -> None:
-    mixed, small = [0.2, 0.15, 0.1, 0.1, 0.05, -0.1, 0.2, -0.15], 0.03
+    mixed, small = [0.2, 0.15, 0.1, 0.1, 0.15, -0.1, 0.2, -0.05], 0.03
     people = [
         followed({("statistics", order): gain for order in ORDERS} | {("shift", order): small for order in ORDERS})
         for gain in mixed
     ]
     assert np.mean(mixed) > 2 * small
     assert following.chosen(people) == "shift"
-    assert following.chosen(people, ["statistics"]) == "statistics"  # better than nothing, by one standard error
-    assert following.chosen(gaining("statistics", *mixed)) == "statistics"
+    assert following.chosen(people, ["statistics"]) == "statistics"  # better than nothing
 
 
 def test_few_people_must_agree_more() -> None:
@@ -249,7 +247,7 @@ def test_few_people_must_agree_more() -> None:
 
 
 def test_what_is_told_of_a_person_is_what_the_others_choose() -> None:
-    people = [*gaining("statistics", 0.5, 0.5, 0.5), *gaining("statistics", -0.1, -0.1)]
+    people = gaining("statistics", 0.5, 0.5, 0.5, -0.1)
     every = {str(n): own for n, own in enumerate(people)}
     kept = playback.orders_of(every)["adapted"]["recorded"]
     for n, (name, own) in enumerate(every.items()):
@@ -257,10 +255,14 @@ def test_what_is_told_of_a_person_is_what_the_others_choose() -> None:
     assert len(set(kept.values())) > 1
 
 
-def test_the_delivered_model_does_not_follow_where_people_may_lose_in_one_order() -> None:
-    """Gains are clear in all orders but the last."""
+def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
+    """In each order another person gains nothing, so that no single order is clear."""
+    gains = np.where(np.eye(4), -0.06, 0.06)
+    people = [followed({("shift", order): gain for order, gain in zip(ORDERS, own, strict=True)}) for own in gains]
+    assert all(following.least_mean(gains) < 0)
+    assert following.chosen(people) == "shift"
     *most, last = ORDERS
-    gains = {("shift", order): 0.3 for order in most}
-    people = [followed(gains | {("shift", last): value}) for value in (0.2, 0.2, -0.3)]
-    assert np.mean([own.gains("shift") for own in people], 0).min() > 0
-    assert following.chosen(people) == "none"
+    clear = {("shift", order): 0.3 for order in most}
+    people = [followed(clear | {("shift", last): value}) for value in (0.2, 0.2, -0.3, 0.2)]
+    assert following.chosen(people) == "shift"
+    assert following.chosen([*people, followed(clear | {("shift", last): -0.4})]) == "none"
