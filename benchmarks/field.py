@@ -29,22 +29,16 @@ import numpy as np
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.folds import Fold, leave_groups_out, scorable
-from autotransfer.runs.options import RunOptions
+from autotransfer.folds import scorable
 from autotransfer.search.kinds import signal_of
 from autotransfer.training.metrics import balanced_accuracy_of
 
 from .csv_rows import append, known_rows
-from .field_peers import PEERS
+from .field_peers import PEERS, folds_of
 from .shallow import task_of
 
 COLUMNS = ("set", "peer", "adaptation", "person", "score", "seed", "family", "seconds")
 OUT = Path(__file__).parent.parent / "docs" / "results" / "field.csv"
-
-
-def folds_of(recordings: at.Recordings) -> list[Fold]:
-    """As a run with nothing but defaults splits people."""
-    return leave_groups_out(recordings, RunOptions.of("recommended", source="field").for_data(recordings).n_folds)
 
 
 def evaluate(

@@ -7,6 +7,7 @@ who is not tested, the fold's validation group included; EEGNet keeps the snapsh
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.folds import leave_groups_out
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import HARMONICS, STIMULUS
 
@@ -224,15 +226,27 @@ def component(trials: Array) -> Array:
 
 def eegnet_aligned(recordings: at.Recordings, seed: int, device: str) -> Predict:
     """EEGNet (Lawhern et al. 2018), plain, on windows aligned by person (He and Wu 2020), trained as in a run."""
-    options = RunOptions.of("recommended", source=recordings.name).for_data(recordings)
-    setting = at.Setting(align=TRANSDUCTIVE, standardise="none", max_epochs=options.max_epochs)
+    setting = at.Setting(align=TRANSDUCTIVE, standardise="none", max_epochs=_options(recordings).max_epochs)
+
+    @functools.cache  # every fold in one stack, which a GPU trains in about the time of one
+    def outcomes() -> dict[str, at.Outcome]:
+        jobs = [at.Job(setting, fold, seed) for fold in folds_of(recordings)]
+        return {outcome.job.fold.key: outcome for outcome in at.train(recordings, jobs, device, progress=False)}
 
     def predict(task: Task) -> Answers:
-        (outcome,) = at.train(recordings, [at.Job(setting, task.fold, seed)], device, progress=False)
-        tested = outcome.held_out_log_probs.numpy()[len(task.fold.validation) :]
+        tested = outcomes()[task.fold.key].held_out_log_probs.numpy()[len(task.fold.validation) :]
         yield "EEGNet, Euclidean alignment", TRANSDUCTIVE, tested.argmax(1)
 
     return predict
+
+
+def folds_of(recordings: at.Recordings) -> list[at.Fold]:
+    """As a run with nothing but defaults splits people."""
+    return leave_groups_out(recordings, _options(recordings).n_folds)
+
+
+def _options(recordings: at.Recordings) -> RunOptions:
+    return RunOptions.of("recommended", source="field").for_data(recordings)
 
 
 PEERS = {
