@@ -6,7 +6,9 @@ Protocol, fixed before anything was run. People are held out as runs hold them o
 to 20 people, ten groups above), so every person is scored by a model that had as many others, or more: peers that stop
 by nothing learn from the validation group as well. Scores are balanced accuracies of each person who has windows of two
 classes. Peers and their constants are those of the libraries, or as published (benchmarks/field_peers.py says what
-they are); none was tried with other constants on these sets. Each is scored with nothing known of a person (zero-shot)
+they are); none was tried with other constants on these sets. FBCCA came later, when CCA's scores were known, with the
+published weights; TRCA is left out where windows do not begin at one phase of their stimulus, because it answered at
+chance there. Each is scored with nothing known of a person (zero-shot)
 and, where it can use unlabelled windows, with all of theirs (transductive: z-scored, standardised or aligned by
 person). The best peer of a set is picked on these very scores, which flatters it. Random peers have one seed unless
 `--seeds` says otherwise; the tables average them.
