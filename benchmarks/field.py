@@ -8,15 +8,14 @@ by nothing learn from the validation group as well. Scores are balanced accuraci
 classes. Peers and their constants are those of the libraries, or as published (benchmarks/field_peers.py says what
 they are); none was tried with other constants on these sets. FBCCA came later, when CCA's scores were known, with the
 published weights; TRCA is left out where windows do not begin at one phase of their stimulus, because it answered at
-chance there. Each is scored with nothing known of a person (zero-shot)
-and, where it can use unlabelled windows, with all of theirs (transductive: z-scored, standardised or aligned by
-person). The best peer of a set is picked on these very scores, which flatters it. Random peers have one seed unless
-`--seeds` says otherwise; the tables average them.
+chance there. Each is scored with nothing known of a person (zero-shot) and, where it can use unlabelled windows, with
+all of theirs (transductive: z-scored, standardised or aligned by person). The best peer of a set is picked on these
+very scores, which flatters it. Random peers have one seed unless `--seeds` says otherwise; the tables average them.
 
 One row of the CSV is one person, peer, adaptation and seed. Rows that are there are not computed again, and the rows of
 a fold are written together: an interrupted command is simply repeated. A peer that is not meant for a signal is left
 out, unless it is the only one asked for. Needs `pip install 'autotransfer[peers]'`; LibEMG, whose release needs an
-older NumPy than aeon, with `pip install --no-deps libemg librosa PyWavelets`.
+older NumPy than aeon, with `pip install librosa PyWavelets` and `pip install --no-deps libemg`.
 """
 
 from __future__ import annotations

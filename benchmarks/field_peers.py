@@ -89,7 +89,7 @@ def _libemg_extractor() -> Any:
     """From its file: the package itself imports drivers, games and windows of all kinds."""
     package = importlib.util.find_spec("libemg")
     if package is None or package.origin is None:
-        raise UserError("LibEMG is not installed; pip install --no-deps libemg librosa PyWavelets")
+        raise UserError("LibEMG is not installed; pip install librosa PyWavelets, then pip install --no-deps libemg")
     path = Path(package.origin).with_name("feature_extractor.py")
     spec = importlib.util.spec_from_file_location("libemg_features", path)
     assert spec is not None
