@@ -173,6 +173,13 @@ class Plan:
             limit=None, spent=0.0, fixed=True, left_out=[],
         )  # fmt: skip
 
+    def with_more(self, seconds: float | None, spent: float) -> Plan:
+        """The plan of a run that goes on for so many seconds more; None: until everything is trained. spent: seconds so
+        far."""
+        stages = [replace(stage, left_out="") for stage in self.stages]
+        limit = None if seconds is None else spent + seconds
+        return replace(self, stages=stages, limit=limit, stops=self.stops and limit is not None)
+
     def options_here(self, asked: RunOptions, given: Collection[str]) -> RunOptions:
         """The plan's options with data, device and memory as they are asked for here, and windows cut as the plan says
         unless the user gave it otherwise.

@@ -287,7 +287,9 @@ class Conductor:
 
     def _ended(self, number: int) -> str | None:
         """Why no other stage follows; None where one does."""
-        ahead = [stage for stage in self.plan.stages[number + 1 :] if not stage.left_out]
+        answered = {answer.number for answer in self.answers}  # later ones too, if there was no time for this at first
+        later = [stage for n, stage in enumerate(self.plan.stages) if n > number and n not in answered]
+        ahead = [stage for stage in later if not stage.left_out]
         if not ahead:
             cut = any(stage.left_out for stage in self.plan.stages)
             return self._no_room() if cut else "everything in its plan was trained"
