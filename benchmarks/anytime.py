@@ -16,14 +16,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from autotransfer.report.pooled import pooled
 
 from autotransfer.files import write_atomically
-from autotransfer.report.pooled import pooled
 from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.csv_tables import csv_of
 
-from .csv_rows import read_table
 from .evidence import table_of
 from .markdown import markdown, with_interval
 

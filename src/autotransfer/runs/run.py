@@ -351,7 +351,7 @@ def check_packages(options: RunOptions) -> None:
     if options.search == "tpe":
         need("optuna", "search tpe", "optuna")
         if (options.storage or "").startswith("postgresql"):
-            need("psycopg", f"the storage {options.storage!r}", "autotransfer[postgres]")
+            need("psycopg", f"the storage {options.storage!r}", "psycopg[binary]")
 
 
 def check_columns(options: RunOptions, recordings: Recordings) -> None:
