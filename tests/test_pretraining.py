@@ -434,7 +434,7 @@ def job(setting: at.Setting, target: at.Recordings, fold: int = 0, seed: int = 0
 
 def population(jobs: list[at.Job], target: at.Recordings) -> Trainer:
     windows = windows_for(target, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
-    return Trainer(target, jobs, windows, torch.float32)
+    return Trainer(jobs, windows)
 
 
 def test_every_member_starts_from_one_member_of_the_base(base: Path) -> None:
@@ -502,7 +502,7 @@ def test_training_that_starts_from_a_base_goes_on_exactly(base: Path, tmp_path: 
     begun.evaluate()
     save_checkpoint(tmp_path / "c", begun, ["a", "b"])
     windows = windows_for(target, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
-    restored = restore(target, dict(zip("ab", jobs, strict=True)), windows, torch.float32, tmp_path / "c")
+    restored = restore(dict(zip("ab", jobs, strict=True)), windows, tmp_path / "c")
     assert restored is not None
     for _ in range(2):
         restored[0].train_epoch()

@@ -85,7 +85,7 @@ def train_task(
     finished = []
     try:
         windows = windows_for(recordings, jobs[0], device=place, dtype=DTYPE)
-        population = population_of(recordings, jobs, windows, DTYPE, encoders)
+        population = population_of(jobs, windows, encoders)
         for outcome in train_population(population, give_up=give_up):
             key = members[id(outcome.job)]
             record = outcome.record(pruned=key in pruned)

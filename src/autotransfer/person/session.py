@@ -15,9 +15,9 @@ from torch import Tensor
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
 from ..models.card import UNTRIED
-from ..models.ensemble import refuse_parts
+from ..models.ensemble import normalised, refuse_parts
 from ..models.loading import load_classifier
-from ..models.mixture import Mixture, Model, normalised
+from ..models.mixture import Mixture, Model
 from ..models.regression import RegressionModel
 from ..models.saved_model import SavedModel
 from ..preprocessing import check_online

@@ -14,7 +14,6 @@ from ..words import count as count
 from ..words import range_words
 from ..words import score as score
 from ..words import signed as signed
-from .pooled import Pooled
 from .statistics import FEWEST_TO_TEST, Paired
 from .summary import Summary
 
@@ -122,7 +121,7 @@ def setting_names(summary: Summary) -> dict[str, str]:
     return {name: setting_words(setting, summary.plain) for name, setting in known.items()}
 
 
-def interval(pair: Paired | Pooled) -> str:
+def interval(pair: Paired) -> str:
     return range_words(pair.interval)
 
 

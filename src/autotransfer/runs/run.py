@@ -383,8 +383,7 @@ def is_run(folder: Path) -> bool:
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether there is a run of any kind: one with a continuous target has another ledger or, of an earlier version,
-    none."""
+    """Whether there is a run of any kind: one with a continuous target has another ledger."""
     return is_run(folder) or any((folder / name).exists() for name in (NUMBERS, CHOICE))
 
 
