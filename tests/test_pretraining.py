@@ -35,6 +35,7 @@ from autotransfer.training.metrics import apart, weighted_nll
 from autotransfer.training.packing import program_of
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
+from faults import Command, footprint, wait_for_a_write, wait_for_files
 
 
 def study(seed: int, subjects: int = 4, **changes: Any) -> at.Recordings:
@@ -275,10 +276,34 @@ def test_pretraining_goes_on_where_it_was_killed(tmp_path: Path, base: Path, mon
     at.pretrain(both, tmp_path / "b", **AGAIN)
     assert len(begun) == 4, "two epochs were left"
     assert_same_base(tmp_path / "b", base)
+    (tmp_path / "b" / "pretraining.sqlite").write_bytes(b"")  # of a process that was killed in the last moment
     at.pretrain(both, tmp_path / "b", **AGAIN)
     assert len(begun) == 4, "a finished base is not trained again"
+    assert_same_base(tmp_path / "b", base)
     with pytest.raises(at.UserError, match="other studies or settings; choose"):
         at.pretrain(both, tmp_path / "b", **AGAIN | {"epochs": 5})
+
+
+@pytest.mark.faults
+def test_kills_leave_the_same_base(tmp_path: Path) -> None:
+    asked: list[object] = ["pretrain"]
+    for number in (1, 2):
+        save_npz(tmp_path / f"{number}.npz", study(number))
+        asked.append(tmp_path / f"{number}.npz")
+    asked += ["--members", 2, "--epochs", 6, "--device", "cpu", "--quiet", "--out"]
+    assert Command(*asked, tmp_path / "whole", log=tmp_path / "log").wait() == 0
+    out, kills = tmp_path / "b", 0
+    while not (out / "base.json").exists() and kills < 20:
+        command = Command(*asked, out, log=tmp_path / "log", checkpoint_every=-1.0, from_file=kills % 2 == 1)
+        if kills % 2:
+            wait_for_a_write(out, footprint(out), command)
+        else:
+            wait_for_files(out, ("*.checkpoint", "base.json"), command, 60)
+        command.kill()
+        kills += 1
+    assert kills > 5
+    assert Command(*asked, out, log=tmp_path / "log").wait() == 0, (tmp_path / "log").read_text()
+    assert_same_base(out, tmp_path / "whole")
 
 
 def test_a_damaged_ledger_costs_what_it_held(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
