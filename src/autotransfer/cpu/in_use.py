@@ -375,7 +375,7 @@ def _band_tangent(x: Tensor, waves: Tensor, sizes: Tensor, quiet: float) -> Tens
 
 
 class RhythmsTables(NamedTuple):
-    """S sub-bands and F frequencies, in windows of T samples, of which `held_bins` frequencies from `first` on count."""
+    """S sub-bands and F frequencies in windows of T samples, of whose spectrum `held_bins` from `first` on count."""
 
     first: int  # in multiples of the frequency resolution
     held_bins: int
