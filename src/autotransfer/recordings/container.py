@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import UserError
 from .columns import Column
 from .filters import Filter, filter_of
-from .labels import encode, encode_columns, encode_session
+from .labels import alike_warning, encode, encode_columns, encode_session
 from .messages import show
 from .raw import STORED, Label, Raw
 from .ring import ring_of
@@ -96,6 +96,9 @@ class Recordings:
         _check_are_classes(class_names)
         subject_codes, subject_names = encode(subject, n_trials, "subject", subjects)
         _check_enough(class_names, subject_names)
+        for names_of, what in ((subject_names, "people"), (class_names, "classes")):
+            if (warning := alike_warning(names_of, what)) is not None:
+                warnings.warn(warning, stacklevel=2)
         fields = {
             "y": y_codes,
             "subject": subject_codes,
