@@ -196,7 +196,8 @@ def test_blanks_around_names_say_nothing() -> None:
         np.where(raw().y == 0, "rest", "move"),
     )  # type: ignore[comparison-overlap]
     assert concerns(raw(subject=people, y=y, classes=None)) == []
-    rec = at.Recordings(raw().X, y, people, sfreq=32)
+    with pytest.warns(UserWarning, match="^class ' rest' is called 'rest': blanks around names are left out$"):
+        rec = at.Recordings(raw().X, y, people, sfreq=32)
     assert (rec.n_subjects, rec.classes) == (PEOPLE, ("move", "rest"))
     np.testing.assert_array_equal(rec.subject, raw().subject)  # type: ignore[arg-type]
     named = at.Recordings(raw().X, raw().y, raw().subject, classes=("rest ", " move"), sfreq=32)

@@ -31,6 +31,7 @@ NUMBER = re.compile(
 GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}(\1\d{3})*")  # 1,234: thousands, or three decimals
 COMMA_PAIRS = re.compile(r"[+-]?(0|[1-9]\d*),\d+(,[+-]?(0|[1-9]\d*),\d+)*")  # 0,5,-1,25: decimal commas, or columns
 COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)?")
+WHOLE = re.compile("[0-9]{1,15}")
 POINT = "write decimals with a point, and thousands without a separator"
 
 
@@ -57,9 +58,9 @@ def form_of(path: Path) -> Form:
     if before < len(lines) and "\0" in lines[before]:
         raise UserError(f"{str(path)!r} is no text in UTF-8, nor in UTF-16 that says so; export it as UTF-8")
     content = lines[before:]
-    separator = _separator([line for line in content if not _is_aside(line)][:SOME])
-    reader = csv.reader(content, delimiter=separator)
     try:
+        separator = _separator([line for line in content if not _is_aside(line)][:SOME])
+        reader = csv.reader(content, delimiter=separator)
         cells = _clean(next(reader, []))
         if all(is_number(cell) or is_date(cell) for cell in cells):
             names = _clean(next(csv.reader([comment.lstrip(MARKS)], delimiter=separator), []))
@@ -112,6 +113,10 @@ class _Lines(io.TextIOBase):
             if line.lstrip(" ")[:1] not in MARKS or line.count(self.form.separator) == len(self.form.columns) - 1 > 0:
                 return line
         raise StopIteration
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
 
     def readable(self) -> bool:
         return True
@@ -262,7 +267,7 @@ def _with_more_fields(path: Path, form: Form) -> Form:
     if uneven is None and width == n + 1:
         if _name_rows(names):
             note = "rows have one field more than the header: the first is the name of the row, as R writes it"
-            counted = all(map(str.isdigit, names)) and rises(np.array(names, np.float64))
+            counted = all(map(WHOLE.fullmatch, names)) and rises(np.array(names, np.float64))
             return form._replace(columns=["", *form.columns], unused=() if counted else (0,), notes=(note,))
         if n == 1 and form.separator == "," and all(COMMA_NUMBER.fullmatch(f"{row[2]},{row[3][0]}") for row in rows):
             return form._replace(separator=";", decimal=",", first=[",".join(form.first)])
@@ -276,7 +281,7 @@ def _with_more_fields(path: Path, form: Form) -> Form:
 
 def _name_rows(cells: list[str]) -> bool:
     """Whether cells can be the names of rows: text, each once, or whole numbers that rise."""
-    if all(map(str.isdigit, cells)):
+    if all(map(WHOLE.fullmatch, cells)):
         numbers = list(map(int, cells))
         return all(a < b for a, b in pairwise(numbers))
     return not any(map(is_number, cells)) and len(set(cells)) == len(cells)

@@ -137,6 +137,14 @@ def _plain(value: Label) -> Label:
     return value
 
 
+def blanks_warning(y: object) -> str | None:
+    """The warning where predictions will be called otherwise than y (N,), because text in it has blanks around it."""
+    listed = isinstance(y, (list, tuple)) or getattr(getattr(y, "dtype", None), "kind", "") in ("U", "O")
+    texts = (label for label in y if isinstance(label, str)) if listed and isinstance(y, Iterable) else ()
+    padded = next((text for text in texts if text != text.strip() and text.strip()), None)
+    return padded and f"class {show(str(padded))} is called {show(padded.strip())}: blanks around names are left out"
+
+
 def alike(labels: Sequence[Label]) -> list[tuple[Label, Label]]:
     """Pairs of labels that differ only by upper and lower case, leading zeros or their type: ann and Ann, S01 and S1,
     1 and '1'."""
