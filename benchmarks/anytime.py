@@ -18,13 +18,13 @@ import numpy as np
 import pandas as pd
 
 from autotransfer.files import write_atomically
-from autotransfer.report.pooled import pooled
 from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.csv_tables import csv_of
 
 from .evidence import table_of
 from .markdown import markdown, with_interval
+from .pooled import pooled
 
 MOMENTS = (60, 180, 360, 540)  # seconds
 LIMITED, FULL = "two cores", "H200, shared"  # with a limit of time, and without any

@@ -2,7 +2,7 @@
 
 Every pipeline is scored with balanced accuracy on the test subject of each leave-one-subject-out fold. Rows that the
 CSV already has are not computed again, so an interrupted command is simply repeated. Needs `pip install
-'autotransfer[bench]'`. docs/results/confirmation/peers.csv is this command on the eight sets of the confirmation.
+'.[bench]'`. docs/results/confirmation/peers.csv is this command on the eight sets of the confirmation.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 from sklearn.metrics import balanced_accuracy_score
 
 import autotransfer as at
-from autotransfer.runs.csv_tables import read_table
 
 from . import deep, shallow
-from .csv_rows import COLUMNS, append, command, known_rows
+from .csv_rows import COLUMNS, append, command, known_rows, read_table
 
 
 class Peer(NamedTuple):

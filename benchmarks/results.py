@@ -20,6 +20,7 @@ import pandas as pd
 
 from autotransfer.report.statistics import Paired, holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
+from autotransfer.words import range_words
 
 from . import averages, confirmation, field_tables, leaderboard, overview, played
 from .anytime import at_moments, limit_costs
@@ -94,8 +95,8 @@ def together(evidence: Evidence, folder: Path) -> str:
             continue
         raised = sum(pair.first.lower_quartile > pair.second.lower_quartile for pair in compared[name].values())
         p = probability(corrected.get(name, people.p))
-        rows.append([NAMES.get(name, name), str(people.n), signed(people.mean), interval(people), p,
-                     signed(equal.mean), interval(equal), f"{raised} of {equal.sets}"])  # fmt: skip
+        rows.append([NAMES.get(name, name), str(people.n), signed(people.mean), range_words(people.interval), p,
+                     signed(equal.mean), range_words(equal.interval), f"{raised} of {equal.sets}"])  # fmt: skip
     heads = ["", "subjects", "difference", "95 % interval", "p", "sets weighing the same", "95 % interval",
              "lower quartile raised"]  # fmt: skip
     return markdown(heads, rows) if rows else NOTHING

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import shlex
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields
@@ -230,7 +231,28 @@ def test_a_log_has_errors_too_and_must_be_writable(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     said = mistake("run", "wach", "--out", tmp_path / "run", "--log", log)
     assert said in log.read_text()
-    assert "choose another --log" in mistake("run", "watch", "--dry-run", "--log", tmp_path / "no" / "log.txt")
+    assert "there is no folder" in mistake("run", "watch", "--dry-run", "--log", tmp_path / "no" / "log.txt")
+
+
+def test_a_log_is_added_to_a_log_or_to_an_empty_file_alone(home: Path, tmp_path: Path) -> None:
+    log, notes, empty = tmp_path / "log.txt", tmp_path / "notes.txt", tmp_path / "empty.txt"
+    notes.write_text("2026-01-01 10:00:00,000 somebody else's\n")
+    empty.touch()
+    for path in (log, log, empty):
+        mistake("run", "wach", "--dry-run", "--log", path)
+    assert len(log.read_text().splitlines()) == 4
+    recordings = tmp_path / "x.npz"
+    recordings.write_bytes((home / "tiny.npz").read_bytes())
+    for path in (
+        notes,
+        recordings,
+        home / "run" / "report.html",
+        home / "run" / "plan.json",
+        home / "run" / "model.pt2",
+    ):
+        before = path.read_bytes() if path.exists() else None
+        assert "--log is" in mistake("run", "wach", "--dry-run", "--log", path)
+        assert (path.read_bytes() if path.exists() else None) == before
 
 
 def test_a_run_leaves_its_options(home: Path, asked: list[RunOptions]) -> None:
@@ -296,7 +318,7 @@ def test_two_runs_are_compared_person_by_person(tmp_path: Path) -> None:
     fewer = pretend(tmp_path / "fewer", base[:4])
     assert "the 4 that both runs scored" in call("compare", a, fewer).stdout
     guess = pretend(tmp_path / "guess", [0.5, 0.45, 0.55, 0.5, 0.52, 0.48, 0.5])
-    assert "not better than guessing (chance .50)" in call("compare", a, guess).stdout
+    assert "not clearly better than guessing (chance .50)" in call("compare", a, guess).stdout
 
 
 def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
@@ -335,6 +357,8 @@ def test_progress_and_status_say_the_same(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().err.count("every fold: 3 of 6 trainings done, 1 failed") == 1
     assert standing(tmp_path)[1].startswith("2 of 6 trainings done, 0 begun, 3 waiting, 1 failed")
     assert trainings_words(1, 1) == "1 of 1 training done"
+    with Progress(3, 6, shown=False, expected=500.0, until=time.monotonic() + 20) as bar:
+        assert 10 < bar.left < 20.5, "no more than what the limit leaves"
     with closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
         ledger.add([Entry("x", "search", settings[0], 0, 1, 0)])
         assert ledger.stage_words() == "stage two, stage one"

@@ -391,7 +391,7 @@ def test_without_onnxruntime_the_file_is_written_and_said_to_be_unchecked(
     exported = export_model(random_model("trial"), "onnx", tmp_path / "m.onnx")
     assert exported.path.exists()
     assert (exported.difference, exported.latency) == (None, None)
-    assert "not checked: onnxruntime is not installed" in exported.lines()[1]
+    assert "not checked: onnxruntime is not installed (pip install onnxruntime)" in exported.lines()[1]
 
 
 # mistakes
@@ -471,7 +471,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
             with pytest.raises(
-                UserError, match=rf"needs {package}, which is not .* pip install 'autotransfer\[onnx\]'"
+                UserError, match=rf"needs {package}, which is not .* pip install onnx onnxscript onnxruntime"
             ):
                 export_model(random_model("trial"), "onnx", tmp_path / "m.onnx")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)

@@ -20,6 +20,7 @@ from ..errors import UserError
 from ..jobs import Record
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from ..recordings.optional import pip_install
 from ..runs.executor import DTYPE, Work, split, tensors_of
 from ..runs.ledger import FINISHED, Entry, OpenPopulation
 from ..runs.provenance import versions
@@ -43,6 +44,7 @@ LOSSES = 10  # of all workers at once, without a population coming back in betwe
 # Errors that say a worker or the data went missing, rather than that the training is at fault
 LOST = ("KilledWorker", "CommClosedError", "TimeoutError")
 CANCELLED = ("FutureCancelledError", "CancelledError")
+GO_ON = "continue with: autotransfer resume {} --cluster … (a base: with the same pretrain again)"
 MATTERS = ("autotransfer", "torch")  # packages whose versions must agree everywhere
 
 
@@ -84,7 +86,7 @@ def train_task(
     finished = []
     try:
         windows = windows_for(recordings, jobs[0], device=place, dtype=DTYPE)
-        population = population_of(recordings, jobs, windows, DTYPE, encoders)
+        population = population_of(jobs, windows, encoders)
         for outcome in train_population(population, give_up=give_up):
             key = members[id(outcome.job)]
             record = outcome.record(pruned=key in pruned)
@@ -192,8 +194,7 @@ class Cluster:
             hopeless = kind not in LOST or failures[population.number] >= TRIES
         if hopeless:
             raise UserError(
-                f"population {population.number} failed on the cluster: {reason}; "
-                f"continue with: autotransfer resume {run.folder} --cluster …"
+                f"population {population.number} failed on the cluster: {reason}; {GO_ON.format(run.folder)}"
             )
         if self._data is not None and self._data.status != "finished":
             self._data = None
@@ -230,8 +231,7 @@ class Cluster:
             except (OSError, KeyError) as error:  # no worker, or one that went while it was being sent the data
                 if time.monotonic() > deadline:
                     raise UserError(
-                        f"no worker of the cluster takes the data ({first_line(error)}); "
-                        f"continue with: autotransfer resume {run.folder} --cluster …"
+                        f"no worker of the cluster takes the data ({first_line(error)}); {GO_ON.format(run.folder)}"
                     ) from None
                 time.sleep(0.5)
         return self._data
@@ -245,7 +245,9 @@ def _connect(address: str) -> Client:
     try:
         from distributed import Client
     except ImportError:
-        raise UserError("--cluster needs Dask; install it with: pip install 'autotransfer[cluster]'") from None
+        raise UserError(
+            f"--cluster needs Dask; install it with: {pip_install('distributed', 'cryptography')}"
+        ) from None
     # A worker that does not stop when told is killed after a while; users need not read of it.
     logging.getLogger("distributed").setLevel(logging.ERROR)
     if address.startswith("local:"):

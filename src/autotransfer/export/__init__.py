@@ -16,6 +16,7 @@ from ..models.graph import refuse_what_graphs_cannot
 from ..models.loading import MARK, load_classifier
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
+from ..recordings.optional import pip_install
 from ..runs.lock import refuse_links
 from .formats import FORMATS, Format, attempt, need_onnx
 from .proof import BATCHES, Latency, largest_difference, latency, tolerance
@@ -44,7 +45,7 @@ class Exported:
         lines = [f"exported: {self.path} ({self.size / 1e3:,.0f} kB, {self.format}, {what})"]
         runtime = FORMATS[self.format].runtime
         if self.difference is None or self.latency is None:
-            return [*lines, f"not checked: {runtime} is not installed (pip install 'autotransfer[onnx]')"]
+            return [*lines, f"not checked: {runtime} is not installed ({pip_install(runtime)})"]
         took = self.latency
         return [
             *lines,
