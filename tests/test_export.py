@@ -315,7 +315,10 @@ def test_the_pages_program_runs_what_the_command_wrote(
     assert command(run, "--format", format, "--out", path) == 0
     said = capfd.readouterr()
     assert said.err == ""
-    first, second, third = said.out.strip().splitlines()
+    *progress, first, second, third = said.out.strip().splitlines()
+    assert progress == [
+        f"writing the {format} file", "checking it on 1,000 windows against predict_proba", "timing single windows"
+    ]  # fmt: skip
     assert first == f"exported: {path} ({path.stat().st_size / 1e3:.0f} kB, {format}, an ensemble of 4)"
     assert re.fullmatch(r"checked: on 1,000 windows it differs from predict_proba by \d\.\de[+-]\d\d at most", second)
     assert re.match(r"one window takes \d+\.\d\d ms \(median of 5, middle half .* one thread of this CPU", third)

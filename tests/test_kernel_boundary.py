@@ -156,11 +156,10 @@ FREE = {  # tensors that say themselves how many there are: other sizes of them 
     ("networks", "x"), ("templates", "x"), ("product", "b"), ("product_gradient", "b"), ("networks", "temporal"),
     ("networks", "depthwise"), ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("correlate", "w"),
     ("hudgins", "x"), ("ls", "x"), ("tdpsd", "x"), ("beats", "x"), ("rhythms", "held"), ("minirocket", "thresholds"),
-    ("minirocket", "x"),
+    ("minirocket", "x"), ("rhythms", "x"), ("rhythms", "starts"),
 }  # fmt: skip
 FREE_ROWS = {
     ("statistics", "x"), ("bands", "x"), ("band_tangent", "x"), ("bands", "waves"), ("band_tangent", "waves"),
-    ("rhythms", "x"), ("rhythms", "starts"),
 }  # fmt: skip
 FREE_COLUMNS = {("correlate", "x"), ("log_scale", "nearness"), ("bands", "x"), ("band_tangent", "x")}
 

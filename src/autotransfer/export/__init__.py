@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -62,6 +63,7 @@ def export_model(
     *,
     model: str = "ensemble",
     encoders: Encoders | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Exported:
     """Write the model of a finished run, or one in memory, as one file.
 
@@ -71,7 +73,9 @@ def export_model(
     out: the file; by default `model` with the format's ending in the run's folder
     model: ensemble, or refit where the run made one
     encoders: the factory of a user's own encoder, by name
+    tell: receives a line before each step that may take a while
     """
+    say = (lambda _: None) if tell is None else tell
     check_choice("format", format, FORMATS)
     check_choice("model", model, KINDS)
     form = FORMATS[format]
@@ -86,9 +90,11 @@ def export_model(
     if format != "safetensors":
         refuse_what_graphs_cannot(saved.parts)
     check_target(target, format)
+    say(f"writing the {format} file")
     content = form.write(saved)
     difference = took = None
     if format != "onnx" or find_spec(form.runtime) is not None:
+        say(f"checking it on {sum(BATCHES):,} windows against predict_proba")
         others = [name for name in FORMATS if name != format]
         again = partial(_run, form, encoders)
         with attempt(saved, f"{form.runtime} cannot run the {format} file", others, again):
@@ -99,6 +105,7 @@ def export_model(
                 f"the {format} file differs from predict_proba by {difference:.1e}, more than {tolerance(saved):g}; "
                 f"{target} was not written"
             )
+        say("timing single windows")
         took = latency(saved, predict)
     try:
         write_atomically(target, content)
