@@ -122,7 +122,8 @@ class _Lines(io.TextIOBase):
         return True
 
     def read(self, size: int | None = -1, /) -> str:
-        wanted, parts, length = float("inf") if size is None or size < 0 else size, [], 0
+        wanted, length = float("inf") if size is None or size < 0 else size, 0
+        parts: list[str] = []
         while length < wanted and (line := next(self, "")):
             parts.append(line)
             length += len(line)
