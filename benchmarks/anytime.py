@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from autotransfer.report.pooled import pooled
 
 from autotransfer.files import write_atomically
 from autotransfer.report.wording import score
@@ -25,6 +24,7 @@ from autotransfer.runs.csv_tables import csv_of
 
 from .evidence import table_of
 from .markdown import markdown, with_interval
+from .pooled import pooled
 
 MOMENTS = (60, 180, 360, 540)  # seconds
 LIMITED, FULL = "two cores", "H200, shared"  # with a limit of time, and without any

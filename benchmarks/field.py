@@ -6,15 +6,16 @@ Protocol, fixed before anything was run. People are held out as runs hold them o
 to 20 people, ten groups above), so every person is scored by a model that had as many others, or more: peers that stop
 by nothing learn from the validation group as well. Scores are balanced accuracies of each person who has windows of two
 classes. Peers and their constants are those of the libraries, or as published (benchmarks/field_peers.py says what
-they are); none was tried with other constants on these sets. Each is scored with nothing known of a person (zero-shot)
-and, where it can use unlabelled windows, with all of theirs (transductive: z-scored, standardised or aligned by
-person). The best peer of a set is picked on these very scores, which flatters it. Random peers have one seed unless
-`--seeds` says otherwise; the tables average them.
+they are); none was tried with other constants on these sets. FBCCA came later, when CCA's scores were known, with the
+published weights; TRCA is left out where windows do not begin at one phase of their stimulus, because it answered at
+chance there. Each is scored with nothing known of a person (zero-shot) and, where it can use unlabelled windows, with
+all of theirs (transductive: z-scored, standardised or aligned by person). The best peer of a set is picked on these
+very scores, which flatters it. Random peers have one seed unless `--seeds` says otherwise; the tables average them.
 
 One row of the CSV is one person, peer, adaptation and seed. Rows that are there are not computed again, and the rows of
 a fold are written together: an interrupted command is simply repeated. A peer that is not meant for a signal is left
 out, unless it is the only one asked for. Needs `pip install '.[peers]'`; LibEMG, whose release needs an
-older NumPy than aeon, with `pip install --no-deps libemg librosa PyWavelets`.
+older NumPy than aeon, with `pip install librosa PyWavelets` and `pip install --no-deps libemg`.
 """
 
 from __future__ import annotations
@@ -29,22 +30,16 @@ import numpy as np
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.folds import Fold, leave_groups_out, scorable
-from autotransfer.runs.options import RunOptions
+from autotransfer.folds import scorable
 from autotransfer.search.kinds import signal_of
 from autotransfer.training.metrics import balanced_accuracy_of
 
 from .csv_rows import append, known_rows
-from .field_peers import PEERS
+from .field_peers import PEERS, folds_of
 from .shallow import task_of
 
 COLUMNS = ("set", "peer", "adaptation", "person", "score", "seed", "family", "seconds")
 OUT = Path(__file__).parent.parent / "docs" / "results" / "field.csv"
-
-
-def folds_of(recordings: at.Recordings) -> list[Fold]:
-    """As a run with nothing but defaults splits people."""
-    return leave_groups_out(recordings, RunOptions.of("recommended", source="field").for_data(recordings).n_folds)
 
 
 def evaluate(

@@ -7,6 +7,7 @@ who is not tested, the fold's validation group included; EEGNet keeps the snapsh
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.folds import leave_groups_out
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import HARMONICS, STIMULUS
 
@@ -30,7 +32,9 @@ Predict = Callable[[Task], Answers]
 ZERO_SHOT, TRANSDUCTIVE = "zero-shot", "transductive"
 GROUPS = ("HTD", "LS4", "LS9", "TDPSD", "TDAR")  # of LibEMG; the others have no more to say, or take minutes
 KERNELS = 10_000  # MiniRocket's, as published
-BANDS = ((6, 45), (12, 45), (18, 45))  # Hz, of the filter bank of task-related components: a stimulus, its harmonics
+BANDS = ((6, 45), (12, 45), (18, 45))  # Hz, of the filter banks: a stimulus and its harmonics, from low to high
+WEIGHTS = [number**-1.25 + 0.25 for number in range(1, len(BANDS) + 1)]  # of these bands, as published
+LOCKED = 0.1  # agreement of phases, from 0 (as by chance) to 1, below which averages of windows hold no response
 
 
 class FieldPeer(NamedTuple):
@@ -85,7 +89,7 @@ def _libemg_extractor() -> Any:
     """From its file: the package itself imports drivers, games and windows of all kinds."""
     package = importlib.util.find_spec("libemg")
     if package is None or package.origin is None:
-        raise UserError("LibEMG is not installed; pip install --no-deps libemg librosa PyWavelets")
+        raise UserError("LibEMG is not installed; pip install librosa PyWavelets, then pip install --no-deps libemg")
     path = Path(package.origin).with_name("feature_extractor.py")
     spec = importlib.util.spec_from_file_location("libemg_features", path)
     assert spec is not None
@@ -156,17 +160,34 @@ def _standardised(windows: Array, like: Array) -> Array:
 def canonical_correlations(recordings: at.Recordings, seed: int, device: str) -> Predict:
     """Canonical correlations with sines of every stimulus and its harmonics (Lin et al. 2006), with shrinkage LDA, so
     that windows without a stimulus can be told as well."""
-    sfreq = recordings.sfreq or 1.0
-    values = correlations(recordings.X.numpy().astype(np.float64), stimuli(recordings), sfreq)
+    rates, sfreq = stimuli(recordings)
+    values = correlations(recordings.X.numpy().astype(np.float64), sorted(set(rates.values())), sfreq)
     return _both("CCA + LDA", values, recordings, discriminant)
 
 
-def stimuli(recordings: at.Recordings) -> list[float]:
-    """Frequencies that classes are named after, in Hz."""
-    rates = sorted({float(name[1]) for name in map(STIMULUS.search, map(str, recordings.classes)) if name})
+def filter_bank_correlations(recordings: at.Recordings, seed: int, device: str) -> Predict:
+    """The same in a filter bank, squares added with the published weights (Chen et al. 2015)."""
+    rates, sfreq = stimuli(recordings)
+    known = [correlations(X, sorted(set(rates.values())), sfreq) for X in _filter_bank(recordings, sfreq)]
+    values = sum(weight * rho**2 for weight, rho in zip(WEIGHTS, known, strict=True))
+    return _both("FBCCA + LDA", np.asarray(values), recordings, discriminant)
+
+
+def stimuli(recordings: at.Recordings) -> tuple[dict[int, float], float]:
+    """Frequencies in Hz of the classes that are named after one, and the sampling rate."""
+    named = {label: STIMULUS.search(str(name)) for label, name in enumerate(recordings.classes)}
+    rates = {label: float(name[1]) for label, name in named.items() if name}
     if not rates or recordings.sfreq is None:
         raise UserError(f"{recordings.name}: no class is named after a stimulus ('13 Hz'), or it has no sampling rate")
-    return rates
+    return rates, recordings.sfreq
+
+
+def _filter_bank(recordings: at.Recordings, sfreq: float) -> list[Array]:
+    """Windows (N, C, T) in each of the bands."""
+    from scipy.signal import butter, sosfiltfilt
+
+    raw = recordings.X.numpy().astype(np.float64)
+    return [sosfiltfilt(butter(4, band, "bandpass", fs=sfreq, output="sos"), raw, axis=2) for band in BANDS]
 
 
 def correlations(X: Array, rates: list[float], sfreq: float) -> Array:
@@ -185,26 +206,48 @@ def correlations(X: Array, rates: list[float], sfreq: float) -> Array:
 
 def task_related(recordings: at.Recordings, seed: int, device: str) -> Predict:
     """Ensemble task-related component analysis (Nakanishi et al. 2018) with a filter bank: a window is of the class
-    whose mean over known people it is most like, seen through filters that trials of a class agree best in."""
-    from scipy.signal import butter, sosfiltfilt
-
-    stimuli(recordings)  # says why not
-    raw, sfreq = recordings.X.numpy().astype(np.float64), recordings.sfreq or 1.0
-    filters = [butter(4, band, "bandpass", fs=sfreq, output="sos") for band in BANDS]
-    bands = [sosfiltfilt(sections, raw, axis=2) for sections in filters]
+    whose mean over known people it is most like, seen through filters that trials of a class agree best in. It needs
+    windows that begin at the same phase of their stimulus."""
+    rates, sfreq = stimuli(recordings)
+    bands = _filter_bank(recordings, sfreq)
 
     def predict(task: Task) -> Answers:
+        locked = phase_locking(task, rates, sfreq)
+        if locked < LOCKED:
+            raise UserError(
+                f"{recordings.name}: phases of the responses agree no better from window to window than {locked:.2f} "
+                f"(0 by chance, 1 always), so their means hold none of them; TRCA needs {LOCKED}"
+            )
         likeness = np.zeros((len(task.test), task.n_classes))
-        for number, X in enumerate(bands, start=1):
+        for weight, X in zip(WEIGHTS, bands, strict=True):
             trials = [X[task.known][task.y[task.known] == label] for label in range(task.n_classes)]
             W = np.stack([component(x) for x in trials], 1)  # (C, K)
             seen = [(W.T @ window).reshape(-1) for window in X[task.test]]
             known = [(W.T @ x.mean(0)).reshape(-1) for x in trials]
             rho = np.corrcoef(seen, known)[: len(seen), len(seen) :]
-            likeness += (number**-1.25 + 0.25) * np.sign(rho) * rho**2
+            likeness += weight * np.sign(rho) * rho**2
         yield "TRCA", ZERO_SHOT, likeness.argmax(1)
 
     return predict
+
+
+def phase_locking(task: Task, rates: dict[int, float], sfreq: float) -> float:
+    """How well phases of a stimulus agree over windows of one known person: the squared length of their mean vector,
+    less what chance gives it, averaged over people and stimuli. 0 by chance, 1 where all are the same. Phases are read
+    where the power of the stimulus is largest, which does not depend on them."""
+    time = np.arange(task.X.shape[2]) / sfreq
+    agreement = []
+    for label, rate in rates.items():
+        rows = task.known[task.y[task.known] == label]
+        waves = task.X[rows] @ np.exp(-2j * math.pi * rate * time)  # (n, C)
+        for person in np.unique(task.subject[rows]):
+            own = waves[task.subject[rows] == person]
+            n = len(own)
+            if n > 1:
+                strongest = np.linalg.eigh((own.T @ own.conj()).real)[1][:, -1]
+                phases = np.exp(1j * np.angle(own @ strongest))
+                agreement.append((n * abs(phases.mean()) ** 2 - 1) / (n - 1))
+    return float(np.mean(agreement)) if agreement else 0.0
 
 
 def component(trials: Array) -> Array:
@@ -224,19 +267,32 @@ def component(trials: Array) -> Array:
 
 def eegnet_aligned(recordings: at.Recordings, seed: int, device: str) -> Predict:
     """EEGNet (Lawhern et al. 2018), plain, on windows aligned by person (He and Wu 2020), trained as in a run."""
-    options = RunOptions.of("recommended", source=recordings.name).for_data(recordings)
-    setting = at.Setting(align=TRANSDUCTIVE, standardise="none", max_epochs=options.max_epochs)
+    setting = at.Setting(align=TRANSDUCTIVE, standardise="none", max_epochs=_options(recordings).max_epochs)
+
+    @functools.cache  # every fold in one stack, which a GPU trains in about the time of one
+    def outcomes() -> dict[str, at.Outcome]:
+        jobs = [at.Job(setting, fold, seed) for fold in folds_of(recordings)]
+        return {outcome.job.fold.key: outcome for outcome in at.train(recordings, jobs, device, progress=False)}
 
     def predict(task: Task) -> Answers:
-        (outcome,) = at.train(recordings, [at.Job(setting, task.fold, seed)], device, progress=False)
-        tested = outcome.held_out_log_probs.numpy()[len(task.fold.validation) :]
+        tested = outcomes()[task.fold.key].held_out_log_probs.numpy()[len(task.fold.validation) :]
         yield "EEGNet, Euclidean alignment", TRANSDUCTIVE, tested.argmax(1)
 
     return predict
 
 
+def folds_of(recordings: at.Recordings) -> list[at.Fold]:
+    """As a run with nothing but defaults splits people."""
+    return leave_groups_out(recordings, _options(recordings).n_folds)
+
+
+def _options(recordings: at.Recordings) -> RunOptions:
+    return RunOptions.of("recommended", source="field").for_data(recordings)
+
+
 PEERS = {
     "cca": FieldPeer(canonical_correlations, ("eeg",)),
+    "fbcca": FieldPeer(filter_bank_correlations, ("eeg",)),
     "trca": FieldPeer(task_related, ("eeg",)),
     "libemg": FieldPeer(libemg, ("emg",)),
     "catch22": FieldPeer(catch22),

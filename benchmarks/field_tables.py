@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 
 from autotransfer.report.wording import score
 
 from .evidence import Evidence, Scores, differences, pairs, scores_by, set_means_of, table_of
+from .field_peers import PEERS
 from .inference import over_both, over_people, over_sets
 from .markdown import NOTHING, by_set_table, markdown
 from .shipped import FIXED
@@ -70,6 +72,24 @@ def ahead(evidence: Evidence, folder: Path) -> str:
     return markdown(heads, [cells for _, cells in sorted(rows)]) if rows else "None on the sets below.\n"
 
 
+def without_run(evidence: Evidence, folder: Path) -> str:
+    """The best peer with a person's unlabelled windows on the sets whose run that had them has not been made: nobody
+    can be compared there."""
+    every, transductive = table_of(folder, "shipped"), "transductive"
+    runs = every[~every["data"].isin(every.loc[every["adaptation"] == transductive, "data"])]
+    field = table_of(folder, "field")
+    scores = scores_by(field[field["adaptation"] == transductive], "set", "peer", "person")
+    rows = []
+    for data, people in runs.groupby("data"):
+        means = {peer: fmean(values.values()) for peer, values in scores.get(str(data), {}).items()
+                 if set(values) >= set(people["subject"])}  # fmt: skip
+        if means:
+            best = max(means, key=lambda peer: means[peer])
+            rows.append([str(data), str(len(people)), best, score(means[best]), score(people["score"].mean())])
+    heads = ["data set", "people", "best peer with their unlabelled windows", "its mean", f"{OURS} without them"]
+    return markdown(heads, rows) if rows else NOTHING
+
+
 def by_signal(evidence: Evidence, folder: Path) -> str:
     """Means over people, a table for each signal and adaptation; a peer stands where it was measured."""
     blocks = []
@@ -115,4 +135,19 @@ def gaps(evidence: Evidence, folder: Path) -> str:
     return markdown(heads, rows) if rows else NOTHING
 
 
-PARTS = {"field_ahead": ahead, "field": by_signal, "field_differences": gaps}
+def coverage(evidence: Evidence, folder: Path) -> str:
+    """How many people of every set on the leaderboard each peer has been scored on."""
+    board, field = table_of(folder, "leaderboard"), table_of(folder, "field")
+    ours = board[(board["mode"] == "zero-shot") & (board["pipeline"] == OURS)]
+    done = field.groupby(["set", "family"])["person"].nunique().to_dict()
+    rows = []
+    for data, people in ours.groupby("dataset")["subject"].nunique().items():
+        counts = [done.get((data, family), 0) for family in PEERS]
+        rows.append([str(data), *("–" if not n else "all" if n >= people else f"{n} of {people}" for n in counts)])
+    return markdown(["`--peer`", *PEERS], rows)
+
+
+PARTS = {
+    "field_ahead": ahead, "field_without_run": without_run, "field_differences": gaps, "field": by_signal,
+    "field_coverage": coverage,
+}  # fmt: skip

@@ -29,7 +29,7 @@ from . import played
 from .averages import PEERS
 from .confirmation import ALL_WINDOWS_PEERS, SIMPLE, ZERO_SHOT_PEERS, Confirmed
 from .csv_rows import read_table
-from .evidence import Evidence, Scores, differences, read, scores_by, set_means_of
+from .evidence import Evidence, Scores, differences, read, scores_by, set_means_of, table_of
 from .inference import over_people
 from .markdown import NAMES, markdown
 
@@ -69,6 +69,7 @@ def known(folder: Path) -> pd.DataFrame:
             add(mode, "AutoTransfer", played.by_set(got, "calibrated", labels))
             add(mode, "own classifier", played.by_set(sets, "own", labels))
     _add_confirmed(Confirmed(folder), add)
+    _add_field(folder, {(row[0], row[3]) for row in rows if row[1:3] == ["zero-shot", "AutoTransfer"]}, add)
     return pd.DataFrame(rows, columns=COLUMNS).sort_values(COLUMNS[:4], kind="stable")
 
 
@@ -88,6 +89,19 @@ def _add_confirmed(confirmed: Confirmed, add: Callable[[str, str, Scores], None]
         _, calibrated, personal = confirmed.labels(number)
         add(f"labels-{number}", "AutoTransfer", calibrated)
         add(f"labels-{number}", "own classifier", personal)
+
+
+def _add_field(folder: Path, asked: set[tuple[object, object]], add: Callable[[str, str, Scores], None]) -> None:
+    """Peers of the field on the sets where they have everybody who is asked for, as (set, subject)."""
+    for (mode, peer), rows in table_of(folder, "field").groupby(["adaptation", "peer"]):
+        for dataset, scores in scores_by(rows, "set", "person").items():
+            people = {subject for name, subject in asked if name == dataset}
+            if people and people <= set(scores):
+                add(
+                    str(mode),
+                    str(peer),
+                    {dataset: {subject: value for subject, value in scores.items() if subject in people}},
+                )
 
 
 def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from benchmarks import field, field_peers, field_tables
 from benchmarks.csv_rows import append, known_rows
-from benchmarks.shallow import Task
+from benchmarks.shallow import Task, task_of
 
 import autotransfer as at
 from autotransfer.errors import UserError
@@ -18,13 +18,13 @@ from autotransfer.runs.options import RunOptions
 SFREQ = 128.0
 
 
-def flicker(n_people: int = 4, each: int = 6, noise: float = 0.3) -> at.Recordings:
-    """Two stimuli and rest, in phase with the window."""
+def flicker(n_people: int = 4, each: int = 6, noise: float = 0.3, locked: bool = True) -> at.Recordings:
+    """Two stimuli and rest, in phase with the window or not."""
     draw = np.random.default_rng(0)
     y = np.tile(np.arange(3), n_people * each)
-    time = np.arange(128) / SFREQ
-    waves = np.stack([np.sin(2 * np.pi * 13 * time), np.sin(2 * np.pi * 17 * time), 0 * time])
-    X = draw.standard_normal((4,))[None, :, None] * waves[y][:, None] + noise * draw.standard_normal((len(y), 4, 128))
+    phase = 0.0 if locked else draw.uniform(0, 2 * np.pi, (len(y), 1))
+    waves = (y < 2)[:, None] * np.sin(2 * np.pi * np.array([13, 17, 0])[y, None] * np.arange(128) / SFREQ + phase)
+    X = draw.standard_normal((4,))[None, :, None] * waves[:, None] + noise * draw.standard_normal((len(y), 4, 128))
     names = np.array(["13 Hz", "17 Hz", "rest"])[y]
     return at.Recordings(X, names, np.repeat(np.arange(n_people), 3 * each), sfreq=SFREQ, name="eeg_flicker")
 
@@ -36,13 +36,27 @@ def test_people_are_held_out_as_runs_hold_them_out() -> None:
     assert held_out == [set(group) for group in groups_of(many, 10)]
 
 
-@pytest.mark.parametrize(("family", "least"), [("cca", 0.9), ("trca", 0.65)])  # rest has no component to find
+@pytest.mark.parametrize(("family", "least"), [("cca", 0.9), ("fbcca", 0.9), ("trca", 0.65)])  # rest has none
 def test_stimuli_are_told_apart(family: str, least: float) -> None:
     rows = [row for rows in field.evaluate(flicker(), family, 0, skip=set()) for row in rows]
     assert {row["person"] for row in rows} == {"0", "1", "2", "3"}
     assert min(row["score"] for row in rows if row["adaptation"] == "zero-shot") > least
     with pytest.raises(UserError, match="stimulus"):
         next(field.evaluate(at.synthetic(n_subjects=3, trials_per_class=2), family, 0, skip=set()))
+
+
+def test_components_need_windows_that_begin_at_the_same_phase() -> None:
+    rates = {0: 13.0, 1: 17.0}
+    locked, free = (
+        field_peers.phase_locking(task_of(rec, field.folds_of(rec)[0], 0), rates, SFREQ)
+        for rec in (flicker(each=20), flicker(each=20, locked=False))
+    )
+    assert locked > 0.9
+    assert abs(free) < field_peers.LOCKED
+    with pytest.raises(UserError, match="phases of the responses agree no better"):
+        next(field.evaluate(flicker(each=20, locked=False), "trca", 0, skip=set()))
+    rows = [row for rows in field.evaluate(flicker(locked=False), "cca", 0, skip=set()) for row in rows]
+    assert min(row["score"] for row in rows) > 0.9  # sines and cosines know no phase
 
 
 def test_the_largest_canonical_correlation_is_that_of_scikit_learn() -> None:
@@ -68,6 +82,17 @@ def test_a_component_is_most_alike_over_pairs_of_trials() -> None:
 
     best = alike(field_peers.component(trials))
     assert best > max(alike(draw.standard_normal(3)) for _ in range(300))
+
+
+def test_a_component_of_one_source_is_its_matched_filter() -> None:
+    """A source that is the same in every trial, in noise of a known covariance: the best filter is its inverse times
+    the source's pattern."""
+    draw = np.random.default_rng(2)
+    mixing, pattern = draw.standard_normal((4, 4)), draw.standard_normal(4)
+    noise = np.einsum("cd,ndt->nct", mixing, draw.standard_normal((200, 4, 256)))
+    w = field_peers.component(noise + pattern[:, None] * np.sin(2 * np.pi * 13 * np.arange(256) / SFREQ))
+    best = np.linalg.solve(mixing @ mixing.T, pattern)
+    assert abs(w @ best) / np.linalg.norm(w) / np.linalg.norm(best) > 0.999
 
 
 def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
@@ -157,3 +182,28 @@ def test_tables_hold_complete_peers_alone(folder: Path) -> None:
     (folder / "field.csv").unlink()
     with pytest.raises(FileNotFoundError, match="field"):
         field_tables.ahead(None, folder)  # type: ignore[arg-type]
+
+
+def test_sets_without_a_run_of_the_adaptation_are_named(folder: Path) -> None:
+    fixed = {"adaptation": "transductive", "seed": 0, "seconds": 1.0, "set": "eeg_a", "family": "good"}
+    scores = [("Good", "p", 0.9), ("Good", "q", 0.7), ("Half", "p", 1.0), ("Worse", "p", 0.5), ("Worse", "q", 0.5)]
+    rows = [fixed | {"peer": peer, "person": one, "score": value} for peer, one, value in scores]
+    append(folder / "field.csv", rows, field.COLUMNS)
+    table = field_tables.without_run(None, folder).splitlines()  # type: ignore[arg-type]
+    assert table[2:] == ["| eeg_a | 2 | Good | 0.800 | 0.800 |"]
+
+
+def test_what_was_not_run_is_said(folder: Path) -> None:
+    board = "dataset,mode,pipeline,subject,score\n" + "".join(
+        f"{name},zero-shot,AutoTransfer,{one},0.8\n" for name in ("eeg_a", "emg_b", "emg_c") for one in "pq"
+    )
+    (folder / "leaderboard.csv").write_text(board)
+    rows = field.known_rows(folder / "field.csv")
+    one = rows[0] | {"family": "catch22", "set": "emg_b"}
+    append(folder / "field.csv", [one, *(rows[0] | {"family": "cca", "person": person} for person in "pq")],
+           field.COLUMNS)  # fmt: skip
+    head, _, *lines = field_tables.coverage(None, folder).splitlines()  # type: ignore[arg-type]
+    cells = {line.split(" | ")[0].strip("| "): line.strip("|").split(" | ") for line in lines}
+    at_place = {name: head.strip("|").split(" | ").index(name) for name in ("cca", "catch22")}
+    assert [cells[data][at_place["cca"]].strip() for data in cells] == ["all", "–", "–"]
+    assert [cells[data][at_place["catch22"]].strip() for data in cells] == ["–", "1 of 2", "–"]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
 import autotransfer as at
+from autotransfer.folds import Fold
+from autotransfer.recordings import Raw
 from autotransfer.recordings.concerns import times
 from autotransfer.recordings.new_windows import unlike_training
 from autotransfer.recordings.windows import channel_places
 
 X = np.random.default_rng(0).normal(size=(9, 2, 50))
+SETTING = at.Setting(encoder="linear", represent="features")
 WHO = np.repeat(["ann", "bob", "cleo"], 3)
 NAMES = ["C3", "C4"]
 
@@ -65,3 +70,45 @@ def test_spellings_of_one_name_are_one(other: str) -> None:
 
 def test_factors_are_readable() -> None:
     assert [times(r) for r in (1e3, 1e-6, 2e-40)] == ["1,000", "1/1,000,000", "1/5e+39"]
+
+
+def test_a_session_warns_once_of_its_first_windows(recwarn: pytest.WarningsRecorder) -> None:
+    rec = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=3, n_times=32)
+    fitted = at.CensoredClassifier(encoder="linear", method=None, device="cpu")
+    session = at.Session(fitted.fit(rec.X.numpy(), rec.y.numpy(), subjects=rec.subject.numpy()))
+    windows = rec.X.numpy()[:12]
+    for window in windows[:9]:
+        session.predict_proba(1e-6 * window)
+    assert not [one for one in recwarn if "unit" in str(one.message)], "a few windows may be a pause"
+    for window in windows:
+        session.predict_proba(1e-6 * window)
+    assert len([one for one in recwarn if "a factor of about 1/1,000,000" in str(one.message)]) == 1
+    session.reset()
+    recwarn.clear()
+    session.predict_proba(windows)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="is the device connected"):
+        at.Session(fitted).predict_proba(0 * windows)
+
+
+def test_a_copy_of_a_session_is_another_person() -> None:
+    rec = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=3, n_times=32)
+    fitted = at.CensoredClassifier(encoder="linear", method=None, device="cpu")
+    session = at.Session(fitted.fit(rec.X.numpy(), rec.y.numpy(), subjects=rec.subject.numpy()))
+    session.label(rec.X.numpy()[0], session.classes_[0])
+    other = copy.copy(session)
+    other.label(rec.X.numpy()[1], session.classes_[1])
+    assert (session.n_labels, other.n_labels) == (1, 2)
+
+
+def test_what_the_data_do_not_say_is_said(recwarn: pytest.WarningsRecorder) -> None:
+    rec = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=3, n_times=32)
+    named = at.Recordings(rec.X, rec.y, rec.subject, channels=["C3", "Cz", "C4"], sfreq=64)
+    (outcome,) = at.train(named, [at.Job(SETTING, Fold(np.arange(len(rec.y))), 0)], "cpu", progress=False)
+    model = outcome.model()
+    model.read(Raw(X=rec.X.numpy(), channels=["C4", "Cz", "C3"], sfreq=64.0, name="told"))
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="do not name their channels, which are taken to be 'C3, Cz, C4'"):
+        model.read(Raw(X=rec.X.numpy(), sfreq=64.0, name="unnamed"))
+    with pytest.warns(UserWarning, match="do not say their sampling rate; the model expects 64 Hz"):
+        model.read(Raw(X=rec.X.numpy(), channels=["C3", "Cz", "C4"], name="no rate"))

@@ -49,6 +49,7 @@ def model() -> Mixture:
 
 def raw_of(rows: np.ndarray, name: str = "other", **changes: object) -> Raw:
     own = {"X": REC.X[rows].numpy(), "y": REC.y[rows].numpy(), "subject": [f"{s}" for s in REC.subject[rows].tolist()]}
+    own |= {"channels": list("abcd"), "sfreq": REC.sfreq}
     return Raw(**own | changes, name=name)
 
 

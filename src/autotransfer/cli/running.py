@@ -240,6 +240,10 @@ def _size(n_bytes: int) -> str:
 def resume(
     folder: Folder,
     data: Moved = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="10m: so much longer than so far, for what there was no time for; none: for all of it."),
+    ] = None,
     encoder: OwnEncoder = "eegnet",
     cluster: OnCluster = None,
     storage: Storage = None,
@@ -249,20 +253,26 @@ def resume(
     verbose: Verbose = False,
     log: Log = None,
 ) -> None:
-    """Continue a run after any interruption; finished jobs are never trained again."""
+    """Continue a run after any interruption, or one that ended because its time was over; finished jobs are never
+    trained again."""
     from ..runs.lock import Lock
+    from ..runs.options import EVERYTHING, parse_time
     from ..runs.recovery import reopen
     from ..runs.regression import is_regression
     from ..runs.run import check_is_run
+    from ..search.planning import give_more
 
     if is_regression(folder):
-        _check_alone(cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
+        _check_alone(time=time, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
         resume_regression(folder, data)
         return
+    more = None if time is None or time == EVERYTHING else parse_time(time)
     check_is_run(folder)
     check_end(tensorboard)
     with workers(cluster) as executor, Lock(folder):
         opened = reopen(folder, own_encoders(encoder), tell, storage, data)
+        if time is not None:
+            give_more(opened, more)
         if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # killed after all else was done

@@ -7,6 +7,7 @@ all members, because it spends less than torch on each of many small arrays.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 from ..models.ensemble import TINY
 from ..models.mixture import Mixture, Model
 from ..models.stacks import stacks_of
-from ..preprocessing import Person
+from ..preprocessing import Batch, Person
 from ..training.centring import CentringRule, stacked_centring
 from ..training.days import Days
 from ..training.effects import Effects
@@ -56,6 +57,7 @@ class Decoder:
         self._centred_parts = (self._mean[:, self._centred_members] > 0).any(1)
         # Of stacks whose transforms remember nothing of a person: one that serves for everybody.
         self._anybody = [person if not person.state() else None for person in self.follow()]
+        self.keys = _numbers_of([stack.preprocessing.prefixes() for stack in self.stacks])
 
     def follow(self) -> list[Person]:
         """The memory of each stack's transforms for a new person."""
@@ -111,7 +113,7 @@ class Decoder:
         probabilities = []
         for piece in (X,) if X.shape[0] <= STEP else torch.split(X, STEP):
             codes = self._codes(piece, people)
-            log_p = self._log_p(codes)
+            log_p = self.log_probabilities(codes)
             if recent is not None:
                 recent.add(piece, codes, torch.from_numpy(log_p))
             if labels is not None and labels.counted:
@@ -125,18 +127,19 @@ class Decoder:
         """The next windows (n, channels, times) of a person -> codes of each stack (P, n, D), and log-probabilities
         (n, classes) up to a constant for each window."""
         codes = self._codes(X, people)
-        return codes, torch.from_numpy(self._log_p(codes))
+        return codes, torch.from_numpy(self.log_probabilities(codes))
 
     def _codes(self, X: Tensor, people: Sequence[Person | None]) -> list[Tensor]:
         """Of each stack (P, n, D). people: of each stack; None where its transforms remember nothing."""
         codes = []
-        for stack, anybody, somebody in zip(self.stacks, self._anybody, people, strict=True):
+        known: dict[object, Batch] = {}  # what several stacks do to the windows first, done once
+        for stack, anybody, somebody, keys in zip(self.stacks, self._anybody, people, self.keys, strict=True):
             person = anybody or somebody
             assert person is not None, "given"
-            codes.append(stack.codes(person.feed(X)))
+            codes.append(stack.codes(person.feed(X, keys, known)))
         return codes
 
-    def _log_p(self, codes: Sequence[Tensor]) -> NDArray[np.float64]:
+    def log_probabilities(self, codes: Sequence[Tensor]) -> NDArray[np.float64]:
         """Codes of each stack (P, n, D) -> log-probabilities (n, classes), up to a constant for each window."""
         logits = self._logits(codes)
         members, n, classes = logits.shape
@@ -162,3 +165,10 @@ class Decoder:
             np.matmul(z.numpy(), axes, out=projected[start:stop, :, : axes.shape[2]])
             start = stop
         return torch.from_numpy(projected.transpose(1, 0, 2))
+
+
+def _numbers_of(lists: Sequence[Sequence[object]]) -> list[list[int | None]]:
+    """Numbers in place of keys, equal ones for equal keys; None for one that only a single list has."""
+    numbers: dict[object, int] = {}
+    counts = Counter(key for keys in lists for key in keys)
+    return [[numbers.setdefault(key, len(numbers)) if counts[key] > 1 else None for key in keys] for keys in lists]

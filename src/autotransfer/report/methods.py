@@ -128,6 +128,7 @@ def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
     if online:
         yield f"On every fold {count(len(online), 'more setting')} had a training for the average for sessions."
     yield from _of_tuning(choice)
+    yield from _of_adapters(choice)
     if options.time is not None:
         yield f"The run was planned for {options.time}."
     yield from _sentences(left_out_words(choice))
@@ -141,6 +142,16 @@ def _of_tuning(choice: Choice) -> Iterable[str]:
             "Networks of the fine-tuned base started from encoders that had been trained on other people in other "
             f"studies, and learned on at the rate {number(training.encoder_lr or training.lr)}, their new classifiers "
             f"at {number(training.lr)}; windows were brought to the base's channels, sampling rate and scale."
+        )
+
+
+def _of_adapters(choice: Choice) -> Iterable[str]:
+    tuned = [one.setting for one in choice.shortlist if one.setting.kind == "tuned_foundation"]
+    if tuned:
+        rank = tuned[0].encoder.rpartition(":")[2]
+        yield (
+            f"The foundation encoder was fine-tuned by low-rank adapters (LoRA, rank {rank}) of its linear, "
+            "convolutional and attention layers, which were trained with a new classifier; its weights stayed frozen."
         )
 
 

@@ -44,6 +44,8 @@ KIND_NAMES = {  # of candidates: as a label, and inside a sentence
     "tuned_base": ("Fine-tuned base", "the fine-tuned base"),
     "scratch_base": ("Base's network from scratch", "the base's network from scratch"),
     "foundation": ("Foundation encoder", "the foundation encoder"),
+    "tuned_foundation": ("Fine-tuned foundation encoder", "the fine-tuned foundation encoder"),
+    "tuned_random_foundation": ("Fine-tuned untrained encoder", "the fine-tuned encoder with untrained weights"),
     "random_foundation": ("Untrained foundation encoder", "the foundation encoder with untrained weights"),
 }
 # what is kept of trainings at a constant rate, in words

@@ -9,7 +9,6 @@ from ..errors import UserError
 from ..models.regression import RegressionModel
 from ..models.seen import seen_words
 from ..recordings import Raw
-from ..recordings.container import check_sfreq
 from ..recordings.labels import named
 from ..recordings.targets import CONTINUOUS, with_target
 from ..recordings.windows import people_of_windows
@@ -33,7 +32,7 @@ def number_predictions(
         raw, y = with_target(raw, model.card.target)
     except UserError:  # the column or the channel is not there, and predictions need none
         raw, y = with_target(raw, CONTINUOUS)
-    X = model.warn_of(model.check(raw.X, raw.channels, check_sfreq(raw.sfreq)), raw.subject)
+    X = model.read(raw)
     predicted = model.predict_checked(X, people_of_windows(raw.subject, len(X)))
     table = pd.DataFrame({"window": range(len(X))})
     whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)

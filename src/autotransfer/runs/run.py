@@ -49,7 +49,7 @@ from ..training.progress import Progress
 from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
 from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
-from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
+from .ledger import FINISHED, REMEDY, UNVALIDATED, Entry, Ledger, backup_of
 from .lock import remove_database
 from .options import RunOptions
 from .provenance import fingerprint, versions
@@ -350,7 +350,8 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
 
 def job_of(recordings: Recordings, entry: Entry, folds: int | None = None) -> Job:
     groups = groups_of(recordings, folds)
-    fold = make_fold(recordings, groups[entry.validation], groups[entry.test])
+    validation = () if entry.validation == UNVALIDATED else groups[entry.validation]
+    fold = make_fold(recordings, validation, groups[entry.test])
     return Job(entry.setting, fold, entry.seed)
 
 

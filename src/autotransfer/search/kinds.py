@@ -140,13 +140,14 @@ def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recor
 
 
 def fine_tuned(options: RunOptions, plain: Setting, recordings: Recordings) -> list[Setting]:
-    """A network that starts from a base, and the same network from scratch, so that a gain is the base's. Foundation
-    encoders are not trained."""
-    start = None if options.base is None else bound_base(options.base, recordings).start
-    if start is None:
-        return []
-    scratch = plain.replace(network=None, **AVERAGED, **start | {"start": None})
-    return [scratch.replace(start=start["start"], encoder_lr=SLOWER * plain.training.lr), scratch]
+    """A network that starts from a base, or from a foundation encoder, and the same network from random weights, so
+    that a gain is the pretraining's."""
+    tuned = [] if options.base is None else bound_base(options.base, recordings).tuned
+    slower = {"encoder_lr": SLOWER * plain.training.lr}
+    return [
+        plain.replace(network=None, **AVERAGED, **keywords, **(slower if keywords.get("start") else {}))
+        for keywords in tuned
+    ]
 
 
 def _with_network(setting: Setting, network: dict[str, Any], options: RunOptions) -> Setting:

@@ -29,7 +29,7 @@ from .kinds import closed_forms
 from .models import build_models
 from .online import OnlineWeights, find_online
 from .peers import peer_scores
-from .plan import LATE, Plan, Stage, write_plan
+from .plan import GIVEN_UP, LATE, Plan, Stage, write_plan
 from .plan_words import left_out_words, span
 from .planning import answer_seconds, plan_of
 from .playback import PEOPLE, play_back
@@ -38,7 +38,6 @@ from .stopping import expects_gain, stopped_at
 
 EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
 GROWING = 1.5  # an answer from more candidates takes longer than those before it, hardly by more than this
-GIVEN_UP = "it was given up when the time was over"  # of a stage
 
 
 Answered = Callable[[Run, Choice], None]
@@ -182,7 +181,7 @@ class Conductor:
             return False
         self.plan = self.plan.with_stage(number, replace(stage, online=online))
         if cut := [training for training in stage.trainings if training in undone]:
-            self.plan = self.plan.divided(number, whole, cut, GIVEN_UP)
+            self.plan = self.plan.divided(number, whole, cut)
         self.run.ledger.remember(plan=self.plan)
         return True
 
@@ -291,7 +290,9 @@ class Conductor:
 
     def _ended(self, number: int) -> str | None:
         """Why no other stage follows; None where one does."""
-        ahead = [stage for stage in self.plan.stages[number + 1 :] if not stage.left_out]
+        answered = {answer.number for answer in self.answers}  # later ones too, if there was no time for this at first
+        later = [stage for n, stage in enumerate(self.plan.stages) if n > number and n not in answered]
+        ahead = [stage for stage in later if not stage.left_out]
         if not ahead:
             cut = any(stage.left_out for stage in self.plan.stages)
             return self._no_room() if cut else "everything in its plan was trained"

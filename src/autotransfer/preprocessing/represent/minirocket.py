@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...cpu.in_use import Convolutions, operations
 from ...randomness import as_keys, key_of, uniform
 from ..transform import Fitted, Rows, Stage
 from .base import Representation, in_pieces
@@ -72,6 +73,10 @@ class FittedMiniRocket(Fitted):
         pairs = zip(x.expand(groups, -1, -1, -1), self.thresholds.expand(groups, -1, -1), strict=True)
         return torch.cat([in_pieces(group[None], partial(exceeding, thresholds=t), room) for group, t in pairs])
 
+    def few(self, x: Tensor) -> Tensor:
+        quick: Tensor = operations.minirocket(x, convolutions(int(x.shape[-2]), int(x.shape[-1])), self.thresholds)
+        return quick
+
     def graph(self) -> nn.Module:
         return MiniRocketGraph(self.thresholds)
 
@@ -85,14 +90,22 @@ class MiniRocketGraph(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(P or 1, N, C, T) -> (P, N, 1, numbers)."""
-        windows = x.expand(len(self.thresholds), -1, -1, -1)
-        return torch.stack(list(map(exceeding, windows, self.thresholds))).to(torch.float32)
+        responses = [convolved(windows) for windows in x]  # once where groups have the same windows
+        groups = len(self.thresholds)
+        both = zip(responses if len(responses) == groups else responses * groups, self.thresholds, strict=True)
+        return torch.stack([shares_above(response, limits) for response, limits in both])
 
 
 def exceeding(x: Tensor, thresholds: Tensor) -> Tensor:
     """Windows (n, C, T), thresholds (D · 84, 3) -> shares of samples above (n, 1, D · 84 · 3), float64."""
-    above = convolved(x)[..., None, :] > thresholds[..., None].to(x.device)
-    return above.to(torch.float64).mean(-1).flatten(-2)[..., None, :]
+    return shares_above(convolved(x), thresholds, torch.float64)
+
+
+def shares_above(responses: Tensor, thresholds: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(n, D · 84, T), (D · 84, 3) -> (n, 1, D · 84 · 3). float32 holds numbers of samples exactly, and half of it has
+    to be moved."""
+    above = responses[..., None, :] > thresholds[..., None].to(responses.device)
+    return (above.to(dtype).sum(-1) / responses.shape[-1]).flatten(-2)[..., None, :]
 
 
 def convolved(x: Tensor) -> Tensor:
@@ -133,6 +146,16 @@ def kernels(channels: int, count: int) -> Tensor:
         matrix[place, k][:, chosen] = -1.0
         matrix[place, k][np.ix_(np.array(KERNELS[k]), chosen)] = 2.0
     return torch.from_numpy(matrix.reshape(count, len(KERNELS), -1))
+
+
+@cache
+def convolutions(channels: int, times: int) -> Convolutions:
+    """The same kernels by the channels that each sums."""
+    spans = dilations(times)
+    sums = kernels(channels, len(spans)).view(-1, WEIGHTS, channels)[:, 0] != 0  # (D · 84, C)
+    sizes = sums.sum(1)
+    chosen = (~sums).long().argsort(dim=1, stable=True)[:, : int(sizes.max())].contiguous()
+    return Convolutions(torch.tensor(spans), sizes, chosen)
 
 
 def thresholds(stage: Stage, rows: Rows) -> Tensor:
