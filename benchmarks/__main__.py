@@ -1,4 +1,4 @@
-"""python -m benchmarks [floor|encoder|censors|growth|all ...]: tables of timings, and JSON in bench-results/."""
+"""python -m benchmarks [floor|encoder|candidates|censors|growth|all ...]: tables of timings, JSON in bench-results/."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 
 import torch
 
-from . import censors, encoder, floor, growth
+from . import candidates, censors, encoder, floor, growth
 from .options import Options
 from .tables import Table, crowded, machine, write
 
 SECTIONS: dict[str, Callable[[Options], Iterator[Table]]] = {
     "floor": floor.tables,
     "encoder": encoder.tables,
+    "candidates": candidates.tables,
     "censors": censors.tables,
     "growth": growth.tables,
 }

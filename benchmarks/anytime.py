@@ -4,7 +4,8 @@
 
 One row of the CSV is one answer: the mean nested score over people that it had, and the seconds since the run began.
 Runs may still go on or have been stopped; `ended` is empty then. Runs of a data set on a machine take the place of the
-rows it has. The table has the score that a user would have had at some moments.
+rows it has. The table has the score that a user would have had at some moments. Beside it, last_answers.csv has the
+last score of each person: what a limit costs is the difference between two machines, paired by person.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from autotransfer.files import write_atomically
 from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.csv_tables import csv_of, read_table
+from autotransfer.runs.csv_tables import csv_of
 
 from .evidence import table_of
-from .markdown import markdown
+from .markdown import markdown, with_interval
+from .pooled import pooled
 
 MOMENTS = (60, 180, 360, 540)  # seconds
+LIMITED, FULL = "two cores", "H200, shared"  # with a limit of time, and without any
 
 
 def rows_of(data: str, machine: str, choice: Choice) -> list[dict[str, object]]:
@@ -35,6 +39,15 @@ def rows_of(data: str, machine: str, choice: Choice) -> list[dict[str, object]]:
         }
         for number, answer in enumerate(choice.stages, 1)
     ]  # fmt: skip
+
+
+def last_answers_of(data: str, machine: str, choice: Choice) -> list[dict[str, object]]:
+    """One for each person."""
+    last = choice.stages[-1]
+    return [
+        {"data": data, "machine": machine, "subject": subject, "score": round(value, 4)}
+        for subject, value in last.scores.items()
+    ]
 
 
 def at_moments(folder: Path) -> str:
@@ -50,19 +63,46 @@ def at_moments(folder: Path) -> str:
     return markdown(["data set", "machine", "first answer", *heads, "last answer"], lines)
 
 
+def limit_costs(folder: Path) -> str:
+    """The second table of docs/results.md, from anytime.csv and last_answers.csv."""
+    answers, people = table_of(folder, "anytime"), table_of(folder, "last_answers")
+    runs = dict(list(answers.groupby(["data", "machine"])))
+    scores = people.set_index(["data", "subject", "machine"])["score"].unstack("machine").dropna()
+    differences = (scores[LIMITED] - scores[FULL]).rename("difference").reset_index()
+    by_set = {str(data): dict(zip(part["subject"], part["difference"], strict=True))
+              for data, part in differences.groupby("data", sort=True)}  # fmt: skip
+    lines = []
+    for data, of_people in by_set.items():
+        row = [data, str(len(of_people))]
+        for machine in (LIMITED, FULL):
+            last = runs[data, machine].iloc[-1]
+            row.append(f"{score(last['score'])} after {last['seconds']:.0f} s, {last['answer']} answers")
+        lines.append([*row, with_interval(pooled({data: of_people}))])
+    lines.append(["**all people**", str(len(differences)), "", "", with_interval(pooled(by_set))])
+    means = {"": {data: float(np.mean(list(of_people.values()))) for data, of_people in by_set.items()}}
+    lines.append(["**mean over sets**", "", "", "", with_interval(pooled(means))])
+    return markdown(["data set", "people", LIMITED, FULL, "difference (95 % interval)"], lines)
+
+
+def _replaced(path: Path, table: pd.DataFrame, machine: str) -> None:
+    """Write the table to a CSV in place of the rows it has of these data sets and this machine."""
+    if path.exists():
+        kept = table_of(path.parent, path.stem)
+        kept = kept[(kept["machine"] != machine) | ~kept["data"].isin(table["data"])]
+        table = pd.concat([kept, table], ignore_index=True)
+    write_atomically(path, csv_of(table))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="folders named after their data, as benchmarks.shipped does")
     parser.add_argument("--machine", required=True, help="where they ran")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
-    runs = [rows_of(run.name.split("-")[0], asked.machine, read_choice(run)) for run in asked.runs]
-    table = pd.DataFrame([row for rows in runs for row in rows])
-    if asked.out.exists():
-        kept = read_table(asked.out)
-        kept = kept[(kept["machine"] != asked.machine) | ~kept["data"].isin(table["data"])]
-        table = pd.concat([kept, table], ignore_index=True)
-    write_atomically(asked.out, csv_of(table))
+    choices = {run.name.split("-")[0]: read_choice(run) for run in asked.runs}
+    for path, rows in ((asked.out, rows_of), (asked.out.with_name("last_answers.csv"), last_answers_of)):
+        table = [row for data, choice in choices.items() for row in rows(data, asked.machine, choice)]
+        _replaced(path, pd.DataFrame(table), asked.machine)
     print(at_moments(asked.out.parent))
 
 

@@ -11,7 +11,9 @@ import torch
 
 import autotransfer as at
 from autotransfer.files import write_atomically
-from autotransfer.runs.csv_tables import csv_of, read_table
+from autotransfer.runs.csv_tables import csv_of
+
+from .csv_rows import read_table
 
 Measure = Callable[[at.Recordings, argparse.Namespace], Iterable[dict[Any, Any]]]
 

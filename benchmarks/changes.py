@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from autotransfer.report.statistics import Paired, holm
-from autotransfer.report.wording import interval, probability, score, signed
+from autotransfer.report.wording import probability, score, signed
+from autotransfer.words import range_words
 
 from .evidence import Evidence, pairs, pool, scores_by, table_of
 from .markdown import NOTHING, markdown
@@ -23,7 +24,8 @@ def changes_table(part: str) -> Callable[[Evidence, Path], str]:
         order = sorted(whole, key=lambda name: -whole[name].mean)
         rows = [
             [
-                name, str(whole[name].n), signed(whole[name].mean), interval(whole[name]), probability(corrected[name]),
+                name, str(whole[name].n), signed(whole[name].mean), range_words(whole[name].interval),
+                probability(corrected[name]),
                 f"{sum(pair.mean > 0 for pair in gains[name].values())} of {len(gains[name])}",
                 ", ".join(f"{dataset} {signed(pair.mean)}" for dataset, pair in sorted(gains[name].items())),
             ]

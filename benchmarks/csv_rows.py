@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotransfer.runs.csv_tables import as_it_was, harmless
+import pandas as pd
+
+from autotransfer.runs.csv_tables import as_it_was, changed, harmless
 
 COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")
 
@@ -27,6 +29,11 @@ def command(description: str | None, out: str | None, *names: str, files: str = 
     for name in names:
         parser.add_argument(f"--{name}", **options[name])
     return parser
+
+
+def read_table(path: Path, **options: Any) -> pd.DataFrame:
+    """What `csv_of` wrote; options of pandas' `read_csv`. Empty text stays text."""
+    return changed(pd.read_csv(path, keep_default_na=False, **options), as_it_was)
 
 
 def known_rows(out: Path) -> list[dict[str, str]]:

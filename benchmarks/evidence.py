@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from autotransfer.report.pooled import Pooled, pooled
 from autotransfer.report.statistics import Paired, paired, spread
-from autotransfer.runs.csv_tables import read_table
+
+from .csv_rows import read_table
+from .pooled import Pooled, pooled
 
 ENSEMBLE = "_ensemble"  # how the pipelines of ensembles end in scores.csv
 TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case", "labels"), str)

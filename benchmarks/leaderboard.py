@@ -23,11 +23,12 @@ from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
 from autotransfer.person.calibration import LABELS
 from autotransfer.report.wording import score
-from autotransfer.runs.csv_tables import csv_of, read_table
+from autotransfer.runs.csv_tables import csv_of
 
 from . import played
 from .averages import PEERS
 from .confirmation import ALL_WINDOWS_PEERS, SIMPLE, ZERO_SHOT_PEERS, Confirmed
+from .csv_rows import read_table
 from .evidence import Evidence, Scores, differences, read, scores_by, set_means_of, table_of
 from .inference import over_people
 from .markdown import NAMES, markdown

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 import autotransfer as at
 from autotransfer.censoring import CENSORS
 from autotransfer.files import write_atomically
-from autotransfer.runs.csv_tables import csv_of, read_table
+from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.settings import Setting
 from autotransfer.training.latent import encode
 from autotransfer.training.leakage import leakage
 
-from .csv_rows import command
+from .csv_rows import command, read_table
 from .one_change import base
 
 COLUMNS = ["data", "method", "mode", "people", "test_subject", "score", "leakage", "chance", "bits"]

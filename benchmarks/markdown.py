@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autotransfer.censoring import CENSORS
-from autotransfer.report.pooled import Pooled
 from autotransfer.report.statistics import Paired
-from autotransfer.report.wording import interval, score, signed
+from autotransfer.report.wording import score, signed
+from autotransfer.words import range_words
 
 from .evidence import pool
+from .pooled import Pooled
 
 METHODS = {name: kind.label for name, kind in CENSORS.items()}
 NAMES = {
@@ -52,7 +53,7 @@ def best_in_bold(values: Sequence[float | None]) -> list[str]:
 
 def with_interval(pair: Paired | Pooled | None) -> str:
     """A mean difference and its 95 % interval as a cell."""
-    return "–" if pair is None else f"{signed(pair.mean)} ({interval(pair)})"
+    return "–" if pair is None else f"{signed(pair.mean)} ({range_words(pair.interval)})"
 
 
 def by_set_table(columns: Mapping[str, Mapping[str, float]], people: Mapping[str, int]) -> str:

@@ -31,7 +31,7 @@ import pandas as pd
 
 from autotransfer.files import write_atomically
 from autotransfer.runs.choice import Playback, StageScore
-from autotransfer.runs.csv_tables import csv_of, read_table
+from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.recovery import reopen
 from autotransfer.runs.run import Run, is_run
@@ -42,7 +42,7 @@ from autotransfer.search.planning import begin
 from autotransfer.search.playback import FEWEST, play_back
 from autotransfer.search.procedure import conduct
 
-from .csv_rows import command
+from .csv_rows import command, read_table
 
 COLUMNS = ("dataset", "subject", "order", "method", "score", "loses")
 

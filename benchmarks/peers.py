@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 from sklearn.metrics import balanced_accuracy_score
 
 import autotransfer as at
-from autotransfer.runs.csv_tables import read_table
 
 from . import deep, shallow
-from .csv_rows import COLUMNS, append, command, known_rows
+from .csv_rows import COLUMNS, append, command, known_rows, read_table
 
 
 class Peer(NamedTuple):

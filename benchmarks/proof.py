@@ -25,7 +25,7 @@ from autotransfer.files import write_atomically
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.runs.choice import Playback
-from autotransfer.runs.csv_tables import csv_of, read_table
+from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.executor import LocalExecutor
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
@@ -34,7 +34,7 @@ from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from autotransfer.settings import Setting
 
-from .csv_rows import command
+from .csv_rows import command, read_table
 
 TABLES = ("results", "scores", "leakage", "playback")
 # of RunOptions

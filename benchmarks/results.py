@@ -20,9 +20,10 @@ import pandas as pd
 
 from autotransfer.report.statistics import Paired, holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
+from autotransfer.words import range_words
 
 from . import averages, confirmation, field_tables, leaderboard, overview, played
-from .anytime import at_moments
+from .anytime import at_moments, limit_costs
 from .changes import changes_table, turned
 from .control import control, leakage, penalty, removed, same_settings
 from .drawing import forest, strips
@@ -94,8 +95,8 @@ def together(evidence: Evidence, folder: Path) -> str:
             continue
         raised = sum(pair.first.lower_quartile > pair.second.lower_quartile for pair in compared[name].values())
         p = probability(corrected.get(name, people.p))
-        rows.append([NAMES.get(name, name), str(people.n), signed(people.mean), interval(people), p,
-                     signed(equal.mean), interval(equal), f"{raised} of {equal.sets}"])  # fmt: skip
+        rows.append([NAMES.get(name, name), str(people.n), signed(people.mean), range_words(people.interval), p,
+                     signed(equal.mean), range_words(equal.interval), f"{raised} of {equal.sets}"])  # fmt: skip
     heads = ["", "subjects", "difference", "95 % interval", "p", "sets weighing the same", "95 % interval",
              "lower quartile raised"]  # fmt: skip
     return markdown(heads, rows) if rows else NOTHING
@@ -250,6 +251,7 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
     **confirmation.PARTS, **field_tables.PARTS, "leaderboard": leaderboard.page,
     "shipped": lambda _, folder: as_shipped(folder), "anytime": lambda _, folder: at_moments(folder),
+    "limit_costs": lambda _, folder: limit_costs(folder),
     "first_answer": lambda _, folder: after_the_first_stage(folder),
     **{f"changes_{part}": changes_table(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip

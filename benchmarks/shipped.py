@@ -28,7 +28,7 @@ import pandas as pd
 from autotransfer.files import write_atomically
 from autotransfer.report.wording import score, signed
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.csv_tables import csv_of, read_table
+from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.recovery import reopen
 from autotransfer.runs.run import is_run
@@ -36,7 +36,7 @@ from autotransfer.search.planning import begin
 from autotransfer.search.procedure import conduct
 from autotransfer.training.intervals import bootstrap_interval
 
-from .csv_rows import command
+from .csv_rows import command, read_table
 from .evidence import table_of
 from .markdown import markdown
 

@@ -77,7 +77,7 @@ def stacked_step(
 
     jobs = spread_jobs(recordings, setting, members, alone=alone)
     windows = windows_for(recordings, jobs[0], device=torch.device(device), dtype=torch.float32)
-    population = Trainer(recordings, jobs, windows, torch.float32)
+    population = Trainer(jobs, windows)
     population.kernels = True  # as in a training that is long enough
     units = sum(member_steps(job) for job in jobs)
     assert units == sum(population.groups.steps_of[group] for group in population.groups.of_member.tolist())

@@ -22,9 +22,9 @@ from autotransfer.training.windows import windows_for
 def trained(recordings: at.Recordings, jobs: Sequence[at.Job], *, flipped: bool, device: str = "cpu") -> list[Outcome]:
     """Like at.train, with the sign of every penalty flipped on request: nothing a user can ask for."""
     windows = windows_for(recordings, jobs[0], device=torch.device(device), dtype=torch.float32)
-    population = Trainer(recordings, jobs, windows, torch.float32)
+    population = Trainer(jobs, windows)
     if flipped:
-        population.strength = -population.strength
+        population.options = replace(population.options, strength=-population.options.strength)
     place = {id(job): number for number, job in enumerate(jobs)}
     found = {place[id(outcome.job)]: outcome for outcome in run(population)}
     return [found[number] for number in range(len(jobs))]

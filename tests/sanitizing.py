@@ -46,6 +46,7 @@ from autotransfer.model.templates import Templates
 from autotransfer.preprocessing.append_scale import WithScale
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.preprocessing.represent.base import EveryWindow
+from autotransfer.preprocessing.represent.minirocket import THRESHOLDS, FittedMiniRocket, MiniRocket
 from autotransfer.preprocessing.standardise import OwnScale
 from autotransfer.preprocessing.transform import Fitted
 from autotransfer.randomness import mix
@@ -383,6 +384,23 @@ def prepared(make: Callable[[], Fitted]) -> Callable[[random.Random], Compared]:
     return case
 
 
+def represented(name: str) -> Callable[[random.Random], Compared]:
+    def case(draw: random.Random) -> Compared:
+        spec = REPRESENTATIONS[name](64.0, (5.0, 8.0, 12.0))
+        groups, windows, channels, times = sizes(draw, 3, 4, 9, 90)
+        x = normal(groups, windows, channels, times + spec.shortest - 1)
+        fitted: Fitted = EveryWindow(spec)
+        if isinstance(spec, MiniRocket):
+            count = spec.shape(channels, x.shape[-1])[1] // THRESHOLDS
+            x = x[: draw.choice((1, groups))]
+            fitted = FittedMiniRocket(spec, normal(groups, count, THRESHOLDS).double())
+        found = fitted.few(x)
+        with without_kernels():
+            yield found, fitted(x), 1e-4
+
+    return case
+
+
 def templates(draw: random.Random) -> Compared:
     members, windows, channels, times = sizes(draw, 4, 5, 9, 90)
     net = Templates(Size(channels, times + 3, 2, None), members, draw.randint(1, 4), 8)
@@ -397,8 +415,7 @@ def templates(draw: random.Random) -> Compared:
 CASES: dict[str, Callable[[random.Random], Compared]] = {
     "norm_pool": norm_pool, "filters": filters, "products": products, "length_scales": length_scales, "words": words,
     "networks": networks, "standardise": prepared(OwnScale), "append_scale": prepared(WithScale),
-    "features": prepared(lambda: EveryWindow(REPRESENTATIONS["features"]())),
-    "tangent": prepared(lambda: EveryWindow(REPRESENTATIONS["tangent"]())), "templates": templates,
+    "templates": templates, **{name: represented(name) for name in REPRESENTATIONS},
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from autotransfer.preprocessing import align as align_module
 from autotransfer.preprocessing.align import SHRINKAGE, Align, covariance, inverse_root
 from autotransfer.preprocessing.standardise import PRIOR_WINDOWS
 from autotransfer.training.latent import encode
-from autotransfer.training.trainer import warmed_up
+from autotransfer.training.member_options import warmed_up
 from tiny import people, preprocessed
 
 ONLINE = [("online", "none"), ("trial", "online"), ("train", "online"), ("online", "online"), ("none", "online")]

@@ -24,7 +24,7 @@ jobs = [at.Job(at.Setting(batch_size=256, max_epochs=6), at.leave_one_subject_ou
 windows = windows_for(rec, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
 faults = []
 count = lambda _: faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-list(run(population_of(rec, jobs, windows, torch.float32), after_epoch=count))
+list(run(population_of(jobs, windows), after_epoch=count))
 print(int(np.median(np.diff(faults))))
 """
 

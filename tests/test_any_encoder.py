@@ -193,9 +193,11 @@ def test_one_module_returned_again_and_again_is_copied() -> None:
 
 
 def test_memory_of_a_window_is_measured() -> None:
-    wide = saved_bytes(lambda: Small(3, 160), Size(3, 160, 2, None))
-    narrow = saved_bytes(lambda: Small(3, 16), Size(3, 16, 2, None))
+    wide, twice = (saved_bytes(lambda: Small(3, 160), Size(3, 160, 2, None), batch) for batch in (64, 128))
+    narrow = saved_bytes(lambda: Small(3, 16), Size(3, 16, 2, None), 64)
     assert wide > 3 * narrow
+    weights = 2 * wide - twice
+    assert 0 <= weights < wide / 10, "which every window shares"
 
 
 @pytest.mark.parametrize(

@@ -289,6 +289,32 @@ def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> N
     assert "finished" in standing(run.folder)[0]
 
 
+def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) -> None:
+    run = start(tmp_path, time="0.001s")
+    conduct(run, quiet, shown=False, played=0)
+    run.ledger.close()
+    assert "everything in its plan was trained" in told("resume", run.folder, "--time", "none")
+    choice, expected = read_choice(run.folder), read_choice(whole)
+    assert [stage.name for stage in choice.stages] == STAGES
+    assert choice.left_out == []
+    assert plain(choice).estimate == plain(expected).estimate
+    assert table_of(run.folder).equals(table_of(whole))
+    with pytest.raises(UserError, match="everything in its plan was trained; leave --time out"):
+        told("resume", run.folder, "--time", "10m")
+
+
+def test_stages_that_had_no_time_come_after_those_that_had(tmp_path: Path) -> None:
+    run = start(tmp_path, time="1h")
+    plan = planning.plan_of(run.options, run.recordings)
+    run.ledger.remember(plan=plan.with_stage(1, replace(plan.stages[1], left_out="no time was left")))
+    conduct(run, quiet, shown=False, played=0)
+    planning.give_more(run, None)
+    choice = conduct(run, quiet, shown=False, played=0)
+    assert [stage.name for stage in choice.stages] == [STAGES[0], *STAGES[2:], STAGES[1]]
+    assert choice.ended == "everything in its plan was trained"
+    run.ledger.close()
+
+
 def test_a_stage_that_time_ends_is_given_up_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(tmp_path, time="1h")
     real = executor.time.monotonic
@@ -300,8 +326,16 @@ def test_a_stage_that_time_ends_is_given_up_and_forgotten(tmp_path: Path, monkey
             begun.append(real())
         return real() + (7200 if begun and len(_running(run)) else 0)
 
+    played, play_back = [], procedure.play_back
+
+    def too_late_at_first(*given: object) -> object:
+        played.append(given)
+        return None if len(played) == 1 else play_back(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(procedure, "play_back", too_late_at_first)
     monkeypatch.setattr(executor.time, "monotonic", late)
     choice = conduct(run, quiet, shown=False)
+    assert len(played) == 2, "what the first answer had no time for is done with the last"
     assert [stage.name for stage in choice.stages] == STAGES[:1]
     assert choice.ended == "the time was over"
     assert any("given up" in line for line in choice.left_out)

@@ -24,7 +24,7 @@ from autotransfer.model.moments import window_moments
 from autotransfer.randomness import uniform
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search.kinds import AUGMENTED, augmented, signal_of
+from autotransfer.search.kinds import signal_of
 from autotransfer.search.planning import all_go_on, plan_of
 from autotransfer.search.procedure import conduct
 from autotransfer.training.trainer import Trainer
@@ -246,7 +246,7 @@ def trainer_of(rec: at.Recordings, setting: at.Setting, tables: int | None = Non
         found = windows_for(rec, jobs[0], device=CPU, dtype=torch.float64)
     else:
         found = Windows(rec, setting.preprocessing, tables, device=CPU, dtype=torch.float64)
-    return Trainer(rec, jobs, found, torch.float64)
+    return Trainer(jobs, found)
 
 
 @every
@@ -420,8 +420,3 @@ def test_what_is_worth_trying_follows_from_what_is_measured(
         X, np.tile([0, 1], 6), np.repeat([0, 1, 2], 4), sfreq=sfreq, channels=channels, name=name
     )  # fmt: skip
     assert signal_of(rec) == kind
-    plain = at.Setting(standardise="train")
-    first, *others = augmented(rec, plain)
-    assert first == plain
-    assert [s.replace(augmentation=()) for s in others] == [plain] * len(AUGMENTED[kind])
-    assert len(set(others)) == len(others) >= 3

@@ -27,7 +27,7 @@ def jobs_of(rec: at.Recordings, epochs: int = 5, checkpoint: str = "averaged", *
 
 
 def trainer_of(rec: at.Recordings, jobs: list[at.Job], dtype: torch.dtype = torch.float64) -> Trainer:
-    return Trainer(rec, jobs, windows_for(rec, jobs[0], device=CPU, dtype=dtype), dtype)
+    return Trainer(jobs, windows_for(rec, jobs[0], device=CPU, dtype=dtype))
 
 
 def test_the_weights_are_the_mean_over_the_last_half_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_a_checkpoint_keeps_the_average(tmp_path: Path) -> None:
             population.evaluate()
     save_checkpoint(tmp_path / "checkpoint", broken, keys)
     windows = windows_for(rec, jobs[0], device=CPU, dtype=torch.float32)
-    found = restore(rec, dict(zip(keys, jobs, strict=True)), windows, torch.float32, tmp_path / "checkpoint")
+    found = restore(dict(zip(keys, jobs, strict=True)), windows, tmp_path / "checkpoint")
     assert found is not None
     ended = [{o.job.fold.key: tensors_of(o) for o in run(population)} for population in (whole, found[0])]
     assert ended[0] == ended[1]

@@ -221,3 +221,24 @@ def test_a_moment_has_the_score_of_the_last_answer_before_it(tmp_path: Path) -> 
     pd.DataFrame(rows).to_csv(tmp_path / "anytime.csv", index=False)
     line = anytime.at_moments(tmp_path).splitlines()[2]
     assert [cell.strip() for cell in line.split("|")[3:8]] == ["0.600 after 70 s", "–", "0.600", "0.700", "0.700"]
+
+
+def test_what_a_limit_costs_is_paired_by_person(tmp_path: Path) -> None:
+    scores = {anytime.LIMITED: (0.5, 0.7, 0.9), anytime.FULL: (0.6, 0.8, 1.0)}
+    answers = [
+        {"data": "a", "machine": machine, "people": 3, "answer": 2, "stage": "s", "seconds": 70.0,
+         "score": sum(values) / 3, "ended": ""}
+        for machine, values in scores.items()
+    ]  # fmt: skip
+    people = [
+        {"data": "a", "machine": machine, "subject": str(k), "score": value}
+        for machine, values in scores.items()
+        for k, value in enumerate(values)
+    ]
+    people.append({"data": "a", "machine": anytime.FULL, "subject": "only here", "score": 0.0})
+    pd.DataFrame(answers).to_csv(tmp_path / "anytime.csv", index=False)
+    pd.DataFrame(people).to_csv(tmp_path / "last_answers.csv", index=False)
+    line = anytime.limit_costs(tmp_path).splitlines()[2]
+    cells = [cell.strip() for cell in line.split("|")[1:-1]]
+    assert cells[:3] == ["a", "3", "0.700 after 70 s, 2 answers"]
+    assert cells[4] == "−0.100 (−0.100 to −0.100)"

@@ -33,6 +33,7 @@ from autotransfer.search.planning import plan_of
 from autotransfer.search.validation import validation_scores
 from autotransfer.training.closed_form import ABSENT, Classes, ClosedForm, population_of
 from autotransfer.training.latent import encode
+from autotransfer.training.outcomes import outcome_of
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import Windows, windows_for
 from report_outline import light
@@ -240,7 +241,7 @@ def test_windows_from_a_file_give_the_same(way: dict[str, Any]) -> None:
     found = []
     for in_memory in (True, False):
         windows = Windows(rec, jobs[0].setting.preprocessing, 0, device=CPU, dtype=torch.float32, in_memory=in_memory)
-        population = population_of(rec, jobs, windows, torch.float32)
+        population = population_of(jobs, windows)
         population.train_epoch()
         population.evaluate()
         found.append(population.snapshots.log_probs.clone())
@@ -307,23 +308,23 @@ def test_only_what_can_be_solved_is() -> None:
     for setting, kind in ((at.Setting(), Trainer), (at.Setting(encoder="linear"), ClosedForm)):
         job = at.Job(setting, at.leave_one_subject_out(rec)[0])
         windows = windows_for(rec, job, device=CPU, dtype=torch.float32)
-        assert type(population_of(rec, [job], windows, torch.float32)) is kind
+        assert type(population_of([job], windows)) is kind
 
 
 def test_a_checkpoint_brings_a_solved_population_back(tmp_path: Path) -> None:
     rec = tiny()
     jobs = jobs_of(rec, **WAYS["templates"])
     windows = windows_for(rec, jobs[0], device=CPU, dtype=torch.float32)
-    population = population_of(rec, jobs, windows, torch.float32)
+    population = population_of(jobs, windows)
     population.train_epoch()
     population.evaluate()
     keys = [str(place) for place in range(len(jobs))]
     save_checkpoint(tmp_path / "checkpoint", population, keys)
-    again = restore(rec, dict(zip(keys, jobs, strict=True)), windows, torch.float32, tmp_path / "checkpoint")
+    again = restore(dict(zip(keys, jobs, strict=True)), windows, tmp_path / "checkpoint")
     assert again is not None
     assert type(again[0]) is ClosedForm
     for member in range(len(jobs)):
-        assert tensors_of(again[0].outcome(member, None)) == tensors_of(population.outcome(member, None))
+        assert tensors_of(outcome_of(again[0], member, None)) == tensors_of(outcome_of(population, member, None))
 
 
 FEW = [way for place, way in enumerate(WAYS) if place % 4 == 0]  # a whole run each; the others are in the slow suite

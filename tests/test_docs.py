@@ -268,7 +268,7 @@ def _skeleton(text: str) -> list[str]:
         r"average of \d+ candidates? of \d+ kinds?|best single candidate|chosen|report|on the \d+ people played back.*?"
     )
     text = re.sub(rf"^({told}): .*", "…", text, flags=re.MULTILINE)
-    text = re.sub(r"^(Not better than guessing: t|T)he model scores .*", "…", text, flags=re.MULTILINE)
+    text = re.sub(r"^(Not clearly better than guessing: t|T)he model scores .*", "…", text, flags=re.MULTILINE)
     # One epoch may end like that, or with another uncensored network in front.
     text = re.sub(
         r"^(no setting is clearly better|  best uncensored).*\n",

@@ -196,10 +196,10 @@ def small_memory(most: int) -> None:
     import autotransfer.training.closed_form as module
 
     class Small(Trainer):
-        def __init__(self, recordings: at.Recordings, jobs: list[at.Job], *others: object) -> None:
+        def __init__(self, jobs: list[at.Job], *others: object) -> None:
             if len(jobs) > most:
                 raise torch.OutOfMemoryError(f"CUDA out of memory: {len(jobs)} members\nand more lines")
-            super().__init__(recordings, jobs, *others)
+            super().__init__(jobs, *others)
 
     module.Trainer = Small
 
@@ -464,8 +464,8 @@ class Small(Trainer):
 
     most = 3
 
-    def __init__(self, recordings: at.Recordings, jobs: list[at.Job], *others: object) -> None:
-        super().__init__(recordings, jobs, *others)
+    def __init__(self, jobs: list[at.Job], *others: object) -> None:
+        super().__init__(jobs, *others)
         if len(jobs) > self.most:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nsecond line")
 

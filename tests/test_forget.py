@@ -17,7 +17,6 @@ from autotransfer.recordings import save_npz
 from autotransfer.runs import forgetting
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.regression import CONSTANT, PEER, RegressionChoice, write_choice
 from autotransfer.runs.run import Run
 from autotransfer.runs.study import read_study
 from autotransfer.search.procedure import conduct
@@ -176,20 +175,3 @@ def test_mistakes_are_named(run: Path) -> None:
     with Lock(run), pytest.raises(at.UserError, match="is in use by another process"):
         at.forget(run, [LEAVES])
     assert (run / "ledger.sqlite").exists()
-
-
-def test_a_run_with_a_continuous_target_is_forgotten_as_a_whole(tmp_path: Path) -> None:
-    choice = RegressionChoice(
-        target="continuous", name="study", adaptation="zero-shot", folds=3, chosen=[], baseline=PEER, baseline_won=True,
-        nested_test_scores=dict.fromkeys(NAMES, 0.5), correlations=dict.fromkeys(NAMES, 0.8),
-        errors=dict.fromkeys(NAMES, 1.0), coverage={}, radius=None,
-        test_scores={PEER: dict.fromkeys(NAMES, 0.4), CONSTANT: dict.fromkeys(NAMES, 0.0)}, not_scored=[],
-    )  # fmt: skip
-    write_choice(tmp_path, choice)
-    (tmp_path / "model").mkdir()
-    (tmp_path / "report.html").write_text(LEAVES)
-    with pytest.raises(at.UserError, match="did you mean 'p-yvonne'"):
-        at.forget(tmp_path, ["p-yvone"])
-    told = at.forget(tmp_path, [LEAVES])
-    assert list(told.files)[-1] == "choice.json"
-    assert {path.name for path in tmp_path.iterdir()} == {"lock"}

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,21 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from scipy.optimize import minimize
 from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.cli import app
+from autotransfer.model.adapters import Adapted
 from autotransfer.models.base import bound_base
 from autotransfer.models.foundation import FoundationEncoder, open_foundation
-from autotransfer.preprocessing.represent import foundation
+from autotransfer.preprocessing.represent import base_layout, foundation
+from autotransfer.preprocessing.represent.pretrained import at_one_scale
 from autotransfer.recordings import save_npz
 from autotransfer.runs.options import RunOptions
-from autotransfer.search.kinds import closed_forms
+from autotransfer.search.kinds import closed_forms, fine_tuned, networks
 
 MODELS = '''
 import torch
@@ -361,13 +366,136 @@ def test_a_model_holds_its_encoder_once_and_needs_no_folder(
         foundation.take_stored(tensors | {weights: tensors[weights] + 1})
 
 
-def test_a_graph_has_the_encoder_in_it(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tuned", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_graph_has_the_encoder_in_it(folder: Path, tmp_path: Path, tuned: bool) -> None:
     own = target()
-    name = bound_base(str(folder), own).kinds["foundation"]
-    setting = at.Setting(encoder="linear", standardise="none", represent=name)
+    bound = bound_base(str(folder), own)
+    frozen = {"encoder": "linear", "standardise": "none", "represent": bound.kinds["foundation"]}
+    setting = at.Setting(**bound.tuned[0] | {"max_epochs": 2} if tuned else frozen)
     (outcome,) = at.train(own, [at.Job(setting, at.leave_one_subject_out(own)[0])], device="cpu", progress=False)
     at.export_model(outcome.model(), "torch", tmp_path / "model.pt2")  # checks the file against the model
     assert (tmp_path / "model.pt2").stat().st_size > 0
+
+
+# adapters
+
+
+class Flat(nn.Module):
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.out = nn.Linear(24, 5, bias=False)
+        self.out.weight.data.copy_(weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z: torch.Tensor = self.out(x.flatten(1))
+        return z
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5, 99])
+def test_adapters_reach_what_their_rank_allows(rank: int) -> None:
+    """Of a linear encoder: with orthonormal windows the squared error is that of the best matrix of this rank, which
+    the singular values tell (Eckart and Young); with full rank it is that of free fine-tuning, 0."""
+    start, goal = torch.randn(2, 5, 24, generator=torch.Generator().manual_seed(0))
+    frozen = Flat(start).requires_grad_(False)
+    torch.manual_seed(1)
+    net = Adapted(foundation.know(foundation.Encoder({}, frozen, torch.eye(8), (1.0, 1.0, 3))), rank)
+    x = torch.eye(24).view(24, 8, 3)
+
+    def error(values: np.ndarray) -> tuple[float, np.ndarray]:
+        vector_to_parameters(torch.tensor(values, dtype=torch.float32), net.parameters())
+        loss = (net(x) - goal.T).square().sum()
+        gradient = torch.autograd.grad(loss, list(net.parameters()))
+        return loss.item(), parameters_to_vector(gradient).double().numpy()
+
+    begun = parameters_to_vector(net.parameters()).detach().double().numpy()
+    reached = minimize(error, begun, jac=True, method="L-BFGS-B", options={"maxiter": 1000})
+    beyond = torch.linalg.svdvals(goal - start)[rank:].square().sum()
+    assert reached.fun == pytest.approx(float(beyond), rel=1e-3, abs=1e-4)
+
+
+def test_adapters_start_at_the_frozen_encoder_and_alone_are_trained(folder: Path) -> None:
+    own = target()
+    digest = bound_base(str(folder), own).kinds["foundation"].split(":")[1]
+    encoder = foundation._opened[digest]
+    before = {name: tensor.clone() for name, tensor in encoder.module.state_dict().items()}
+    net = Adapted(digest, 2).train()
+    assert [tuple(p.shape) for p in net.parameters()] == [(2, 72), (6, 2)], "of one convolution (6, 8, 9)"
+    x = at_one_scale(torch.randn(7, 8, 64))[0]
+    z = net(x)
+    assert torch.equal(z, foundation.features(encoder.module, x)), "bit for bit"
+    z.square().sum().backward()
+    assert net.up[0].grad.abs().sum() > 0, "B learns at once"
+    assert net.down[0].grad.abs().sum() == 0, "A as soon as B is not 0"
+    assert all(parameter.grad is None for parameter in encoder.module.parameters())
+    nn.init.normal_(net.up[0])
+    assert torch.equal(net.merged()(x), net(x))
+    assert not torch.allclose(net(x), z, atol=0.1)
+    options = RunOptions(source="", adaptation="zero-shot", base=str(folder))
+    tuned, _ = fine_tuned(options, at.Setting(max_epochs=2), own)
+    fold = at.leave_one_subject_out(own)[0]
+    _, stacked = at.train(own, [at.Job(tuned, fold, seed) for seed in (0, 1)], "cpu")
+    (alone,) = at.train(own, [at.Job(tuned, fold, 1)], "cpu")
+    trained = {name for name in alone.state if name.startswith("encoder.")}
+    assert trained == {"encoder.module.down.0", "encoder.module.up.0"}
+    assert alone.state["encoder.module.up.0"].abs().sum() > 0
+    for name, tensor in alone.state.items():
+        assert torch.allclose(tensor, stacked.state[name], atol=1e-5), name
+    after = encoder.module.state_dict()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items()), "frozen"
+
+
+def test_layers_of_a_transformer_have_adapters() -> None:
+    frozen = nn.TransformerEncoderLayer(24, 2, dim_feedforward=10, batch_first=True).eval().requires_grad_(False)
+    frozen.head = nn.Linear(24, 3)
+    net = Adapted(foundation.know(foundation.Encoder({}, frozen, torch.eye(8), (1.0, 1.0, 24))), 4)
+    assert net.weights == [
+        "self_attn.in_proj_weight", "self_attn.out_proj.weight", "linear1.weight", "linear2.weight"
+    ]  # fmt: skip
+    x = torch.randn(3, 8, 24)
+    with torch.no_grad():
+        assert torch.equal(net(x), frozen(x).mean(1))
+        nn.init.normal_(net.up[0])
+        assert not torch.allclose(net(x), frozen(x).mean(1), atol=0.01)
+
+
+def test_adapters_see_pieces_of_long_windows_as_the_frozen_encoder_does(folder: Path) -> None:
+    plain = target()
+    X = torch.cat([plain.X, 3 * plain.X.flip(-1), plain.X], -1)
+    long = at.Recordings(X=X, y=plain.y, subject=plain.subject, sfreq=plain.sfreq, channels=plain.channels)
+    bound = bound_base(str(folder), long)
+    fitted = at.Setting(**bound.tuned[0]).preprocessing.fit(long.X, long.subject, [np.arange(9)])
+    z = Adapted(bound.tuned[0]["encoder"].split(":")[1], 3)(fitted(long.X[None, :6], long.subject[None, :6])[0])
+    assert torch.allclose(z, numbers(bound.kinds["foundation"], long)[:, :-1], atol=1e-5)
+
+
+def test_adapters_are_candidates_beside_untrained_weights(folder: Path) -> None:
+    own, fold = target(), at.leave_one_subject_out(target())[0]
+    options = RunOptions(source="", adaptation="zero-shot", base=str(folder), epochs=2)
+    made = [one for one in networks(options, options.settings(), own) if "foundation" in one.kind]
+    assert [one.kind for one in made] == ["tuned_foundation", "tuned_random_foundation"]
+    assert made[0].replace(encoder=made[1].encoder) == made[1], "they differ in the frozen weights alone"
+    assert [at.Setting.from_json(one.to_json()) for one in made] == made
+    without = networks(replace(options, networks="none"), options.settings(), own)
+    assert not [one for one in without if "foundation" in one.kind]
+    for name, told in (("tuned_foundation:x", "DIGEST:RANK"), (f"tuned_foundation:{'0' * 16}:8", "not open here")):
+        with pytest.raises(at.UserError, match=told):
+            at.train(own, [at.Job(at.Setting(encoder=name), fold)], "cpu")
+
+
+def test_a_model_with_adapters_needs_no_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = target()
+    setting = at.Setting(**bound_base(str(folder), own).tuned[0], max_epochs=2)
+    (outcome,) = at.train(own, [at.Job(setting, at.leave_one_subject_out(own)[0])], "cpu")
+    model = outcome.model()
+    expected = model.predict_proba(own.X[:5])
+    at.save_model(model, tmp_path / "model")
+    tensors = load_file(tmp_path / "model" / "model.safetensors")
+    assert len([key for key in tensors if key.startswith("foundation.")]) == 4, "the encoder once"
+    at.export_model(model, "safetensors", tmp_path / "model.safetensors")
+    for place in ("model", "model.safetensors"):
+        monkeypatch.setattr(foundation, "_opened", {})
+        monkeypatch.setattr(base_layout, "_opened", {})
+        assert np.allclose(at.load_model(tmp_path / place).predict_proba(own.X[:5]), expected, atol=1e-6)  # type: ignore[union-attr]
 
 
 @pytest.mark.slow

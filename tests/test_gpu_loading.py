@@ -200,7 +200,7 @@ def test_a_kernel_that_cannot_be_used_leaves_the_plain_path_with_a_line(
         step(self, rows, x)
 
     def trained(*, kernels: bool) -> Trainer:
-        population = Trainer(rec, jobs, windows_for(rec, jobs[0], device=CPU, dtype=torch.float32), torch.float32)
+        population = Trainer(jobs, windows_for(rec, jobs[0], device=CPU, dtype=torch.float32))
         population.kernels = kernels
         population.step.captured = kernels
         monkeypatch.setattr(population.step, "_beside", population.step.work)
@@ -227,7 +227,7 @@ def test_precompiling_leaves_a_population_as_it_was(monkeypatch: pytest.MonkeyPa
 
     def trained(*, precompiled: bool) -> Trainer:
         windows = windows_for(rec, jobs[0], device=CPU, dtype=torch.float32)
-        population = Trainer(rec, jobs, windows, torch.float32)
+        population = Trainer(jobs, windows)
         population.train_epoch()
         if precompiled:
             before = len(trainer_module._precompiled)

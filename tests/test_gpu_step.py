@@ -32,7 +32,7 @@ def test_an_epoch_by_kernels_is_an_epoch(monkeypatch: pytest.MonkeyPatch, alone:
         for module, name in ((gpu, "available"), (elementwise, "available")):
             monkeypatch.setattr(module, name, lambda tensor, *_: kernels and tensor.device.type == DEVICE.type)
         windows = Windows(recordings, setting.preprocessing, 7, device=DEVICE, dtype=torch.float32)
-        trainer = Trainer(recordings, jobs, windows, torch.float32)
+        trainer = Trainer(jobs, windows)
         trainer.train_epoch()
         trainer.evaluate()
         rows = trainer.plan[0]

@@ -16,8 +16,12 @@ import autotransfer as at
 from autotransfer import cpu
 from autotransfer.cpu.boundary import Expected, address
 from autotransfer.cpu.compiling import library
-from autotransfer.cpu.in_use import Networks, operations
+from autotransfer.cpu.in_use import Convolutions, Networks, RhythmsTables, StatisticsTables, operations
 from autotransfer.gpu import Dropping
+from autotransfer.preprocessing.represent.minirocket import convolutions
+from autotransfer.preprocessing.represent.rhythms import rhythms_tables
+from autotransfer.preprocessing.represent.spectra import waves_of
+from autotransfer.preprocessing.represent.statistics import statistics_tables
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler")
 
@@ -46,6 +50,26 @@ def networks(x: Tensor, group: Tensor, numbers: list[int], floor: float, **weigh
     spatial, temporal, *rest = weights.values()
     levels, stretch, *pools = numbers
     return Networks(spatial, temporal, levels, floor, stretch, tuple(rest[:3]), tuple(pools), tuple(rest[3:]))(x, group)
+
+
+def statistics(x: Tensor, **tables: Tensor) -> Tensor:
+    out: Tensor = operations.statistics(x, StatisticsTables(**tables), 0.5, 0.999, 1e-12, 1e-8)
+    return out
+
+
+def of_bands() -> dict[str, Tensor]:
+    waves, sizes = waves_of(10, ((1,), (2, 4)))
+    return {"waves": waves, "sizes": sizes}
+
+
+def rhythms(x: Tensor, **tables: Any) -> Tensor:
+    out: Tensor = operations.rhythms(x, RhythmsTables(**tables), 1e-9)
+    return out
+
+
+def minirocket(x: Tensor, thresholds: Tensor, **kernels: Tensor) -> Tensor:
+    out: Tensor = operations.minirocket(x, Convolutions(**kernels), thresholds)
+    return out
 
 
 KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
@@ -104,6 +128,21 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
             "quiet": 1e-8,
         },
     ),
+    "hudgins": (operations.hudgins, lambda: {"x": rand(G, B, C, T), "order": 4, "quiet": 1e-8}),
+    "ls": (operations.ls, lambda: {"x": rand(G, B, C, T), "nine": True, "quiet": 1e-8}),
+    "tdpsd": (operations.tdpsd, lambda: {"x": rand(G, B, C, T), "power": 0.1, "flat": 1e-4, "quiet": 1e-8}),
+    "statistics": (statistics, lambda: {"x": rand(G, B, C, T), **statistics_tables(T)._asdict()}),
+    "beats": (operations.beats, lambda: {"x": rand(G, B, C, T), "half": 7, "points": 4, "quiet": 1e-8}),
+    "bands": (
+        operations.bands,
+        lambda: {"x": rand(G, B, C, T), **of_bands(), "flat": 1e-12, "quiet": 1e-8},
+    ),
+    "band_tangent": (operations.band_tangent, lambda: {"x": rand(G, B, C, T), **of_bands(), "quiet": 1e-8}),
+    "rhythms": (rhythms, lambda: {"x": rand(G, B, C, T), **rhythms_tables(64.0, (5.0, 9.0), T)._asdict()}),
+    "minirocket": (
+        minirocket,
+        lambda: {"x": rand(1, B, C, T), **convolutions(C, T)._asdict(), "thresholds": rand(G, 168, 3).double()},
+    ),
 }
 
 WRONG: dict[str, Callable[[Tensor], Tensor]] = {
@@ -116,8 +155,14 @@ FREE = {  # tensors that say themselves how many there are: other sizes of them 
     ("mix", "words"), ("standardise", "x"), ("append_scale", "x"), ("features", "x"), ("tangent", "x"),
     ("networks", "x"), ("templates", "x"), ("product", "b"), ("product_gradient", "b"), ("networks", "temporal"),
     ("networks", "depthwise"), ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("correlate", "w"),
+    ("hudgins", "x"), ("ls", "x"), ("tdpsd", "x"), ("beats", "x"), ("rhythms", "held"), ("minirocket", "thresholds"),
+    ("minirocket", "x"),
 }  # fmt: skip
-FREE_COLUMNS = {("correlate", "x"), ("log_scale", "nearness")}
+FREE_ROWS = {
+    ("statistics", "x"), ("bands", "x"), ("band_tangent", "x"), ("bands", "waves"), ("band_tangent", "waves"),
+    ("rhythms", "x"), ("rhythms", "starts"),
+}  # fmt: skip
+FREE_COLUMNS = {("correlate", "x"), ("log_scale", "nearness"), ("bands", "x"), ("band_tangent", "x")}
 
 
 def cases() -> list[tuple[str, str, str]]:
@@ -128,6 +173,7 @@ def cases() -> list[tuple[str, str, str]]:
         if isinstance(value, Tensor)
         for wrong in WRONG
         if wrong in ("other numbers", "nowhere") or (kernel, name) not in FREE
+        if wrong != "a row more" or (kernel, name) not in FREE_ROWS
         if wrong != "a column less" or (kernel, name) not in FREE_COLUMNS
     ]
 
@@ -158,7 +204,14 @@ def test_what_does_not_fit_is_refused(kernel: str, name: str, wrong: str) -> Non
         ("norm_pool_forward", "pool", 4096), ("norm_pool_backward", "times", 0), ("networks", "numbers", [1, 0, 4, 2]),
         ("networks", "numbers", [9, 6, 4, 2]), ("networks", "bias", None), ("networks", "constant", None),
         ("networks", "group", torch.tensor([0, 1, 2])), ("product", "group", torch.tensor([0, -1, 0])),
-        ("norm_pool_forward", "group", torch.tensor([0, 1, 5])),
+        ("norm_pool_forward", "group", torch.tensor([0, 1, 5])), ("hudgins", "order", 17), ("hudgins", "order", -1),
+        ("hudgins", "x", rand(1, 1, 2, 3)), ("beats", "half", 0), ("beats", "points", 16), ("beats", "points", 0),
+        ("statistics", "place", torch.tensor([0, 1, 2, 3, T - 1])), ("statistics", "lags", torch.tensor([1, 2, 4, T])),
+        ("bands", "sizes", torch.tensor([1, 3])), ("bands", "sizes", torch.tensor([4, -1])),
+        ("band_tangent", "sizes", torch.tensor([2, 0])), ("rhythms", "held", torch.tensor([0, 6])), ("rhythms", "first", 11), ("rhythms", "count", 12),
+        ("rhythms", "starts", torch.tensor([0, 8, 4])), ("rhythms", "starts", torch.tensor([0, 4, 99])),
+        ("minirocket", "spans", torch.tensor([3, 2])), ("minirocket", "spans", torch.tensor([-1, 2])),
+        ("minirocket", "chosen", torch.full((168, 6), C)), ("minirocket", "sizes", torch.full((168,), 99)),
     ],
 )  # fmt: skip
 def test_numbers_that_lead_out_of_bounds_are_refused(kernel: str, name: str, value: object) -> None:

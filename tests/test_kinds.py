@@ -12,7 +12,7 @@ from autotransfer.errors import UserError
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search.kinds import AUGMENTED, CONSTANTS, REPRESENTED, SHRINKAGES, closed_forms, networks, represented
+from autotransfer.search.kinds import CHANNELS, CONSTANTS, REPRESENTED, SHRINKAGES, closed_forms, networks, represented
 from autotransfer.search.plan_words import work_words
 from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
@@ -174,7 +174,7 @@ def test_what_a_field_knows_of_its_signal_stands_beside_what_serves_any(name: st
 
 
 def test_every_representation_of_the_table_exists_and_says_what_it_must_be_told() -> None:
-    assert set(REPRESENTED) == set(AUGMENTED)
+    assert set(REPRESENTED) == {*CHANNELS, "other"}
     for name in {name for names in REPRESENTED.values() for name in names}:
         assert "constants" not in REPRESENTATIONS[name].reads or name in CONSTANTS
 

@@ -56,7 +56,7 @@ def test_chance_by_hand() -> None:
 def test_a_model_that_always_says_the_cheap_class_only_guesses() -> None:
     y, who = np.tile([0, 1], 40), np.repeat(["a", "b", "c", "d"], 20).tolist()
     told = PersonScores(["rest", "grasp"], y, np.tile([0.9, 0.1], (80, 1)), who).lines("cost:[[0,5],[1,0]]")
-    assert told[0] == "Not better than guessing (chance .83)"
+    assert told[0] == "Not clearly better than guessing (chance .83)"
 
 
 def test_equal_costs_in_equal_classes_are_accuracy() -> None:

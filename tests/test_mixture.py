@@ -26,6 +26,7 @@ from autotransfer.export.proof import largest_difference, sample_windows
 from autotransfer.model.stack import Size
 from autotransfer.models.assembly import Part, assemble, assemble_mixture
 from autotransfer.models.card import MixtureCard, ModelCard, card_from
+from autotransfer.models.ensemble import TINY, Correction
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture, combine
 from autotransfer.models.saved_model import SavedModel
@@ -123,12 +124,32 @@ def test_a_part_with_the_exponent_zero_does_not_matter() -> None:
     np.testing.assert_allclose(nothing, np.full((len(X), 3), 1 / 3), rtol=1e-15)
 
 
+def combined(probabilities: list[np.ndarray], exponents: list[float]) -> np.ndarray:
+    return combine([np.log(np.maximum(p, TINY)) for p in probabilities], exponents)
+
+
+def test_a_steep_correction_is_the_same_at_every_door() -> None:
+    """It rules classes out by more than a probability has room for, where other parts may outvote it."""
+    mixed, X = mixture(), windows()
+    generator = torch.Generator().manual_seed(1)
+    for part in mixed.parts:
+        shape = (part.card.members, part.members.latent_dim, 3)
+        part.correction = Correction(3e3 * torch.randn(shape, generator=generator), torch.zeros(part.card.members, 3))
+    p = mixed.predict_proba(X)
+    log_p = sum(e * part.log_p(part.latents(X)) for e, part in zip(EXPONENTS, mixed.parts, strict=True))
+    assert np.ptp(log_p, axis=1).max() > 1e3, "steep enough to tell"
+    with torch.no_grad():
+        np.testing.assert_allclose(mixed.graph()(X).numpy(), p, atol=1e-4)
+    session = at.Session(mixed)
+    np.testing.assert_allclose([session.predict_proba(x.numpy()) for x in X], p, atol=1e-4)
+
+
 def test_a_probability_of_zero_is_very_unlikely_and_not_nan() -> None:
     sure, torn = np.array([[1.0, 0.0, 0.0]]), np.array([[0.2, 0.3, 0.5]])
-    np.testing.assert_allclose(combine([sure, torn], [0, 1]), torn, rtol=1e-14)
-    np.testing.assert_allclose(combine([sure, torn], [1, 1]), sure, atol=1e-290)
-    np.testing.assert_array_equal(combine([sure, sure[:, ::-1]], [1e6, 1e6]), [[0.5, 0.0, 0.5]])
-    np.testing.assert_array_equal(combine([sure, sure[:, ::-1]], [1e6, 0]), sure)
+    np.testing.assert_allclose(combined([sure, torn], [0, 1]), torn, rtol=1e-14)
+    np.testing.assert_allclose(combined([sure, torn], [1, 1]), sure, atol=1e-290)
+    np.testing.assert_array_equal(combined([sure, sure[:, ::-1]], [1e6, 1e6]), [[0.5, 0.0, 0.5]])
+    np.testing.assert_array_equal(combined([sure, sure[:, ::-1]], [1e6, 0]), sure)
 
 
 def test_people_are_told_apart_where_a_part_adapts() -> None:
@@ -450,7 +471,7 @@ def test_assembled_from_trained_states(parts: tuple[at.Recordings, list[Part]]) 
         for one in candidates
     ]
     np.testing.assert_array_equal(
-        mixed.predict_proba(recordings.X), combine(want, [one.exponent for one in candidates])
+        mixed.predict_proba(recordings.X), combined(want, [one.exponent for one in candidates])
     )
     plain = assemble_mixture(recordings, [tuple(one) for one in candidates], scores={})
     np.testing.assert_array_equal(plain.predict_proba(recordings.X), mixed.predict_proba(recordings.X))

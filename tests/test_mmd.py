@@ -73,10 +73,10 @@ def pair_rule(censor: Censor, p: int):
 
     def select(subjects: list[int]) -> list[tuple[int, int]]:
         pairs = [(a, b) for a in subjects for b in subjects if a != b]
-        if method.fraction is not None:
-            return [(a, b) for a, b in pairs if float(uniform(fold_in(place[a], b), 1)) < method.fraction]
-        if method.size is not None:
-            first = sorted(subjects, key=lambda subject: int(place[subject]))[: method.size]
+        if method.options.fraction is not None:
+            return [(a, b) for a, b in pairs if float(uniform(fold_in(place[a], b), 1)) < method.options.fraction]
+        if method.options.size is not None:
+            first = sorted(subjects, key=lambda subject: int(place[subject]))[: method.options.size]
             return [(a, b) for a, b in pairs if a in first and b in first]
         return pairs
 

@@ -106,7 +106,7 @@ def test_members_that_stay_keep_their_own_target() -> None:
     folds = folds_of(targets)
     jobs = [at.Job(at.Setting(**SHALLOW, max_epochs=2, batch_size=24, loss="huber"), fold) for fold in folds]
     windows = windows_for(targets.recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
-    population = population_of(targets.recordings, jobs, windows, torch.float32)
+    population = population_of(jobs, windows)
     assert isinstance(population, NumberTrainer)
     before = population.scale.clone()
     population.select([1, 3])
@@ -296,7 +296,7 @@ def test_networks_that_do_not_fit_into_the_time_are_left_out_and_named(tmp_path:
     assert not plan.settings
 
 
-def test_the_commands(tmp_path: Path) -> None:
+def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = power()
     data, folder = tmp_path / "force.npz", tmp_path / "run"
     X, who = targets.recordings.X.numpy(), targets.recordings.subject.numpy()
@@ -309,6 +309,10 @@ def test_the_commands(tmp_path: Path) -> None:
 
     dry = call(*words, "--dry-run").stdout
     assert "networks: eegnet with" in dry
+    with monkeypatch.context() as slow:
+        slow.setattr("autotransfer.search.regression.time_to_solve", lambda *_: 1790.0)
+        assert "networks:" not in (dry := call(*words, "--time", "30m", "--dry-run").stdout), "closed forms take it all"
+        assert "left out: eegnet with" in dry
     done = call(*words, "--out", folder)
     assert done.exception is None, done.exception
     assert "finished" in call("status", folder).stdout

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from autotransfer.report.person_scores import PersonScores
+from autotransfer.training.scoring import METRICS
 
 
 def scores(right: list[list[bool]], *, named: bool = True, classes: tuple[str, ...] = ("rest", "fist")) -> PersonScores:
@@ -26,7 +28,7 @@ def test_every_person_has_a_score_and_classes_are_counted() -> None:
     assert table.loc["p2", "accuracy"] == 1
     assert table.loc["p1", ["rest as rest", "rest as fist", "fist as rest", "fist as fist"]].tolist() == [4, 0, 4, 0]
     lines = found.lines()
-    assert lines[0] == "Not better than guessing (chance .50)", "p1 guesses, and there are two people"
+    assert lines[0] == "Not clearly better than guessing (chance .50)", "p1 guesses, and there are two people"
     assert lines[1].startswith("balanced accuracy on 2 people (chance .50): mean 0.750")
     assert [line.split() for line in lines[2:5]] == [
         ["p0", "1.000", "8", "windows"], ["p1", "0.500", "8", "windows"], ["p2", "–", "1", "window"],
@@ -47,3 +49,13 @@ def test_nobody_and_many() -> None:
     assert many[-1] == "20 classes: --scores FILE has which was taken for which"
     rude = scores([[True] * 4], classes=("a\x1b[31m\n", "b")).lines()
     assert all(line.isprintable() for line in rude)
+
+
+def test_unanswered_windows_and_sets_are_told() -> None:
+    found = scores([[True, True, True, False]])
+    table = pd.DataFrame({"answered": [True, True, True, False]})
+    sets = {"set_rest": [True, True, True, True], "set_fist": [False, True, False, False]}
+    first, second = found.decided(table.assign(**sets), METRICS["balanced_accuracy"])
+    assert first == "1 window of 4 left unanswered; balanced accuracy of the others: 1.000"
+    assert second == "prediction sets hold the class of 75 % of windows, with 1.2 classes on average"
+    assert found.decided(table[[]], METRICS["balanced_accuracy"]) == []

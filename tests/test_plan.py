@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import autotransfer as at
@@ -21,7 +22,7 @@ from autotransfer.search import planning
 from autotransfer.search.costs import Costs, SolvingSpeed, Speed
 from autotransfer.search.kinds import networks
 from autotransfer.search.plan import Plan, read_plan
-from autotransfer.search.plan_words import stage_lines, why_folds
+from autotransfer.search.plan_words import cost_words, stage_lines, why_folds
 from autotransfer.search.planning import begin, cut, plan_of
 from faults import assert_one_line, call
 from tiny import tiny, tiny_file
@@ -116,6 +117,23 @@ def test_a_limit_makes_room_for_a_network_of_each_kind() -> None:
         before = plan.left_out
     assert plan.folds == 5
     assert planned(time=f"{10 * main:.0f}s").left_out == []
+
+
+def test_a_plan_is_not_shortened_for_a_network_that_it_then_has_no_time_for() -> None:
+    """Seconds that reading and timing took are no longer there, and the last answer takes some."""
+    whole = planned(time="none")
+    main = sum(stage.seconds for stage in whole.stages if stage.main)
+    for limit in np.linspace(5, 1.5 * main, 12):
+        for spent in (0.0, 0.4 * limit, 0.9 * limit):
+            asked = options(time=f"{limit:.0f}s")
+            plan = cut(MANY, asked, Known(MANY), spent)
+            trained = [stage for stage in plan.expected if not stage.solved]
+            words = " ".join(cost_words(plan))
+            assert bool(trained) == ("no network fits" not in words)
+            assert bool(trained) or not plan.left_out
+            if "network of each kind fits" in words:
+                assert all(stage in plan.expected for stage in plan.stages if stage.main)
+            assert sum(stage.seconds for stage in plan.expected[1:]) <= max(0.0, limit - spent)
 
 
 def test_whatever_the_limit_the_first_stage_is_planned_for() -> None:
@@ -222,7 +240,7 @@ def test_a_run_begins_with_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     run = begin(tmp_path / "run", own, tell=told.append)
     plan = run.ledger.recall("plan", Plan)
     assert plan is not None
-    assert plan == cut(run.recordings, own, Known(run.recordings)), "a dry run's"
+    assert plan == cut(run.recordings, own, Known(run.recordings), plan.spent), "a dry run's"
     assert plan.options["source"] == own.source
     assert run.options == replace(RunOptions.from_dict(plan.options), source=run.options.source)
     assert any("first answer" in line for line in told)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 import autotransfer as at
 from autotransfer.folds import Fold
@@ -209,34 +210,59 @@ def test_calibrate_takes_the_share_that_others_gained_by(model: Mixture) -> None
     assert half.card.trust == {"2": [0.5, 1.0]}  # further labels sharpen nothing twice
 
 
-def test_the_delivered_model_does_not_follow_where_people_lost_by_what_others_chose() -> None:
-    """Everybody together would choose a way, thanks to one person; without themselves, everybody chose another."""
-    gains = {("shift", order): 0.05 for order in ORDERS}
-    alike = [followed(gains) for _ in range(4)]
-    assert following.delivered(alike) == following.chosen(alike) == "shift"
-    lucky = followed({("statistics", order): 0.5 for order in ORDERS})
-    losing = [followed({("statistics", order): -0.1 for order in ORDERS}) for _ in range(3)]
-    people = [lucky, *losing]
-    assert following.chosen(people) == "statistics"
-    assert following.delivered(people) == "none"
-    assert following.delivered([]) == "none"
-    every = {str(n): own for n, own in enumerate([*people, lucky, lucky])}
-    kept = playback.Playback(
-        **playback.orders_of(every),
-        before={}, calibrated={}, own={}, follows=following.delivered(people), calibrates=[],
-    )  # fmt: skip
-    for name, own in every.items():
-        taken = following.delivered([other for whose, other in every.items() if whose != name])
-        assert kept.adapted["recorded"][name] == own.score(taken)[0], "what is told is what others decide to deliver"
-    assert len(set(kept.adapted["recorded"].values())) > 1
+def gaining(method: str, *gains: float) -> list[following.Followed]:
+    """People who gain so much by a method, in every order."""
+    return [followed({(method, order): gain for order in ORDERS}) for gain in gains]
 
 
-def test_the_delivered_model_does_not_follow_where_people_lost_in_one_order() -> None:
-    """One person loses in the last order by what two others choose, and gains more in the other orders."""
-    *most, last = ORDERS
-    gains = {("shift", order): 0.3 for order in most}
-    people = [followed(gains | {("shift", last): value}) for value in (0.2, 0.2, -0.3)]
+def test_the_bound_of_a_mean_is_that_of_a_t_test() -> None:
+    values = np.random.default_rng(0).normal(0.3, 1, (9, 4))
+    expected = stats.ttest_1samp(values, 0, alternative="greater").confidence_interval(0.95).low
+    np.testing.assert_allclose(following.least_mean(values), expected)
+
+
+def test_one_person_who_gains_much_does_not_decide_for_many() -> None:
+    people = gaining("statistics", 0.5, *[-0.01] * 8)
+    assert np.mean([own.gains("statistics") for own in people]) > 0.04
+    assert following.chosen(people) == "none"
+    assert following.chosen(gaining("statistics", *[0.03] * 8, -0.01)) == "statistics"
+
+
+def test_a_small_gain_of_everybody_is_taken_before_a_larger_one_that_some_lose_by() -> None:
+    mixed, small = [0.2, 0.15, 0.1, 0.1, 0.15, -0.1, 0.2, -0.05], 0.03
+    people = [
+        followed({("statistics", order): gain for order in ORDERS} | {("shift", order): small for order in ORDERS})
+        for gain in mixed
+    ]
+    assert np.mean(mixed) > 2 * small
     assert following.chosen(people) == "shift"
-    nested = [own.gains(following.chosen([*people[:n], *people[n + 1 :]])).mean() for n, own in enumerate(people)]
-    assert np.mean(nested) > 0
-    assert following.delivered(people) == "none"
+    assert following.chosen(people, ["statistics"]) == "statistics"  # better than nothing
+
+
+def test_few_people_must_agree_more() -> None:
+    gains = [0.06, 0.005, 0.005]
+    assert following.chosen(gaining("shift", *gains)) == "none"
+    assert following.chosen(gaining("shift", *gains * 3)) == "shift"
+    assert following.chosen([]) == "none"
+
+
+def test_what_is_told_of_a_person_is_what_the_others_choose() -> None:
+    people = gaining("statistics", 0.5, 0.5, 0.5, -0.1)
+    every = {str(n): own for n, own in enumerate(people)}
+    kept = playback.orders_of(every)["adapted"]["recorded"]
+    for n, (name, own) in enumerate(every.items()):
+        assert kept[name] == own.score(following.chosen([*people[:n], *people[n + 1 :]]))[0]
+    assert len(set(kept.values())) > 1
+
+
+def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
+    """In each order another person gains nothing, so that no single order is clear."""
+    gains = np.where(np.eye(4), -0.06, 0.06)
+    people = [followed({("shift", order): gain for order, gain in zip(ORDERS, own, strict=True)}) for own in gains]
+    assert all(following.least_mean(gains) < 0)
+    assert following.chosen(people) == "shift"
+    *most, last = ORDERS
+    clear = {("shift", order): 0.3 for order in most}
+    people = [followed(clear | {("shift", last): value}) for value in (0.2, 0.2, -0.3, 0.2)]
+    assert following.chosen(people) == "shift"
+    assert following.chosen([*people, followed(clear | {("shift", last): -0.4})]) == "none"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.pooled import pooled, stratified_interval
 from scipy import stats
 
-from autotransfer.report.pooled import pooled, stratified_interval
 from autotransfer.report.statistics import holm
 from autotransfer.report.wording import significance
 from autotransfer.training.intervals import bootstrap_interval

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,14 @@ from autotransfer.models.base import Base, load_base
 from autotransfer.models.saving import BASE
 from autotransfer.preprocessing.represent import base_layout, pretrained, representation_class
 from autotransfer.preprocessing.represent.pretrained import at_one_scale
-from autotransfer.recordings import save_npz
+from autotransfer.recordings import save_folder, save_npz
 from autotransfer.recordings.copies import traces
 from autotransfer.recordings.layout import channel_map, position, resampling, starts
+from autotransfer.runs import executor
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import closed_forms, networks
+from autotransfer.training import packing
 from autotransfer.training.metrics import apart, weighted_nll
 from autotransfer.training.packing import program_of
 from autotransfer.training.trainer import Trainer
@@ -234,31 +237,94 @@ def test_a_damaged_base_is_one_line(base: Path, tmp_path: Path, damage: Any) -> 
         load_base(tmp_path)
 
 
-def test_pretraining_goes_on_where_it_was_killed(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotransfer.pretraining import pretrain as module
+AGAIN: dict[str, Any] = {"members": 2, "epochs": 4, "device": "cpu", "progress": False}  # as the base has it
 
-    monkeypatch.setattr(module, "CHECKPOINT_EVERY", 0.0)
+
+def assert_same_base(folder: Path, other: Path) -> None:
+    """Every file, bit for bit."""
+    assert {path.name for path in folder.iterdir()} == {"base.json", "base.safetensors", "README.md", "lock"}
+    for name in ("base.json", "base.safetensors", "README.md"):
+        assert (folder / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def stopping_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Interrupts a training once; the list has an entry for each epoch."""
     begun: list[int] = []
 
     def stop() -> None:
         begun.append(1)
-        if len(begun) == 2:
+        if len(begun) == epochs:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "raise_if_asked", stop)
+    monkeypatch.setattr(executor, "CHECKPOINT_EVERY", -1.0)
+    monkeypatch.setattr(executor, "raise_if_asked", stop)
+    return begun
+
+
+def test_pretraining_goes_on_where_it_was_killed(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = stopping_after(2, monkeypatch)
     both = at.Studies([study(1), study(2)])
-    again = {"members": 2, "epochs": 4, "device": "cpu", "progress": False}
     with pytest.raises(KeyboardInterrupt):
-        at.pretrain(both, tmp_path / "b", **again)
-    assert (tmp_path / "b" / "population-0.checkpoint").exists()
-    resumed = at.pretrain(both, tmp_path / "b", **again)
+        at.pretrain(both, tmp_path / "b", **AGAIN)
+    assert (tmp_path / "b" / "population-1.checkpoint").exists()
+    with pytest.raises(at.UserError, match="other studies or settings, which is not finished"):
+        at.pretrain(both, tmp_path / "b", **AGAIN | {"epochs": 5})
+    monkeypatch.setattr(packing, "CPU_LIMIT", 1)  # less memory is free than before: what is composed stays so
+    at.pretrain(both, tmp_path / "b", **AGAIN)
     assert len(begun) == 4, "two epochs were left"
-    for name, tensor in load_base(base).tensors().items():
-        assert torch.equal(tensor, resumed.tensors()[name]), name
-    at.pretrain(both, tmp_path / "b", **again)
+    assert_same_base(tmp_path / "b", base)
+    at.pretrain(both, tmp_path / "b", **AGAIN)
     assert len(begun) == 4, "a finished base is not trained again"
-    with pytest.raises(at.UserError, match="other studies or settings"):
-        at.pretrain(both, tmp_path / "b", **again | {"epochs": 5})
+    with pytest.raises(at.UserError, match="other studies or settings; choose"):
+        at.pretrain(both, tmp_path / "b", **AGAIN | {"epochs": 5})
+
+
+def test_a_damaged_ledger_costs_what_it_held(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = stopping_after(3, monkeypatch)
+    both = at.Studies([study(1), study(2)])
+    with pytest.raises(KeyboardInterrupt):
+        at.pretrain(both, tmp_path, **AGAIN)
+    (tmp_path / "pretraining.sqlite").write_bytes(b"SQLite format 3\0" + bytes(2000))
+    at.pretrain(both, tmp_path, **AGAIN)
+    assert len(begun) >= 4
+    assert_same_base(tmp_path, base)
+
+
+def test_studies_larger_than_memory_give_the_same_base(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        save_folder(tmp_path / f"study {number}", study(number))
+    both = at.Studies([tmp_path / "study 1", tmp_path / "study 2"])
+    assert both.fit_into_memory
+    at.pretrain(both, tmp_path / "mapped", **AGAIN)
+    monkeypatch.setattr(packing, "free_memory", lambda _: 7 * both.studies[0].X.numel())
+    assert not both.fit_into_memory
+    del both.recordings
+    begun = stopping_after(2, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        at.pretrain(both, tmp_path / "b", **AGAIN)
+    assert not [path for path in (tmp_path / "b").iterdir() if path.stat().st_size >= 4 * both.studies[0].X.numel()]
+    at.pretrain(both, tmp_path / "b", **AGAIN)
+    assert len(begun) == 2 * 4, "one network after the other, as there is no memory for both"
+    assert "recordings" not in vars(both), "which are all windows in memory"
+    for folder in ("mapped", "b"):
+        assert_same_base(tmp_path / folder, base)
+
+
+def test_windows_in_a_file_are_those_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = study(2, X=study(2).X.repeat(1, 1, 3), sfreq=100.0)
+    both = at.Studies([study(1), fast], sfreq=128.0)
+    monkeypatch.setattr("autotransfer.recordings.chunks.CHUNK_VALUES", 5000)
+    held, read = both.recordings, both.in_file(tmp_path)
+    assert len(held.X) == len(study(1).X) + len(fast.X) * len(starts(round(3 * 128 * 1.28), 128))
+    assert held.X.shape == both.shape
+    for name in ("X", "y", "subject", "heads"):
+        assert torch.equal(getattr(held, name), getattr(read, name)), name
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr("autotransfer.pretraining.studies.disk_usage", lambda _: SimpleNamespace(free=10**5))
+    with pytest.raises(at.UserError, match=r"0.0001 GB are free"):
+        both.in_file(tmp_path)
 
 
 def test_the_study_is_one_more_nuisance(tmp_path: Path) -> None:
@@ -349,7 +415,7 @@ def job(setting: at.Setting, target: at.Recordings, fold: int = 0, seed: int = 0
 
 def population(jobs: list[at.Job], target: at.Recordings) -> Trainer:
     windows = windows_for(target, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
-    return Trainer(target, jobs, windows, torch.float32)
+    return Trainer(jobs, windows)
 
 
 def test_every_member_starts_from_one_member_of_the_base(base: Path) -> None:
@@ -417,7 +483,7 @@ def test_training_that_starts_from_a_base_goes_on_exactly(base: Path, tmp_path: 
     begun.evaluate()
     save_checkpoint(tmp_path / "c", begun, ["a", "b"])
     windows = windows_for(target, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
-    restored = restore(target, dict(zip("ab", jobs, strict=True)), windows, torch.float32, tmp_path / "c")
+    restored = restore(dict(zip("ab", jobs, strict=True)), windows, tmp_path / "c")
     assert restored is not None
     for _ in range(2):
         restored[0].train_epoch()

@@ -24,7 +24,7 @@ def population(settings: list[at.Setting]) -> Trainer:
     fold = at.leave_one_subject_out(recordings)[0]
     jobs = [at.Job(setting, fold) for setting in settings]
     windows = windows_for(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
-    return Trainer(recordings, jobs, windows, torch.float32)
+    return Trainer(jobs, windows)
 
 
 def test_a_program_that_is_not_captured_is_its_work() -> None:

@@ -156,6 +156,9 @@ def test_names_label_integers_and_unused_names_are_left_out() -> None:
     assert rec.subjects == ("z", "y", "x")
     assert rec.subject.tolist() == [2] * 4 + [1] * 4 + [0] * 4
     assert make(y=Y.astype(float), classes=["rest", "left"]).classes == ("rest", "left")
+    assert make(classes=[0, 1]).classes == (0, 1)
+    assert make(classes=[5, 1]).classes == (5, 1), "0 is no name, so both count"
+    assert make(y=Y + 4, classes=[5, 4]).classes == (5, 4), "5 counts into nothing, so both are names"
 
 
 def test_names_give_the_order_of_labels_that_are_names() -> None:
@@ -168,6 +171,11 @@ def test_names_give_the_order_of_labels_that_are_names() -> None:
     ("changes", "text"),
     [
         ({"y": Y + 1, "classes": ["a", "b"]}, r"y holds 2, for which the 2 names given"),
+        (
+            {"y": Y + 1, "classes": [1, 2, 3]},
+            r"y holds 1, and the names given for it, \[1, 2, 3\], are numbers themselves",
+        ),
+        ({"classes": [1, 0]}, r"y holds 0, and .* may be that name or count from 0, to 1; give the names as text"),
         ({"classes": ["a", "a"]}, r"names for y hold 'a' twice"),
         ({"classes": [["a"], ["b"]]}, r"names for y hold values that cannot be hashed"),
         ({"classes": "ab"}, r"names for y is 'ab'"),

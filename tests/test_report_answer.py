@@ -141,12 +141,12 @@ def lowered(run: Summary, to: float) -> Summary:
 def test_what_is_not_better_than_guessing_is_called_that_first(make: Any) -> None:
     run = lowered(make(), 0.255)
     text = Outline(light(run)).text
-    assert of(run).verdict.startswith("Not better than guessing: ")
+    assert of(run).verdict.startswith("Not clearly better than guessing: ")
     assert place(of(run).verdict, text) < place("Next person:", text)
     assert answer(of(run))[0] == of(run).verdict
     better = lowered(make(), 0.3)
-    assert "Not better than guessing" not in light(better)
-    assert "Not better" not in answer(of(better))[0]
+    assert "Not clearly better than guessing" not in light(better)
+    assert "Not clearly better than" not in answer(of(better))[0]
 
 
 def test_fully_nested_scores_decide_about_guessing() -> None:

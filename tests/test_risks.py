@@ -292,7 +292,7 @@ def test_a_stacked_member_is_the_same_alone_bit_for_bit() -> None:
 
 def population(recordings: at.Recordings, jobs: list[at.Job]) -> Trainer:
     windows = windows_for(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
-    return Trainer(recordings, jobs, windows, torch.float32)
+    return Trainer(jobs, windows)
 
 
 def test_a_resumed_training_continues_with_the_gains_it_had() -> None:

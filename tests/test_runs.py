@@ -240,10 +240,10 @@ def test_a_checkpoint_continues_bit_for_bit(tmp_path: Path, stop: int) -> None:
             raise Killed
 
     finished = []
-    first = Trainer(recordings, jobs, windows, torch.float32)
+    first = Trainer(jobs, windows)
     with pytest.raises(Killed):
         finished.extend(train_population(first, after_epoch=after_epoch))
-    restored = restore(recordings, {name: job for job, name in names.items()}, windows, torch.float32, path)
+    restored = restore({name: job for job, name in names.items()}, windows, path)
     assert restored is not None
     population, keys = restored
     assert len(keys) + len(finished) == len(jobs)
@@ -261,7 +261,7 @@ def test_a_damaged_checkpoint_is_not_used(tmp_path: Path) -> None:
     recordings = tiny()
     jobs = jobs_of(recordings)[:2]
     windows = windows_for(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
-    population = Trainer(recordings, jobs, windows, torch.float32)
+    population = Trainer(jobs, windows)
     population.train_epoch()
     path = tmp_path / "checkpoint"
     save_checkpoint(path, population, ["a", "b"])

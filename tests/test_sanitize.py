@@ -26,7 +26,11 @@ CALLED = {
     "products": ("product", "product_gradient", "outside"), "length_scales": ("log_scales",), "words": ("mix_words",),
     "networks": ("networks",), "standardise": ("standardise_rows",), "append_scale": ("append_scale",),
     "features": ("features_of", "features_bands"), "tangent": ("tangent_of", "tangent_upper"),
-    "templates": ("templates_of",),
+    "templates": ("templates_of",), "hudgins": ("hudgins_of",), "tdar": ("hudgins_of",), "ls4": ("ls_of",),
+    "ls9": ("ls_of",), "tdpsd": ("tdpsd_of",), "statistics": ("statistics_of", "statistics_spectra"),
+    "beats": ("beats_of",), "bands": ("segments_of", "bands_of"), "fine_bands": ("segments_of", "bands_of"),
+    "band_tangent": ("segments_of", "band_tangent_of", "tangent_upper"), "rhythms": ("segments_of", "rhythms_of"),
+    "minirocket": ("minirocket_of",),
 }  # fmt: skip
 # Buffers whose last element a function leaves alone: room that is larger than needed, and what the other half fills.
 SPARED = {("features_of", 3), ("features_bands", 1), ("features_bands", 2), ("tangent_of", 3)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from autotransfer.models.mixture import Mixture
 from autotransfer.models.seen import MOST, SIZE, seen_words, training_seen, window_digests
 from autotransfer.person.calibration import calibrated_with, training_words
 from autotransfer.recordings import Raw
-from autotransfer.report.person_scores import PersonScores
+from autotransfer.report.person_scores import PersonScores, card_words
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import probabilities
 from autotransfer.runs.run import Run
@@ -35,7 +36,9 @@ METRIC = METRICS["balanced_accuracy"]
 def model() -> Mixture:
     """Trained on all but one person, and knowing on whom."""
     rows = np.flatnonzero(~NEW)
-    known = at.Recordings(REC.X[rows], REC.y[rows], REC.subject[rows], sfreq=REC.sfreq, name="study")
+    known = at.Recordings(
+        REC.X[rows], REC.y[rows], REC.subject[rows], sfreq=REC.sfreq, name="study", channels=list("abcd")
+    )
     setting = at.Setting(encoder="linear", represent="features", standardise="none")
     (outcome,) = at.train(known, [at.Job(setting, Fold(np.arange(len(rows))), 0)], "cpu", progress=False)
     state = {name: one for name, one in outcome.final_state.items() if not name.startswith("censor.")}
@@ -64,6 +67,15 @@ def test_people_who_were_in_training_are_named(model: Mixture) -> None:
     assert lines(model, raw_of(some, X=REC.X[some].double().numpy())) == lines(model, raw_of(some))
 
 
+def test_windows_are_recognised_whatever_the_order_of_channels(model: Mixture) -> None:
+    """A file may have channels in another order, and some that the model does not use."""
+    rows = np.arange(6)
+    X = REC.X[rows].numpy()
+    more = np.concatenate([X[:, ::-1], np.ones_like(X[:, :1])], axis=1)
+    (told,) = lines(model, raw_of(rows, X=more, channels=["d", "c", "b", "a", "battery"]))
+    assert "trained on windows of 1 person ('0')" in told
+
+
 def test_other_windows_of_people_with_the_same_names_are_doubtful(model: Mixture) -> None:
     louder = raw_of(np.flatnonzero(REC.subject.numpy() == 3), X=2 * REC.X[REC.subject == 3].numpy())
     assert lines(model, louder) == [], "a person called 3 in another study is another one"
@@ -85,6 +97,11 @@ def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(m
     assert len(lines(made, few)) == 1, "nothing is left to score"
     again, _ = calibrated_with(made, raw_of(rows[10:12])) if made.card.calibrates != [] else (made, None)
     assert "calibrated with" in lines(again, few)[0], "what calibrated it before is not forgotten"
+    scores = {"metric": "balanced_accuracy", "chance": 0.5, "nested_test_mean": 0.7, "verdict": "The model scores 0.7."}
+    for one, when in ((model, "When it was trained"), (made, "Before it was calibrated for one person")):
+        described = copy(one)
+        described.card = replace(one.card, scores=scores)
+        assert card_words(described) == [f"{when}: the model scores 0.7."]
 
 
 def test_calibrating_for_somebody_of_the_training_is_said(model: Mixture) -> None:

@@ -25,6 +25,7 @@ from autotransfer.models.mixture import Mixture
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.person.calibration import untried_words
 from autotransfer.preprocessing import TRANSFORMS
+from autotransfer.preprocessing.represent.features import Features
 from autotransfer.training.members import Members, size_of
 from tiny import people, tiny
 
@@ -257,6 +258,7 @@ def test_a_session_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("preprocessing", ["zero-shot", "online"])
+@pytest.mark.filterwarnings("ignore:the windows vary by")
 def test_single_windows_that_are_odd_equal_one_call(preprocessing: str) -> None:
     from benchmarks.latency import random_mixture
 
@@ -323,3 +325,24 @@ def test_adaptation_that_nobody_has_tried_is_said_to_be_so() -> None:
         assert untried_words(model) is not None
     with pytest.raises(UserError, match=r"no time to try adaptation.*--time"):
         average.predict_proba(rec.X.numpy(), adapt="all")
+
+
+def test_what_several_parts_do_to_a_window_first_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they do the same: parts with other statistics do not share."""
+    linear = {"encoder": "linear", "represent": "features"}
+    parts = [
+        model(0, **linear), model(1, **linear, centre="train"), model(2, **linear, centre="online"),
+        model(3, **linear, standardise="train"), model(4, encoder="templates", standardise="train"),
+    ]  # fmt: skip
+    parts[4].preprocessing.steps[0].shift.add_(1.0)  # type: ignore[operator]  # a buffer
+    mixture = Mixture(parts, [0.2] * 5)
+    expected = mixture.predict_proba(OWN[:6])
+    made: list[int] = []
+    features = Features.numbers
+    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    monkeypatch.setattr(Features, "numbers", lambda self, x: (made.append(len(x)), features(self, x))[1])
+    session = at.Session(mixture)
+    for window, probabilities in zip(OWN[:6], expected, strict=True):
+        made.clear()
+        np.testing.assert_allclose(session.predict_proba(window), probabilities, atol=1e-5)
+        assert len(made) == 2, "once as it is, and once standardised"

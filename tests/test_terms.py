@@ -129,5 +129,5 @@ def test_eegnet_says_what_its_code_is_made_of() -> None:
         at.leave_one_subject_out(recordings)[0],
     )
     windows = windows_for(recordings, job, device=cpu, dtype=torch.float32)
-    (part,) = Trainer(recordings, [job], windows, torch.float32).censors.parts
+    (part,) = Trainer([job], windows).censors.parts
     assert part.censor.branches == part.censor.branches[:1] * 2

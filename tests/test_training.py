@@ -126,7 +126,7 @@ def by_hand(recordings: at.Recordings, job: at.Job, decays: list[float]) -> dict
     the same minibatches."""
     setting, rows = job.setting, torch.from_numpy(job.fold.train)
     windows = windows_for(recordings, job, device=torch.device("cpu"), dtype=torch.float64)
-    start = Trainer(recordings, [job], windows, torch.float64)
+    start = Trainer([job], windows)
     kernel = start.net.temporal.shape[-1]
     net = PlainEEGNet(recordings.n_channels, recordings.n_times, kernel).double().train()
     copy_member(net, start.net, 0)
@@ -454,7 +454,7 @@ def test_no_wide_tensor_is_ever_built() -> None:
     recordings = at.Recordings(X, np.arange(96) % 2, np.arange(96) // 24, sfreq=64)
     job = at.Job(at.Setting(batch_size=32), at.leave_one_subject_out(recordings)[0])
     windows = windows_for(recordings, job, device=torch.device("cpu"), dtype=torch.float32)
-    stack = Trainer(recordings, [job], windows, torch.float32)
+    stack = Trainer([job], windows)
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -509,7 +509,7 @@ def test_a_short_training_waits_for_no_compiler(monkeypatch: pytest.MonkeyPatch)
     for members in (1, 300):
         jobs = [at.Job(at.Setting(max_epochs=100, batch_size=8), fold, seed) for seed in range(members)]
         windows = windows_for(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
-        trainer = Trainer(recordings, jobs, windows, torch.float32)
+        trainer = Trainer(jobs, windows)
         watched = Program(lambda: seen.append(gpu.available(signal)), captured=False)  # type: ignore[arg-type]
         trainer.step = trainer.measure = watched
         trainer.train_epoch(1)

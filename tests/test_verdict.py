@@ -110,6 +110,8 @@ def test_the_verdict_follows_from_the_scores_whatever_a_file_says() -> None:
     edited = values | {"verdict": "the best model ever", "next_person": None}
     assert schema.from_values(Choice, edited) == choice
     assert "no simple model" in of(peers={}).verdict
+    assert "the best simple model, " in of(skipped_peers={}).verdict
+    assert "the best scored simple model, " in of(skipped_peers={"slow": "no time was left"}).verdict
 
 
 def test_who_is_below_what_is_asked_is_named() -> None:

@@ -74,6 +74,7 @@ class BEGAN(Method):
     rate: Tensor  # β
     diversity: Tensor  # γ
 
+    options: BEGANOptions
     label = "BEGAN"
     Options = BEGANOptions
     per_member = ("critic_lr", "control_rate", "diversity")
@@ -81,12 +82,9 @@ class BEGAN(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        shared = options[0]
-        assert isinstance(shared, BEGANOptions)
-        self.contexts, self.nuisances = spec.contexts, spec.nuisances
-        self.labelled, self.printed = shared.variant != "paper", shared.as_printed
+        self.labelled = self.options.variant != "paper"
         labels = label_width(spec.contexts, spec.nuisances) if self.labelled else 0
-        self.critic = MLP(spec.dim + labels, shared.critic_hidden, spec.dim, keys=spec.keys, members=spec.members)
+        self.critic = MLP(spec.dim + labels, self.options.critic_hidden, spec.dim, keys=spec.keys, members=spec.members)
         self.register_buffer("rate", member_numbers(options, "control_rate", spec.members))
         self.register_buffer("diversity", member_numbers(options, "diversity", spec.members))
         self.register_buffer("k", torch.full_like(self.rate, LABELLED_START if self.labelled else 0.0))
@@ -114,7 +112,7 @@ class BEGAN(Method):
 
     def losses(self, term: Term, z: Tensor, key: Tensor, *, frozen: bool) -> tuple[Tensor, Tensor]:
         """real and fake, (P,) each."""
-        if self.printed:
+        if self.options.as_printed:
             error = self.errors(z, z, frozen=frozen)
             per_context, per_group = shares(find_sets(term), self.nuisances)
             return (per_context * error).sum(-1), (per_group * error).sum(-1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,10 +9,9 @@ import torch
 from torch import Tensor
 
 from ..fusing import fused
-from .critics import MLP, CriticOptions, label_width, to_unit_variance, with_labels
+from .critics import CriticOptions, SubjectCritic, to_unit_variance, with_labels
 from .groups import Groups, equal_shares, find_groups
-from .method import Method, MethodOptions
-from .terms import Term, TermSpec
+from .terms import Term
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,20 +43,10 @@ class Contrast(NamedTuple):
         return (self.weight * ((self.joint - self.product) * self.value).sum(-1)).sum(-1)
 
 
-class ContrastMethod(Method):
-    """A method whose critic maps (z, context) to a value for every subject, at the cost of the adversary's."""
+class ContrastMethod(SubjectCritic):
+    """A method whose critic has a value for every subject, at the cost of the adversary's."""
 
     unit_variance = True  # whether the critic sees z with mean 0 and variance 1 in every dimension, gradients included
-    Options = CriticOptions
-    per_member = ("critic_lr",)
-
-    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
-        super().__init__(spec, options)
-        shared = options[0]
-        assert isinstance(shared, CriticOptions)
-        self.contexts, self.nuisances = spec.contexts, spec.nuisances
-        inputs = spec.dim + label_width(spec.contexts)
-        self.critic = MLP(inputs, shared.critic_hidden, spec.nuisances, keys=spec.keys, members=spec.members)
 
     def contrast(self, term: Term, z: Tensor, *, frozen: bool) -> Contrast:
         groups = find_groups(term, self.min_rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -12,7 +11,7 @@ from .groups import Groups, find_groups
 from .kernel_matrices import diagonal
 from .method import Method, MethodOptions
 from .mmd import mean_discrepancy
-from .terms import Term, TermSpec
+from .terms import Term
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,21 +34,16 @@ class CORAL(Method):
     could otherwise shrink z, or inflate it in a term that preserves, and keep every subject readable.
     """
 
+    options: CORALOptions
     label = "CORAL"
     Options = CORALOptions
     strengths = (10.0, 3.0, 1.0, 0.3, 0.1)
     useful = (0.3, 1.0)
     sampled = (0.1, 10.0)
 
-    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
-        super().__init__(spec, options)
-        shared = options[0]
-        assert isinstance(shared, CORALOptions)
-        self.means = shared.means
-
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
-        return moment_distance(term.z, groups, means=self.means)
+        return moment_distance(term.z, groups, means=self.options.means)
 
 
 @fused

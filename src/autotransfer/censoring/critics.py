@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from ..errors import check_at_most, check_positive
 from ..fusing import fused
 from ..randomness import fold_in, uniform
-from .method import MethodOptions
+from .method import Method, MethodOptions
+from .terms import TermSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,3 +84,16 @@ def to_unit_variance(z: Tensor, weight: Tensor) -> Tensor:
     centred = z - (weight[..., None] * z).sum(-2, keepdim=True)
     variance = (weight[..., None] * centred.square()).sum(-2, keepdim=True)
     return centred * (variance + 1e-6).rsqrt()  # a dead dimension stays at 0
+
+
+class SubjectCritic(Method):
+    """A method whose critic maps (z, context) to a number for every subject."""
+
+    options: CriticOptions
+    Options = CriticOptions
+    per_member = ("critic_lr",)
+
+    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
+        super().__init__(spec, options)
+        inputs, hidden = spec.dim + label_width(spec.contexts), self.options.critic_hidden
+        self.critic = MLP(inputs, hidden, spec.nuisances, keys=spec.keys, members=spec.members)

@@ -53,7 +53,6 @@ class GroupDRO(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        self.contexts, self.nuisances = spec.contexts, spec.nuisances
         self.register_buffer("rate", member_numbers(options, "group_rate", spec.members))
         gains = self.rate.new_zeros(*self.rate.shape, spec.contexts * spec.nuisances)
         self.register_buffer("gains", gains)

@@ -10,7 +10,6 @@ A number σ and the median give all rows of a block β = 1/(2σ²); perplexity g
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +20,6 @@ from ..errors import UserError, check_choice
 from ..fusing import fused
 from ..gpu import pairs
 from .method import Method, MethodOptions
-from .terms import TermSpec
 
 LENGTH_SCALES = ("median", "perplexity")
 
@@ -52,18 +50,14 @@ _FAR = 1e30  # a distance at which nobody is a neighbour, and still a number
 class KernelMethod(Method):
     """A method that compares rows by an RBF kernel of z, with one length scale in a context."""
 
+    options: KernelOptions
     Options = KernelOptions
-
-    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
-        super().__init__(spec, options)
-        shared = options[0]
-        assert isinstance(shared, KernelOptions)
-        self.length_scale = shared.length_scale
 
     def distances(self, z: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Squared distances (P, B, B) of z (P, B, D), and inverse scales of pairs: see `pair_scales`."""
         d2 = own_distances(z)
-        return d2, pair_scales(inverse_scales(d2, context, self.length_scale), self.length_scale)
+        scale = self.options.length_scale
+        return d2, pair_scales(inverse_scales(d2, context, scale), scale)
 
 
 def check_length_scale(length_scale: str | float) -> str | float:

@@ -42,6 +42,7 @@ class Method(nn.Module, ABC):
     `key` (P,) int32 is a function of each member's seed and step and the only source of randomness.
     """
 
+    options: MethodOptions  # of the first member; a method names the type of its own
     label: ClassVar[str]  # in reports
     Options: ClassVar[type[MethodOptions]] = MethodOptions
     per_member: ClassVar[tuple[str, ...]] = ()  # options that are numbers, one for each stacked member
@@ -57,7 +58,8 @@ class Method(nn.Module, ABC):
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         """options: one for each member; they differ in `per_member` alone."""
         super().__init__()
-        self.min_rows = spec.min_rows
+        self.options = options[0]
+        self.contexts, self.nuisances, self.min_rows = spec.contexts, spec.nuisances, spec.min_rows
 
     @classmethod
     def variations(cls) -> list[MethodOptions]:

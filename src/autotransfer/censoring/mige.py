@@ -70,6 +70,7 @@ class MIGE(Method):
 
     gamma: Tensor  # (P,) or ()
 
+    options: MIGEOptions
     label = "MIGE"
     Options = MIGEOptions
     per_member = ("regularization",)
@@ -78,15 +79,11 @@ class MIGE(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        shared = options[0]
-        assert isinstance(shared, MIGEOptions)
-        self.estimator: Callable[..., Tensor] = ESTIMATORS[shared.estimator]
+        self.estimator: Callable[..., Tensor] = ESTIMATORS[self.options.estimator]
         self.register_buffer("gamma", member_numbers(options, "regularization", spec.members))
         if self.estimator is nu_method:
             stops = sorted(set(nu_steps(self.gamma.reshape(-1)).int().tolist()))
             self.estimator = partial(nu_method, stops=stops)
-        self.length_scale, self.projection = shared.length_scale, shared.projection
-        self.contexts, self.nuisances, self.printed = spec.contexts, spec.nuisances, shared.as_printed
 
     @classmethod
     def variations(cls) -> list[MethodOptions]:
@@ -108,7 +105,7 @@ class MIGE(Method):
         )
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
-        if self.printed:
+        if self.options.as_printed:
             gradient = self.printed_gradient(term.z.detach(), find_sets(term))
         else:
             gradient = self.gradient(term.z.detach(), find_groups(term, self.min_rows))
@@ -120,10 +117,10 @@ class MIGE(Method):
         gamma = self.gamma.reshape(-1)
         # The scores in the groups and in their contexts side by side: half the operations, one set of distances.
         same = torch.stack([groups.group, groups.context])
-        score = self.estimator(z, same=same, length_scale=self.length_scale, regularization=gamma)
-        if self.projection and gpu.available(z) and z.shape[1] <= pairs.IN_REGISTERS:
+        score = self.estimator(z, same=same, length_scale=self.options.length_scale, regularization=gamma)
+        if self.options.projection and gpu.available(z) and z.shape[1] <= pairs.IN_REGISTERS:
             return pairs.score_differences(score, z, same, groups.counts)
-        if self.projection:
+        if self.options.projection:
             score = stein_identity(score, z, same, groups.context)
         rows = groups.counts.sum(-1).clamp(min=1)[:, None, None]
         return (score[0] - score[1]) / rows
@@ -132,7 +129,9 @@ class MIGE(Method):
     def printed_gradient(self, z: Tensor, sets: Sets) -> Tensor:
         """The same with the weights of the printed equations: 1/C for every class, 1/M for every subject of it."""
         same = torch.stack([sets.group, sets.context]) > 0
-        score = self.estimator(z, same=same, length_scale=self.length_scale, regularization=self.gamma.reshape(-1))
+        score = self.estimator(
+            z, same=same, length_scale=self.options.length_scale, regularization=self.gamma.reshape(-1)
+        )
         per_context, per_group = shares(sets, self.nuisances)
         return (per_group[..., None] * score[0] - per_context[..., None] * score[1]) / self.contexts
 

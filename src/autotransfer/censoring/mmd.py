@@ -72,6 +72,7 @@ class MMD(Method):
     out a row's pair with itself, also in the cross term, makes the estimate unbiased.
     """
 
+    options: MMDOptions
     label = "MMD"
     Options = MMDOptions
     strengths = (1.0, 3.0, 10.0, 30.0, 100.0)  # as published; averages make them strong
@@ -80,23 +81,17 @@ class MMD(Method):
     useful = (0.3, 1.0)
     sampled = (0.03, 10.0)
 
-    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
-        super().__init__(spec, options)
-        shared = options[0]
-        assert isinstance(shared, MMDOptions)
-        self.length_scale, self.printed = shared.length_scale, shared.as_printed
-
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         d2 = own_distances(term.z)
-        if self.printed:
+        if self.options.as_printed:
             sets = find_sets(term)
-            beta = inverse_scales(d2, sets.context > 0, self.length_scale)
-            return printed.mmd(d2, pair_scales(beta, self.length_scale), sets)
+            beta = inverse_scales(d2, sets.context > 0, self.options.length_scale)
+            return printed.mmd(d2, pair_scales(beta, self.options.length_scale), sets)
         groups = find_groups(term, self.min_rows)
-        beta = inverse_scales(d2, groups.context, self.length_scale)
+        beta = inverse_scales(d2, groups.context, self.options.length_scale)
         if gpu.available(d2):
-            return pairs.groups_against_contexts(d2, beta, *groups, paired=self.length_scale == "perplexity")
-        return groups_against_contexts(d2, pair_scales(beta, self.length_scale), groups)
+            return pairs.groups_against_contexts(d2, beta, *groups, paired=self.options.length_scale == "perplexity")
+        return groups_against_contexts(d2, pair_scales(beta, self.options.length_scale), groups)
 
 
 @fused
@@ -128,6 +123,7 @@ class PairwiseMMD(Method):
     probability `fraction` (`bernoulli`), or those among `size` subjects of the context (`clique`).
     """
 
+    options: PairwiseMMDOptions
     label = "Pairwise MMD"
     Options = PairwiseMMDOptions
     strengths, useful, sampled = MMD.strengths, MMD.useful, MMD.sampled
@@ -136,31 +132,26 @@ class PairwiseMMD(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        shared = options[0]
-        assert isinstance(shared, PairwiseMMDOptions)
-        self.length_scale, self.fraction, self.size = shared.length_scale, shared.fraction, shared.size
-        self.printed, self.nuisances = shared.as_printed, spec.nuisances
-        if self.size is not None and self.size > spec.nuisances:
-            raise UserError(
-                f"size is {self.size}; a clique has 2 to {spec.nuisances} subjects, for that is all there are"
-            )
+        size = self.options.size
+        if size is not None and size > spec.nuisances:
+            raise UserError(f"size is {size}; a clique has 2 to {spec.nuisances} subjects, for that is all there are")
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         d2 = own_distances(term.z)
-        if self.printed:
+        if self.options.as_printed:
             sets = find_sets(term)
-            beta = inverse_scales(d2, sets.context > 0, self.length_scale)
+            beta = inverse_scales(d2, sets.context > 0, self.options.length_scale)
             selection = self.selection(term, key, self.rank_of_all)
-            return printed.pairwise_mmd(d2, pair_scales(beta, self.length_scale), sets, selection)
+            return printed.pairwise_mmd(d2, pair_scales(beta, self.options.length_scale), sets, selection)
         groups = find_groups(term, self.min_rows)
-        beta = inverse_scales(d2, groups.context, self.length_scale)
+        beta = inverse_scales(d2, groups.context, self.options.length_scale)
         selection = self.selection(term, key, partial(self.rank_of_present, groups))
         if gpu.available(d2):
             masks = (groups.context, groups.group, selection)
             return pairs.groups_against_groups(
-                d2, beta, *masks, groups.group_rows, paired=self.length_scale == "perplexity"
+                d2, beta, *masks, groups.group_rows, paired=self.options.length_scale == "perplexity"
             )
-        return groups_against_groups(d2, pair_scales(beta, self.length_scale), groups, selection)
+        return groups_against_groups(d2, pair_scales(beta, self.options.length_scale), groups, selection)
 
     def selection(self, term: Term, key: Tensor, rank: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """(P, B, B) bool: whether the subjects of rows i and j, in this order, form a selected pair.
@@ -168,11 +159,11 @@ class PairwiseMMD(Method):
         rank: of key (P,) and hashed subjects (P, B): the place of each row's subject in a random order, (P, B).
         """
         subject = fold_in(key[:, None], term.nuisance)  # (P, B): distinct for distinct subjects
-        if self.fraction is not None:
+        if self.options.fraction is not None:
             pair = fold_in(subject[..., :, None], term.nuisance[..., None, :])
-            return uniform(pair, 1)[..., 0] < self.fraction
-        if self.size is not None:
-            chosen = rank(key, subject) < self.size
+            return uniform(pair, 1)[..., 0] < self.options.fraction
+        if self.options.size is not None:
+            chosen = rank(key, subject) < self.options.size
             return chosen[..., :, None] & chosen[..., None, :]
         return torch.ones((*subject.shape, subject.shape[-1]), dtype=torch.bool, device=subject.device)
 

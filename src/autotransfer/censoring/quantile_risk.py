@@ -56,7 +56,6 @@ class QuantileRisk(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        self.contexts = spec.contexts
         self.register_buffer("alpha", member_numbers(options, "quantile", spec.members))
 
     @classmethod

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from ..fusing import fused
-from .method import Method, MethodOptions
+from .method import Method
 from .risks import MODES, Risks, find_risks
-from .terms import Term, TermSpec
+from .terms import Term
 
 
 class VREx(Method):
@@ -26,10 +24,6 @@ class VREx(Method):
     strengths = (1.0, 3.0, 10.0, 30.0, 100.0)
     useful = (1.0, 10.0)
     sampled = (0.1, 100.0)
-
-    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
-        super().__init__(spec, options)
-        self.contexts = spec.contexts
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         return variance(find_risks(term, self.contexts, self.min_rows))

@@ -180,9 +180,9 @@ def _option(name: str) -> Any:
     """An option of a run for typer: text or a number; other types that Python accepts are given by name."""
     about, kinds = ASKED[name].__metadata__[0], get_args(ASKED[name].__origin__) or (ASKED[name].__origin__,)
     kind: Any = str if str in kinds else next(other for other in kinds if other is not NoneType)
-    flags = [f"--{name.replace('_', '-')}"] if kind is bool else []  # and no --no-… beside it
+    flag = f"--{name.replace('_', '-')}"  # said: no --no-… beside it, and typer 0.27 would name it by its metavar
     panel = None if about.group == USUAL else about.group
-    option = typer.Option(*flags, help=about.help, rich_help_panel=panel, metavar=about.metavar)
+    option = typer.Option(flag, help=about.help, rich_help_panel=panel, metavar=about.metavar)
     return Annotated[kind | None if NoneType in kinds else kind, option]
 
 

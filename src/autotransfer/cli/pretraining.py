@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .running import OnCluster
 from .voice import Log, Quiet, Verbose, say
 
 
@@ -30,6 +31,7 @@ def pretrain(
     nuisance: Annotated[
         str | None, typer.Option(help="What the penalty removes: subject, study, or subject+study.")
     ] = None,
+    cluster: OnCluster = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     log: Log = None,
@@ -37,14 +39,16 @@ def pretrain(
     """Train networks on several data sets at once, with a head for each; a run may start from them."""
     from ..pretraining.pretrain import pretrain as make
     from ..pretraining.studies import Studies
+    from .conducting import workers
 
     studies = Studies(data, sfreq=sfreq, window=window)
     say(repr(studies))
     penalty = {"method": method, "mode": mode, "strength": strength, "nuisance": nuisance}
-    base = make(
-        studies, out, members=members, epochs=epochs, device=device, seed=seed, progress=False if quiet else None,
-        **penalty,
-    )  # fmt: skip
+    with workers(cluster) as executor:
+        base = make(
+            studies, out, members=members, epochs=epochs, device=device, seed=seed, executor=executor,
+            progress=False if quiet else None, **penalty,
+        )  # fmt: skip
     for study in base.card.studies:
         score = "not measured" if study["score"] is None else f"{study['score']:.3f} (chance {study['chance']:.3f})"
         say(f"{study['name']}: {study['people']} people, balanced accuracy on people left out {score}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
@@ -60,11 +61,11 @@ def resume_regression(folder: Path, source: str | None) -> None:
 
 
 def finished(folder: Path) -> bool:
-    """Whether nothing is left of a run with a continuous target; those of earlier versions have no ledger."""
+    """Whether nothing is left of a run with a continuous target."""
     from ..runs.number_run import is_complete
-    from ..runs.regression import CHOICE, has_ledger
+    from ..runs.regression import CHOICE
 
-    return not has_ledger(folder) or (is_complete(folder) and (folder / CHOICE).exists())
+    return is_complete(folder) and (folder / CHOICE).exists()
 
 
 def _carry_through(run: NumberRun) -> None:
@@ -84,18 +85,22 @@ def describe_regression(options: RunOptions) -> None:
     from ..folds import groups_of
     from ..recordings import load_targets
     from ..search.number_networks import name_of, plan_networks
-    from ..search.regression import candidates, check_device
+    from ..search.regression import candidates, check_device, time_to_solve
     from ..settings import Setting
     from ..words import clock, count
 
+    start = time.monotonic()
     check_device(options)
     targets = load_targets(options.source, options.target, **options.cutting)
     recordings = targets.recordings
     resolved = options.for_data(recordings)
     say(targets.words())
-    say(f"{len(groups_of(recordings, resolved.n_folds))} groups of people are left out in turn")
-    say(f"ridge regressions on: {'; '.join(map(name_of, candidates(resolved, recordings)))}")
-    plan = plan_networks(recordings, resolved, math.inf if resolved.seconds is None else resolved.seconds)
+    forms, groups = candidates(resolved, recordings), groups_of(recordings, resolved.n_folds)
+    say(f"{len(groups)} groups of people are left out in turn")
+    seconds = time_to_solve(targets, forms, groups)
+    say(f"ridge regressions on: {'; '.join(map(name_of, forms))}, about {clock(seconds)}")
+    left = math.inf if resolved.seconds is None else resolved.seconds - seconds - (time.monotonic() - start)
+    plan = plan_networks(recordings, resolved, left)
     for values, seconds in zip(plan.settings, plan.seconds, strict=True):
         say(f"networks: {name_of(Setting.from_dict(values))}, {count(resolved.seeds, 'seed')}, about {clock(seconds)}")
     for line in plan.left_out:

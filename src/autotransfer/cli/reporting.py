@@ -60,14 +60,19 @@ def report(
 
     check_at_least(at_least)
     if is_regression(folder):
-        if watch or tensorboard is not None or moabb is not None or methods or person is not None:
+        if watch or tensorboard is not None or moabb is not None or person is not None:
             raise UserError(
-                f"{folder} has a continuous target, of which there is the page alone; leave the options out"
+                f"{folder} has a continuous target, of which there are the page and --methods; leave the rest out"
             )
+        from ..report.methods import regression_methods
         from ..report.regression_page import write_page
         from ..runs.regression import read_choice
 
-        say(f"report: {write_page(folder, read_choice(folder, at_least)).resolve()}")
+        choice = read_choice(folder, at_least)
+        if methods:
+            print(harmless(regression_methods(folder, choice)))
+        else:
+            say(f"report: {write_page(folder, choice).resolve()}")
         return
     if watch or tensorboard is not None or moabb is not None:
         check_is_run(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -96,7 +97,7 @@ def run(
     config: Config = None,
     plan: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="RUN/plan.json of another run: perform exactly what that one did."),
+        typer.Option("--plan", metavar="FILE", help="RUN/plan.json of another run: perform exactly what that one did."),
     ] = None,
     storage: Storage = None,
     windowing: Windowing = UNSAID,
@@ -208,6 +209,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     from ..search.plan_words import balances, cost_words, stage_lines, why_folds, work_words
     from ..search.planning import cut, plan_again
 
+    start = time.monotonic()
     check_packages(options)
     recordings = in_units(load(options.source, **options.cutting), options.hold_out)
     check_scorable(recordings)
@@ -215,7 +217,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     check_columns(resolved, recordings)
     planned = None if again is None else plan_again(again, resolved, recordings, encoders)
     costs = Costs.measure(recordings, resolved, encoders)
-    plan = cut(recordings, options, costs) if planned is None else planned
+    plan = cut(recordings, options, costs, time.monotonic() - start) if planned is None else planned
     resolved = RunOptions.from_dict(plan.options)
     say(repr(recordings))
     say(describe(leave_groups_out(recordings, resolved.n_folds)))
@@ -238,6 +240,10 @@ def _size(n_bytes: int) -> str:
 def resume(
     folder: Folder,
     data: Moved = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="10m: so much longer than so far, for what there was no time for; none: for all of it."),
+    ] = None,
     encoder: OwnEncoder = "eegnet",
     cluster: OnCluster = None,
     storage: Storage = None,
@@ -247,20 +253,26 @@ def resume(
     verbose: Verbose = False,
     log: Log = None,
 ) -> None:
-    """Continue a run after any interruption; finished jobs are never trained again."""
+    """Continue a run after any interruption, or one that ended because its time was over; finished jobs are never
+    trained again."""
     from ..runs.lock import Lock
+    from ..runs.options import EVERYTHING, parse_time
     from ..runs.recovery import reopen
     from ..runs.regression import is_regression
     from ..runs.run import check_is_run
+    from ..search.planning import give_more
 
     if is_regression(folder):
-        _check_alone(cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
+        _check_alone(time=time, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
         resume_regression(folder, data)
         return
+    more = None if time is None or time == EVERYTHING else parse_time(time)
     check_is_run(folder)
     check_end(tensorboard)
     with workers(cluster) as executor, Lock(folder):
         opened = reopen(folder, own_encoders(encoder), tell, storage, data)
+        if time is not None:
+            give_more(opened, more)
         if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # killed after all else was done
@@ -276,14 +288,11 @@ def status(folder: Folder) -> None:
     from ..runs.progress import standing
 
     if not (folder / "ledger.sqlite").exists():  # else SciPy need not be imported: this answers at once
-        from ..runs.regression import NUMBERS, has_ledger, is_regression
+        from ..runs.regression import NUMBERS, is_regression
 
-        if has_ledger(folder):
+        if is_regression(folder):
             for line in standing(folder, NUMBERS, scored=False):
                 say(line)
-            return
-        if is_regression(folder):
-            say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
     for line in standing(folder):
         say(line)

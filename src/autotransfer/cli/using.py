@@ -123,6 +123,7 @@ def predict(
             raise
         scored, notes = None, [*notes, str(error)]
     table = predictions(saved, raw, probability, coverage=coverage, abstain=abstain)
+    notes += [] if scored is None else scored.decided(table, metric_of(metric))
     if smoothed is not None:
         table["smoothed"] = [str(saved.card.classes[place]) for place in smoothed.argmax(1)]
     people = None if scored is None or scores is None else scored.table()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import warnings
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from autotransfer import __version__
 from ..errors import UserError
 
 LOG = logging.getLogger("autotransfer")  # what --verbose shows and --log keeps
+LOG_LINE = "%(asctime)s %(message)s"
+LOG_BEGINS = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} autotransfer ")  # a log's first line
 
 
 @dataclass
@@ -75,11 +78,12 @@ def _be_verbose(context: typer.Context, asked: bool) -> bool:
 
 def _write_log(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None:
+        _check_log(path)
         try:
             handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise UserError(f"cannot write to {path} ({error.strerror}); choose another --log") from None
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        handler.setFormatter(logging.Formatter(LOG_LINE))
         _listen(context, handler)
         show = warnings.showwarning
 
@@ -91,6 +95,22 @@ def _write_log(context: typer.Context, path: Path | None) -> Path | None:
         context.call_on_close(lambda: setattr(warnings, "showwarning", show))
         LOG.info("autotransfer %s: %s", __version__, " ".join(sys.argv[1:]))
     return path
+
+
+def _check_log(path: Path) -> None:
+    """Raise unless lines can be added to a file without harm: it is new, empty or a log, and no file of a run."""
+    from .outputs import check_outputs
+
+    check_outputs(log=path)
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(100)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}); choose another --log") from None
+    if first and not LOG_BEGINS.match(first):
+        raise UserError(f"--log is {path}, which is no log of autotransfer; lines are added to a log or to a new file")
 
 
 def _listen(context: typer.Context, handler: logging.Handler) -> None:

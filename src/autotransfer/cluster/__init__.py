@@ -43,6 +43,7 @@ LOSSES = 10  # of all workers at once, without a population coming back in betwe
 # Errors that say a worker or the data went missing, rather than that the training is at fault
 LOST = ("KilledWorker", "CommClosedError", "TimeoutError")
 CANCELLED = ("FutureCancelledError", "CancelledError")
+GO_ON = "continue with: autotransfer resume {} --cluster … (a base: with the same pretrain again)"
 MATTERS = ("autotransfer", "torch")  # packages whose versions must agree everywhere
 
 
@@ -84,7 +85,7 @@ def train_task(
     finished = []
     try:
         windows = windows_for(recordings, jobs[0], device=place, dtype=DTYPE)
-        population = population_of(recordings, jobs, windows, DTYPE, encoders)
+        population = population_of(jobs, windows, encoders)
         for outcome in train_population(population, give_up=give_up):
             key = members[id(outcome.job)]
             record = outcome.record(pruned=key in pruned)
@@ -192,8 +193,7 @@ class Cluster:
             hopeless = kind not in LOST or failures[population.number] >= TRIES
         if hopeless:
             raise UserError(
-                f"population {population.number} failed on the cluster: {reason}; "
-                f"continue with: autotransfer resume {run.folder} --cluster …"
+                f"population {population.number} failed on the cluster: {reason}; {GO_ON.format(run.folder)}"
             )
         if self._data is not None and self._data.status != "finished":
             self._data = None
@@ -230,8 +230,7 @@ class Cluster:
             except (OSError, KeyError) as error:  # no worker, or one that went while it was being sent the data
                 if time.monotonic() > deadline:
                     raise UserError(
-                        f"no worker of the cluster takes the data ({first_line(error)}); "
-                        f"continue with: autotransfer resume {run.folder} --cluster …"
+                        f"no worker of the cluster takes the data ({first_line(error)}); {GO_ON.format(run.folder)}"
                     ) from None
                 time.sleep(0.5)
         return self._data

@@ -10,7 +10,7 @@ from ctypes import c_double, c_float, c_long, c_void_p
 from dataclasses import dataclass, fields
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -133,12 +133,17 @@ def _check_together(operation: str, what: str, *tensors: Tensor | None) -> None:
 
 F64 = torch.float64
 POINTS = 16  # stretches, at most; as in kernels.c
+ORDERS = 16  # coefficients of an autoregression, at most; as in kernels.c
 
 
 # Arguments of functions in kernels.c: whole numbers, numbers, places of tensors.
 ARGUMENTS = {
     "standardise_rows": "nnppp", "append_scale": "nnnddppp", "features_of": "nnnndppppp", "features_bands": "nnnndppp",
-    "tangent_of": "nnndpppp", "tangent_upper": "nndpppp", "templates_of": "nnnnnnnddppppp",
+    "tangent_of": "nnndpppp", "tangent_upper": "nndpppp", "templates_of": "nnnnnnnddppppp", "hudgins_of": "nnndppp",
+    "ls_of": "nnndpppp", "tdpsd_of": "nndddppp", "statistics_of": "nnndddppppppppppp",
+    "statistics_spectra": "nnnddpppp", "beats_of": "nnnnndpppppp", "segments_of": "nnnnnppp",
+    "bands_of": "nnnnnddpppp", "band_tangent_of": "nnnnndppppp", "rhythms_of": "nnnnnnnndpppppp",
+    "minirocket_of": "nnnnnnnnppppppppp",
 }  # fmt: skip
 TYPES = {"n": c_long, "d": c_double, "p": c_void_p}
 
@@ -213,10 +218,16 @@ def _tangent(x: Tensor, quiet: float) -> Tensor:
     correlation, out = x.new_empty(windows, *square, dtype=F64), x.new_empty(*size, 1, channels * (channels + 3) // 2)
     room, matrices = _room(channels, times), _whole(correlation, F64)
     _call("tangent_of", windows, channels, times, quiet, _whole(x), room, matrices, out)
+    _logarithms(correlation, quiet, out)
+    return out
+
+
+def _logarithms(correlation: Tensor, quiet: float, out: Tensor) -> None:
+    """Upper triangles of the logarithms of matrices (N, C, C), into out (N, C + C (C + 1) / 2) after C numbers."""
+    windows, channels, _ = correlation.shape
     values, vectors = torch.linalg.eigh(correlation)
     below, room = _whole(vectors.mT.contiguous(), F64), _room(2 * channels + 1, channels)  # vectors as they come
     _call("tangent_upper", windows, channels, quiet, _whole(values, F64), below, room, out)
-    return out
 
 
 def _templates(x: Tensor, filters: Tensor, responses: Tensor, points: int, flat: float, quiet: float) -> Tensor:
@@ -233,9 +244,203 @@ def _templates(x: Tensor, filters: Tensor, responses: Tensor, points: int, flat:
     return out
 
 
+# ---- representations -------------------------------------------------------------------------------------------------
+
+
+def _rows_of(x: Tensor, operation: str, shortest: int = 4) -> tuple[Tensor, int, int]:
+    """Windows (..., T) as they lie in memory, how many rows they have, and T."""
+    times = x.shape[-1]
+    check_sizes(operation, shortest, times=times)
+    return x.contiguous(), x.numel() // times, times
+
+
+def _hudgins(x: Tensor, order: int, quiet: float) -> Tensor:
+    """order: of the autoregression; 0: without it."""
+    x, rows, times = _rows_of(x, "hudgins", max(4, order + 1))
+    check_sizes("hudgins", 0, order=order, orders_left=ORDERS - order)
+    out = x.new_empty(*x.shape[:-1], 4 + order)
+    _call("hudgins_of", rows, times, order, quiet, _whole(x), _room(3, times), out)
+    return out
+
+
+def _ls(x: Tensor, nine: bool, quiet: float) -> Tensor:
+    """nine: LS9, else LS4."""
+    x, rows, times = _rows_of(x, "ls")
+    out = x.new_empty(*x.shape[:-1], 8 if nine else 4)
+    _call("ls_of", rows, times, int(nine), quiet, _whole(x), _room(2, times), x.new_empty(2, times), out)
+    return out
+
+
+def _tdpsd(x: Tensor, power: float, flat: float, quiet: float) -> Tensor:
+    x, rows, times = _rows_of(x, "tdpsd")
+    out = x.new_empty(*x.shape[:-1], 7)
+    _call("tdpsd_of", rows, times, power, flat, quiet, _whole(x), _room(2, times), out)
+    return out
+
+
+class StatisticsTables(NamedTuple):
+    """What `statistics` needs beside windows of T samples, all of it the same for all of them."""
+
+    hann: Tensor  # (T,)
+    ramp: Tensor  # (T,)
+    place: Tensor  # (5,) int64: ranks below the quantiles
+    share: Tensor  # (5,)
+    lags: Tensor  # (4,) int64
+    frequency: Tensor  # (2, T // 2)
+
+
+def _statistics(x: Tensor, tables: StatisticsTables, high: float, most: float, least: float, quiet: float) -> Tensor:
+    x, rows, times = _rows_of(x, "statistics")
+    *size, channels, _ = x.shape
+    windows = rows // max(channels, 1)
+    check_index("statistics", "place", tables.place, 5, times - 1)
+    check_index("statistics", "lags", tables.lags, 4, times)
+    out = x.new_empty(*size, 1, 26 * channels + channels * (channels - 1) // 2)
+    windowed, ranked = _room(rows, times), x.new_empty(2, times)
+    hann, ramp = (Expected(table, (times,), F64) for table in (tables.hann, tables.ramp))
+    share = Expected(tables.share, (5,), F64)
+    numbers = windows, channels, times
+    _call(
+        "statistics_of", *numbers, high, most, quiet, _whole(x), hann, ramp, tables.place, share, tables.lags, windowed,
+        _room(channels, times), _room(times), ranked, out,
+    )  # fmt: skip
+    spectra = torch.view_as_real(torch.fft.rfft(windowed))
+    frequency = Expected(tables.frequency, (2, times // 2), F64)
+    _call("statistics_spectra", *numbers, least, quiet, _whole(spectra, F64), frequency, _room(times), out)
+    return out
+
+
+def _beats(x: Tensor, half: int, points: int, quiet: float) -> Tensor:
+    """half: samples before and after a beat; points: stretches that they become."""
+    x, rows, times = _rows_of(x, "beats")
+    check_sizes("beats", half=half, points=points, samples_left=2 * half + 2 - points)
+    channels = x.shape[-2]
+    out, rooms = x.new_empty(*x.shape[:-1], points + 1), (_room(rows, times), _room(2 * half + 1), _room(times))
+    windows = rows // max(channels, 1)
+    _call("beats_of", windows, channels, times, half, points, quiet, _whole(x), *rooms, _room(points), out)
+    return out
+
+
+def _coefficients(operation: str, x: Tensor, waves: Tensor) -> Tensor:
+    """Windows (..., T) less their means, in segments that overlap by half, times waves (length of a segment, K):
+    (..., segments, K)."""
+    x, rows, times = _rows_of(x, operation)
+    address(operation, "waves", _whole(waves, F64))
+    length = waves.shape[0]
+    check_sizes(operation, length=length, segments=times - length + 1)
+    step = max(1, length - length // 2)
+    segments = (times - length) // step + 1
+    cut = _room(*x.shape[:-1], segments, length)
+    _call("segments_of", rows, times, segments, length, step, _whole(x), _room(times), cut)
+    return cut @ waves
+
+
+def _check_bands(operation: str, sizes: Tensor, waves: int) -> tuple[int, int]:
+    """How many bands and bins there are; sizes: bins of each band."""
+    check_index(operation, "sizes", sizes, sizes.shape[0], waves // 2 + 1)
+    bins = int(sizes.sum())
+    if waves != 2 * bins:
+        raise RuntimeError(f"autotransfer::{operation}: expected {2 * bins} waves for so many bins, but it is {waves}")
+    return sizes.shape[0], bins
+
+
+def _bands(x: Tensor, waves: Tensor, sizes: Tensor, flat: float, quiet: float) -> Tensor:
+    """waves: (length of a segment, 2 bins), cosines first; sizes: (bands,) int64, how many bins each band has."""
+    coefficients = _coefficients("bands", x, waves)
+    *size, channels, segments, both = coefficients.shape
+    bands, bins = _check_bands("bands", sizes, both)
+    references = 1 if channels == 1 else 2
+    room = _room(segments * both + references * channels * bands)
+    out, windows = (
+        x.new_empty(*size, references * channels, bands),
+        coefficients.numel() // (channels * segments * both),
+    )
+    numbers = windows, channels, segments, bins, bands
+    _call("bands_of", *numbers, flat, quiet, _whole(coefficients, F64), sizes, room, out)
+    return out
+
+
+def _band_tangent(x: Tensor, waves: Tensor, sizes: Tensor, quiet: float) -> Tensor:
+    """As `_bands`."""
+    coefficients = _coefficients("band_tangent", x, waves)
+    *size, channels, segments, both = coefficients.shape
+    bands, bins = _check_bands("band_tangent", sizes, both)
+    windows, square = coefficients.numel() // (channels * segments * both), (channels, channels)
+    correlation, out = _room(windows * bands, *square), x.new_empty(*size, 1, bands * channels * (channels + 3) // 2)
+    room = _room(channels, segments, 2 * int(sizes.max()))
+    numbers = windows, channels, segments, bins, bands
+    _call("band_tangent_of", *numbers, quiet, _whole(coefficients, F64), sizes, room, correlation, out)
+    _logarithms(correlation, quiet, out)
+    return out
+
+
+class RhythmsTables(NamedTuple):
+    """S sub-bands and F frequencies, in windows of T samples, of which `count` frequencies from `first` on count."""
+
+    first: int  # in multiples of the frequency resolution
+    count: int
+    starts: Tensor  # (S,) int64: where each sub-band begins among the numbers that count; it ends with them
+    waves: Tensor  # (2F, 2 count): sines, then cosines; real and imaginary part in turn
+    held: Tensor  # (H,) int64, of the S · F pairs
+
+
+def _rhythms(x: Tensor, bank: RhythmsTables, ridge: float) -> Tensor:
+    first, count, starts, waves, held = bank
+    x, rows, times = _rows_of(x, "rhythms")
+    *size, channels, _ = x.shape
+    (bands,), frequencies, bins, basis = starts.shape, waves.shape[0] // 2, times // 2 + 1, 2 * count
+    check_sizes("rhythms", 0, first=first, bins_left=bins - first - count)
+    check_sizes("rhythms", bands=bands, frequencies=frequencies, count=count)
+    check_index("rhythms", "held", held, held.shape[0], bands * frequencies)
+    check_index("rhythms", "starts", starts, bands, basis + 1)
+    if bool((starts[1:] < starts[:-1]).any()):
+        raise RuntimeError("autotransfer::rhythms: expected starts that rise")
+    centred = _room(*size, channels, times)
+    _call("segments_of", rows, times, 1, times, times, _whole(x), _room(times), centred)
+    spectra = torch.view_as_real(torch.fft.rfft(centred))
+    out = x.new_empty(*size, 1, held.shape[0])
+    room = _room((bands + 1) * channels * (channels + 2 * frequencies) + channels + bands * frequencies)
+    _call(
+        "rhythms_of", rows // max(channels, 1), channels, bins, 2 * first, basis, bands, frequencies, held.shape[0],
+        ridge, _whole(spectra, F64), Expected(waves, (2 * frequencies, basis), F64), starts, held, room, out,
+    )  # fmt: skip
+    return out
+
+
+class Convolutions(NamedTuple):
+    """D · 84 kernels of MiniRocket."""
+
+    spans: Tensor  # (D,) int64: dilations
+    sizes: Tensor  # (D · 84,) int64: how many channels a kernel sums
+    chosen: Tensor  # (D · 84, most) int64: which
+
+
+def _minirocket(x: Tensor, kernels: Convolutions, thresholds: Tensor) -> Tensor:
+    """thresholds: (G, D · 84, 3) -> (G, n, 1, D · 84 · 3)."""
+    x, _, times = _rows_of(x, "minirocket", 9)
+    thresholds, shared, groups = thresholds.contiguous(), int(x.shape[0] == 1), thresholds.shape[0]
+    _, windows, channels, _ = x.shape
+    spans, sizes, chosen = kernels
+    (count, width), dilations = chosen.shape, spans.shape[0]
+    beyond = 4 * int(spans[-1])
+    check_index("minirocket", "spans", spans, dilations, int(spans[-1]) + 1)
+    check_index("minirocket", "sizes", sizes, 84 * dilations, width + 1)
+    check_index("minirocket", "chosen", chosen.view(-1), 84 * dilations * width, channels)
+    levels = Expected(thresholds, (groups, count, 3), F64)
+    out = x.new_empty(groups, windows, 1, 3 * count)
+    padded, nines, room = _room(channels, times + 2 * beyond), _room(channels, times), _room(3 * times + 2 * beyond)
+    _call(
+        "minirocket_of", groups, shared, windows, channels, times, dilations, beyond, width,
+        Expected(x, (1 if shared else groups, windows, channels, times)), spans, sizes, chosen, levels, padded, nines,
+        room, out,
+    )  # fmt: skip
+    return out
+
+
 # ---- by name ---------------------------------------------------------------------------------------------------------
 
 operations = SimpleNamespace(
     networks=_networks, standardise=_standardise, append_scale=_append_scale, features=_features, tangent=_tangent,
-    templates=_templates,
+    templates=_templates, hudgins=_hudgins, ls=_ls, tdpsd=_tdpsd, statistics=_statistics, beats=_beats, bands=_bands,
+    band_tangent=_band_tangent, rhythms=_rhythms, minirocket=_minirocket,
 )  # fmt: skip

@@ -938,30 +938,37 @@ void features_bands(long rows, long times, long means, long bands, double quiet,
     }
 }
 
+/* Signals (C, n) of mean 0, changed in place -> their log deviations, and their correlation (C, C), shrunk. */
+static void correlation_of(double *signals, long channels, long n, double quiet, double *correlation, float *out) {
+    double square = 0.0;
+    for (long c = 0; c < channels; c++) {
+        double *own = signals + c * n, spread = deviation(own, n);
+        out[c] = (float)log_of(spread, quiet);
+        const double factor = spread == 0.0 ? 1.0 : 1.0 / spread;
+        for (long t = 0; t < n; t++) own[t] *= factor;
+        dots(own, signals, c + 1, n, correlation + c * channels);
+        for (long d = 0; d <= c; d++) {
+            const double both = c == d && spread == 0.0 ? 1.0 : correlation[c * channels + d] / n;
+            correlation[c * channels + d] = correlation[d * channels + c] = both;
+            square += (c == d ? 1.0 : 2.0) * both * both;
+        }
+    }
+    square /= channels * channels;
+    const double below = (n + 1) * (square - 1.0 / channels);
+    double share = (square + 1.0) / (below < 1e-12 ? 1e-12 : below);
+    share = share > 1.0 ? 1.0 : share;
+    for (long i = 0; i < channels * channels; i++) correlation[i] *= 1.0 - share;
+    for (long c = 0; c < channels; c++) correlation[c * channels + c] += share;
+}
+
 /* As `tangent`, in two parts: windows (N, C, T) -> shrunk correlations (N, C, C), of which the caller takes eigenvalues
    and eigenvectors, and the log deviations; then the logarithm's upper triangle. out: (N, C + C (C + 1) / 2). */
 void tangent_of(long windows, long channels, long times, double quiet, const float *x, double *room,
                 double *correlation, float *out) {
+    double mean;
     for (long n = 0; n < windows; n++, correlation += channels * channels, out += channels * (channels + 3) / 2) {
-        double square = 0.0;
-        for (long c = 0; c < channels; c++, x += times) {
-            double mean, *own = centred(x, times, room + c * times, &mean), spread = deviation(own, times);
-            out[c] = (float)log_of(spread, quiet);
-            const double factor = spread == 0.0 ? 1.0 : 1.0 / spread;
-            for (long t = 0; t < times; t++) own[t] *= factor;
-            dots(own, room, c + 1, times, correlation + c * channels);
-            for (long d = 0; d <= c; d++) {
-                const double both = c == d && spread == 0.0 ? 1.0 : correlation[c * channels + d] / times;
-                correlation[c * channels + d] = correlation[d * channels + c] = both;
-                square += (c == d ? 1.0 : 2.0) * both * both;
-            }
-        }
-        square /= channels * channels;
-        const double below = (times + 1) * (square - 1.0 / channels);
-        double share = (square + 1.0) / (below < 1e-12 ? 1e-12 : below);
-        share = share > 1.0 ? 1.0 : share;
-        for (long i = 0; i < channels * channels; i++) correlation[i] *= 1.0 - share;
-        for (long c = 0; c < channels; c++) correlation[c * channels + c] += share;
+        for (long c = 0; c < channels; c++, x += times) centred(x, times, room + c * times, &mean);
+        correlation_of(room, channels, times, quiet, correlation, out);
     }
 }
 
@@ -1009,6 +1016,466 @@ void templates_of(long members, long shared, long windows, long channels, long t
                 for (long t = 0; t < times; t++) product += room[t] * like[t];
                 const double spread = deviation(room, times) + flat * (level / times);
                 out[filters * points + f] = (float)(product / times / (spread < quiet ? quiet : spread));
+            }
+        }
+}
+
+/* ---- representations of a field --------------------------------------------------------------------------------------
+
+   As the classes of preprocessing/represent that the functions are named after. */
+
+#define SMALLEST 2.2250738585072014e-308 /* normal number */
+#define ORDERS 16 /* coefficients of an autoregression, at most; as in in_use.py */
+#define WEIGHTS 9 /* of a kernel of MiniRocket, three of which are 2 and the others -1 */
+#define KERNELS 84
+#define LEVELS 3 /* thresholds of each */
+
+/* Sorted in place; `room` has as many numbers. Merging reads and writes nothing outside, whatever is not a number. */
+static void sort_floats(float *x, float *room, long n) {
+    for (long start = 0; start < n; start += 8) {
+        const long end = start + 8 < n ? start + 8 : n;
+        for (long i = start + 1; i < end; i++) {
+            const float own = x[i];
+            long j = i;
+            for (; j > start && x[j - 1] > own; j--) x[j] = x[j - 1];
+            x[j] = own;
+        }
+    }
+    float *from = x, *to = room;
+    for (long run = 8; run < n; run *= 2) {
+        for (long start = 0; start < n; start += 2 * run) {
+            const long middle = start + run < n ? start + run : n, end = middle + run < n ? middle + run : n;
+            long a = start, b = middle, k = start;
+            while (a < middle && b < end) {
+                const int second = from[b] < from[a];
+                to[k++] = second ? from[b] : from[a];
+                b += second;
+                a += !second;
+            }
+            while (a < middle) to[k++] = from[a++];
+            while (b < end) to[k++] = from[b++];
+        }
+        float *swap = from;
+        from = to, to = swap;
+    }
+    if (from != x) memcpy(x, from, 4 * n);
+}
+
+static double mean_size(const double *x, long n) {
+    double total = 0.0;
+    for (long i = 0; i < n; i++) total += fabs(x[i]);
+    return total / n;
+}
+
+static double share_of_crossings(const double *x, long n) {
+    long count = 0;
+    for (long i = 0; i + 1 < n; i++) count += ((x[i] > 0.0) & (x[i + 1] < 0.0)) | ((x[i] < 0.0) & (x[i + 1] > 0.0));
+    return (double)count / (n - 1);
+}
+
+static void differences(const double *x, long n, double *out) {
+    for (long i = 0; i + 1 < n; i++) out[i] = x[i + 1] - x[i];
+}
+
+/* Rows (N, T) -> (N, 4 + order), the last ones coefficients of an autoregression by Burg's method. room: 3T. */
+void hudgins_of(long rows, long times, long order, double quiet, const float *x, double *room, float *out) {
+    double *signal = room, *forward = room + times, *backward = forward + times, a[ORDERS + 2], mean;
+    for (long r = 0; r < rows; r++, x += times, out += 4 + order) {
+        centred(x, times, signal, &mean);
+        differences(signal, times, forward);
+        out[0] = (float)log_of(mean_size(signal, times), quiet);
+        out[1] = (float)share_of_crossings(signal, times);
+        out[2] = (float)share_of_crossings(forward, times - 1);
+        out[3] = (float)log_of(mean_size(forward, times - 1), quiet);
+        memcpy(forward, signal + 1, 8 * (times - 1));
+        memcpy(backward, signal, 8 * (times - 1));
+        a[0] = 1.0;
+        for (long k = 1; k <= order; k++) {
+            const long n = times - k;
+            const double energy = dot(forward, forward, n) + dot(backward, backward, n);
+            const double reflection = -2.0 * dot(forward, backward, n) / (energy + SMALLEST);
+            /* Forward errors lose their first sample, backward ones their last. */
+            backward[0] += reflection * forward[0];
+            for (long i = 1; i < n; i++) {
+                const double ahead = forward[i], behind = backward[i];
+                forward[i - 1] = ahead + reflection * behind;
+                backward[i] = behind + reflection * ahead;
+            }
+            a[k] = 0.0;
+            for (long i = 0, j = k; i < j; i++, j--) {
+                const double low = a[i], high = a[j];
+                a[i] = low + reflection * high;
+                a[j] = high + reflection * low;
+            }
+            if (k % 2 == 0) a[k / 2] += reflection * a[k / 2];
+        }
+        for (long k = 1; k <= order; k++) out[3 + k] = (float)a[k];
+    }
+}
+
+/* Rows (N, T) -> (N, 4), or (N, 8) with the rest of LS9. room: 2T, ranked: 2T. */
+void ls_of(long rows, long times, long nine, double quiet, const float *x, double *room, float *ranked, float *out) {
+    double *signal = room, *slope = room + times, mean;
+    for (long r = 0; r < rows; r++, x += times, out += nine ? 8 : 4) {
+        centred(x, times, signal, &mean);
+        differences(signal, times, slope);
+        const double spread = deviation(signal, times), length = mean_size(slope, times - 1);
+        memcpy(ranked, x, 4 * times);
+        sort_floats(ranked, ranked + times, times);
+        double scale = 0.0, real = 0.0, imaginary = 0.0;
+        long jumps = 0;
+        for (long i = 0; i < times; i++) {
+            const double root = sqrt(fabs(signal[i]));
+            scale += (2 * i + 1 - times) * (ranked[i] - mean);
+            real += signal[i] > 0.0 ? root : 0.0;
+            imaginary += signal[i] < 0.0 ? root : 0.0;
+        }
+        for (long i = 0; i + 1 < times; i++) jumps += fabs(slope[i]) > spread;
+        scale /= (double)times * (times - 1);
+        out[0] = (float)log_of(scale, quiet);
+        out[1] = (float)log_of(length, quiet);
+        out[2] = (float)log_of(sqrt(real * real + imaginary * imaginary) / times, quiet);
+        out[3] = (float)((double)jumps / (times - 1));
+        if (!nine) continue;
+        out[4] = (float)share_of_crossings(signal, times);
+        out[5] = (float)log_of(spread, quiet);
+        out[6] = (float)log_of(mean_size(signal, times), quiet);
+        out[7] = (float)log_of(deviation(slope, times - 1), quiet);
+    }
+}
+
+/* Six logarithms of a signal and its slopes; room: T. */
+static void moments_of(const double *x, long times, double power, double quiet, double *room, double *out) {
+    const double steps = times - 1;
+    const double all = dot(x, x, times);
+    differences(x, times, room);
+    const double slopes = dot(room, room, times - 1), length = mean_size(room, times - 1) * steps;
+    differences(room, times - 1, room);
+    const double bends = dot(room, room, times - 2), bent = mean_size(room, times - 2) * (steps - 1);
+    const double zero = pow(all / (steps * steps) + SMALLEST, power / 2) / power;
+    const double second = pow(slopes / steps + SMALLEST, power / 2) / power;
+    const double fourth = pow(bends / steps + SMALLEST, power / 2) / power;
+    out[0] = log_of(zero, quiet);
+    out[1] = log_of(fabs(zero - second), quiet);
+    out[2] = log_of(fabs(zero - fourth), quiet);
+    out[3] = 0.5 * (out[1] + out[2]) - out[0];
+    out[4] = log_of(second, quiet) - 0.5 * (out[0] + log_of(fourth, quiet));
+    out[5] = 0.5 * (log_of(length, quiet) - log_of(bent, quiet));
+}
+
+/* Rows (N, T) -> (N, 7). room: 2T. */
+void tdpsd_of(long rows, long times, double power, double flat, double quiet, const float *x, double *room,
+              float *out) {
+    double mean, of_signal[6], of_power[6];
+    for (long r = 0; r < rows; r++, x += times, out += 7) {
+        centred(x, times, room, &mean);
+        const double spread = sqrt(dot(room, room, times) / times + SMALLEST);
+        for (long t = 0; t < times; t++) room[t] /= spread;
+        moments_of(room, times, power, quiet, room + times, of_signal);
+        for (long t = 0; t < times; t++) room[t] = log(room[t] * room[t] + flat);
+        moments_of(room, times, power, quiet, room + times, of_power);
+        for (int k = 0; k < 6; k++) {
+            const double a = of_signal[k], b = of_power[k];
+            out[k] = (float)(-2.0 * a * b / (a * a + b * b + SMALLEST));
+        }
+        out[6] = (float)log_of(spread, quiet);
+    }
+}
+
+/* In two parts: windows (N, C, T) -> units under a window (N, C, T), of which the caller takes spectra, and all but the
+   numbers of the spectrum; then these. place, share: of the quantiles; lags: four. out: (N, 26 C + C (C − 1) / 2).
+   room: T, units: (C, T), ranked: 2T. */
+void statistics_of(long windows, long channels, long times, double high, double most, double quiet, const float *x,
+                   const double *window, const double *ramp, const int64_t *place, const double *share,
+                   const int64_t *lags, double *windowed, double *units, double *slope, float *ranked, float *out) {
+    for (long n = 0; n < windows; n++) {
+        for (long c = 0; c < channels; c++, x += times, windowed += times, out += 26) {
+            double mean, *unit = centred(x, times, units + c * times, &mean), quantile[5];
+            const double spread = deviation(unit, times), factor = spread == 0.0 ? 1.0 : spread;
+            double trend = 0.0, cube = 0.0, fourth = 0.0, size = 0.0, first = 0.0, second = 0.0;
+            long peaks = 0, highs = 0, crossings = 0;
+            differences(unit, times, slope);
+            for (long t = 0; t < times; t++) {
+                unit[t] /= factor;
+                const double square = unit[t] * unit[t];
+                trend += unit[t] * ramp[t];
+                cube += square * unit[t];
+                fourth += square * square;
+                windowed[t] = unit[t] * window[t];
+            }
+            for (long t = 0; t + 1 < times; t++) {
+                size += fabs(slope[t]);
+                first += slope[t] * slope[t];
+                crossings += unit[t + 1] * unit[t] < 0.0;
+            }
+            for (long t = 0; t + 2 < times; t++) {
+                const double bend = slope[t + 1] - slope[t];
+                const int peak = (slope[t] > 0.0) & (slope[t + 1] <= 0.0);
+                second += bend * bend;
+                peaks += peak;
+                highs += peak & (unit[t + 1] > high);
+            }
+            memcpy(ranked, x, 4 * times);
+            sort_floats(ranked, ranked + times, times);
+            for (int q = 0; q < 5; q++) {
+                const double low = ((double)ranked[place[q]] - mean) / factor;
+                quantile[q] = low + share[q] * (((double)ranked[place[q] + 1] - mean) / factor - low);
+                out[1 + q] = (float)(mean + spread * quantile[q]);
+            }
+            out[0] = (float)mean;
+            out[6] = (float)log_of(spread, quiet);
+            out[7] = (float)(quantile[3] - quantile[1]);
+            out[8] = (float)(quantile[4] - quantile[0]);
+            out[9] = (float)(trend / times);
+            out[10] = (float)(trend / times * spread);
+            out[11] = (float)(cube / times);
+            out[12] = (float)log1p(fourth / times);
+            out[13] = (float)log_of(size / (times - 1), quiet);
+            out[14] = (float)(0.5 * log_of(first / (times - 1), quiet));
+            out[15] = (float)(0.5 * log_of(second / (times - 2), quiet));
+            out[19] = (float)((double)peaks / (times - 2));
+            out[20] = (float)((double)highs / (times - 2));
+            out[21] = (float)((double)crossings / (times - 1));
+            for (int k = 0; k < 4; k++) {
+                const long lag = lags[k];
+                out[22 + k] = (float)(dot(unit + lag, unit, times - lag) / (times - lag));
+            }
+        }
+        for (long c = 0; c < channels; c++)
+            for (long d = c + 1; d < channels; d++) {
+                double both = dot(units + c * times, units + d * times, times) / times;
+                both = both > most ? most : both < -most ? -most : both;
+                *out++ = (float)(0.5 * (log1p(both) - log1p(-both)));
+            }
+    }
+}
+
+void statistics_spectra(long windows, long channels, long times, double least, double quiet, const double *spectra,
+                        const double *frequency, double *power, float *out) {
+    const long count = times / 2;
+    for (long n = 0; n < windows; n++, out += channels * (channels - 1) / 2)
+        for (long c = 0; c < channels; c++, spectra += 2 * (count + 1), out += 26) {
+            double total = 0.0, entropy = 0.0, mean = 0.0, square = 0.0;
+            for (long k = 0; k < count; k++) {
+                const double real = spectra[2 * k + 2], imaginary = spectra[2 * k + 3];
+                total += power[k] = real * real + imaginary * imaginary;
+            }
+            for (long k = 0; k < count; k++) {
+                const double share = total == 0.0 ? 0.0 : power[k] / total;
+                entropy -= share * log_of(share, quiet);
+                mean += share * frequency[k];
+                square += share * frequency[count + k];
+            }
+            out[16] = (float)(entropy / log((double)count));
+            out[17] = (float)mean;
+            out[18] = (float)sqrt(square - mean * mean < least ? least : square - mean * mean);
+        }
+}
+
+/* Windows (N, C, T) -> (N, C, points + 1): `half` samples before and after the steepest place. room: (C, T), whole:
+   2 half + 1, steep: T, found: points. */
+void beats_of(long windows, long channels, long times, long half, long points, double quiet, const float *x,
+              double *room, double *whole, double *steep, double *found, float *out) {
+    const long first = half < (times - 1) / 2 ? half : (times - 1) / 2;
+    for (long n = 0; n < windows; n++, out += channels * (points + 1)) {
+        memset(steep, 0, 8 * times);
+        for (long c = 0; c < channels; c++, x += times) {
+            double mean, *unit = centred(x, times, room + c * times, &mean);
+            const double spread = deviation(unit, times), factor = spread == 0.0 ? 1.0 : spread;
+            for (long t = 0; t < times; t++) unit[t] /= factor;
+            for (long t = 1; t + 1 < times; t++) steep[t] += (unit[t + 1] - unit[t - 1]) * (unit[t + 1] - unit[t - 1]);
+            out[c * (points + 1) + points] = (float)log_of(spread, quiet);
+        }
+        long peak = first;
+        for (long t = first; t < times - first; t++)
+            if (steep[t] > steep[peak]) peak = t;
+        for (long c = 0; c < channels; c++) {
+            for (long k = -half; k <= half; k++) {
+                const long t = peak + k;
+                whole[k + half] = room[c * times + (t < 0 ? 0 : t > times - 1 ? times - 1 : t)];
+            }
+            stretches(whole, 2 * half + 1, points, found);
+            for (long s = 0; s < points; s++) out[c * (points + 1) + s] = (float)found[s];
+        }
+    }
+}
+
+/* Segments of windows (N, C, T) less their means, each `step` samples after the one before: (N, C, segments, length).
+   room: T. */
+void segments_of(long rows, long times, long segments, long length, long step, const float *x, double *room,
+                 double *out) {
+    double mean;
+    for (long r = 0; r < rows; r++, x += times) {
+        centred(x, times, room, &mean);
+        for (long s = 0; s < segments; s++, out += length) memcpy(out, room + s * step, 8 * length);
+    }
+}
+
+/* As Bands, from coefficients (N, C, segments, 2 bins), cosines first; sizes: bins of each band. With several channels
+   also of their differences from the mean of all: (N, C or 2C, bands). room: (segments, 2 bins) and (2C, bands). */
+void bands_of(long windows, long channels, long segments, long bins, long bands, double flat, double quiet,
+              const double *coefficients, const int64_t *sizes, double *room, float *out) {
+    const long size = segments * 2 * bins, references = channels == 1 ? 1 : 2, count = references * channels * bands;
+    double *mean = room, *power = room + size;
+    for (long n = 0; n < windows; n++, coefficients += channels * size, out += count) {
+        double total = 0.0;
+        memset(mean, 0, 8 * size);
+        for (long c = 0; c < channels; c++)
+            for (long i = 0; i < size; i++) mean[i] += coefficients[c * size + i];
+        for (long i = 0; i < size; i++) mean[i] /= channels;
+        double *next = power;
+        for (long less = 0; less < references; less++)
+            for (long c = 0; c < channels; c++) {
+                long bin = 0;
+                for (long b = 0; b < bands; bin += sizes[b++]) {
+                    double sum = 0.0;
+                    for (long s = 0; s < segments; s++)
+                        for (int part = 0; part < 2; part++) {
+                            const long start = (2 * s + part) * bins + bin;
+                            for (long k = 0; k < sizes[b]; k++) {
+                                const double own = coefficients[c * size + start + k] - less * mean[start + k];
+                                sum += own * own;
+                            }
+                        }
+                    total += *next++ = sum / segments / sizes[b];
+                }
+            }
+        const double least = flat * (total / count);
+        for (long i = 0; i < count; i++) out[i] = (float)(0.5 * log_of(power[i] + least, quiet));
+    }
+}
+
+/* As the first part of `tangent`, for every band, from coefficients as of Bands: (N, bands, ...). room: (C, segments,
+   2 bins of the band with most). */
+void band_tangent_of(long windows, long channels, long segments, long bins, long bands, double quiet,
+                     const double *coefficients, const int64_t *sizes, double *room, double *correlation, float *out) {
+    for (long n = 0; n < windows; n++, coefficients += channels * segments * 2 * bins) {
+        long bin = 0;
+        for (long b = 0; b < bands; bin += sizes[b++], correlation += channels * channels) {
+            double *to = room;
+            for (long row = 0; row < channels * segments * 2; row++, to += sizes[b])
+                memcpy(to, coefficients + row * bins + bin, 8 * sizes[b]);
+            correlation_of(room, channels, segments * 2 * sizes[b], quiet, correlation, out);
+            out += channels * (channels + 3) / 2;
+        }
+    }
+}
+
+/* As Rhythms, from spectra of windows less their means (N, C, bins, 2), of which `basis` numbers from `first` on count.
+   Sub-band s has those from starts[s] on; they end together. waves: (2F, basis), held: (H,) -> (N, H).
+   room: (C, C) and (C, 2F) for every sub-band, (C,), (C, C), (C, 2F), (S, F). */
+void rhythms_of(long windows, long channels, long bins, long first, long basis, long bands, long frequencies, long held,
+                double ridge, const double *spectra, const double *waves, const int64_t *starts, const int64_t *places,
+                double *room, float *out) {
+    const long square = channels * channels, wide = 2 * frequencies, each = square + channels * wide;
+    double *size = room + bands * each, *covariance = size + channels, *products = covariance + square;
+    double *largest = products + channels * wide;
+    for (long n = 0; n < windows; n++, spectra += channels * 2 * bins, out += held) {
+        /* Sub-bands lie within each other: from the last to the first, each adds what it has more. */
+        for (long s = bands - 1; s >= 0; s--) {
+            const long from = starts[s], count = (s + 1 < bands ? starts[s + 1] : basis) - from;
+            double *raw = room + s * each, *with_waves = raw + square;
+            for (long c = 0; c < channels; c++) {
+                const double *own = spectra + c * 2 * bins + first + from;
+                for (long d = 0; d <= c; d++)
+                    raw[c * channels + d] = dot(own, spectra + d * 2 * bins + first + from, count);
+                for (long f = 0; f < wide; f++)
+                    with_waves[c * wide + f] = dot(own, waves + f * basis + from, count);
+            }
+            if (s + 1 < bands)
+                for (long i = 0; i < each; i++) raw[i] += raw[each + i];
+        }
+        for (long s = 0; s < bands; s++) {
+            const double *raw = room + s * each, *with_waves = raw + square;
+            for (long c = 0; c < channels; c++) {
+                double *own = covariance + c * channels, *row = products + c * wide;
+                size[c] = raw[c * channels + c] > 0.0 ? sqrt(raw[c * channels + c]) : 1.0;
+                for (long d = 0; d <= c; d++) own[d] = raw[c * channels + d] / (size[c] * size[d]);
+                for (long f = 0; f < wide; f++) row[f] = with_waves[c * wide + f] / size[c];
+                own[c] += ridge;
+                /* Row c of L in place of the covariance's, and of L⁻¹ B in place of B's. */
+                for (long d = 0; d < c; d++) {
+                    const double *before = covariance + d * channels, *solved = products + d * wide;
+                    own[d] = (own[d] - dot(own, before, d)) / before[d];
+                    own[c] -= own[d] * own[d];
+                    for (long f = 0; f < wide; f++) row[f] -= own[d] * solved[f];
+                }
+                own[c] = sqrt(own[c]);
+                for (long f = 0; f < wide; f++) row[f] /= own[c];
+            }
+            for (long f = 0; f < frequencies; f++) {
+                double sines = 0.0, cosines = 0.0, cross = 0.0;
+                for (long c = 0; c < channels; c++) {
+                    const double sine = products[c * wide + f];
+                    const double cosine = products[c * wide + frequencies + f];
+                    sines += sine * sine;
+                    cosines += cosine * cosine;
+                    cross += sine * cosine;
+                }
+                const double half = 0.5 * (sines - cosines);
+                const double square = 0.5 * (sines + cosines) + sqrt(half * half + cross * cross + ridge * ridge);
+                largest[s * frequencies + f] = sqrt(square > 1.0 ? 1.0 : square);
+            }
+        }
+        for (long h = 0; h < held; h++) out[h] = (float)largest[places[h]];
+    }
+}
+
+/* Windows (1 or G, N, C, T) -> shares of samples above thresholds (G, D · 84, 3): (G, N, D · 84 · 3).
+   spans: the D dilations; sizes, chosen: how many channels a kernel sums, and which of (D · 84, width). Windows are
+   padded by `beyond` zeros on either side. padded: (C, T + 2 beyond), nines: (C, T), room: 3 T + 2 beyond. */
+void minirocket_of(long groups, long shared, long windows, long channels, long times, long dilations, long beyond,
+                   long width, const float *x, const int64_t *spans, const int64_t *sizes, const int64_t *chosen,
+                   const double *thresholds, double *padded, double *nines, double *room, float *out) {
+    const long stride = times + 2 * beyond, count = dilations * KERNELS;
+    double *mixed = room, *nine = room + stride, *response = nine + times;
+    memset(padded, 0, 8 * channels * stride);
+    memset(mixed, 0, 8 * stride);
+    for (long n = 0; n < windows; n++)
+        for (long g = 0; g < (shared ? 1 : groups); g++) {
+            const float *window = x + (g * windows + n) * channels * times;
+            for (long c = 0; c < channels; c++)
+                for (long t = 0; t < times; t++) padded[c * stride + beyond + t] = window[c * times + t];
+            for (long d = 0; d < dilations; d++) {
+                const long span = spans[d];
+                for (long c = 0; c < channels; c++) {
+                    const double *from = padded + c * stride + beyond - WEIGHTS / 2 * span;
+                    double *to = nines + c * times;
+                    for (long t = 0; t < times; t++) {
+                        double sum = 0.0;
+                        for (int w = 0; w < WEIGHTS; w++) sum += from[t + w * span];
+                        to[t] = sum;
+                    }
+                }
+                long kernel = d * KERNELS;
+                for (int i = 0; i < WEIGHTS; i++)
+                    for (int j = i + 1; j < WEIGHTS; j++)
+                        for (int k = j + 1; k < WEIGHTS; k++, kernel++) {
+                            const int64_t *own = chosen + kernel * width;
+                            const double *signal = padded + own[0] * stride, *sum = nines + own[0] * times;
+                            if (sizes[kernel] > 1) {
+                                memcpy(mixed + beyond, signal + beyond, 8 * times);
+                                memcpy(nine, sum, 8 * times);
+                                for (long c = 1; c < sizes[kernel]; c++) {
+                                    const double *more = padded + own[c] * stride + beyond;
+                                    const double *others = nines + own[c] * times;
+                                    for (long t = 0; t < times; t++) mixed[beyond + t] += more[t];
+                                    for (long t = 0; t < times; t++) nine[t] += others[t];
+                                }
+                                signal = mixed, sum = nine;
+                            }
+                            const double *a = signal + beyond + (i - WEIGHTS / 2) * span;
+                            const double *b = a + (j - i) * span, *c = b + (k - j) * span;
+                            for (long t = 0; t < times; t++) response[t] = 3.0 * (a[t] + b[t] + c[t]) - sum[t];
+                            for (long to = g; to < (shared ? groups : g + 1); to++) {
+                                const double *level = thresholds + (to * count + kernel) * LEVELS;
+                                float *shares = out + ((to * windows + n) * count + kernel) * LEVELS;
+                                int64_t above[LEVELS] = {0};
+                                for (long t = 0; t < times; t++)
+                                    for (int l = 0; l < LEVELS; l++) above[l] += response[t] > level[l];
+                                for (int l = 0; l < LEVELS; l++) shares[l] = (float)((double)above[l] / times);
+                            }
+                        }
             }
         }
 }

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self, get_type_hints
+from typing import Any, get_type_hints
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,7 +18,7 @@ from ..errors import UserError, one_line
 from ..folds import in_units
 from ..model.encoders import Encoders
 from ..models.loading import load_classifier
-from ..models.mixture import Mixture
+from ..models.mixture import Mixture, Model
 from ..options import AskedOptions
 from ..recordings import Recordings, save_npz
 from ..recordings.targets import CLASSES
@@ -36,9 +36,8 @@ from ..search.planning import begin
 from ..search.procedure import conduct
 from ..settings import SUBJECT, Setting
 from ..training.packing import resolve_device
-from ..training.scoring import BALANCED_ACCURACY, metric_of
-from .inputs import encoder_of, seed_of, training_recordings
-from .target import Target
+from ..training.scoring import BALANCED_ACCURACY
+from .inputs import encoder_of, seed_of
 from .window_classifier import WindowClassifier
 
 DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
@@ -99,45 +98,18 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
     scoring: str = "balanced_accuracy"
     verbose: bool = False
 
-    def fit(
-        self,
-        X: object,
-        y: object,
-        *,
-        subjects: object = None,
-        groups: object = None,
-        sample_domain: object = None,
-        columns: object = None,
-        X_target_unlabeled: object = None,
-        X_target_labeled: object = None,
-        y_target_labeled: object = None,
-    ) -> Self:
-        """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
-
-        subjects (N,): the subject of each trial. `groups` and `sample_domain` are other names for it, of which exactly
-        one may be given; epochs whose metadata have a column "subject" need none. As in SKADA, a negative sample_domain
-        marks an unlabelled target: such trials are left out of training, with a warning.
-        columns: what else is known of each trial, for `nuisance`: a DataFrame, or a dict of arrays (N,), such as
-        "session" or "age"; columns of the epochs' metadata are known already. Cross-validation divides a DataFrame as
-        it divides X, but no dict.
-        X_target_labeled (n, channels, times), y_target_labeled (n,), X_target_unlabeled (m, channels, times): windows
-        of one new person, whom nothing is trained on. The model is then calibrated with the first, as `calibrate`
-        does, and adapted to the last, as `adapt` does. MOABB's cross-subject modes pass them.
-        """
+    def _check_options(self) -> None:
         if self.target != CLASSES:
             raise UserError(
                 f"target is {self.target!r}, and a classifier tells classes apart; use AutoTransferRegressor"
             )
-        metric_of(self.scoring, "scoring")
-        name, encoders = encoder_of(self.encoder)
-        options = self._options(name)
+        self._options(encoder_of(self.encoder)[0])
         if self.run_folder is not None:
-            plotly_of()  # before any work: the report is drawn when all is done
-        recordings, classes, named = training_recordings(
-            X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq, columns=columns
-        )
-        target = Target.of(X_target_unlabeled, X_target_labeled, y_target_labeled, recordings, classes, named)
-        kept = self.run_folder is not None
+            plotly_of()  # the report is drawn when all is done
+
+    def _train(self, recordings: Recordings) -> Model:
+        name, encoders = encoder_of(self.encoder)
+        options, kept = self._options(name), self.run_folder is not None
         with (
             _folder(self.run_folder) as folder,
             Lock(folder),
@@ -153,15 +125,13 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
                 _write_report(summary, folder / "report.html")
             subjects = run.recordings.subjects
             results = results_table(trained(run.ledger.entries(), subjects, run.options.name_of, run.groups))
-        self.model_, self.classes_ = target.model_for(model), classes
-        self._keep_features(recordings, named)
         self.choice_ = schema.to_values(choice)
         self.verdict_ = choice.verdict
         expected = choice.next_person
         self.next_person_ = (0.0, 1.0) if expected is None else (expected.low, expected.high)
         best = model.heaviest if isinstance(model, Mixture) else model
         self.results_, self.best_setting_, self.summary_ = results, best.setting, summary
-        return self
+        return model
 
     def _conduct(self, run: Run, *, kept: bool) -> Choice:
         """Train whatever is left and return the choice. kept: write a report after every stage."""
@@ -201,7 +171,7 @@ def _write_report(summary: Summary, path: Path) -> None:
     try:
         write(summary, path)
     except Exception as error:
-        warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=3)
+        warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=4)
 
 
 def _silent(_: str) -> None:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Collection
 from dataclasses import KW_ONLY, dataclass, replace
 from inspect import signature
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -25,11 +25,9 @@ from ..runs.options import USUAL_ENCODER, epochs_for
 from ..settings import Setting
 from ..training.conformal import FEWEST, Thresholds
 from ..training.packing import resolve_device
-from ..training.scoring import metric_of
 from ..training.train import train
-from .inputs import encoder_of, seed_of, training_recordings
+from .inputs import encoder_of, seed_of
 from .presets import CHANNEL_MASK, ENOUGH_CHANNELS, check_preset, penalty_of, training_of
-from .target import Target
 from .window_classifier import WindowClassifier
 
 # Parameters that say nothing about the training itself, and go with a setting.
@@ -121,40 +119,13 @@ class CensoredClassifier(WindowClassifier):
     scoring: str = "balanced_accuracy"
     verbose: bool = False
 
-    def fit(
-        self,
-        X: object,
-        y: object,
-        *,
-        subjects: object = None,
-        groups: object = None,
-        sample_domain: object = None,
-        columns: object = None,
-        X_target_unlabeled: object = None,
-        X_target_labeled: object = None,
-        y_target_labeled: object = None,
-    ) -> Self:
-        """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
-
-        subjects (N,): the subject of each trial. `groups` and `sample_domain` are other names for it, of which exactly
-        one may be given; epochs whose metadata have a column "subject" need none. As in SKADA, a negative sample_domain
-        marks an unlabelled target: such trials are left out of training, with a warning.
-        columns: what else is known of each trial, for `nuisance`: a DataFrame, or a dict of arrays (N,), such as
-        "session" or "age"; columns of the epochs' metadata are known already. Cross-validation divides a DataFrame as
-        it divides X, but no dict.
-        X_target_labeled (n, channels, times), y_target_labeled (n,), X_target_unlabeled (m, channels, times): windows
-        of one new person, whom nothing is trained on. The model is then calibrated with the first, as `calibrate`
-        does, and adapted to the last, as `adapt` does. MOABB's cross-subject modes pass them.
-        """
-        metric_of(self.scoring, "scoring")
-        name, encoders = encoder_of(self.encoder)
-        self._setting(name)  # refused before any work
-        seed = seed_of(self.random_state)
+    def _check_options(self) -> None:
+        self._setting(encoder_of(self.encoder)[0])
+        seed_of(self.random_state)
         resolve_device(self.device)
-        recordings, classes, named = training_recordings(
-            X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq, columns=columns
-        )
-        target = Target.of(X_target_unlabeled, X_target_labeled, y_target_labeled, recordings, classes, named)
+
+    def _train(self, recordings: Recordings) -> SavedModel:
+        seed, encoders = seed_of(self.random_state), encoder_of(self.encoder)[1]
         fold = validation_fold(recordings, self.validation_subjects, seed)
         setting = self.setting_for(len(fold.train), recordings.n_channels)
         job, shown = Job(setting, fold, seed), bool(self.verbose)
@@ -165,19 +136,17 @@ class CensoredClassifier(WindowClassifier):
             warnings.warn(
                 f"{outcome.failure}: the weights of epoch {outcome.best_epoch} are kept; try a lower lr or strength",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         scores = {"validation_score": outcome.validation_score}
         model = ensemble(recordings, setting, [outcome.state], [fold], kind="single", scores=scores, encoders=encoders)
         model.card = replace(model.card, thresholds=_thresholds(model, recordings, fold))
-        self.model_, self.classes_ = target.model_for(model), classes
-        self._keep_features(recordings, named)
         self.setting_, self.subjects_ = setting, list(recordings.subjects)
         held_out = np.unique(recordings.subject.numpy()[fold.validation])
         self.validation_subjects_ = [recordings.subjects[number] for number in held_out]
         self.best_epoch_, self.history_ = outcome.best_epoch, outcome.history
         self.validation_score_ = outcome.validation_score
-        return self
+        return model
 
     def _setting(self, encoder: str) -> Setting:
         """The setting before the data are known: epochs may still depend on their size."""

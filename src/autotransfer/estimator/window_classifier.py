@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +25,8 @@ from ..recordings.labels import as_list, check_length, encode_session
 from ..recordings.windows import people_of_windows
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from ..training.scoring import metric_of
-from .inputs import raw_windows
+from .inputs import raw_windows, training_recordings
+from .target import Target
 
 Array = NDArray[Any]
 
@@ -53,7 +55,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         check_is_fitted(self)
         raw = raw_windows(X)
         named = hasattr(self, "feature_names_in_")
-        return self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq))
+        return self.model_.warn_of(self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq)))
 
     def _people(self, X: object, subjects: object, n_trials: int, adapt: str | None = None) -> Tensor | None:
         """The subject of each window (N,), where the model needs it and it is known."""
@@ -84,11 +86,55 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     model_: Model
     classes_: Array
     scoring: str
+    sfreq: float | None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+    def fit(
+        self,
+        X: object,
+        y: object,
+        *,
+        subjects: object = None,
+        groups: object = None,
+        sample_domain: object = None,
+        columns: object = None,
+        X_target_unlabeled: object = None,
+        X_target_labeled: object = None,
+        y_target_labeled: object = None,
+    ) -> Self:
+        """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
+
+        subjects (N,): the subject of each trial. `groups` and `sample_domain` are other names for it, of which exactly
+        one may be given; epochs whose metadata have a column "subject" need none. As in SKADA, a negative sample_domain
+        marks an unlabelled target: such trials are left out of training, with a warning.
+        columns: what else is known of each trial, for `nuisance`: a DataFrame, or a dict of arrays (N,), such as
+        "session" or "age"; columns of the epochs' metadata are known already. Cross-validation divides a DataFrame as
+        it divides X, but no dict.
+        X_target_labeled (n, channels, times), y_target_labeled (n,), X_target_unlabeled (m, channels, times): windows
+        of one new person, whom nothing is trained on. The model is then calibrated with the first, as `calibrate`
+        does, and adapted to the last, as `adapt` does. MOABB's cross-subject modes pass them.
+        """
+        metric_of(self.scoring, "scoring")
+        self._check_options()
+        recordings, classes, named = training_recordings(
+            X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq, columns=columns
+        )
+        target = Target.of(X_target_unlabeled, X_target_labeled, y_target_labeled, recordings, classes, named)
+        self.model_, self.classes_ = target.model_for(self._train(recordings)), classes
+        self._keep_features(recordings, named)
+        return self
+
+    @abstractmethod
+    def _check_options(self) -> None:
+        """Refuse options that cannot be, before any work."""
+
+    @abstractmethod
+    def _train(self, recordings: Recordings) -> Model:
+        """The model of everybody; sets the fitted attributes that only this classifier has."""
 
     def predict_proba(self, X: object, subjects: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
         """Probabilities (N, classes), columns in the order of `classes_`; of an ensemble the members' mean, of a

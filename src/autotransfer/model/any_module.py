@@ -177,21 +177,24 @@ class AnyModule(nn.Module):
         return InTurn(self.module, self.members)
 
 
-def saved_bytes(make: Callable[[], nn.Module], size: Size) -> int:
-    """Bytes that one window adds to what a training step keeps for its backward pass, in float32."""
-    total = 0
+def saved_bytes(make: Callable[[], nn.Module], size: Size, batch: int) -> int:
+    """Bytes that a training step keeps for its backward pass with so many windows, in float32: those of two and of four
+    windows tell what each window adds to what weights need."""
+    totals = []
 
     def count(tensor: Tensor) -> Tensor:
-        nonlocal total
-        total += tensor.numel() * tensor.element_size()
+        totals[-1] += tensor.numel() * tensor.element_size()
         return tensor
 
     with torch.random.fork_rng(devices=[]):
-        module, window = make(), torch.zeros(2, size.channels, size.times)
-        latent_dim(module, window)
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            module.train()(window)
-    return total // 2
+        module, windows = make(), torch.zeros(4, size.channels, size.times)
+        latent_dim(module, windows)
+        for n in (2, 4):
+            totals.append(0)
+            with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+                module.train()(windows[:n])
+    two, four = totals
+    return two + (batch - 2) * (four - two) // 2
 
 
 def latent_dim(module: nn.Module, window: Tensor) -> int:

@@ -49,7 +49,7 @@ class EncoderOptions:
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
         """What one member adds to a step, generously: signals kept for the backward pass."""
-        return 2 * batch * saved_bytes(lambda: self.module(size), size) * itemsize // 4
+        return 2 * saved_bytes(lambda: self.module(size), size, max(batch, 2)) * itemsize // 4
 
 
 def check_common(options: Any) -> None:

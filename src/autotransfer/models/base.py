@@ -198,7 +198,7 @@ class Bound(NamedTuple):
     """A base, or a foundation encoder, for some recordings."""
 
     kinds: dict[str, str]  # the names that `represent` takes, by kind
-    start: dict[str, Any] | None  # see `Base.start`; None for a foundation encoder, which stays as it is
+    tuned: list[dict[str, Any]]  # keywords of a setting that learns on, and of its control
 
 
 def bound_base(folder: str, recordings: Recordings) -> Bound:
@@ -207,11 +207,14 @@ def bound_base(folder: str, recordings: Recordings) -> Bound:
 
     def bind() -> Bound:
         if is_foundation_source(folder):
-            return Bound(open_foundation(folder).bind(recordings), None)
+            encoder = open_foundation(folder)
+            kinds = encoder.bind(recordings)
+            return Bound(kinds, encoder.tuned(recordings, kinds))
         base = load_base(folder)
         base.check_like(recordings)
         base.check_new(recordings)
-        return Bound(base.bind(recordings), base.start(recordings))
+        start = base.start(recordings)
+        return Bound(base.bind(recordings), [start, start | {"start": None}])
 
     return recordings.once(("base", folder), bind)
 

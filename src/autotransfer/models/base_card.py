@@ -22,7 +22,7 @@ class BaseCard:
     ring: list[int] | None
     sfreq: float | None
     people: int
-    training: dict[str, Any] = field(default_factory=dict)  # folds, seeds, seconds, versions
+    training: dict[str, Any] = field(default_factory=dict)  # folds, identity of data and settings, versions
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -149,6 +149,11 @@ class MixtureCard:
         if self.members != members:
             raise UserError(f"members of the mixture is {self.members}, its parts have {members}")
 
+    @property
+    def scale(self) -> float | None:
+        """How much training windows vary, in their unit."""
+        return self.parts[0].scale
+
     def part_cards(self) -> dict[str, ModelCard]:
         """The cards of all parts, also of the online average, by what their tensors' names begin with: parts.0. …"""
         parts = {f"parts.{k}.": part for k, part in enumerate(self.parts)}

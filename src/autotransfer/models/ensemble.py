@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..errors import UserError
@@ -32,6 +34,13 @@ class Correction(NamedTuple):
     def __call__(self, z: Tensor) -> Tensor:
         """Codes (P, n, D) -> (n, C), the mean over members, float64."""
         return (torch.matmul(z, self.weight) + self.bias[:, None]).double().mean(0)
+
+
+def normalised(log_p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log-probabilities (N, classes), up to a number for each row -> probabilities."""
+    power: NDArray[np.float64] = np.exp(log_p - log_p.max(1, keepdims=True))
+    probabilities: NDArray[np.float64] = power / power.sum(1, keepdims=True)
+    return probabilities
 
 
 class Ensemble(Protocol):

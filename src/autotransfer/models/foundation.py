@@ -12,6 +12,7 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,10 @@ from torch import Tensor, nn
 
 from ..errors import UserError, one_line, shown
 from ..files import read_plain, write_atomically
+from ..model.adapters import PREFIX as TUNED
+from ..model.adapters import RANK
 from ..model.braindecode_models import PREFIX, PRETRAINED, parse
+from ..preprocessing.represent.base_layout import know_layout
 from ..preprocessing.represent.foundation import (
     FLOATS,
     HEADS,
@@ -39,6 +43,7 @@ from ..preprocessing.represent.foundation import (
     digest_of,
     features,
     know,
+    opened,
 )
 from ..recordings import Recordings
 from ..recordings.layout import channel_map
@@ -153,6 +158,20 @@ class FoundationEncoder:
             names[kind] = f"{kind}:{know(encoder)}:{dim}"
         self._check_finite(trained, recordings)
         return names
+
+    def tuned(self, recordings: Recordings, kinds: Mapping[str, str], rank: int = RANK) -> list[dict[str, Any]]:
+        """Keywords of settings whose networks start from it, and from the untrained one, and learn on by adapters.
+
+        kinds: what `bind` has returned for these recordings
+        """
+        digests = {kind: name.split(":")[1] for kind, name in kinds.items()}
+        encoder = opened(digests[KINDS[0]])
+        layout = {"channels": encoder.channels, "rates": torch.tensor(encoder.rates, dtype=torch.float32)}
+        represent = know_layout(digest_of(layout), **layout, n_times=recordings.n_times)
+        return [
+            {"encoder": f"{TUNED}{kind}:{digest}:{rank}", "standardise": "none", "represent": represent}
+            for kind, digest in digests.items()
+        ]
 
     def _check_finite(self, encoder: Encoder, recordings: Recordings) -> None:
         """Raise where it gives something else than numbers for some of the recordings' windows."""

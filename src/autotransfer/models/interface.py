@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..errors import UserError, shown
 from ..recordings.labels import as_list
+from ..recordings.new_windows import unlike_training
 from ..recordings.windows import channel_names, people_of_windows, window_array, windows_for_model
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .card import Card, as_array
@@ -58,6 +59,13 @@ class WindowModel(ABC):
     def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
         """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference."""
         return windows_for_model(X, self.card, channels, sfreq)
+
+    def warn_of(self, X: Tensor, subject: object = None) -> Tensor:
+        """Checked windows (N, channels, times) as they are, with a warning where they look unlike those of training.
+        subject (N,): whose each is, None: one person's."""
+        for line in unlike_training(X, self.card.channels, self.card.scale, subject):
+            warnings.warn(line, stacklevel=3)
+        return X
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model to a folder, which `load_model` reads; a model that is there is replaced."""

@@ -17,7 +17,7 @@ from ..model.encoders import Encoders
 from ..preprocessing import strongest
 from ..preprocessing.transform import with_prefix
 from .card import UNTRIED, MixtureCard, OnlineCard
-from .ensemble import TINY
+from .ensemble import normalised
 from .graph import Graph
 from .interface import BaseModel
 from .montage import Montage
@@ -91,7 +91,7 @@ class Mixture(BaseModel):
         self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None
     ) -> NDArray[np.float64]:
         online = None if adapt is None else self._for_all_windows(adapt)
-        probabilities = combine([part.predict_checked(X, subject) for part in self.parts], self.exponents)
+        probabilities = combine([part.log_p(part.latents(X, subject)) for part in self.parts], self.exponents)
         if online is None:
             return probabilities
         people = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
@@ -139,16 +139,9 @@ class Mixture(BaseModel):
 Model = SavedModel | Mixture
 
 
-def combine(probabilities: Sequence[NDArray[np.float64]], exponents: Sequence[float]) -> NDArray[np.float64]:
-    """K times (N, classes) -> (N, classes): the product of powers, normalised."""
-    total = np.zeros(probabilities[0].shape)
-    for probability, exponent in zip(probabilities, exponents, strict=True):
-        total += exponent * np.log(np.maximum(probability, TINY))
+def combine(log_p: Sequence[NDArray[np.float64]], exponents: Sequence[float]) -> NDArray[np.float64]:
+    """K times log-probabilities (N, classes) -> probabilities (N, classes): the product of powers, normalised."""
+    total = np.zeros(log_p[0].shape)
+    for of_part, exponent in zip(log_p, exponents, strict=True):
+        total += exponent * of_part
     return normalised(total)
-
-
-def normalised(log_p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Log-probabilities (N, classes), up to a number for each row -> probabilities."""
-    power: NDArray[np.float64] = np.exp(log_p - log_p.max(1, keepdims=True))
-    probabilities: NDArray[np.float64] = power / power.sum(1, keepdims=True)
-    return probabilities

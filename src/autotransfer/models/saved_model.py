@@ -21,7 +21,7 @@ from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .card import ModelCard
-from .ensemble import TINY, Correction, codes_of_person
+from .ensemble import TINY, Correction, codes_of_person, normalised
 from .graph import Graph
 from .interface import BaseModel
 from .montage import Montage, check_montage
@@ -115,10 +115,19 @@ class SavedModel(BaseModel):
     @torch.no_grad()
     def probabilities(self, z: Tensor) -> NDArray[np.float64]:
         """Codes (members, N, D) -> (N, classes)."""
-        probability: Tensor = self.classifier(z).double().softmax(-1).mean(0)
-        if self.correction is not None:
-            probability = (probability.clamp(min=TINY).log() + self.correction(z)).softmax(-1)
-        return probability.numpy()
+        return self._mean_probability(z) if self.correction is None else normalised(self.log_p(z))
+
+    @torch.no_grad()
+    def log_p(self, z: Tensor) -> NDArray[np.float64]:
+        """Codes (members, N, D) -> log-probabilities (N, classes), up to a number for each window: a correction may be
+        so steep that probabilities have no room for what it rules out."""
+        log_p = np.log(np.maximum(self._mean_probability(z), TINY))
+        return log_p if self.correction is None else log_p + self.correction(z).numpy()
+
+    def _mean_probability(self, z: Tensor) -> NDArray[np.float64]:
+        """Of the members, before any correction."""
+        mean: NDArray[np.float64] = self.classifier(z).double().softmax(-1).mean(0).numpy()
+        return mean
 
     @torch.no_grad()
     def latents(self, X: Tensor, subject: Tensor | None = None, start: int = 0) -> Tensor:

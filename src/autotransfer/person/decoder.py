@@ -7,6 +7,7 @@ all members, because it spends less than torch on each of many small arrays.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 from ..models.ensemble import TINY
 from ..models.mixture import Mixture, Model
 from ..models.stacks import stacks_of
-from ..preprocessing import Person
+from ..preprocessing import Batch, Person
 from ..training.centring import CentringRule, stacked_centring
 from ..training.days import Days
 from ..training.effects import Effects
@@ -56,6 +57,7 @@ class Decoder:
         self._centred_parts = (self._mean[:, self._centred_members] > 0).any(1)
         # Of stacks whose transforms remember nothing of a person: one that serves for everybody.
         self._anybody = [person if not person.state() else None for person in self.follow()]
+        self._keys = _numbers_of([stack.preprocessing.prefixes() for stack in self.stacks])
 
     def follow(self) -> list[Person]:
         """The memory of each stack's transforms for a new person."""
@@ -130,10 +132,11 @@ class Decoder:
     def _codes(self, X: Tensor, people: Sequence[Person | None]) -> list[Tensor]:
         """Of each stack (P, n, D). people: of each stack; None where its transforms remember nothing."""
         codes = []
-        for stack, anybody, somebody in zip(self.stacks, self._anybody, people, strict=True):
+        known: dict[object, Batch] = {}  # what several stacks do to the windows first, done once
+        for stack, anybody, somebody, keys in zip(self.stacks, self._anybody, people, self._keys, strict=True):
             person = anybody or somebody
             assert person is not None, "given"
-            codes.append(stack.codes(person.feed(X)))
+            codes.append(stack.codes(person.feed(X, keys, known)))
         return codes
 
     def _log_p(self, codes: Sequence[Tensor]) -> NDArray[np.float64]:
@@ -162,3 +165,10 @@ class Decoder:
             np.matmul(z.numpy(), axes, out=projected[start:stop, :, : axes.shape[2]])
             start = stop
         return torch.from_numpy(projected.transpose(1, 0, 2))
+
+
+def _numbers_of(lists: Sequence[Sequence[object]]) -> list[list[int | None]]:
+    """Numbers in place of keys, equal ones for equal keys; None for one that only a single list has."""
+    numbers: dict[object, int] = {}
+    counts = Counter(key for keys in lists for key in keys)
+    return [[numbers.setdefault(key, len(numbers)) if counts[key] > 1 else None for key in keys] for keys in lists]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,9 +16,9 @@ from torch import Tensor
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
 from ..models.card import UNTRIED
-from ..models.ensemble import refuse_parts
+from ..models.ensemble import normalised, refuse_parts
 from ..models.loading import load_classifier
-from ..models.mixture import Mixture, Model, normalised
+from ..models.mixture import Mixture, Model
 from ..models.regression import RegressionModel
 from ..models.saved_model import SavedModel
 from ..preprocessing import check_online
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
 Array = NDArray[Any]
+
+FIRST = 10  # windows after which they are compared with those of training: a single one may be a pause
 
 
 class Session:
@@ -96,6 +99,7 @@ class Session:
     def reset(self) -> None:
         """Forget the person."""
         self.n_windows = 0  # predicted so far
+        self._first: list[Tensor] | None = []  # windows until they are looked at
         self._people = self._decoder.follow()
         method = following(self.model) if self.adapts and self._online_rule is None else None
         self._adaptation = None if method is None else self._decoder.adaptation(method)
@@ -110,6 +114,8 @@ class Session:
         """The person's next raw window (channels, times) -> (classes,), or the next n windows in order (n, channels,
         times) -> (n, classes)."""
         windows, single = self._check(window)
+        if self._first is not None:
+            self._look_at_first(windows)
         if self._online is None or (self._labels is not None and self._labels.counted):
             probability = self._decoder.next(windows, self._people, self._adaptation, self._labels, self._recent)
         else:
@@ -121,6 +127,17 @@ class Session:
             probability, self._belief = forward(evidence(log_p), self._stay, self._belief)
         self.n_windows += len(windows)
         return probability[0] if single else probability
+
+    def _look_at_first(self, windows: Tensor) -> None:
+        """Warn, once, where the person's first windows (n, channels, times) look unlike those of training."""
+        assert self._first is not None, "asked before"
+        self._first.append(windows)
+        if sum(map(len, self._first)) >= FIRST:
+            self.model.warn_of(torch.cat(self._first))
+            self._first = None
+
+    def __copy__(self) -> Self:
+        return copy.deepcopy(self)  # labels and what is known of the person are changed in place
 
     def predict(self, window: object, abstain: float | None = None) -> Any:
         """The likeliest class of the next window, one of `classes_`; of n windows an array (n,).
@@ -233,8 +250,8 @@ class Session:
     def _look(self, window: Tensor) -> Reading:
         """Read a window (channels, times) as if it were the next one, without a trace."""
         copies = self._decoder.follow()
-        for copy, person in zip(copies, self._people, strict=True):
-            copy.restore({name: tensor.clone() for name, tensor in person.state().items()})
+        for here, person in zip(copies, self._people, strict=True):
+            here.restore({name: tensor.clone() for name, tensor in person.state().items()})
         codes, log_p = self._decoder.read(window[None], copies)
         return Reading(window, codes, log_p[0])
 

@@ -209,6 +209,18 @@ class FittedPreprocessing(nn.Module):
         followers = {name: step.follow() for name, step in zip(names[start:], self.steps[start:], strict=True)}
         return Person(followers, at_once=self.spec.adaptation == "transductive")
 
+    def prefixes(self) -> list[object]:
+        """Of each transform, with all before it, a key that is equal where they do the same to the same windows; as far
+        as they do it to every window by itself."""
+        keys: list[object] = []
+        statistics: tuple[bytes, ...] = ()
+        for place, step in enumerate(self.steps):
+            if self.spec.transforms[place].adaptation != "none":
+                break
+            statistics += tuple(table.detach().numpy().tobytes() for table in step.state_dict().values())
+            keys.append((self.spec.transforms[: place + 1], statistics))
+        return keys
+
     def graph(self) -> nn.Module:
         """Raw windows (1, N, C, T) -> (P or 1, N, C', T') in plain operations; refused where a graph cannot do it."""
         return nn.Sequential(*(step.graph() for step in self.steps))
@@ -226,8 +238,14 @@ class Person:
         for follower, after in pairwise(followers.values()):
             follower.second_wanted = after.reads_second
 
-    def feed(self, X: Tensor) -> Tensor:
-        """Raw windows (n, C, T), n ≥ 1 -> prepared ones (P or 1, n, C', T')."""
+    def feed(self, X: Tensor, keys: Sequence[object] = (), known: dict[object, Batch] | None = None) -> Tensor:
+        """Raw windows (n, C, T), n ≥ 1 -> prepared ones (P or 1, n, C', T').
+
+        keys: of the first transforms, each with all before it; what `known` has under one of them was done to these
+        very windows already, and what is done is added to it
+        """
+        if known is not None:
+            return self._feed_what_is_new(X, keys, known)
         if self.at_once or X.shape[0] <= STEP:  # len() of a tensor takes longer
             return self._feed(X)
         return torch.cat([self._feed(X[start : start + STEP]) for start in range(0, len(X), STEP)], 1)
@@ -236,6 +254,16 @@ class Person:
         batch = Batch(X[None])
         for follower in self.followers.values():
             batch = follower.feed(batch)
+        return batch.x
+
+    def _feed_what_is_new(self, X: Tensor, keys: Sequence[object], known: dict[object, Batch]) -> Tensor:
+        batch = Batch(X[None])
+        for place, follower in enumerate(self.followers.values()):
+            key = keys[place] if place < len(keys) else None
+            done = None if key is None else known.get(key)
+            batch = follower.feed(batch) if done is None else done
+            if key is not None:
+                known[key] = batch
         return batch.x
 
     def state(self) -> dict[str, Tensor]:

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import UserError, check_choice
-from .transform import Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Transform, entries_of
+from ..errors import UserError
+from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, entries_of
 
 PRIOR_WINDOWS = 8  # how many windows of a person the prior is worth
 # Share of the average variance in every covariance: with more channels than a window has independent samples, R would
@@ -28,19 +27,9 @@ FLOOR = 1e-10  # of the largest eigenvalue: smaller ones are rounding
 
 
 @dataclass(frozen=True)
-class Align(Transform):
-    kind: str = "online"
-
-    default: ClassVar[object] = "none"
-    tabulated: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_choice("align", self.kind, ("none", "online", "transductive"))
-        assert self.kind != "none", "left out of a Preprocessing instead"
-
-    @property
-    def adaptation(self) -> str:
-        return self.kind
+class Align(Adapting):
+    name = "align"
+    tabulated = True
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
         covariances = stage.of_people("covariances", covariance, len(training))

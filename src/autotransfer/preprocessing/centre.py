@@ -12,26 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..errors import UserError, check_choice
+from ..errors import UserError
 from .align import PRIOR_WINDOWS
 from .represent import Represent
-from .transform import Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Transform, entries_of
+from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Transform, entries_of
 
 
 @dataclass(frozen=True)
-class Centre(Transform):
-    kind: str = "online"
-
-    default: ClassVar[object] = "none"
-
-    def __post_init__(self) -> None:
-        check_choice("centre", self.kind, ("none", "train", "online", "transductive"))
-        assert self.kind != "none", "left out of a Preprocessing instead"
+class Centre(Adapting):
+    name = "centre"
+    kinds = ("none", "train", "online", "transductive")
 
     def check(self, before: Sequence[Transform]) -> None:
         if not any(isinstance(transform, Represent) for transform in before):
@@ -39,10 +33,6 @@ class Centre(Transform):
                 "centre takes a person's mean from representations, not from signals; choose represent='features' or "
                 "'tangent' with it"
             )
-
-    @property
-    def adaptation(self) -> str:
-        return "none" if self.kind == "train" else self.kind
 
     @property
     def by_fold(self) -> bool:

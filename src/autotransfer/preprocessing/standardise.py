@@ -12,35 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..cpu.in_use import few, operations
-from ..errors import check_choice
 from .align import moments
 from .statistics import Scale, scale_of, sums_of, window_sums
-from .transform import Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Stateless, Transform, entries_of
+from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Stateless, entries_of
 
 PRIOR_WINDOWS = 8  # m: how many windows of a person the prior is worth
 ROUNDING = 1e-12  # of the sum of squares: smaller sums of squared deviations are rounding errors of their difference
 
 
 @dataclass(frozen=True)
-class Standardise(Transform):
+class Standardise(Adapting):
     kind: str = "trial"
 
-    default: ClassVar[object] = "trial"
-    tabulated: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_choice("standardise", self.kind, (*KINDS, "none"))
-        assert self.kind != "none", "left out of a Preprocessing instead"
-
-    @property
-    def adaptation(self) -> str:
-        return self.kind if self.kind in ("online", "transductive") else "none"
+    name = "standardise"
+    kinds = ("trial", "train", "transductive", "online", "none")
+    default = "trial"
+    tabulated = True
 
     @property
     def by_fold(self) -> bool:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..cpu.in_use import few
-from ..errors import UserError, check_types
+from ..errors import UserError, check_choice, check_types
 from ..recordings.chunks import row_chunks
 
 Rows = NDArray[np.int64]
@@ -82,6 +82,26 @@ class Transform(ABC):
     def words(self) -> dict[str, Any]:
         """Fields by name, without the first."""
         return {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+
+
+@dataclass(frozen=True)
+class Adapting(Transform):
+    """A transform of several kinds; "online" and "transductive" use windows of a new person. `none` is left out of a
+    Preprocessing."""
+
+    kind: str = "online"
+
+    name: ClassVar[str]  # in the registry
+    kinds: ClassVar[tuple[str, ...]] = ("none", "online", "transductive")
+    default: ClassVar[object] = "none"
+
+    def __post_init__(self) -> None:
+        check_choice(self.name, self.kind, self.kinds)
+        assert self.kind != "none", "left out of a Preprocessing instead"
+
+    @property
+    def adaptation(self) -> str:
+        return self.kind if self.kind in ("online", "transductive") else "none"
 
 
 class Fitted(nn.Module, ABC):

@@ -18,14 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..errors import check_choice
 from ..recordings.ring import check_ring
-from .transform import Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Transform, entries_of
+from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, entries_of
 
 PRIOR_WINDOWS = 32  # m: windows of one gesture may look like those of another one turned
 FEWEST = 16  # windows that may turn somebody
@@ -38,19 +36,9 @@ ROUNDS = 5  # of turning training people towards each other
 
 
 @dataclass(frozen=True)
-class Turn(Transform):
-    kind: str = "online"
-
-    default: ClassVar[object] = "none"
-    tabulated: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_choice("turn", self.kind, ("none", "online", "transductive"))
-        assert self.kind != "none", "left out of a Preprocessing instead"
-
-    @property
-    def adaptation(self) -> str:
-        return self.kind
+class Turn(Adapting):
+    name = "turn"
+    tabulated = True
 
     @property
     def by_fold(self) -> bool:

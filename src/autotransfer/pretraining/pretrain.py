@@ -1,45 +1,41 @@
 """Pretraining: networks with a head for each study, trained on all studies at once; folds and seeds are its members.
 
 Every member is tested on people that it was not trained on, so that the card of a base says how well its networks do
-with new people. Finished populations are kept in the folder: the same call continues after a kill.
+with new people. Until it is finished, the folder has a ledger as a run has: the same call continues after a kill, and
+an executor of a run trains the populations.
 """
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Sequence
+from contextlib import closing
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
 
 from ..errors import UserError, check_positive, shown
-from ..files import write_atomically
-from ..folds import divide, make_fold
-from ..jobs import Job, Outcome, check_seed
+from ..folds import divide
+from ..jobs import Record, check_seed
 from ..models.base import KEYS, PEOPLE, Base, load_base, save_base
 from ..models.base_card import BaseCard
 from ..recordings import Recordings
-from ..runs.checkpoint import restore, save_checkpoint
-from ..runs.executor import CHECKPOINT_EVERY, DTYPE
-from ..runs.lock import Lock
-from ..runs.options import epochs_for
+from ..runs.checks import entry_key
+from ..runs.executor import Executor
+from ..runs.ledger import UNVALIDATED, Entry, Ledger, backup_of
+from ..runs.lock import Lock, remove_database
+from ..runs.options import RunOptions, epochs_for
 from ..runs.provenance import fingerprint, versions
-from ..runs.signals import asked_to_stop, raise_if_asked, signals_wait
+from ..runs.run import Run, begin_ledger
+from ..runs.sqlite_errors import DamagedLedger
 from ..settings import Setting
-from ..training.closed_form import population_of
-from ..training.packing import pack, resolve_device
-from ..training.progress import Progress
-from ..training.train import check_jobs, run
-from ..training.trainer import Trainer
-from ..training.windows import release, windows_for
+from ..training.packing import resolve_device
+from ..training.train import check_jobs
 from .studies import Studies
 
+LEDGER = "pretraining.sqlite"
 MEMBERS = 10
 MOST_MEMBERS = 1000
 FOLDS = 5  # groups of people who are left out in turn
@@ -60,6 +56,7 @@ def pretrain(
     epochs: int | None = None,
     device: str = "auto",
     seed: int = 0,
+    executor: Executor | None = None,
     progress: bool | None = None,
     **setting: Any,
 ) -> Base:
@@ -72,6 +69,7 @@ def pretrain(
     members : networks; each leaves out one of five groups of people, on whom it is measured
     epochs : of every network; default: about 5,000 steps
     device, seed : as of `autotransfer run`
+    executor : where networks are trained, such as a `cluster.Cluster`; None: in this process
     progress : whether a bar is shown; None: where standard error is a terminal
     **setting : keywords of a `Setting`, such as method="mmd", strength=0.1, nuisance="subject+study"
 
@@ -83,45 +81,83 @@ def pretrain(
     check_seed(seed)
     if not isinstance(members, int) or not 1 <= members <= MOST_MEMBERS:
         raise UserError(f"members is {shown(members)}; it must be a whole number from 1 to {MOST_MEMBERS}")
+    values = SETTING | {name: value for name, value in setting.items() if value is not None}
+    if values["encoder"] != "shallow":
+        raise UserError(f"encoder is {shown(values['encoder'])}; a base has networks of the kind 'shallow'")
+    check_positive(Setting(**values | ({} if epochs is None else {"max_epochs": epochs})).training, "max_epochs")
     folder = Path(out)
     if (folder / "ledger.sqlite").exists() or (folder.exists() and not folder.is_dir()):
         raise UserError(f"{folder} is a run or a file; choose another --out, a folder for the base")
-    recordings = studies.recordings
-    jobs = _jobs(recordings, members, epochs, seed, setting)
-    check_jobs(recordings, jobs)
+    if executor is not None and not studies.fit_into_memory:
+        raise UserError(
+            f"windows of all studies take {4 * prod(studies.shape) / 1e9:.3g} GB, and workers of a cluster hold them "
+            "in memory; leave --cluster out, or give a shorter window or a lower sfreq"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {folder} ({error.strerror}); choose another --out") from None
     with Lock(folder):
-        identity = f"{fingerprint(recordings)} {jobs[0].setting.key} {members} {seed}"
+        recordings = studies.recordings if studies.fit_into_memory else studies.in_file(folder)
+        entries = _entries(recordings, values, members, epochs, seed)
+        identity = f"{fingerprint(recordings)} {entries[0].setting.key} {members} {seed}"
         known = _finished(folder, identity)
         if known is not None:
             return known
-        start = time.monotonic()
-        work = _Training(folder, recordings, identity, device)
-        states, scores = work.train(jobs, progress)
-        card = _card(studies, jobs[0].setting, len(states), scores, seconds=time.monotonic() - start, identity=identity)
-        traces = studies.all_traces
-        tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
-        people = {KEYS: torch.from_numpy(traces.keys.view(np.int64)), PEOPLE: torch.from_numpy(traces.people)}
-        save_base(folder, card, tensors | people)
-        work.tidy()
+        run = Run(
+            folder, _ledger(folder, identity), recordings,
+            RunOptions(source=recordings.name, folds=FOLDS, device=device),
+        )  # fmt: skip
+        with closing(run.ledger):
+            check_jobs(recordings, [run.job(entry) for entry in entries])
+            run.executor = executor or run.executor
+            run.add(entries)
+            run.work(shown=progress, label="pretraining")
+            _save(studies, run, identity)
+        for path in (run.ledger.path, backup_of(run.ledger.path)):
+            remove_database(path)
     return load_base(folder)
 
 
-def _jobs(recordings: Recordings, members: int, epochs: int | None, seed: int, given: dict[str, Any]) -> list[Job]:
-    values = SETTING | {name: value for name, value in given.items() if value is not None}
-    if values["encoder"] != "shallow":
-        raise UserError(f"encoder is {shown(values['encoder'])}; a base has networks of the kind 'shallow'")
+def _entries(
+    recordings: Recordings, values: dict[str, Any], members: int, epochs: int | None, seed: int
+) -> list[Entry]:
     groups = divide(recordings.n_subjects, FOLDS)
-    folds = [make_fold(recordings, (), group) for group in groups]
-    rows = min(len(fold.train) for fold in folds)
-    # A network needs steps, not epochs.
-    values["max_epochs"] = epochs_for(rows, values["batch_size"], STEPS) if epochs is None else epochs
-    setting = Setting(**values)
-    check_positive(setting.training, "max_epochs")
-    return [Job(setting, folds[number % len(folds)], seed + number // len(folds)) for number in range(members)]
+    if epochs is None:  # a network needs steps, not epochs
+        windows = np.bincount(recordings.subject.numpy())
+        rows = recordings.n_trials - max(int(windows[group].sum()) for group in groups)
+        epochs = epochs_for(rows, values["batch_size"], STEPS)
+    setting = Setting(**values | {"max_epochs": epochs})
+    places = [(number % len(groups), seed + number // len(groups)) for number in range(members)]
+    return [
+        Entry(entry_key(setting, UNVALIDATED, test, seed), "folds", setting, UNVALIDATED, test, seed)
+        for test, seed in places
+    ]
+
+
+def _ledger(folder: Path, identity: str) -> Ledger:
+    """That of the same call, which was interrupted, or a new one; that of another call is refused."""
+    path = folder / LEDGER
+    if path.exists():
+        try:
+            ledger = Ledger(path)
+            try:
+                ledger.check()
+                same = ledger.recall("identity", str) == identity
+            except BaseException:
+                ledger.close()
+                raise
+        except DamagedLedger:
+            remove_database(path)
+        else:
+            if same:
+                return ledger
+            ledger.close()
+            raise UserError(
+                f"{folder} holds a base of other studies or settings, which is not finished; choose another --out, or "
+                "remove it"
+            )
+    return begin_ledger(path, {"identity": identity})
 
 
 def _finished(folder: Path, identity: str) -> Base | None:
@@ -135,9 +171,29 @@ def _finished(folder: Path, identity: str) -> Base | None:
     return base
 
 
-def _card(
-    studies: Studies, setting: Setting, members: int, scores: dict[int, list[float]], *, seconds: float, identity: str
-) -> BaseCard:
+def _save(studies: Studies, run: Run, identity: str) -> None:
+    """Write the base that the finished trainings of a run make."""
+    done = [entry for entry in run.ledger.entries() if entry.status == "done"]
+    if not done:
+        raise UserError("every network of the base failed; give a smaller lr, or look at the recordings with inspect")
+    states = [run.weights(entry.key) for entry in done]
+    tensors = {
+        name.removeprefix("best."): torch.stack([state[name] for state in states])
+        for name in states[0]
+        if name.startswith("best.")
+    }
+    traces = studies.all_traces
+    people = {KEYS: torch.from_numpy(traces.keys.view(np.int64)), PEOPLE: torch.from_numpy(traces.people)}
+    records = [entry.record for entry in done if entry.record is not None]
+    save_base(run.folder, _card(studies, done[0].setting, records, identity), tensors | people)
+
+
+def _card(studies: Studies, setting: Setting, records: Sequence[Record], identity: str) -> BaseCard:
+    scores: dict[int, list[float]] = {}
+    for record in records:
+        for person, score in record.test_scores.items():
+            if np.isfinite(score):
+                scores.setdefault(int(person), []).append(score)
     facts, first = [], 0
     for name, study in zip(studies.names, studies.studies, strict=True):
         people = range(first, first + study.n_subjects)
@@ -149,102 +205,8 @@ def _card(
         })  # fmt: skip
         first += study.n_subjects
     return BaseCard(
-        name=" + ".join(studies.names), studies=facts, members=members, setting=setting.to_dict(),
+        name=" + ".join(studies.names), studies=facts, members=len(records), setting=setting.to_dict(),
         n_times=studies.n_times, channels=list(studies.channels), sfreq=studies.sfreq, people=first,
         ring=None if studies.ring is None else list(studies.ring),
-        training={"folds": FOLDS, "seconds": round(seconds, 1), "identity": identity, "versions": versions()},
+        training={"folds": FOLDS, "identity": identity, "versions": versions()},
     )  # fmt: skip
-
-
-States = list[dict[str, Tensor]]  # the weights of each member, by name
-Scores = list[tuple[int, float]]  # a held-out person, and the score of a member on them
-
-
-class _Training:
-    """Populations of a base in its folder: those that have ended as files, the one in flight as a checkpoint."""
-
-    def __init__(self, folder: Path, recordings: Recordings, identity: str, device: str) -> None:
-        self.folder, self.recordings, self.identity = folder, recordings, identity
-        self.device = resolve_device(device)
-
-    def train(self, jobs: Sequence[Job], progress: bool | None) -> tuple[States, dict[int, list[float]]]:
-        """Weights of every member, and by person the scores of the members that held them out."""
-        packs = pack(self.recordings, jobs, "auto", device=self.device, dtype=DTYPE)
-        total = sum(job.setting.max_epochs for job in jobs)
-        states: States = []
-        scores: dict[int, list[float]] = {}
-        try:
-            with Progress(total, len(jobs), shown=progress, label="pretraining") as bar:
-                for number, places in enumerate(packs):
-                    path = self.folder / f"population-{number}.safetensors"
-                    ended = self._read(path)
-                    if ended is None:
-                        with signals_wait():
-                            ended = self._population([jobs[place] for place in places], number, bar)
-                        self._write(path, *ended)
-                    states += ended[0]
-                    for person, score in ended[1]:
-                        scores.setdefault(person, []).append(score)
-        finally:
-            release(self.recordings)
-        if not states:
-            raise UserError(
-                "every network of the base failed; give a smaller lr, or look at the recordings with inspect"
-            )
-        return states, scores
-
-    def _population(self, jobs: list[Job], number: int, bar: Progress) -> tuple[States, Scores]:
-        windows = windows_for(self.recordings, jobs[0], device=self.device, dtype=DTYPE)
-        path = self.folder / f"population-{number}.checkpoint"
-        by_key = {f"{self.identity} {job.key}": job for job in jobs}
-        restored = restore(self.recordings, by_key, windows, DTYPE, path)
-        population = population_of(self.recordings, jobs, windows, DTYPE)
-        if restored is not None and len(restored[1]) == len(jobs):
-            population = restored[0]
-        keys = {id(job): f"{self.identity} {job.key}" for job in population.jobs}
-        bar.begun(population)
-        last = time.monotonic()
-
-        def after_epoch(population: Trainer) -> None:
-            nonlocal last
-            bar.epoch(population)
-            if population.jobs and (asked_to_stop() or time.monotonic() - last > CHECKPOINT_EVERY):
-                save_checkpoint(path, population, [keys[id(job)] for job in population.jobs])
-                last = time.monotonic()
-            raise_if_asked()
-
-        outcomes: list[Outcome] = []
-        for outcome in run(population, after_epoch=after_epoch):
-            outcomes.append(outcome)
-            bar.finished(outcome)
-        path.unlink(missing_ok=True)
-        outcomes.sort(key=lambda outcome: list(by_key).index(f"{self.identity} {outcome.job.key}"))
-        sound = [outcome for outcome in outcomes if outcome.failure is None]
-        scores = [(int(who), score) for outcome in sound for who, score in outcome.test_scores.items()]
-        return [outcome.state for outcome in sound], [(who, score) for who, score in scores if np.isfinite(score)]
-
-    def _write(self, path: Path, states: States, scores: Scores) -> None:
-        tensors = {f"{m}.{name}": t.contiguous() for m, state in enumerate(states) for name, t in state.items()}
-        note = {"identity": self.identity, "members": len(states), "scores": scores}
-        write_atomically(path, save(tensors, metadata={"pretraining": json.dumps(note)}))
-
-    def _read(self, path: Path) -> tuple[States, Scores] | None:
-        """A population that has ended in this folder, for the same studies and settings."""
-        try:
-            with safe_open(path, framework="pt") as file:
-                note = json.loads((file.metadata() or {})["pretraining"])
-                if note["identity"] != self.identity:
-                    return None
-                names = list(file.keys())
-                states = [
-                    {name.partition(".")[2]: file.get_tensor(name) for name in names if name.startswith(f"{member}.")}
-                    for member in range(int(note["members"]))
-                ]
-            return states, [(int(who), float(score)) for who, score in note["scores"]]
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-            return None
-
-    def tidy(self) -> None:
-        """Remove the files of populations, once the base is written."""
-        for path in (*self.folder.glob("population-*.safetensors"), *self.folder.glob("population-*.checkpoint")):
-            path.unlink(missing_ok=True)

@@ -7,6 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import combinations
+from math import prod
+from pathlib import Path
+from shutil import disk_usage
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,7 @@ from ..recordings.chunks import row_chunks
 from ..recordings.copies import Traces, traces
 from ..recordings.layout import channel_map, lengthened, plain_name, resampling, starts
 from ..recordings.windows import channel_names
+from ..training import packing
 
 FEWEST = 2  # studies
 SHORTEST = 16  # samples of a common window
@@ -173,36 +178,85 @@ class Studies:
 
     @cached_property
     def recordings(self) -> Recordings:
-        parts = list(self._windows())
-        windows, y, people, study = (np.concatenate(part) for part in zip(*parts, strict=True))
-        heads = [number for number, study in enumerate(self.studies) for _ in study.classes]
+        X = np.empty(self.shape, np.float32)
+        for first, part in self._parts():
+            X[first : first + len(part)] = part
+        return self._labelled(X)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of the windows of all studies."""
+        windows = sum(study.n_trials * len(self._begins(study)) for study in self.studies)
+        return windows, len(self.channels), self.n_times
+
+    @property
+    def fit_into_memory(self) -> bool:
+        """Whether windows of all studies do, with room for training."""
+        return 4 * prod(self.shape) <= packing.SHARE * packing.free_memory(torch.device("cpu"))
+
+    def in_file(self, folder: Path) -> Recordings:
+        """`recordings` whose windows are read from a file as they are needed. It lies in a folder without a name, so
+        that a killed process leaves none behind."""
+        needed, free = 4 * prod(self.shape), disk_usage(folder).free
+        if needed > free:
+            raise UserError(
+                f"windows of all studies need {needed / 1e9:.3g} GB in {folder}, where {free / 1e9:.3g} GB are free; "
+                "choose another --out, a shorter window or a lower sfreq"
+            )
+        with TemporaryFile(dir=folder) as file:
+            for first, part in self._parts():
+                file.seek(first * part[0].nbytes)
+                file.write(np.ascontiguousarray(part).data)
+            file.flush()
+            return self._labelled(np.memmap(file, np.float32, "r", shape=self.shape))
+
+    def _labelled(self, X: NDArray[np.float32]) -> Recordings:
+        y, people, of_study = [], [], []
+        first_class = first_person = 0
+        for number, study in enumerate(self.studies):
+            pieces = len(self._begins(study))
+            y.append(np.tile(study.y.numpy() + first_class, pieces))
+            people.append(np.tile(study.subject.numpy() + first_person, pieces))
+            of_study.append(np.full(len(y[-1]), number))
+            first_class, first_person = first_class + study.n_classes, first_person + study.n_subjects
         named = list(zip(self.names, self.studies, strict=True))
         return Recordings(
-            windows, y, people, sfreq=self.sfreq, channels=self.channels, ring=self.ring or False,
-            classes=[f"{name}: {label}" for name, label in self.classes],
+            X, np.concatenate(y), np.concatenate(people), sfreq=self.sfreq, channels=self.channels,
+            ring=self.ring or False, classes=[f"{name}: {label}" for name, label in self.classes],
             subjects=[f"{name}: {person}" for name, study in named for person in study.subjects],
-            name=" + ".join(self.names), columns={"study": [self.names[number] for number in study]}, heads=heads,
+            name=" + ".join(self.names), columns={"study": [self.names[n] for n in np.concatenate(of_study)]},
+            heads=[number for number, study in enumerate(self.studies) for _ in study.classes],
         )  # fmt: skip
 
-    def _windows(self) -> Iterator[tuple[Any, ...]]:
-        """Of each study: windows, classes and people counted over all studies, and the study of each window."""
-        first_class = first_person = 0
-        for number, (study, mixing) in enumerate(zip(self.studies, self.mixings, strict=True)):
-            X = self._in_common_layout(study, mixing)
-            begins = starts(X.shape[-1], self.n_times)
-            X = np.concatenate([lengthened(X, self.n_times)[..., at : at + self.n_times] for at in begins])
-            y, people = (np.tile(values.numpy(), len(begins)) for values in (study.y, study.subject))
-            for rows in row_chunks(len(X), X[0].size):
-                X[rows] = at_one_scale(torch.from_numpy(X[rows]))[0].numpy()
-            yield X, y + first_class, people + first_person, np.full(len(y), number)
-            first_class, first_person = first_class + study.n_classes, first_person + study.n_subjects
+    def _parts(self) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Common windows, a few at a time, and the place of the first among all: study after study and, of windows that
+        are cut into several, first pieces before second ones."""
+        first = 0
+        for study, mixing in zip(self.studies, self.mixings, strict=True):
+            begins = self._begins(study)
+            for rows in row_chunks(study.n_trials, study.X[0].numel()):
+                X = lengthened(self._in_common_layout(study, mixing, rows), self.n_times)
+                for piece, at in enumerate(begins):
+                    scaled, _ = at_one_scale(torch.from_numpy(X[..., at : at + self.n_times]))
+                    yield first + piece * study.n_trials + rows.start, scaled.numpy()
+            first += len(begins) * study.n_trials
 
-    def _in_common_layout(self, study: Recordings, mixing: NDArray[np.float64]) -> NDArray[np.float32]:
+    def _begins(self, study: Recordings) -> list[int]:
+        """Where the common windows begin in a window of a study."""
+        resampled = self._resampling(study)
+        return starts(study.n_times if resampled is None else resampled.shape[1], self.n_times)
+
+    def _in_common_layout(self, study: Recordings, mixing: NDArray[np.float64], rows: slice) -> NDArray[np.float32]:
         """Windows with the common channels, at the common rate."""
-        X = np.einsum("ij,njt->nit", mixing.astype(np.float32), study.X.numpy(), optimize=True)
-        if study.sfreq is not None and self.sfreq is not None and study.sfreq != self.sfreq:
-            X = X @ resampling(X.shape[-1], study.sfreq, self.sfreq)
-        return np.asarray(X, dtype=np.float32)
+        X = np.einsum("ij,njt->nit", mixing.astype(np.float32), study.X[rows].numpy(), optimize=True)
+        resampled = self._resampling(study)
+        return np.asarray(X if resampled is None else X @ resampled, dtype=np.float32)
+
+    def _resampling(self, study: Recordings) -> NDArray[np.float32] | None:
+        """What brings windows of a study to the common rate; None where they have it."""
+        if study.sfreq is None or self.sfreq is None or study.sfreq == self.sfreq:
+            return None
+        return resampling(study.n_times, study.sfreq, self.sfreq)
 
     def __repr__(self) -> str:
         people = sum(study.n_subjects for study in self.studies)

@@ -87,16 +87,6 @@ def typical_scale(X: Array | Tensor) -> float | None:
     return scale if math.isfinite(scale) and scale > 0 else None
 
 
-def scale_concern(scale: float | None, expected: float | None) -> str | None:
-    """A warning for windows whose unit is probably not that of the recordings that the model was trained on."""
-    if scale is None or expected is None or 1 / FAR < scale / expected < FAR:
-        return None
-    return (
-        f"the windows vary by {scale:.2g}, those that the model was trained on by {expected:.2g}, a factor of about "
-        f"{_times(scale / expected)}: give them in the same unit"
-    )
-
-
 def concerns(raw: Raw) -> list[str]:
     """A line for each concern, the gravest first; without those of which Recordings have already warned."""
     X = window_array(raw.X)
@@ -167,7 +157,7 @@ def _rare_classes(counts: Ints, people: Sequence[Label], classes: Sequence[Label
         who = [str(people[s]) for s in np.flatnonzero(counts[:, k]).tolist()]
         if len(who) <= min(FEW, len(people) - 1):
             lines.append(
-                f"class {shown(name)} occurs in {len(who)} of {len(people)} people only ({_listed(who)}): when "
+                f"class {shown(name)} occurs in {len(who)} of {len(people)} people only ({listed(who)}): when "
                 f"{'that person is' if len(who) == 1 else 'they are'} held out, no training window of it is left"
             )
     return lines
@@ -179,7 +169,7 @@ def _one_class(counts: Ints, people: Sequence[Label]) -> str | None:
         return None
     who = "subject" if len(left_out) == 1 else "subjects"
     return (
-        f"{len(left_out)} {who} with trials of one class ({_listed(left_out)}) cannot be scored: they train, but are "
+        f"{len(left_out)} {who} with trials of one class ({listed(left_out)}) cannot be scored: they train, but are "
         "in no mean"
     )
 
@@ -195,7 +185,7 @@ def _other_classes(counts: Ints, people: Sequence[Label], classes: Sequence[Labe
     without = [str(people[s]) for s in np.flatnonzero(lacking[:, k]).tolist()]
     return (
         f"{len(who)} of {len(people)} people {'lack' if len(who) > 1 else 'lacks'} classes that others have (most "
-        f"often {shown(classes[k])}: {_listed(without)}): they train, and are scored on the classes that they have"
+        f"often {shown(classes[k])}: {listed(without)}): they train, and are scored on the classes that they have"
     )
 
 
@@ -225,7 +215,7 @@ def _copy_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], ses
         whose = sorted({str(people[pair.first // (int(code.max()) + 1)]) for pair in pairs})
         yield (
             f"windows of different sessions share samples in {len(whose)} of {len(people)} people "
-            f"({_listed(whose)}; {sum(pair.windows for pair in pairs)} windows): scores of new sessions would be too "
+            f"({listed(whose)}; {sum(pair.windows for pair in pairs)} windows): scores of new sessions would be too "
             "good; cut windows that do not overlap between sessions"
         )
 
@@ -253,7 +243,7 @@ def _artefact_concerns(
     usual /= np.nanmedian(usual, 1)[:, None]  # a person's own scale has its own concern
     for s, c in np.argwhere((usual > FAR) | (usual * FAR < 1)).tolist():
         yield (
-            f"channel {shown(names[c])} of {shown(people[s])} varies {_times(usual[s, c])} times as much as in others, "
+            f"channel {shown(names[c])} of {shown(people[s])} varies {times(usual[s, c])} times as much as in others, "
             "measured by the person's other channels: look at it, and leave it or the person out"
         )
 
@@ -263,8 +253,8 @@ def _where(places: Ints, people: Sequence[Label], names: Sequence[str]) -> str:
     who, which = (np.unique(places[:, axis]) for axis in (0, 1))
     if len(who) == 1:
         plural = "channels" if len(which) > 1 else "channel"
-        return f"{plural} {_listed([names[c] for c in which.tolist()])} of {shown(people[int(who[0])])}"
-    return f"{len(places)} channels of {len(who)} people ({_listed([str(people[s]) for s in who.tolist()])})"
+        return f"{plural} {listed([names[c] for c in which.tolist()])} of {shown(people[int(who[0])])}"
+    return f"{len(places)} channels of {len(who)} people ({listed([str(people[s]) for s in who.tolist()])})"
 
 
 def _confounded_with_people(person: Ints, label: Ints) -> str | None:
@@ -312,11 +302,11 @@ def _signal_concerns(signals: Signals, n_trials: int, people: Sequence[Label], n
     bad = np.flatnonzero(signals.not_finite).tolist()
     if bad:
         most = int(signals.not_finite.max())
-        channels = _listed([names[c] for c in bad])
+        channels = listed([names[c] for c in bad])
         yield f"X has NaN or infinite values in {most} of {n_trials} trials ({channels}): drop or interpolate them"
     for c in np.flatnonzero(signals.constant.any(0)).tolist():
         who = np.flatnonzero(signals.constant[:, c]).tolist()
-        whom = "everybody" if len(who) == len(people) else _listed([str(people[s]) for s in who])
+        whom = "everybody" if len(who) == len(people) else listed([str(people[s]) for s in who])
         yield f"channel {shown(names[c])} never changes in {whom}: leave the channel or the people out"
     scales = signals.scales
     if np.isfinite(scales).sum() < 2:
@@ -325,15 +315,16 @@ def _signal_concerns(signals: Signals, n_trials: int, people: Sequence[Label], n
     for s in np.flatnonzero((scales > FAR * middle) | (scales * FAR < middle)).tolist():
         yield (
             f"the signals of {shown(people[s])} vary by {scales[s]:.2g}, those of others by {middle:.2g}, a factor of "
-            f"about {_times(scales[s] / middle)}: give everybody's in the same unit"
+            f"about {times(scales[s] / middle)}: give everybody's in the same unit"
         )
 
 
-def _times(ratio: float) -> str:
+def times(ratio: float) -> str:
     """A factor that is probably a power of ten, in one digit."""
-    whole = float(f"{max(ratio, 1 / ratio):.1g}")
-    return f"{whole:,.0f}" if ratio >= 1 else f"1/{whole:,.0f}"
+    factor = max(ratio, 1 / ratio)
+    text = f"{float(f'{factor:.1g}'):,.0f}" if factor < 1e9 else f"{factor:.0e}"
+    return text if ratio >= 1 else f"1/{text}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     return shown(", ".join(names), 200)

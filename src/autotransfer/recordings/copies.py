@@ -87,14 +87,13 @@ class Traces(NamedTuple):
 
 def traces(X: Array | Tensor, people: NDArray[np.int64]) -> Traces:
     """Traces of windows X (N, C, T) of people (N,): one in THINNED of the stretches that are kept."""
-    keys, rows = stretches(X)
-    thin = (keys >> np.uint64(8)) % np.uint64(THINNED) == 0
-    unique, first = np.unique(keys[thin], return_index=True)
-    return Traces(unique, people[rows[thin][first]])
+    keys, rows = stretches(X, THINNED)
+    unique, first = np.unique(keys, return_index=True)
+    return Traces(unique, people[rows[first]])
 
 
-def stretches(X: Array | Tensor) -> Stretches:
-    """The stretches that are kept of windows X (N, C, T)."""
+def stretches(X: Array | Tensor, thinned: int = 1) -> Stretches:
+    """The stretches that are kept of windows X (N, C, T), or one in `thinned` of them."""
     draw = np.random.default_rng(0)
     n_channels, n_times = int(X.shape[1]), int(X.shape[2])
     length = 1 << (min(LENGTH, max(2, n_times // 2)).bit_length() - 1)
@@ -115,6 +114,7 @@ def stretches(X: Array | Tensor) -> Stretches:
         changes = np.cumsum(np.pad(varied, ((0, 0), (1, 0))), axis=1)  # how many steps so far have another value
         enough = changes[:, length - 1 :] - changes[:, : prints.shape[1]] >= VARIED - 1
         kept = enough & ((prints >> np.uint64(40)) % np.uint64(KEPT) == 0)
+        kept &= (prints >> np.uint64(8)) % np.uint64(thinned) == 0
         where, _ = np.nonzero(kept)
         keys.append(prints[kept])
         rows.append(where + part.start)

@@ -159,10 +159,16 @@ def _named(unique: list[Label], names: object, what: str) -> tuple[list[Label], 
     known = as_list(names, f"the names for {what}")
     check_distinct(known, f"the names for {what}")
     n = len(known)
+    are_names = set(unique) <= set(known)
     if all(isinstance(label, (int, float)) and label in range(n) for label in unique):
+        if are_names and (other := [label for label in unique if known[int(label)] != label]):
+            raise UserError(
+                f"{what} holds {show(other[0])}, and the names given for it, {show(known)}, are numbers themselves: it "
+                f"may be that name or count from 0, to {show(known[int(other[0])])}; give the names as text, or none"
+            )
         ordered = sorted(unique)
         return ordered, tuple(known[int(label)] for label in ordered)
-    if set(unique) <= set(known):
+    if are_names:
         ordered = [name for name in known if name in set(unique)]
         return ordered, tuple(ordered)
     stray = next(label for label in unique if not (isinstance(label, (int, float)) and label in range(n)))

@@ -23,7 +23,7 @@ from .raw import Array
 
 MIN_TIMES = 8
 UNNAMED = re.compile(r"ch\d+")  # default names of channels
-NO_LETTER = re.compile(r"[\W_]+")  # in which two spellings of a name may differ
+BLANK = re.compile(r"[\s_]+|\.+$")  # in which two spellings of a name may differ; A'1 and A1 are two electrodes
 REAL = "give real numbers, such as float32"
 COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # scikit-learn's check_estimator wants these words
 
@@ -86,8 +86,9 @@ def missing_words(name: str, there: Sequence[str]) -> str:
 
 def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
     """Places of the wanted channels among those of the data, whatever their order and whatever else is there, and the
-    wanted ones that are missing. Names may differ in case, spaces and marks (Fc5., FC5) where that leaves no doubt."""
-    plain, plain_wanted = ([NO_LETTER.sub("", name.casefold()) for name in group] for group in (names, wanted))
+    wanted ones that are missing. Names may differ in case, spaces and dots at their end (Fc5., FC5)
+    where that leaves no doubt."""
+    plain, plain_wanted = ([BLANK.sub("", name.casefold()) for name in group] for group in (names, wanted))
     if len({*plain}) < len(plain) or len({*plain_wanted}) < len(plain_wanted) or "" in (*plain, *plain_wanted):
         plain, plain_wanted = list(names), list(wanted)
     missing = [name for name, key in zip(wanted, plain_wanted, strict=True) if key not in plain]

@@ -143,24 +143,35 @@ def _of_base(choice: Choice) -> list[str]:
         "Whether people of these recordings are among those that it was pretrained on is not known: if they are, "
         "scores are too high."
     ]  # fmt: skip
-    frozen = " as it is" if "tuned_base" in tried else ""
+    frozen = " as it is" if f"tuned_{kind}" in tried else ""
     if pretrained == 0:
         first = f"The {called} has no weight{frozen}: people left out did no better with it; {untrained_words}."
-        return [first, *_of_tuning(shares, tried)]
-    first = f"The {called} has {share(pretrained)} of the weight{frozen}; {untrained_words}."
-    return [first, *_of_tuning(shares, tried), *unknown]
+    else:
+        first = f"The {called} has {share(pretrained)} of the weight{frozen}; {untrained_words}."
+    used = pretrained > 0 or shares.get(f"tuned_{kind}", 0.0) > 0
+    return [first, *_of_tuning(shares, tried), *(unknown if used else [])]
+
+
+# Networks that learn on, their controls, and what is said of them.
+TUNED = (
+    (
+        "tuned_base", "scratch_base",
+        ("Networks that start from the base and learn on have", "the same networks from scratch have"),
+    ),
+    (
+        "tuned_foundation", "tuned_random_foundation",
+        ("Fine-tuned by low-rank adapters it has", "the same adapters on untrained weights have"),
+    ),
+)  # fmt: skip
 
 
 def _of_tuning(shares: Mapping[str, float], tried: Collection[str]) -> list[str]:
     """What networks that start from a base and learn on were worth, where there are any."""
-    if "tuned_base" not in tried:
-        return []
-    tuned, scratch = (shares.get(kind, 0.0) for kind in ("tuned_base", "scratch_base"))
-    weight = f"{share(tuned)} of the" if tuned else "no"
-    return [
-        f"Networks that start from the base and learn on have {weight} weight; the same networks from scratch have "
-        f"{share(scratch)}."
-    ]
+    for kind, control, words in TUNED:
+        if kind in tried:
+            weight = f"{share(shares[kind])} of the" if shares.get(kind) else "no"
+            return [f"{words[0]} {weight} weight; {words[1]} {share(shares.get(control, 0.0))}."]
+    return []
 
 
 def _plain_network(rows: list[Contender]) -> list[str]:

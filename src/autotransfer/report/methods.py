@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..errors import UserError, number
 from ..folds import SESSION
 from ..runs.choice import Choice
+from ..runs.data_facts import Data
+from ..runs.ledger import Ledger
+from ..runs.number_run import SOLVED, TRAINED
+from ..runs.options import RunOptions
+from ..runs.regression import NUMBERS, SIMPLE, RegressionChoice
+from ..runs.study import command_of
+from ..runs.verdict import mean
+from ..search.number_networks import name_of
+from ..search.regression import STRENGTHS
 from ..settings import SUBJECT
 from ..training.scoring import label_of
 from .outcomes import finite
-from .result_words import USED_OF_A_PERSON, headline, left_out_words, not_scored_words, skipped_words
+from .result_words import (
+    USED_OF_A_PERSON,
+    headline,
+    left_out_words,
+    not_scored_words,
+    regression_headline,
+    skipped_words,
+)
 from .summary import Summary
 from .wording import capital, count, kind_words, score, setting_names, share
 
@@ -22,6 +41,7 @@ CITATION = (
     "Censored Representations on Biosignals Data. arXiv:2112.09796"
 )
 MOST_CLASSES = 12  # that are named
+INTERVALS = "Intervals of means are 95 % bootstrap intervals over people (10,000 resamples), paired for differences."
 
 
 def methods_paragraph(summary: Summary) -> str:
@@ -29,21 +49,30 @@ def methods_paragraph(summary: Summary) -> str:
     choice = summary.choice
     if choice is None:
         raise UserError("the run is not finished, so there is nothing to report yet; continue it with resume")
-    parts = (_data(summary), _split(summary), _candidates(summary, choice), _delivered(summary, choice),
-             _scores(choice), _software(summary), [f"Citation: {CITATION}"])  # fmt: skip
-    return "\n\n".join(" ".join(part).replace("\u00a0", " ") for part in parts)
+    classes = summary.data.classes
+    named = ", ".join(classes[:MOST_CLASSES]) + (", …" if len(classes) > MOST_CLASSES else "")
+    return _text(
+        _data(summary.name, summary.data, f"{count(len(classes), 'class', 'classes')} ({named})"),
+        _split(summary),
+        _candidates(summary, choice),
+        _delivered(summary, choice),
+        _scores(choice),
+        _software(summary.versions, summary.device, summary.options.seed, summary.command),
+    )
 
 
-def _data(summary: Summary) -> Iterable[str]:
-    data = summary.data
+def _text(*parts: Iterable[str]) -> str:
+    return "\n\n".join(" ".join(part).replace("\u00a0", " ") for part in (*parts, [f"Citation: {CITATION}"]))
+
+
+def _data(name: str, data: Data, target: str) -> Iterable[str]:
     rate = "" if data.sfreq is None else f" at {data.sfreq:g} Hz"
-    classes = ", ".join(data.classes[:MOST_CLASSES]) + (", …" if len(data.classes) > MOST_CLASSES else "")
     fewest, most = min(data.trials_by_person), max(data.trials_by_person)
     each = f"{fewest:,} of each person" if fewest == most else f"{fewest:,} to {most:,} of a person"
     yield (
-        f"Data: {summary.name}, {count(len(data.people), 'person', 'people')}, {count(data.n_trials, 'window')} "
+        f"Data: {name}, {count(len(data.people), 'person', 'people')}, {count(data.n_trials, 'window')} "
         f"({each}) of {count(data.n_channels, 'channel')} and "
-        f"{count(data.n_times, 'sample')}{rate}, {count(len(data.classes), 'class', 'classes')} ({classes})."
+        f"{count(data.n_times, 'sample')}{rate}, {target}."
     )
 
 
@@ -99,6 +128,7 @@ def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
     if online:
         yield f"On every fold {count(len(online), 'more setting')} had a training for the average for sessions."
     yield from _of_tuning(choice)
+    yield from _of_adapters(choice)
     if options.time is not None:
         yield f"The run was planned for {options.time}."
     yield from _sentences(left_out_words(choice))
@@ -112,6 +142,16 @@ def _of_tuning(choice: Choice) -> Iterable[str]:
             "Networks of the fine-tuned base started from encoders that had been trained on other people in other "
             f"studies, and learned on at the rate {number(training.encoder_lr or training.lr)}, their new classifiers "
             f"at {number(training.lr)}; windows were brought to the base's channels, sampling rate and scale."
+        )
+
+
+def _of_adapters(choice: Choice) -> Iterable[str]:
+    tuned = [one.setting for one in choice.shortlist if one.setting.kind == "tuned_foundation"]
+    if tuned:
+        rank = tuned[0].encoder.rpartition(":")[2]
+        yield (
+            f"The foundation encoder was fine-tuned by low-rank adapters (LoRA, rank {rank}) of its linear, "
+            "convolutional and attention layers, which were trained with a new classifier; its weights stayed frozen."
         )
 
 
@@ -149,9 +189,78 @@ def _scores(choice: Choice) -> Iterable[str]:
     if listed:
         yield f"On the same folds, {label_of(choice.metric)}, mean over people: {listed}."
     yield from _sentences(skipped_words(choice))
-    yield "Intervals of means are 95 % bootstrap intervals over people (10,000 resamples), paired for differences."
+    yield INTERVALS
 
 
-def _software(summary: Summary) -> Iterable[str]:
-    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
-    yield f"Software: {versions}; device {summary.device}; seed {summary.options.seed}; command: {summary.command}"
+def _software(versions: dict[str, str], device: str, seed: int, command: str) -> Iterable[str]:
+    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+    yield f"Software: {listed}; device {device}; seed {seed}; command: {command}"
+
+
+# ---- a continuous target ---------------------------------------------------------------------------------------------
+
+
+def regression_methods(folder: Path, choice: RegressionChoice) -> str:
+    """The same of a run with a continuous target, from its ledger."""
+    with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
+        data, versions = ledger.recall("data", Data), ledger.recall("versions", dict[str, str])
+        stored = ledger.recall("options", dict[str, Any])
+        tried = {
+            stage: list(dict.fromkeys(entry.setting for entry in ledger.entries(stage, records=False)))
+            for stage in (SOLVED, TRAINED)
+        }
+    if data is None or versions is None or stored is None:
+        raise UserError(f"{folder} does not say what it was made from; run it again into another folder")
+    options = RunOptions.from_dict(stored)
+    forms, networks = ([name_of(setting) for setting in tried[stage]] for stage in (SOLVED, TRAINED))
+    target = options.target.removeprefix("continuous").lstrip(":")
+    return _text(
+        _data(data.name, data, f"a continuous target{f' ({target})' * bool(target)}"),
+        [
+            f"Split: {count(choice.folds, 'group')} of people were held out in turn, and everybody else trained; no "
+            "person's windows were on both sides of a split."
+        ],
+        _number_candidates(choice, options, forms, networks),
+        _number_model(choice),
+        _number_scores(choice),
+        _software(versions, options.device, options.seed, command_of(options, folder)),
+    )
+
+
+def _number_candidates(
+    choice: RegressionChoice, options: RunOptions, forms: list[str], networks: list[str]
+) -> Iterable[str]:
+    yield (
+        f"Candidates: ridge regressions on {count(len(forms), 'representation')} ({'; '.join(forms)}), with "
+        f"{len(STRENGTHS)} strengths from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}."
+    )
+    if networks:
+        seeds = ", ".join(map(str, options.every_seed))
+        yield (
+            f"Networks ({'; '.join(networks)}) learned the standardised target with the {options.loss} loss, with "
+            f"{count(options.seeds, 'seed')} ({seeds}) for {count(options.max_epochs, 'epoch')}."
+        )
+    if options.time is not None:
+        yield f"The run was planned for {options.time}."
+    yield from _sentences(f"left out: {line}" for line in choice.left_out)
+
+
+def _number_model(choice: RegressionChoice) -> Iterable[str]:
+    weights = "; ".join(
+        f"{part.name}{'' if part.strength is None else f' (strength {part.strength:g})'} {share(part.weight)}"
+        for part in choice.chosen
+    )
+    yield (
+        "Model: the mean of the training people's targets, and deviations from it that the candidates predict, "
+        "averaged with weights of at least 0 and at most 1 together that minimise squared errors on held-out people, "
+        "of whom each counts the same; for each person's own score, strengths and weights were found again without "
+        f"their windows. Weights of the delivered model: {weights or 'the mean alone'}."
+    )
+    yield USED_OF_A_PERSON.get(choice.adaptation, f"Adaptation: {choice.adaptation}.")
+
+
+def _number_scores(choice: RegressionChoice) -> Iterable[str]:
+    yield f"Results: {' '.join(regression_headline(choice, hint=False))}"
+    listed = "; ".join(f"{name} {score(mean(choice.test_scores[name]))}" for name in SIMPLE)
+    yield f"On the same folds, R², mean over people: {listed}."
+    yield INTERVALS

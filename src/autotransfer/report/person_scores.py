@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from ..errors import UserError
 from ..models.mixture import Model
-from ..models.seen import seen_words
+from ..models.seen import CALIBRATION, seen_words
 from ..person.calibration import labels_of
-from ..recordings import Raw, check_windows
+from ..recordings import Raw
+from ..recordings.container import check_sfreq
 from ..recordings.labels import named
 from ..training.intervals import bootstrap_interval
 from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, is_metric, label_of, metric_of
@@ -55,13 +56,31 @@ class PersonScores:
     def seen(self, model: Model, raw: Raw, metric: Metric) -> list[str]:
         """Lines that say which of these people and windows are not new to the model, and what the score is without
         windows that it was calibrated with."""
-        X, _ = check_windows(raw.X, None)
+        X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))  # arranged as in training, to be recognised
         whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
         lines, calibrated = seen_words(model.card.seen, raw.name, X, whose)
         rest = np.flatnonzero(~calibrated)
         if calibrated.any() and len(rest):
             value = metric.score(self.y[rest], self.probability[rest])
             lines.append(f"{metric.label} of the other {count(len(rest), 'window')}: {score(value)}")
+        return lines
+
+    def decided(self, table: pd.DataFrame, metric: Metric) -> list[str]:
+        """Lines on windows left unanswered and on prediction sets, from a table of `predictions` that has them."""
+        lines = []
+        if "answered" in table:
+            answered = table["answered"].to_numpy()
+            unanswered = count(int((~answered).sum()), "window")
+            value = metric.score(self.y[answered], self.probability[answered]) if answered.any() else math.nan
+            lines.append(
+                f"{unanswered} of {len(answered)} left unanswered; {metric.label} of the others: {score(value)}"
+            )
+        if (names := [f"set_{name}" for name in self.classes])[0] in table:
+            sets = table[names].to_numpy()
+            holds, size = sets[np.arange(len(sets)), self.y].mean(), sets.sum(1).mean()
+            lines.append(
+                f"prediction sets hold the class of {100 * holds:.0f} % of windows, with {size:.1f} classes on average"
+            )
         return lines
 
     @cached_property
@@ -97,7 +116,7 @@ class PersonScores:
         return pd.DataFrame(lines)
 
     def lines(self, name: str = BALANCED_ACCURACY) -> list[str]:
-        """The same for a terminal, by one metric, with a first line if it is not better than guessing."""
+        """The same for a terminal, by one metric, with a first line if it is not clearly better than guessing."""
         metric = metric_of(name)
         by_person = self.by_person(metric)
         values = [value for value in by_person.values() if math.isfinite(value)]
@@ -154,8 +173,9 @@ def card_words(model: Model) -> list[str]:
     name, chance, mean, people = (facts.get(key) for key in ("metric", "chance", "nested_test_mean", "subjects"))
     if not isinstance(name, str) or not is_metric(name) or not isinstance(chance, float) or not isinstance(mean, float):
         return []
+    when = "Before it was calibrated for one person" if model.card.seen.get(CALIBRATION) else "When it was trained"
     if isinstance(sentence := facts.get("verdict"), str) and sentence:
-        return [printable(f"When it was trained: {sentence[0].lower()}{sentence[1:]}")]
-    start = "the model is not better than guessing: " if facts.get("better_than_guessing") is False else "the model: "
+        return [printable(f"{when}: {sentence[0].lower()}{sentence[1:]}")]
+    start = "the model" + " is not clearly better than guessing" * (facts.get("better_than_guessing") is False)
     left_out = f"{people} people left out" if isinstance(people, int) else "people left out"
-    return [f"When it was trained: {start}{label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"]
+    return [f"{when}: {start}: {label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"]

@@ -27,7 +27,7 @@ ADAPTATIONS = {
     "transductive": "transductive: uses all unlabelled windows of a new person",
 }
 USED_OF_A_PERSON = {
-    "none": "Nothing of a new person was used before their predictions (zero-shot).",
+    **dict.fromkeys(("none", "zero-shot"), "Nothing of a new person was used before their predictions (zero-shot)."),
     "online": "Each window of a new person was predicted with their own unlabelled windows before it (online).",
     "transductive": "All unlabelled windows of a new person were used before their predictions (transductive).",
 }
@@ -43,8 +43,8 @@ def headline(choice: Choice) -> list[str]:
     return [line for line in lines if line]
 
 
-def regression_headline(choice: RegressionChoice) -> list[str]:
-    """The same of a continuous target, with intervals of predictions."""
+def regression_headline(choice: RegressionChoice, *, hint: bool = True) -> list[str]:
+    """The same of a continuous target, with intervals of predictions. hint: also what else may be tried."""
     scores = choice.nested_test_scores
     expected = next_words(choice.next_person, metric="R²", lowest=LOWEST)
     lines = [choice.verdict, expected, worst_words(scores, choice.below, choice.at_least, metric="R²")]
@@ -59,7 +59,7 @@ def regression_headline(choice: RegressionChoice) -> list[str]:
             f"Intervals: 90 % intervals (±{choice.radius:.3g}) held {100 * (mean(choice.coverage) or 0):.0f} % of "
             "held-out people's targets."
         )
-    if (rescaled := choice.rescaled) is not None:
+    if hint and (rescaled := choice.rescaled) is not None:
         lines.append(
             f"Gain and offset: set right for each person, predictions would have R² {score(rescaled)}; where a new "
             "person's windows are recorded before they are predicted, try --adaptation transductive."
@@ -94,8 +94,8 @@ def metric_words(choice: Choice, chance: float | None = None) -> str:
 
 
 def guessing_words(chance: float | None) -> str:
-    """'Not better than guessing (chance .50)'."""
-    return "Not better than guessing" + ("" if chance is None else f" ({chance_words(chance)})")
+    """'Not clearly better than guessing (chance .50)'."""
+    return "Not clearly better than guessing" + ("" if chance is None else f" ({chance_words(chance)})")
 
 
 def unseen(summary: Summary) -> str:

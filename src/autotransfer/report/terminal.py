@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..runs.choice import Average, Choice
+from ..runs.choice import Average, Choice, out_of_time
 from .escaping import short
 from .outcomes import finite
 from .result_words import (
@@ -26,7 +26,8 @@ Rows = dict[str, Mapping[str, float]]  # by label: scores by person
 
 def answer(choice: Choice) -> list[str]:
     """The headline, the delivered model, and its scores with those of simple models and the plain network."""
-    ended = [f"ended: {choice.ended}"] if choice.ended is not None else []
+    more = "; resume --time 10m gives it longer" if out_of_time(choice.ended) else ""
+    ended = [f"ended: {choice.ended}{more}"] if choice.ended is not None else []
     return [*headline(choice), *_delivered(choice), *skipped_words(choice), *left_out_words(choice), *ended]
 
 

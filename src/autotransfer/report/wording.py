@@ -14,7 +14,6 @@ from ..words import count as count
 from ..words import range_words
 from ..words import score as score
 from ..words import signed as signed
-from .pooled import Pooled
 from .statistics import FEWEST_TO_TEST, Paired
 from .summary import Summary
 
@@ -45,6 +44,8 @@ KIND_NAMES = {  # of candidates: as a label, and inside a sentence
     "tuned_base": ("Fine-tuned base", "the fine-tuned base"),
     "scratch_base": ("Base's network from scratch", "the base's network from scratch"),
     "foundation": ("Foundation encoder", "the foundation encoder"),
+    "tuned_foundation": ("Fine-tuned foundation encoder", "the fine-tuned foundation encoder"),
+    "tuned_random_foundation": ("Fine-tuned untrained encoder", "the fine-tuned encoder with untrained weights"),
     "random_foundation": ("Untrained foundation encoder", "the foundation encoder with untrained weights"),
 }
 # what is kept of trainings at a constant rate, in words
@@ -120,7 +121,7 @@ def setting_names(summary: Summary) -> dict[str, str]:
     return {name: setting_words(setting, summary.plain) for name, setting in known.items()}
 
 
-def interval(pair: Paired | Pooled) -> str:
+def interval(pair: Paired) -> str:
     return range_words(pair.interval)
 
 

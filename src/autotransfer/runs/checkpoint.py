@@ -15,7 +15,6 @@ from safetensors.torch import load, save
 from ..files import read_plain, write_atomically
 from ..jobs import Job
 from ..model.encoders import Encoders
-from ..recordings import Recordings
 from ..training.closed_form import population_of
 from ..training.trainer import Trainer
 from ..training.windows import Windows
@@ -47,12 +46,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Any] | None:
 
 
 def restore(
-    recordings: Recordings,
-    jobs: dict[str, Job],
-    windows: Windows,
-    dtype: torch.dtype,
-    path: Path,
-    encoders: Encoders | None = None,
+    jobs: dict[str, Job], windows: Windows, path: Path, encoders: Encoders | None = None
 ) -> tuple[Trainer, list[str]] | None:
     """The population of a checkpoint, whose members are a subset of `jobs` by key; None if it does not fit."""
     checkpoint = load_checkpoint(path)
@@ -69,7 +63,7 @@ def restore(
     times = all(isinstance(spent, float) and 0 <= spent < math.inf for spent in seconds)
     if len(seconds) != len(keys) or not times or size < len(keys):
         return None
-    population = population_of(recordings, [jobs[key] for key in keys], windows, dtype, encoders)
+    population = population_of([jobs[key] for key in keys], windows, encoders)
     if not _fits(population, tensors, epoch):
         return None
     population.load(tensors, epoch, seconds)

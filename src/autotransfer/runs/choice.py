@@ -348,7 +348,7 @@ class Choice:
         peer = best_peer(self.estimate, self.peers)
         sentence = verdict(
             self.estimate, peer, interval=self.interval, guesses=self.guesses, metric=self.metric, chance=self.chance,
-            hold_out=self.hold_out,
+            hold_out=self.hold_out, skipped=bool(self.skipped_peers),
         )  # fmt: skip
         object.__setattr__(self, "best_peer", peer)
         object.__setattr__(self, "next_person", next_person(list(self.estimate.values()), lowest=lowest))
@@ -377,7 +377,7 @@ class Choice:
 
     @property
     def guesses(self) -> bool:
-        """Whether what is delivered is not better than guessing: its interval reaches chance."""
+        """Whether what is delivered is not clearly better than guessing: its interval reaches chance."""
         return self.chance is not None and self.interval is not None and self.interval[0] <= self.chance
 
     @property

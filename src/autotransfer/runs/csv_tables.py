@@ -8,7 +8,6 @@ Reading removes one apostrophe again: text that already begins so got one more. 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # cells need no pandas, only tables do
@@ -33,19 +32,12 @@ def as_it_was(value: Any) -> Any:
 
 def csv_of(table: pd.DataFrame, **options: Any) -> str:
     """The text of a CSV file without an index; options of pandas' `to_csv`."""
-    table = _changed(table, harmless)
+    table = changed(table, harmless)
     text: str = table.to_csv(index=False, **options)
     return text
 
 
-def read_table(path: Path, **options: Any) -> pd.DataFrame:
-    """What `csv_of` wrote; options of pandas' `read_csv`. Empty text stays text."""
-    import pandas as pd
-
-    return _changed(pd.read_csv(path, keep_default_na=False, **options), as_it_was)
-
-
-def _changed(table: pd.DataFrame, change: Any) -> pd.DataFrame:
+def changed(table: pd.DataFrame, change: Any) -> pd.DataFrame:
     """Every text and every name of a column."""
     table = table.copy()
     for place in range(table.shape[1]):  # by position: names of columns may be equal

@@ -156,7 +156,7 @@ class LocalExecutor:
         everyone = jobs | {
             key: run.job(entry) for key, entry in known.items() if entry.status in FINISHED and path.exists()
         }
-        restored = restore(run.recordings, everyone, windows, DTYPE, path, run.encoders)
+        restored = restore(everyone, windows, path, run.encoders)
         if restored is not None and set(todo) <= set(restored[1]):
             population, keys = restored
             alive = [place for place, key in enumerate(keys) if key in jobs]  # others ended after the checkpoint
@@ -164,7 +164,7 @@ class LocalExecutor:
             keys = [keys[place] for place in alive]
         else:
             run.ledger.begin(todo)
-            population = population_of(run.recordings, [jobs[key] for key in todo], windows, DTYPE, run.encoders)
+            population = population_of([jobs[key] for key in todo], windows, run.encoders)
             keys = todo
         return population, {id(job): key for job, key in zip(population.jobs, keys, strict=True)}
 

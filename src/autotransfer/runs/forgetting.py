@@ -23,7 +23,7 @@ from .data_facts import Data, check_person
 from .ledger import REMEDY, Ledger, backup_of
 from .lock import Lock
 from .options import RunOptions
-from .regression import CHOICE, NUMBERS, has_ledger, is_regression, read_choice
+from .regression import CHOICE, NUMBERS, is_regression
 from .run import BASE, check_is_run
 from .sqlite_errors import DamagedLedger
 from .study import NAME, study_text
@@ -115,12 +115,7 @@ def forget(run: str | Path, people: Sequence[str], *, dry_run: bool = False) -> 
 
 def _plan(folder: Path, names: tuple[str, ...]) -> tuple[RunOptions, Forgotten]:
     with closing(_ledger(folder / "ledger.sqlite")) as ledger:
-        data, stored = ledger.recall("data", Data), ledger.recall("options", dict[str, Any])
-        if data is None or stored is None:
-            raise UserError(f"{folder} does not say whose recordings it has; delete it, and run again without them")
-        for name in names:
-            check_person(name, data.people, data.name)
-        options = RunOptions.from_dict(stored)
+        data, options = _asked(ledger, names)
         units = data.units
         theirs = {k for k, name in enumerate(data.subjects) if (name if units is None else units.people[k]) in names}
         groups = held_out_groups(len(data.subjects), units, options.n_folds)
@@ -131,24 +126,23 @@ def _plan(folder: Path, names: tuple[str, ...]) -> tuple[RunOptions, Forgotten]:
 
 
 def _regression_plan(folder: Path, names: tuple[str, ...]) -> Forgotten:
-    """Of a run with a continuous target: its ledger or, of earlier versions, choice.json knows the people, and is
-    deleted last."""
-    last, source = CHOICE, None
-    if has_ledger(folder):
-        with closing(_ledger(folder / NUMBERS)) as ledger:
-            last = ledger.path.name
-            data, stored = ledger.recall("data", Data), ledger.recall("options", dict[str, Any])
-        if data is None or stored is None:
-            raise UserError(f"{folder} does not say whose recordings it has; delete it, and run again without them")
-        people, called, source = data.people, data.name, str(stored.get("source")) or None
-    else:
-        choice = read_choice(folder)
-        people, called = (*choice.nested_test_scores, *choice.not_scored), choice.name
-    for name in names:
-        check_person(name, people, called)
+    """Of a run with a continuous target; its ledger is deleted last."""
+    with closing(_ledger(folder / NUMBERS)) as ledger:
+        _, options = _asked(ledger, names)
     files, others = _files(folder)
-    files[last] = files.pop(last)
-    return Forgotten(names, files, others, source=source)
+    files[ledger.path.name] = files.pop(ledger.path.name)
+    return Forgotten(names, files, others, source=options.source or None)
+
+
+def _asked(ledger: Ledger, names: tuple[str, ...]) -> tuple[Data, RunOptions]:
+    """Recordings and options of a run, which has these people."""
+    data, stored = ledger.recall("data", Data), ledger.recall("options", dict[str, Any])
+    if data is None or stored is None:
+        folder = ledger.path.parent
+        raise UserError(f"{folder} does not say whose recordings it has; delete it, and run again without them")
+    for name in names:
+        check_person(name, data.people, data.name)
+    return data, RunOptions.from_dict(stored)
 
 
 def _files(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -13,8 +13,8 @@ from ..errors import UserError
 
 # What writers leave half-written when they are killed: hidden, under a name that ends in the writer's mark.
 LEFTOVER = re.compile(
-    r"\.((ledger|numbers)(\.backup)?\.sqlite|population-\d+\.checkpoint|results\.csv|choice\.json|report\.html|study\.toml|plan\.json"
-    r"|model\.(json|(next\.)?safetensors)|README\.md)\.([a-z0-9_]{8}|(\d+\.)?part)(-wal|-shm|-journal)?"
+    r"\.((ledger|numbers|pretraining)(\.backup)?\.sqlite|population-\d+\.checkpoint|results\.csv|choice\.json|report\.html|study\.toml|plan\.json"
+    r"|(model|base)\.(json|(next\.)?safetensors)|README\.md)\.([a-z0-9_]{8}|(\d+\.)?part)(-wal|-shm|-journal)?"
 )
 
 

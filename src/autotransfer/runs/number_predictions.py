@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pandas as pd
 
@@ -11,7 +9,6 @@ from ..errors import UserError
 from ..models.regression import RegressionModel
 from ..models.seen import seen_words
 from ..recordings import Raw
-from ..recordings.concerns import scale_concern, typical_scale
 from ..recordings.container import check_sfreq
 from ..recordings.labels import named
 from ..recordings.targets import CONTINUOUS, with_target
@@ -34,9 +31,7 @@ def number_predictions(
         raw, y = with_target(raw, model.card.target)
     except UserError:  # the column or the channel is not there, and predictions need none
         raw, y = with_target(raw, CONTINUOUS)
-    X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
-    if (concern := scale_concern(typical_scale(X), model.card.scale)) is not None:
-        warnings.warn(concern, stacklevel=2)
+    X = model.warn_of(model.check(raw.X, raw.channels, check_sfreq(raw.sfreq)), raw.subject)
     predicted = model.predict_checked(X, people_of_windows(raw.subject, len(X)))
     table = pd.DataFrame({"window": range(len(X))})
     whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)

@@ -38,7 +38,7 @@ from .lock import Lock
 from .options import RunOptions
 from .provenance import fingerprint, versions
 from .recovery import make_sound
-from .regression import NUMBERS, has_ledger
+from .regression import NUMBERS, is_regression
 from .run import Run, Tell, begin_ledger, check_unused
 from .study import NAME, study_text
 
@@ -205,7 +205,7 @@ def is_complete(folder: Path) -> bool:
 
 def check_open(folder: Path) -> None:
     """Refuse a folder that holds another run, or a finished one, before any work is done for it."""
-    if not has_ledger(folder):
+    if not is_regression(folder):
         check_free(folder)
     elif is_complete(folder):
         raise UserError(f"{folder} holds a run already; choose another folder")
@@ -214,7 +214,7 @@ def check_open(folder: Path) -> None:
 @contextmanager
 def opened(folder: Path, targets: Targets, options: RunOptions, tell: Tell | None = None) -> Iterator[NumberRun]:
     """A run in a folder, with its lock: the one that was begun there with the same data and options, or a new one."""
-    fresh = not has_ledger(folder)
+    fresh = not is_regression(folder)
     run = NumberRun.begin(folder, targets, options) if fresh else None
     with Lock(folder):
         if run is None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from ..models.mixture import Model
 from ..recordings import Raw
-from ..recordings.concerns import scale_concern, typical_scale
 from ..recordings.container import check_sfreq
 from ..recordings.labels import named
 from ..recordings.windows import people_of_windows
@@ -21,9 +18,7 @@ from ..training.sequence import LEAST, sequences, smooth, usable_stay
 def probabilities(model: Model, raw: Raw, adapt: str | None = None) -> NDArray[np.float64]:
     """Probabilities (N, classes) of windows from a reader; channel names, rate and subjects may be missing. adapt: as
     of `predict_proba`."""
-    X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
-    if (concern := scale_concern(typical_scale(X), model.parts[0].card.scale)) is not None:
-        warnings.warn(concern, stacklevel=2)
+    X = model.warn_of(model.check(raw.X, raw.channels, check_sfreq(raw.sfreq)), raw.subject)
     return model.predict_checked(X, people_of_windows(raw.subject, len(X)), adapt)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -123,25 +122,10 @@ def write_choice(folder: Path, choice: RegressionChoice) -> None:
     write_atomically(folder / CHOICE, json.dumps(schema.to_values(choice), indent=1))
 
 
-def has_ledger(folder: Path) -> bool:
-    """Whether there is the ledger of a run with a continuous target, or the copy of one."""
+def is_regression(folder: Path) -> bool:
+    """Whether a folder holds a run with a continuous target: its ledger, or the copy of it."""
     path = folder / NUMBERS
     return path.exists() or backup_of(path).exists()
-
-
-def is_regression(folder: str | os.PathLike[str]) -> bool:
-    """Whether a folder holds a run with a continuous target, whose ledger has another name. Those of earlier versions
-    have none."""
-    path = Path(folder)
-    if has_ledger(path):
-        return True
-    if (path / "ledger.sqlite").exists() or not (path / CHOICE).is_file():
-        return False
-    try:
-        values = schema.parse_json(read_plain(path / CHOICE))
-    except (OSError, ValueError):
-        return False
-    return isinstance(values, dict) and str(values.get("target", "")).startswith("continuous")
 
 
 def read_choice(folder: Path, at_least: float | None = None) -> RegressionChoice:

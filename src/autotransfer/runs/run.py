@@ -47,7 +47,7 @@ from ..training.progress import Progress
 from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
 from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
-from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
+from .ledger import FINISHED, REMEDY, UNVALIDATED, Entry, Ledger, backup_of
 from .lock import remove_database
 from .options import RunOptions
 from .provenance import fingerprint, versions
@@ -342,7 +342,8 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
 
 def job_of(recordings: Recordings, entry: Entry, folds: int | None = None) -> Job:
     groups = groups_of(recordings, folds)
-    fold = make_fold(recordings, groups[entry.validation], groups[entry.test])
+    validation = () if entry.validation == UNVALIDATED else groups[entry.validation]
+    fold = make_fold(recordings, validation, groups[entry.test])
     return Job(entry.setting, fold, entry.seed)
 
 
@@ -382,8 +383,7 @@ def is_run(folder: Path) -> bool:
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether there is a run of any kind: one with a continuous target has another ledger or, of an earlier version,
-    none."""
+    """Whether there is a run of any kind: one with a continuous target has another ledger."""
     return is_run(folder) or any((folder / name).exists() for name in (NUMBERS, CHOICE))
 
 

@@ -64,16 +64,18 @@ def mean(scores: Mapping[str, float]) -> float | None:
 
 def verdict(
     scores: Mapping[str, float], peer: BestPeer | None, *, interval: tuple[float, float] | None, guesses: bool,
-    metric: str, chance: float | None, hold_out: str,
+    metric: str, chance: float | None, hold_out: str, skipped: bool = False,
 ) -> str:  # fmt: skip
     """The score on people not seen, its interval, and the comparison with the best simple model.
 
-    scores: by person. interval: 95 % of their mean. guesses: the interval reaches chance.
+    scores: by person. interval: 95 % of their mean. guesses: the interval reaches chance. skipped: there was no time
+    for some simple models, and the best may be among them.
     """
-    start = "Not better than guessing: the" if guesses else "The"
+    start = "Not clearly better than guessing: the" if guesses else "The"
     where = unseen_words(hold_out, count(len(scores), "person", "people"))
     sure = _in_brackets(interval, [] if chance is None else [chance_words(chance)])
-    peer_words = _peer_words(peer, "best ", "scores", ", and is " if guesses else ": ")  # one colon in a sentence
+    which = "best scored " if skipped else "best "
+    peer_words = _peer_words(peer, which, "scores", ", and is " if guesses else ": ")  # one colon in a sentence
     return f"{start} model scores {score(mean(scores))} {label_of(metric)} {where}{sure}{peer_words}."
 
 
@@ -84,16 +86,16 @@ def regression_verdict(
     """The same for a continuous target.
 
     scores: R² by person. correlation, constant: means over people of the correlation and of the R² of a constant.
-    guesses: the model is no better than that constant.
+    guesses: the model is not clearly better than that constant.
     """
-    start = "Not better than a constant: the" if guesses else "The"
+    start = "Not clearly better than a constant: the" if guesses else "The"
     people, interval = count(len(scores), "person", "people"), bootstrap_interval(list(scores.values()), seed=0)
     sure = _in_brackets(interval, [f"correlation {score(correlation)}", f"a constant {score(constant)}"])
     first = f"{start} model has R² {score(mean(scores))} on {people} it has not seen{sure}"
     if not guesses or peer is None or peer.comparison == "few":
         return f"{first}{_peer_words(peer, '', 'has')}."
     # To be better than something worse is no praise, so the simple model has a sentence of its own.
-    words = {"better": "lower still", "worse": "higher", "level": "not clearly lower"}[peer.comparison]
+    words = {"better": "lower still", "worse": "higher", "level": "neither clearly lower nor higher"}[peer.comparison]
     return f"{first}. The simple model, {peer.name}, is {words}: {score(peer.mean)} ({peer.difference_words})."
 
 
@@ -103,8 +105,8 @@ def _in_brackets(interval: tuple[float, float] | None, facts: list[str]) -> str:
 
 
 def _peer_words(peer: BestPeer | None, which: str, has: str, joint: str = ": ") -> str:
-    """The end of the sentence. which: 'best ' of several. has: 'scores' or 'has'. joint: what a comparison begins
-    with."""
+    """The end of the sentence. which: 'best ' of several, 'best scored ' where others have no scores. has: 'scores' or
+    'has'. joint: what a comparison begins with."""
     if peer is None:
         return "; no simple model was scored beside it"
     model = f"the {which}simple model, {shown_name(peer.name)},"

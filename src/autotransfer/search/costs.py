@@ -192,7 +192,7 @@ def _population(
     recordings: Recordings, jobs: Sequence[Job], device: torch.device, encoders: Encoders | None
 ) -> Trainer:
     windows = windows_for(recordings, jobs[0], device=device, dtype=DTYPE)
-    return population_of(recordings, jobs, windows, DTYPE, encoders)
+    return population_of(jobs, windows, encoders)
 
 
 def _part(fold: Fold, rows: int) -> Fold:

@@ -73,15 +73,6 @@ RHYTHMS = range(6, 46)  # Hz, where stimuli are not known
 RESPONSE = 2.0  # seconds: shorter windows of EEG are taken for responses, longer ones for states
 
 
-# Augmentations worth trying, by signal. Those that lost on every set of a signal are left out: surrogate phases, and
-# shifts where the time within a window matters.
-AUGMENTED: dict[str, dict[str, float]] = {
-    "eeg": {"channel_mask": 0.1, "mixup": 0.5, "time_mask": 0.15},
-    "emg": {"channel_mask": 0.1, "mixup": 0.5, "amplitude": 0.2},
-    "ecg": {"amplitude": 0.5, "mixup": 0.2, "time_mask": 0.15},
-    "wearable": {"mixup": 0.5, "channel_mask": 0.1, "amplitude": 0.5, "time_mask": 0.4},
-    "other": {"channel_mask": 0.1, "mixup": 0.5, "amplitude": 0.2},
-}
 # Augmentations that gained on people left out, one change at a time: candidates by default.
 TAKEN_UP: dict[str, dict[str, float]] = {
     "eeg": {"channel_mask": 0.1}, "emg": {"channel_mask": 0.1}, "ecg": {"amplitude": 0.5}, "wearable": {"mixup": 0.5},
@@ -149,13 +140,14 @@ def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recor
 
 
 def fine_tuned(options: RunOptions, plain: Setting, recordings: Recordings) -> list[Setting]:
-    """A network that starts from a base, and the same network from scratch, so that a gain is the base's. Foundation
-    encoders are not trained."""
-    start = None if options.base is None else bound_base(options.base, recordings).start
-    if start is None:
-        return []
-    scratch = plain.replace(network=None, **AVERAGED, **start | {"start": None})
-    return [scratch.replace(start=start["start"], encoder_lr=SLOWER * plain.training.lr), scratch]
+    """A network that starts from a base, or from a foundation encoder, and the same network from random weights, so
+    that a gain is the pretraining's."""
+    tuned = [] if options.base is None else bound_base(options.base, recordings).tuned
+    slower = {"encoder_lr": SLOWER * plain.training.lr}
+    return [
+        plain.replace(network=None, **AVERAGED, **keywords, **(slower if keywords.get("start") else {}))
+        for keywords in tuned
+    ]
 
 
 def _with_network(setting: Setting, network: dict[str, Any], options: RunOptions) -> Setting:
@@ -169,7 +161,7 @@ def _with_network(setting: Setting, network: dict[str, Any], options: RunOptions
 
 
 def signal_of(recordings: Recordings) -> str:
-    """The kind of signal, one of AUGMENTED: by the names of most channels, else by the data set's name, else by the
+    """The kind of signal, one of REPRESENTED: by the names of most channels, else by the data set's name, else by the
     sampling rate."""
     for kind, called in CHANNELS.items():
         if 2 * sum(called.fullmatch(name) is not None for name in recordings.channels) > recordings.n_channels:
@@ -178,13 +170,6 @@ def signal_of(recordings: Recordings) -> str:
         if kind in re.split(r"[^a-z0-9]+", recordings.name.lower()):
             return kind
     return "wearable" if recordings.sfreq is not None and recordings.sfreq < SLOW else "other"
-
-
-def augmented(recordings: Recordings, plain: Setting | None = None) -> list[Setting]:
-    """A plain setting, and the same with each augmentation that is worth trying on such recordings, one at a time.
-    TAKEN_UP has those that are candidates by default."""
-    plain = Setting() if plain is None else plain
-    return [plain, *(plain.replace(**{name: value}) for name, value in AUGMENTED[signal_of(recordings)].items())]
 
 
 def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = False) -> list[Setting]:

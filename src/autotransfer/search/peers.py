@@ -167,7 +167,7 @@ def _outcome(run: Run, job: Job) -> Outcome:
     device = resolve_device(run.options.device)
     try:
         windows = windows_for(run.recordings, job, device=device, dtype=DTYPE)
-        (outcome,) = train_population(population_of(run.recordings, [job], windows, DTYPE))
+        (outcome,) = train_population(population_of([job], windows))
     finally:
         release(run.recordings)
     return outcome

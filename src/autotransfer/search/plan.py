@@ -25,6 +25,7 @@ from ..runs.options import RunOptions
 from ..settings import Setting
 
 PLAN = "plan.json"
+LATE = 10.0  # seconds that peers, and people who play their windows, may take together before the last answer
 CLOSED_FORMS = "closed forms"  # the first stage
 SECRET = {"storage": None}  # options that a plan does without: a storage may have a password, and a plan is shared
 
@@ -91,6 +92,7 @@ class Plan:
     search_seconds: float = 0.0  # for the settings on one split
     later_seconds: float = 0.0  # for the shortlist
     limit: float | None = None  # seconds
+    spent: float = 0.0  # seconds of reading and timing, before it was made
     stops: bool = False  # before the limit, when no gain is expected
     fixed: bool = False  # performed again: neither the clock nor the expected gain ends it
     left_out: list[str] = field(default_factory=list)  # before the run started
@@ -112,6 +114,16 @@ class Plan:
     @property
     def seconds(self) -> float:
         return self.search_seconds + self.later_seconds + sum(stage.seconds for stage in self.ahead)
+
+    @property
+    def left(self) -> float:
+        """Seconds of the limit for stages; the rest was spent, or is for the last answer."""
+        return math.inf if self.limit is None else self.limit - self.spent - LATE
+
+    @property
+    def expected(self) -> list[Stage]:
+        """The stages that will be done, as far as it can be told."""
+        return self.within(self.left)
 
     def within(self, seconds: float) -> list[Stage]:
         """The stages that are expected to end in so much time; the first is always done."""
@@ -157,8 +169,15 @@ class Plan:
         stages = [self.stages[number] for number in answered]
         return replace(
             self, options=self.options | SECRET, stages=stages, searched=0, search_seconds=0.0, later_seconds=0.0,
-            limit=None, fixed=True, left_out=[],
+            limit=None, spent=0.0, fixed=True, left_out=[],
         )  # fmt: skip
+
+    def with_more(self, seconds: float | None, spent: float) -> Plan:
+        """The plan of a run that goes on for so many seconds more; None: until everything is trained. spent: seconds so
+        far."""
+        stages = [replace(stage, left_out="") for stage in self.stages]
+        limit = None if seconds is None else spent + seconds
+        return replace(self, stages=stages, limit=limit, stops=self.stops and limit is not None)
 
     def options_here(self, asked: RunOptions, given: Collection[str]) -> RunOptions:
         """The plan's options with data, device and memory as they are asked for here, and windows cut as the plan says
@@ -237,7 +256,7 @@ def _check_performed(plan: Plan) -> None:
     if not stages or not all(stage.trainings for stage in stages):
         raise UserError("it has no stages to perform")
     whole = plan.performed(range(len(stages)))
-    for name in ("searched", "search_seconds", "later_seconds", "limit", "fixed", "left_out"):
+    for name in ("searched", "search_seconds", "later_seconds", "limit", "spent", "fixed", "left_out"):
         value, usual = getattr(plan, name), getattr(whole, name)
         if value != usual:  # NaN is not itself
             raise UserError(f"{name} is {shown(value)}, not {usual}")

@@ -27,25 +27,29 @@ def cost_words(plan: Plan) -> list[str]:
         return []
     lines = [f"about {span(plan.seconds, plan.busy)} for everything on this machine"]
     if len(plan.stages) > 1:
-        lines = [f"first answer after about {span(plan.stages[0].seconds, plan.busy)}; {lines[0]}"]
+        lines = [f"first answer after about {span(plan.spent + plan.stages[0].seconds, plan.busy)}; {lines[0]}"]
     if plan.limit is not None:
-        late = bool(plan.stages) and plan.stages[0].seconds * SURE > plan.limit
+        late = bool(plan.stages) and plan.spent + plan.stages[0].seconds * SURE > plan.limit
         until = ", but not before its first answer" if late else ""
         until += "; sooner, if no more gain is expected" if plan.stops else ""
         lines.append(f"it ends after {clock(plan.limit)}, with what is then trained{until} (--time none: everything)")
     if plan.left_out:
-        lines.append(f"shortened, so that a network of each kind fits into that: {'; '.join(plan.left_out)}")
+        every = all(stage in plan.expected for stage in plan.ahead if stage.main)
+        what = "a network of each kind" if every else "a network"
+        lines.append(f"shortened, so that {what} fits into that: {'; '.join(plan.left_out)}")
+    if all(stage.solved for stage in plan.expected) and not all(stage.solved for stage in plan.ahead):
+        lines.append("no network fits into that: the answer will be of closed forms alone")
     return lines
 
 
 def stage_lines(plan: Plan) -> Iterator[str]:
     """A line for each stage, with the time at which its answer is expected."""
-    spent, done = 0.0, plan.ahead if plan.limit is None else plan.within(plan.limit)
+    spent, done = plan.spent, plan.expected
     for number, stage in enumerate(plan.ahead, 1):
         many = plan.folds * (len(stage.trainings) + len(stage.online))
         if stage in done:
             spent += stage.seconds
-            when = f"answer after {span(spent, plan.busy)}" if spent else "not timed"
+            when = f"answer after {span(spent, plan.busy)}" if stage.seconds else "not timed"
         else:
             when = f"takes {span(stage.seconds, plan.busy)}: not in this time"
         yield f"  {number}. {stage.words}: {many} training{'s' * (many != 1)}, {when}"
@@ -97,8 +101,7 @@ def balances(recordings: Recordings, options: RunOptions, plan: Plan) -> list[st
     if plan.searched:
         settings = networks(options, options.settings(), recordings)
     else:
-        done = plan.ahead if plan.limit is None else plan.within(plan.limit)
-        settings = [setting for stage in done for setting in stage.settings]
+        settings = [setting for stage in plan.expected for setting in stage.settings]
     settings = [setting for setting in settings if setting.penalty is not None]
     training = recordings.n_subjects - people_held_out(recordings, options)
     for kind, balance in BALANCES.items():

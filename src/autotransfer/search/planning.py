@@ -14,6 +14,7 @@ import torch
 from ..errors import UserError, shown
 from ..folds import USUAL_FOLDS, check_scorable, groups_of, in_units, leave_groups_out, turns
 from ..jobs import Job
+from ..model.adapters import is_adapted
 from ..model.encoders import Encoders
 from ..models.base import bound_base
 from ..preprocessing.represent.base_layout import is_layout
@@ -21,6 +22,7 @@ from ..preprocessing.represent.foundation import is_foundation
 from ..preprocessing.represent.pretrained import is_base
 from ..recordings import Recordings, load
 from ..recordings.ring import check_ring
+from ..runs.choice import StageScore
 from ..runs.options import RunOptions
 from ..runs.run import Run, Tell, check_columns, check_encoder, check_modules, check_packages, check_unused
 from ..settings import Setting
@@ -38,7 +40,7 @@ FEWEST = 5  # folds that a limit may ask for
 SHORT = 20.0  # seconds: stages that take less share an answer
 PLAYED = 8.0  # seconds, roughly, for peers and for held-out people who use the model: the first answer and the last
 COSTLY = 30.0  # seconds: closed forms that take longer come after the first answer
-ROOM = 0.9  # of a limit that the main networks may take: the rest is for answers
+ROOM = 0.9  # of the time left that the main networks may take: estimates may be off
 HALVED = 0.4  # of the epochs of stage one are left with successive halving
 # Values of training windows × steps × trainings: smaller runs need no estimate.
 LITTLE = 2e9
@@ -183,11 +185,26 @@ LADDER: tuple[tuple[tuple[str, Change], ...], ...] = (
 )
 
 
-def cut(recordings: Recordings, asked: RunOptions, costs: Costs) -> Plan:
+def give_more(run: Run, seconds: float | None) -> None:
+    """Let a run go on for so many seconds more than it took so far; None: until everything is trained."""
+    plan = run.ledger.recall("plan", Plan)
+    if plan is None or not run.options.staged:
+        raise UserError("the run does not answer in stages, and ends when everything is trained; leave --time out")
+    if plan.fixed:
+        raise UserError("the run performs the plan of another, however long that takes; leave --time out")
+    answered = {answer.number for answer in run.ledger.recall("answers", list[StageScore]) or []}
+    if answered == set(range(len(plan.stages))):
+        raise UserError("everything in its plan was trained; leave --time out")
+    spent = run.ledger.recall("spent", float) or 0.0
+    run.ledger.remember(plan=plan.with_more(seconds, spent), complete=False)
+
+
+def cut(recordings: Recordings, asked: RunOptions, costs: Costs, spent: float = 0.0) -> Plan:
     """The plan for options that may have a limit, on the first rung of LADDER where a network of each kind fits. Where
-    none does, the first where one network fits; else the whole plan, of which closed forms will be done."""
+    none does, the first where one network fits; else the whole plan, of which closed forms will be done. spent: seconds
+    since the run began."""
     resolved = asked.for_data(recordings)
-    whole = plan_of(resolved, recordings, costs)
+    whole = replace(plan_of(resolved, recordings, costs), spent=spent)
     if whole.limit is None:
         return whole
     plans, folds = [], resolved.n_folds or turns(recordings)
@@ -197,16 +214,17 @@ def cut(recordings: Recordings, asked: RunOptions, costs: Costs) -> Plan:
             less = change(options, folds)
             if less != options:
                 options, left_out = less, [*left_out, words.format(folds=folds)]
-        plans.append(replace(plan_of(options.for_data(recordings), recordings, costs), left_out=left_out))
+        plan = plan_of(options.for_data(recordings), recordings, costs)
+        plans.append(replace(plan, spent=spent, left_out=left_out))
 
-    room = ROOM * (whole.limit - PLAYED)
+    room = ROOM * whole.left
     if whole.searched:  # the clock does not end stage one
         least = next((plan for plan in plans if plan.seconds <= room), plans[-1])
         if least.search_seconds > room:
-            least_time, needed = clock(least.search_seconds), math.ceil(least.search_seconds / ROOM / 60)
+            least_time, needed = clock(least.search_seconds), whole.limit - whole.left + least.search_seconds / ROOM
             raise UserError(
                 f"time {asked.time} is too short: settings on one split alone take about {least_time} on this machine; "
-                f"give at least --time {needed}m"
+                f"give at least --time {math.ceil(needed / 60)}m"
             )
         return least
 
@@ -247,7 +265,8 @@ def begin(
         plan = plan_again(again, resolved, recordings, encoders)
     elif here and worth_timing(recordings, resolved):
         say("timing a few steps of every network")
-        plan = cut(recordings, options, Costs.measure(recordings, resolved, encoders))
+        costs = Costs.measure(recordings, resolved, encoders)
+        plan = cut(recordings, options, costs, time.monotonic() - start)
         for line in cost_words(plan):
             say(line)
     else:
@@ -268,7 +287,7 @@ def plan_again(performed: Plan, options: RunOptions, recordings: Recordings, enc
     of_base: set[str] = set()  # names that settings may have for parts of the base
     if options.base is not None:
         bound = bound_base(options.base, recordings)
-        of_base = {*bound.kinds.values(), *(str((bound.start or {}).get(name)) for name in ("represent", "start"))}
+        of_base = {*bound.kinds.values(), *(str(value) for keywords in bound.tuned for value in keywords.values())}
     fold = leave_groups_out(recordings, options.n_folds)[0]
     every = [training for stage in performed.stages for training in (*stage.trainings, *stage.online)]
     settings = list(dict.fromkeys(setting for setting, _ in every))
@@ -286,8 +305,9 @@ def _check_possible(setting: Setting, recordings: Recordings, of_base: Collectio
     size_of(recordings, setting)  # complains about windows that are too short
     values = setting.preprocessing.values()
     named = {"represent": values.get("represent"), "start": getattr(setting.network, "start", None)}
+    named |= {"encoder": setting.encoder} if is_adapted(setting.encoder) else {}
     for name, value in named.items():
-        pretrained = name == "start" or is_base(value) or is_layout(value) or is_foundation(value)
+        pretrained = name != "represent" or is_base(value) or is_layout(value) or is_foundation(value)
         if value is not None and pretrained and value not in of_base:
             raise UserError(f"{name} is {shown(value)}, which is of another base; give the plan's: --base BASE")
     if values.get("turn", "none") != "none":

@@ -29,7 +29,7 @@ from .kinds import closed_forms
 from .models import build_models
 from .online import OnlineWeights, find_online
 from .peers import peer_scores
-from .plan import Plan, Stage, write_plan
+from .plan import LATE, Plan, Stage, write_plan
 from .plan_words import left_out_words, span
 from .planning import answer_seconds, plan_of
 from .playback import PEOPLE, play_back
@@ -37,7 +37,6 @@ from .stage_one import search_stage
 from .stopping import expects_gain, stopped_at
 
 EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
-LATE = 10.0  # the same before the last, where nothing is left of the time
 GROWING = 1.5  # an answer from more candidates takes longer than those before it, hardly by more than this
 GIVEN_UP = "it was given up when the time was over"  # of a stage
 
@@ -257,6 +256,9 @@ class Conductor:
         with working("building models", shown=self.shown):
             averages = None if online is None else (online.settings, online.weights)
             build_models(run, candidates, weights, choice, self.tell, refit=last, online=averages)
+        if staged and since is None:  # predict can use it from now on
+            self.answers[-1] = replace(self.answers[-1], seconds=self.spent)
+            choice = replace(choice, stages=self.answers)
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
         write_plan(run.folder, self.plan.performed(done))
         facts = {"complete": True} if last else {}
@@ -274,16 +276,21 @@ class Conductor:
         online: OnlineWeights | None, *, last: bool,
     ) -> Playback | None:  # fmt: skip
         """Held-out people use the first answer, which is quick, and the last. Answers in between keep the playback of
-        the first, and so does a last answer that repeats the first."""
-        if (len(self.answers) > 1 and not last) or (len(self.answers) == 1 and since is not None):
-            return read_choice(self.run.folder).playback
+        the first, and so does a last answer that repeats the first, unless there was no time for it."""
+        repeated = len(self.answers) == 1 and since is not None
+        if repeated or (len(self.answers) > 1 and not last):
+            earlier = read_choice(self.run.folder).playback
+            if earlier is not None or not repeated:
+                return earlier
         with working("held-out people use the model", shown=self.shown):
             until = late if math.isfinite(late) else None
             return play_back(self.run, candidates, nested, self.played, until, online)
 
     def _ended(self, number: int) -> str | None:
         """Why no other stage follows; None where one does."""
-        ahead = [stage for stage in self.plan.stages[number + 1 :] if not stage.left_out]
+        answered = {answer.number for answer in self.answers}  # later ones too, if there was no time for this at first
+        later = [stage for n, stage in enumerate(self.plan.stages) if n > number and n not in answered]
+        ahead = [stage for stage in later if not stage.left_out]
         if not ahead:
             cut = any(stage.left_out for stage in self.plan.stages)
             return self._no_room() if cut else "everything in its plan was trained"

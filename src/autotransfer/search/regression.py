@@ -38,6 +38,7 @@ from ..preprocessing import FittedPreprocessing
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
 from ..recordings.targets import Targets
+from ..runs.ledger import backup_of
 from ..runs.number_run import NumberRun
 from ..runs.options import RunOptions
 from ..runs.regression import CONSTANT, PEER, Part, RegressionChoice, Stage
@@ -127,6 +128,8 @@ def conduct(
         return regression
 
     regression = answer(CLOSED_FORMS)
+    if answered is not None and not backup_of(run.ledger.path).exists():  # trainings of networks make another
+        run.ledger.back_up()
     for setting in train_networks(run, say, shown=shown):
         predicted = run.trained(setting)
         if predicted is None:
@@ -176,41 +179,28 @@ class _Search:
         tried, y, constant, rows_of = self.tried, self.y, self.constant, self.rows_of
         recordings, options = self.recordings, self.run.options
         everybody = np.arange(recordings.n_subjects)
-        delivered, simple = np.empty(len(y)), np.empty(len(y))
+        delivered = np.empty(len(y))
         alone = {candidate.name: np.empty(len(y)) for candidate in tried}
         for person, rows in enumerate(rows_of):
             others = np.delete(everybody, person)
             strengths, weights = _decide(tried, others, y, constant, rows_of)
             predicted = np.stack([candidate.predicted[s, rows] for candidate, s in zip(tried, strengths, strict=True)])
             delivered[rows] = constant[rows] + weights @ (predicted - constant[rows])
-            simple[rows] = predicted[0]
             for candidate, of_person in zip(tried, predicted, strict=True):
                 alone[candidate.name][rows] = of_person
         strengths, weights = _decide(tried, everybody, y, constant, rows_of)
-        table = _table({AVERAGE: delivered, CONSTANT: constant} | alone, y, recordings, rows_of)
-        residuals = [np.abs(y - delivered)[rows] for rows in rows_of]
-        radii = interval_radii(residuals)
+        table = self._table({AVERAGE: delivered, CONSTANT: constant} | alone)
+        radii = interval_radii(self._residuals(delivered))
         kept = [
             (candidate, STRENGTHS[s] if candidate.setting.network.closed_form else None, float(weight))
             for candidate, s, weight in zip(tried, strengths, weights, strict=True)
             if weight > 0
         ]
         parts = [
-            Part(candidate.name, strength, weight, _mean(alone[candidate.name], y, rows_of))
+            Part(candidate.name, strength, weight, self._mean_r2(alone[candidate.name]))
             for candidate, strength, weight in kept
         ]
-        choice = _choice(
-            self.run.targets,
-            options,
-            len(self.run.groups),
-            parts,
-            delivered,
-            simple,
-            constant,
-            residuals,
-            rows_of,
-            radii,
-        )
+        choice = self._choice(parts, delivered, alone[tried[0].name], radii)
         self.stages.append(Stage(name, float(np.mean(list(choice.nested_test_scores.values())))))
         choice = replace(choice, stages=list(self.stages))
         made = [self._made(candidate.setting, strength) for candidate, strength, _ in kept]
@@ -221,10 +211,60 @@ class _Search:
                 RegressionPart(candidate.setting.to_dict(), strength, weight, part.size)
                 for (candidate, strength, weight), part in zip(kept, made, strict=True)
             ],
-            people=len(residuals), radii=radii, scores=_card_scores(choice), scale=scale_of(recordings),
+            people=len(rows_of), radii=radii, scores=_card_scores(choice), scale=scale_of(recordings),
             filter=None if recordings.filter is None else recordings.filter.as_dict(), seen=training_seen(recordings),
         )  # fmt: skip
         return Regression(choice, RegressionModel(card, made), table, delivered)
+
+    def _mean_r2(self, predicted: Floats) -> float | None:
+        """Over people whose target changes, of predictions (N,)."""
+        values = [r2(self.y[rows], predicted[rows]) for rows in self.rows_of]
+        known = [value for value in values if np.isfinite(value)]
+        return float(np.mean(known)) if known else None
+
+    def _table(self, predicted: dict[str, Floats]) -> pd.DataFrame:
+        return pd.DataFrame(
+            [
+                {"candidate": name, "test_subject": self.recordings.subjects[person], "windows": len(rows)}
+                | {metric: score(self.y[rows], values[rows]) for metric, score in METRICS.items()}
+                for name, values in predicted.items()
+                for person, rows in enumerate(self.rows_of)
+            ]
+        )
+
+    def _choice(
+        self, parts: list[Part], delivered: Floats, simple: Floats, radii: list[float | None] | None
+    ) -> RegressionChoice:
+        """delivered, simple: predictions (N,) of the average and of the simple model. radii: of intervals."""
+        options, y, rows_of = self.run.options, self.y, self.rows_of
+        names = [str(subject) for subject in self.recordings.subjects]
+        varies = [person for person, rows in enumerate(rows_of) if y[rows].min() < y[rows].max()]
+        if len(varies) < 2:
+            raise UserError(f"the target changes within {len(varies)} of {len(rows_of)} people; at least 2 are needed")
+
+        def by_person(score: Callable[[Floats, Floats], float], predicted: Floats) -> dict[str, float]:
+            return {names[p]: score(y[rows_of[p]], predicted[rows_of[p]]) for p in varies}
+
+        def known_correlation(y: Floats, predicted: Floats) -> float:
+            return float(np.nan_to_num(correlation(y, predicted)))  # 0 for predictions that never change
+
+        nested, peer = by_person(r2, delivered), by_person(r2, simple)
+        radius = None if radii is None else radius_at(radii, COVERAGE)
+        covered = held_out_coverage(self._residuals(delivered), COVERAGE)
+        return RegressionChoice(
+            target=options.target, name=self.recordings.name, adaptation=options.adaptation or "zero-shot",
+            folds=len(self.run.groups), chosen=parts, baseline=PEER,
+            baseline_won=bool(np.mean(list(peer.values())) > np.mean(list(nested.values()))),
+            nested_test_scores=nested, correlations=by_person(known_correlation, delivered),
+            errors=by_person(rmse, delivered), test_scores={PEER: peer, CONSTANT: by_person(r2, self.constant)},
+            coverage={names[k]: hit for k, hit in enumerate(covered)},
+            radius=radius if radius is not None and np.isfinite(radius) else None,
+            not_scored=[name for k, name in enumerate(names) if k not in varies], at_least=options.at_least,
+        )  # fmt: skip
+
+    def _residuals(self, predicted: Floats) -> list[Floats]:
+        """Absolute errors of predictions (N,), of each person."""
+        return [np.abs(self.y - predicted)[rows] for rows in self.rows_of]
 
     def _made(self, setting: Setting, strength: float | None) -> Form | Networks:
         """A part of the model: a closed form solved on everybody, or the networks of all folds. Made once."""
@@ -254,6 +294,19 @@ def _solve(
         recordings.X, recordings.subject, [train], recordings.derived, ring=recordings.ring, ready=ready
     )
     return fitted, ridge(_codes(fitted, *ready, recordings.subject, train), y[train], strengths)
+
+
+def time_to_solve(targets: Targets, forms: Sequence[Setting], groups: Sequence[Sequence[int]]) -> float:
+    """Seconds, roughly, that closed forms take on every fold and once more on everybody: one fold of each is timed."""
+    recordings, y = targets
+    train, seconds = np.flatnonzero(~np.isin(recordings.subject.numpy(), groups[0])), 0.0
+    for setting in forms:
+        start = time.perf_counter()
+        _ready(setting, recordings)  # is kept for all folds
+        once = time.perf_counter()
+        _solve(setting, recordings, y, train, STRENGTHS)
+        seconds += once - start + (len(groups) + 1) * (time.perf_counter() - once)
+    return seconds
 
 
 def _ready(setting: Setting, recordings: Recordings) -> tuple[int, Tensor]:
@@ -299,55 +352,6 @@ def shares(predicted: Floats, target: Floats) -> Floats:
     heavy = HEAVY * np.sqrt(np.square(predicted).sum())
     weights = nnls(np.vstack([predicted, np.full(len(weights), heavy)]), np.append(target, heavy))[0]
     return np.asarray(weights / weights.sum())
-
-
-def _mean(predicted: Floats, y: Floats, rows_of: Sequence[NDArray[np.int64]]) -> float | None:
-    values = [r2(y[rows], predicted[rows]) for rows in rows_of]
-    known = [value for value in values if np.isfinite(value)]
-    return float(np.mean(known)) if known else None
-
-
-def _table(
-    predicted: dict[str, Floats], y: Floats, recordings: Recordings, rows_of: Sequence[NDArray[np.int64]]
-) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {"candidate": name, "test_subject": recordings.subjects[person], "windows": len(rows)}
-            | {metric: score(y[rows], values[rows]) for metric, score in METRICS.items()}
-            for name, values in predicted.items()
-            for person, rows in enumerate(rows_of)
-        ]
-    )
-
-
-def _choice(
-    targets: Targets, options: RunOptions, folds: int, parts: list[Part], delivered: Floats, simple: Floats,
-    constant: Floats, residuals: list[Floats], rows_of: Sequence[NDArray[np.int64]], radii: list[float | None] | None,
-) -> RegressionChoice:  # fmt: skip
-    recordings, y = targets
-    varies = [person for person, rows in enumerate(rows_of) if y[rows].min() < y[rows].max()]
-    if len(varies) < 2:
-        raise UserError(f"the target changes within {len(varies)} of {len(rows_of)} people; at least 2 are needed")
-
-    def by_person(score: Callable[[Floats, Floats], float], predicted: Floats) -> dict[str, float]:
-        return {str(recordings.subjects[p]): score(y[rows_of[p]], predicted[rows_of[p]]) for p in varies}
-
-    def known_correlation(y: Floats, predicted: Floats) -> float:
-        return float(np.nan_to_num(correlation(y, predicted)))  # 0 for predictions that never change
-
-    nested, peer = by_person(r2, delivered), by_person(r2, simple)
-    radius = None if radii is None else radius_at(radii, COVERAGE)
-    return RegressionChoice(
-        target=options.target, name=recordings.name, adaptation=options.adaptation or "zero-shot", folds=folds,
-        chosen=parts, baseline=PEER, baseline_won=bool(np.mean(list(peer.values())) > np.mean(list(nested.values()))),
-        nested_test_scores=nested, correlations=by_person(known_correlation, delivered),
-        errors=by_person(rmse, delivered),
-        test_scores={PEER: peer, CONSTANT: by_person(r2, constant)},
-        coverage={str(recordings.subjects[k]): hit for k, hit in enumerate(held_out_coverage(residuals, COVERAGE))},
-        radius=radius if radius is not None and np.isfinite(radius) else None,
-        not_scored=[str(recordings.subjects[k]) for k in range(len(rows_of)) if k not in varies],
-        at_least=options.at_least,
-    )  # fmt: skip
 
 
 def _card_scores(choice: RegressionChoice) -> dict[str, Any]:

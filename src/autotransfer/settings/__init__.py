@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..augment import AUGMENTATIONS, Augmentation, augmentation_of
 from ..censoring import CENSORS, code_path
 from ..errors import UserError, number, shown
+from ..model.adapters import is_adapted
 from ..model.encoder import EncoderOptions
 from ..model.encoders import ENCODERS, OwnEncoder, encoder_name
 from ..preprocessing import TRANSFORMS, Preprocessing
@@ -101,7 +102,10 @@ class Setting:
     @property
     def kind(self) -> str:
         """The representation of a linear model, such as 'features' or 'tangent'; of a network that reads the layout of
-        a base, 'tuned_base' where it starts from it and 'scratch_base' where it does not; else the encoder's name."""
+        a base, 'tuned_base' where it starts from it and 'scratch_base' where it does not; 'tuned_foundation' of a
+        foundation encoder that learns on; else the encoder's name."""
+        if is_adapted(self.encoder):
+            return self.encoder.partition(":")[0]
         for transform in self.preprocessing.transforms:
             if isinstance(transform, Represent) and self.encoder == "linear":
                 return transform.kind.partition(":")[0]  # without the digest of a base

@@ -19,7 +19,6 @@ from torch import Tensor
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..model.solved import Solved, SolvedOptions
-from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
 from .metrics import weighted_cross_entropy
 from .number_trainer import NumberTrainer
@@ -30,17 +29,11 @@ LEAST = 1e-8  # shrinkage: a covariance of fewer rows than numbers, or of flat o
 ABSENT = -1e4  # logit of a class that nobody has shown
 
 
-def population_of(
-    recordings: Recordings,
-    jobs: Sequence[Job],
-    windows: Windows,
-    dtype: torch.dtype,
-    encoders: Encoders | None = None,
-) -> Trainer:
+def population_of(jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> Trainer:
     """The population of jobs of one program: trained step by step, or solved where the encoder allows it."""
-    learns = Trainer if recordings.targets is None else NumberTrainer
+    learns = Trainer if windows.recordings.targets is None else NumberTrainer
     kind = ClosedForm if jobs[0].setting.network.closed_form else learns
-    return kind(recordings, jobs, windows, dtype, encoders)
+    return kind(jobs, windows, encoders)
 
 
 class ClosedForm(Trainer):
@@ -61,7 +54,7 @@ class ClosedForm(Trainer):
     def _solve(self, group: int, members: list[int]) -> None:
         """Members that share the training rows of a group."""
         net, prepared = cast(Solved, self.net), self.prepared.of_group(group)
-        rows = torch.from_numpy(self.groups.jobs[group].fold.train).to(self.lr.device)
+        rows = torch.from_numpy(self.groups.jobs[group].fold.train).to(self.device)
 
         def batches() -> Iterator[tuple[Tensor, Tensor]]:
             for chunk in row_chunks(len(rows), self.windows_size):

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..jobs import Job
 from ..model.encoders import Encoders
-from ..recordings import Recordings
 from ..settings import LOSSES
 from .trainer import Trainer
 from .windows import Rows, Windows
@@ -44,22 +43,15 @@ class NumberTrainer(Trainer):
     held-out rows.
     """
 
-    def __init__(
-        self,
-        recordings: Recordings,
-        jobs: Sequence[Job],
-        windows: Windows,
-        dtype: torch.dtype,
-        encoders: Encoders | None = None,
-    ) -> None:
-        super().__init__(recordings, jobs, windows, dtype, encoders)
-        assert recordings.targets is not None, "chosen by them"
-        device = windows.device
-        self.targets = recordings.targets.to(device)  # (N,) float64
-        of_fold = {job.fold.trajectory: target_scale(recordings.targets, job.fold.train) for job in jobs}
+    def __init__(self, jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> None:
+        super().__init__(jobs, windows, encoders)
+        targets, device = windows.recordings.targets, windows.device
+        assert targets is not None, "chosen by them"
+        self.targets = targets.to(device)  # (N,) float64
+        of_fold = {job.fold.trajectory: target_scale(targets, job.fold.train) for job in jobs}
         self.scale = torch.tensor([of_fold[job.fold.trajectory] for job in jobs], dtype=torch.float64, device=device)
         knees = [KNEES[job.setting.training.loss or LOSSES[0]] for job in jobs]
-        self.knee = torch.tensor(knees, dtype=dtype, device=device)[:, None]  # (P, 1)
+        self.knee = torch.tensor(knees, dtype=windows.dtype, device=device)[:, None]  # (P, 1)
 
     def _errors(self, output: Tensor, rows: Tensor) -> Tensor:
         """Outputs (P, B, 1) less the standardised targets of rows (G, B): (P, B)."""
@@ -89,10 +81,7 @@ class NumberTrainer(Trainer):
         predicted = torch.stack(outputs, 1) if outputs else self.snapshots.log_probs
         self.snapshots.update(self.clock, train_loss, penalty, loss, count[..., None, None], predicted, side)
 
-    def _by_person(self, job: Job, log_probs: Tensor) -> dict[str, float]:
-        return {}  # scores are of classes
-
     def select(self, members: Sequence[int]) -> None:
         super().select(members)
-        keep = torch.tensor(list(members), dtype=torch.long, device=self.lr.device)
+        keep = torch.tensor(list(members), dtype=torch.long, device=self.device)
         self.scale, self.knee = self.scale[keep], self.knee[keep]

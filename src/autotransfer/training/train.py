@@ -18,6 +18,7 @@ from .allocator import memory_kept
 from .closed_form import population_of
 from .memory import first_line, no_room, out_of_memory
 from .nuisance import check_nuisance
+from .outcomes import outcome_of
 from .packing import pack, resolve_device
 from .progress import Progress
 from .trainer import Trainer
@@ -46,7 +47,7 @@ def run(
             for member in set(range(len(population.jobs))) - population.over:
                 population.seconds[member] += share
             for member, failure in over.items():
-                yield population.outcome(member, failure)
+                yield outcome_of(population, member, failure)
             population.leave(over)
             if after_epoch is not None:
                 after_epoch(population)
@@ -77,7 +78,7 @@ def train(
 
         def train_stack(members: list[Job]) -> None:
             windows = windows_for(recordings, members[0], device=place, dtype=dtype)
-            stack = population_of(recordings, members, windows, dtype, encoders)
+            stack = population_of(members, windows, encoders)
             for outcome in run(stack, after_epoch=bar.epoch):
                 done[outcome.job.trajectory] = outcome
                 bar.finished(outcome)

@@ -6,9 +6,7 @@ import math
 import warnings
 from collections.abc import Collection, Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..augment import TrainingBatch
@@ -16,27 +14,19 @@ from ..fusing import fusing
 from ..gpu import Picked, using_kernels
 from ..gpu.autograd import with_gradient
 from ..gpu.loading import precompiling
-from ..jobs import Job, Outcome
+from ..jobs import Job
 from ..model.encoders import Encoders
 from ..model.start import start_from
 from ..randomness import fold_in, key_of
-from ..recordings import Recordings
 from .averaging import WeightAverage, cumulative
 from .censored import Censors
 from .evaluation import MEASURED, HeldOut, Snapshots
 from .flat import Flat
 from .groups import MemberGroups
+from .member_options import MemberOptions
 from .members import Members, size_of
 from .memory import out_of_memory
-from .metrics import (
-    apart,
-    balanced_accuracy,
-    balanced_accuracy_of,
-    class_weights,
-    row_losses,
-    weighted_mean,
-    weighted_nll,
-)
+from .metrics import apart, class_weights, row_losses, weighted_mean, weighted_nll
 from .optimiser import AdamW
 from .packing import program_of
 from .program import Program, quick_products
@@ -52,30 +42,17 @@ AUGMENTED = 1000  # random keys of augmentations are numbered from here on, thos
 _precompiled: dict[tuple[object, ...], bool] = {}  # kinds of steps that this process has met: whether kernels serve
 
 
-def warmed_up(epoch: int | Tensor, warm_up: Tensor) -> Tensor:
-    """Share of the full strength (P,) in an epoch counted from 1: 0 in the first, 1 once `warm_up` (P,) have passed."""
-    return torch.where(warm_up > 0, ((epoch - 1) / warm_up.clamp(min=1)).clamp(max=1), 1.0)
-
-
 class Trainer:
     """A population: P jobs of one program, trained as one stack with the member on axis 0 of everything."""
 
-    def __init__(
-        self,
-        recordings: Recordings,
-        jobs: Sequence[Job],
-        windows: Windows,
-        dtype: torch.dtype,
-        encoders: Encoders | None = None,
-    ) -> None:
-        device = windows.device
+    def __init__(self, jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> None:
+        recordings, device, dtype = windows.recordings, windows.device, windows.dtype
         settings = [job.setting for job in jobs]
         first, members = settings[0], len(jobs)
         self.jobs, self.size = list(jobs), members
         self.precompiled = False
         self.kind = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
         self.groups = MemberGroups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
-        self.labels, self.subject = recordings.y.numpy(), recordings.subject.numpy()
         folds = [job.fold for job in self.groups.jobs]
         self.prepared = windows.for_groups([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
@@ -83,16 +60,7 @@ class Trainer:
         self.augmentation = [step.bound(recordings, first.preprocessing, device) for step in first.augmentation]
         self.signals = first.preprocessing.signals(recordings.n_channels, recordings.n_times)
         self.held_out = HeldOut(folds, device)
-
-        def numbers(values: list[float]) -> Tensor:
-            return torch.tensor(values, dtype=dtype, device=device)
-
-        penalties = [setting.penalty for setting in settings]
-        self.lr = numbers([setting.training.lr for setting in settings])
-        self.encoder_lr = numbers([setting.training.encoder_lr or setting.training.lr for setting in settings])
-        self.drop = numbers([getattr(setting.network, "dropout", 0.0) for setting in settings])
-        self.strength = numbers([0.0 if penalty is None else penalty.strength for penalty in penalties])
-        self.warm_up = numbers([0.0 if penalty is None else penalty.warm_up for penalty in penalties])
+        self.device, self.options = device, MemberOptions.of(settings, device, dtype)
         self.weights = class_weights(self.groups.class_counts.to(dtype))[self.groups.of_member]  # (P, C)
 
         seeds = [key_of("weights", job.fold.trajectory, job.seed) for job in jobs]
@@ -104,13 +72,13 @@ class Trainer:
         self.picks = not self.augmentation and bool(getattr(self.net, "picks", False))
         self.flat = self.members.flatten()
         self.of_encoder: Tensor | None = None  # which values (n,) learn at encoder_lr; None: it is lr for everybody
-        if not torch.equal(self.encoder_lr, self.lr):
+        if not torch.equal(self.options.encoder_lr, self.options.lr):
             self.of_encoder = torch.arange(self.flat.values.shape[1], device=device) < _encoder_values(self.flat)
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         methods = {setting.method for setting in settings if setting.method is not None}
         self.fused = device.type == "cuda" and steps * SAVED > COMPILING * (1 + len(methods))
         self.kernels = steps * SAVED_BY_KERNELS > WORTH_KERNELS
-        self.optimiser = AdamW(self.flat, numbers([setting.training.weight_decay for setting in settings]))
+        self.optimiser = AdamW(self.flat, self.options.weight_decay)
         n_labels = [self.groups.n_labels[group] for group in self.groups.of_member.tolist()]
         critic_seeds = [key_of("critic", job.fold.trajectory, job.seed) for job in jobs]  # alike for all settings
         self.censors = Censors(
@@ -123,7 +91,6 @@ class Trainer:
         # What changes from step to step lies in tensors that stay, so that a step can be a program.
         self.clock = torch.zeros((), dtype=torch.long, device=device)  # the epoch
         self.tick = torch.zeros((), dtype=torch.long, device=device)  # the step inside it
-        self.falls = torch.tensor([setting.training.schedule == "inverse_sqrt" for setting in settings], device=device)
         self.decay = torch.ones(members, dtype=dtype, device=device)  # of the learning rates
         self.over: set[int] = set()  # members that are over and still in the stack
         self._plan: tuple[int, Tensor] | None = None
@@ -138,7 +105,7 @@ class Trainer:
     def _lay_out(self) -> None:
         """Room for the rows of an epoch, for the groups there are."""
         size = (max(self.groups.steps_of, default=0), len(self.groups.jobs), self.groups.batch_size)
-        self.plan = torch.zeros(size, dtype=torch.long, device=self.lr.device)
+        self.plan = torch.zeros(size, dtype=torch.long, device=self.device)
         self._plan = None
         self.step.forget()
         self.measure.forget()
@@ -152,7 +119,7 @@ class Trainer:
         self.net.train()
         plan = self._plan_of(self.epoch)
         self.clock.fill_(self.epoch)
-        self.decay.fill_(1.0).masked_fill_(self.falls, self.epoch**-0.5)
+        self.decay.fill_(1.0).masked_fill_(self.options.falls, self.epoch**-0.5)
         self.tick.zero_()
         self.losses.zero_()
         if self.step.captured and self.kernels and not self.precompiled:
@@ -165,7 +132,7 @@ class Trainer:
 
     def _train(self, plan: Tensor, steps: Tensor) -> None:
         if not self.in_memory:
-            for rows, x in self.prepared.batches(steps.to(self.lr.device)):
+            for rows, x in self.prepared.batches(steps.to(self.device)):
                 self._step(rows, x)
         else:
             self.plan.copy_(plan, non_blocking=True)
@@ -181,7 +148,7 @@ class Trainer:
         if kind not in _precompiled:
             moved = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
             before = {name: tensor.clone() for name, tensor in moved.items()}
-            failure = self._try_kernels(plan[0].to(self.lr.device))
+            failure = self._try_kernels(plan[0].to(self.device))
             if failure is not None:
                 warnings.warn(f"kernels are not used: {str(failure).strip().partition(chr(10))[0]}", stacklevel=2)
             _precompiled[kind] = failure is None
@@ -196,7 +163,7 @@ class Trainer:
         with using_kernels(wanted=True):
             picked = self.prepared.picked(rows) if self.picks else None
             x = self.prepared.gather(rows) if picked is None else picked
-            with precompiling(self.lr.device) as precompiled:
+            with precompiling(self.device) as precompiled:
                 self._step(rows, x)
             failure = precompiled.failure()
             if failure is None:
@@ -234,33 +201,26 @@ class Trainer:
         moments = None if self.augmentation else self.prepared.moments(x, rows)
         with quick_products(rows.device):
             codes = self.net(
-                x, group=self.groups.shared, moments=moments, noise=noise, drop=self.drop, active=active
+                x, group=self.groups.shared, moments=moments, noise=noise, drop=self.options.drop, active=active
             )  # fmt: skip
 
         z = codes.detach().requires_grad_()
         self.censors.train_critics(z, y, s, active, self.decay)
         task, losses = self._task(z, rows, y)
         penalty = self.censors.penalty(z, y, s, losses)
-        loss = task + self.strength * warmed_up(self.clock, self.warm_up) * penalty
+        loss = task + self.options.strength_in(self.clock) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with quick_products(rows.device):
             started = with_gradient(codes, grad)
             encoder = torch.autograd.grad(started, list(self.net.parameters()), materialize_grads=True)
         gradient = torch.cat([grad.flatten(1) for grad in (*encoder, *classifier)], 1)
-        self.optimiser.step(gradient, self._rates(), active)
+        self.optimiser.step(gradient, self.options.rates(self.decay, self.of_encoder), active)
         if self.average is not None:
             self.average.follow(self.flat.values, self.optimiser.steps, active)
         self.censors.after_step(active)
         self.members.constrain_()
         self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
         self.tick += 1
-
-    def _rates(self) -> Tensor:
-        """Learning rates (P,), or (P, n) where encoders have one of their own."""
-        lr = self.lr * self.decay
-        if self.of_encoder is None:
-            return lr
-        return torch.where(self.of_encoder, (self.encoder_lr * self.decay)[:, None], lr[:, None])
 
     def _task(self, z: Tensor, rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss of every member (P,) at codes z (P, B, D) of rows (G, B) and classes y (P, B), and that of each row
@@ -278,14 +238,14 @@ class Trainer:
         ends = [s.training.checkpoint == "averaged" and s.max_epochs == self.epoch for s in settings]
         if not any(ends):
             return
-        ending, group = torch.tensor(ends, device=self.lr.device), self.groups.of_member
+        ending, group = torch.tensor(ends, device=self.device), self.groups.of_member
         self.flat.values.copy_(torch.where(ending[:, None], self.average.values, self.flat.values))
-        for step, rows in enumerate(plan.to(self.lr.device)):
+        for step, rows in enumerate(plan.to(self.device)):
             x = self.prepared.gather(rows)
             with cumulative(self.net, step):
                 self.net(
                     x, group=self.groups.shared, moments=self.prepared.moments(x, rows), noise=self.groups.keys,
-                    drop=torch.zeros_like(self.drop), active=ending & (step < self.groups.steps)[group],
+                    drop=torch.zeros_like(self.options.drop), active=ending & (step < self.groups.steps)[group],
                 )  # fmt: skip
 
     def evaluate(self) -> None:
@@ -339,67 +299,6 @@ class Trainer:
         fold = self.jobs[member].fold
         return 0 if fold.held_out[0] is fold.validation else 1
 
-    def outcome(self, member: int, failure: str | None) -> Outcome:
-        """The outcome of a member, for its job's fold and, as `swapped`, for the twin."""
-        job, side = self.jobs[member], self.side(member)
-        final = self.flat.unflatten(self.flat.values[member].cpu(), self.flat.stats[member].cpu())
-        final |= {name: tensor.cpu() for name, tensor in self.censors.member_state(member).items()}
-        swapped = None
-        if len(job.fold.test):
-            twin = Job(job.setting, job.fold.swapped(), job.seed)
-            swapped = self._seen_from(member, 1 - side, twin, final, failure, None)
-        return self._seen_from(member, side, job, final, failure, swapped)
-
-    def _seen_from(
-        self,
-        member: int,
-        side: int,
-        job: Job,
-        final: dict[str, Tensor],
-        failure: str | None,
-        swapped: Outcome | None,
-    ) -> Outcome:
-        shots = self.snapshots
-        confusion = shots.confusion[member, side].cpu()  # (2, C, C): measured on either side
-        validated, tested = confusion[side], confusion[1 - side]
-        log_probs = shots.log_probs[member].flatten(0, 1)[: len(job.fold.validation) + len(job.fold.test)].cpu()
-        first = job.fold.held_out[0]
-        if first is not job.fold.validation:
-            log_probs = log_probs.roll(-len(first), 0)
-        history = shots.history[member, : self.epoch].cpu().double()
-        columns = ("train_loss", "penalty", f"loss_{side}", f"score_{side}")
-        names = ("train_loss", "penalty", "validation_loss", "validation_score")
-        return Outcome(
-            job=job,
-            best_epoch=int(shots.epoch[member, side]),
-            validation_score=_score(validated, job.fold.validation),
-            test_score=_score(tested, job.fold.test),
-            test_scores=self._by_person(job, log_probs[len(job.fold.validation) :]) if tested.any() else {},
-            validation_confusion=validated.long().numpy(),
-            test_confusion=tested.long().numpy(),
-            history={n: history[:, MEASURED.index(c)].tolist() for n, c in zip(names, columns, strict=True)},
-            held_out_log_probs=log_probs.clone(),
-            state=self.flat.unflatten(shots.values[member, side].cpu(), shots.stats[member, side].cpu()),
-            final_state=final,
-            population=self.size,
-            epochs=self.epoch,
-            seconds=self.seconds[member],
-            failure=failure,
-            swapped=swapped,
-        )
-
-    def _by_person(self, job: Job, log_probs: Tensor) -> dict[str, float]:
-        """Balanced accuracies of log-probabilities (n, C) of the test rows, where they are of several people."""
-        rows = job.fold.test
-        who, y, predicted = self.subject[rows], self.labels[rows], log_probs.argmax(-1).numpy()
-        people = np.unique(who)
-        if len(people) < 2:
-            return {}
-        return {
-            str(person): balanced_accuracy_of(predicted[who == person], y[who == person], log_probs.shape[-1])
-            for person in people.tolist()
-        }
-
     def leave(self, members: Collection[int]) -> None:
         """The training of these members is over. Without a captured program they leave the stack at once. A program
         needs its tensors in place, so that they stay in it, unused, until an eighth of the stack is over."""
@@ -413,14 +312,11 @@ class Trainer:
         """Keep only these members; the others leave the stack."""
         places = {member: place for place, member in enumerate(members)}
         self.over = {places[member] for member in self.over if member in places}
-        keep = torch.tensor(list(members), dtype=torch.long, device=self.lr.device)
+        keep = torch.tensor(list(members), dtype=torch.long, device=self.device)
         self.jobs = [self.jobs[member] for member in members]
         self.seconds = [self.seconds[member] for member in members]
-        self.lr, self.drop, self.strength = self.lr[keep], self.drop[keep], self.strength[keep]
-        self.encoder_lr = self.encoder_lr[keep]
-        self.warm_up = self.warm_up[keep]
-        self.weights, self.losses = self.weights[keep], self.losses[:, keep]
-        self.falls, self.decay = self.falls[keep], self.decay[keep]
+        self.options = self.options.select(keep)
+        self.weights, self.losses, self.decay = self.weights[keep], self.losses[:, keep], self.decay[keep]
         stay = self.groups.select(keep)
         filled = self.held_out.select(stay)
         self.prepared.select(stay)
@@ -450,7 +346,7 @@ class Trainer:
         """Continue from the `state()` of a population of the same jobs."""
 
         def part(prefix: str) -> dict[str, Tensor]:
-            start, device = f"{prefix}.", self.lr.device
+            start, device = f"{prefix}.", self.device
             return {name.removeprefix(start): t.to(device) for name, t in tensors.items() if name.startswith(start)}
 
         self.flat.load(**part("flat"))
@@ -466,9 +362,3 @@ class Trainer:
 def _encoder_values(flat: Flat) -> int:
     """How many of the values, the first ones, are an encoder's."""
     return max((columns.stop for columns in flat.parameters if columns.name.startswith("encoder.")), default=0)
-
-
-def _score(confusion: Tensor, rows: NDArray[np.int64]) -> float:
-    """Balanced accuracy; NaN where nobody was held out or one class alone, 0 where training failed before anybody was
-    measured."""
-    return float(balanced_accuracy(confusion)) if len(rows) else math.nan

@@ -27,7 +27,7 @@ class Features(Representation):
         return features(x, products)
 
     def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.features(x, _hann(int(x.shape[-1])), POINTS, QUIET)
+        quick: Tensor = operations.features(x, hann(int(x.shape[-1])), POINTS, QUIET)
         return quick
 
 
@@ -43,13 +43,13 @@ def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
 
 def spectrum(x: Tensor) -> Tensor:
     """Power at each frequency but 0 of signals (..., T) under a Hann window: (..., T // 2)."""
-    window = _hann(int(x.shape[-1])).to(x)
+    window = hann(int(x.shape[-1])).to(x)
     power: Tensor = torch.fft.rfft(x * window)[..., 1:].abs().square()
     return power
 
 
 @cache
-def _hann(times: int) -> Tensor:
+def hann(times: int) -> Tensor:
     return torch.from_numpy(np.hanning(times))
 
 

@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ...errors import UserError, one_line, shown
@@ -146,11 +147,12 @@ def floating(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in module.state_dict().items() if tensor.is_floating_point()}
 
 
-def features(module: nn.Module, x: Tensor) -> Tensor:
+def features(module: nn.Module, x: Tensor, weights: Mapping[str, Tensor] | None = None) -> Tensor:
     """Windows (n, C, T) -> (n, D): `features` of what the model returns with return_features, where it knows that word,
-    else what would go into its final layer. Of several tokens (n, ..., D) it is the mean."""
-    known = "return_features" in inspect.signature(module.forward).parameters
-    given: Any = module(x, return_features=True) if known else module(x)
+    else what would go into its final layer. Of several tokens (n, ..., D) it is the mean. weights: by name, in place of
+    the module's."""
+    known = {"return_features": True} if "return_features" in inspect.signature(module.forward).parameters else {}
+    given: Any = module(x, **known) if weights is None else functional_call(module, dict(weights), (x,), known)
     if isinstance(given, Mapping):
         given = given.get("features")
     if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[0] != x.shape[0]:
@@ -225,12 +227,19 @@ class Encoder:
             "weights": torch.cat(weights) if weights else torch.zeros(0),
         }
 
+    def on(self, device: torch.device) -> Encoder:
+        """Itself, with its network on a device."""
+        if device.type == "meta":
+            raise RuntimeError("a foundation encoder has values, and windows on the device meta have none")
+        if any(tensor.device != device for tensor in floating(self.module).values()):
+            self.module.to(device)
+        return self
+
     @torch.no_grad()
     def numbers(self, x: Tensor) -> Tensor:
         """Windows (n, C, T) -> features and log level (n, 1, D + 1), the mean over pieces."""
         x, times = in_layout(x.to(torch.float32), self.channels, *self.rates), self.rates[2]
-        if any(tensor.device != x.device for tensor in floating(self.module).values()):
-            self.module.to(x.device)
+        self.on(x.device)
         pieces = []
         for at in starts(int(x.shape[-1]), times):
             scaled, level = at_one_scale(x[..., at : at + times])
@@ -255,12 +264,13 @@ def know(encoder: Encoder) -> str:
 
 
 def stored_encoders(card: object) -> dict[str, Tensor]:
-    """Tensors of all encoders that a model's card names, which belong into its file."""
+    """Tensors of all encoders that a model's card names, frozen or learning on (model/adapters.py), which belong into
+    its file."""
     digests = {digest for _, digest, _ in NAME.findall(json.dumps(card))}
     return {
         f"{STORED}{digest}.{part}": tensor
         for digest in sorted(digests)
-        for part, tensor in _encoder(digest).tensors().items()
+        for part, tensor in opened(digest).tensors().items()
     }
 
 
@@ -275,7 +285,8 @@ def take_stored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(STORED)}
 
 
-def _encoder(digest: str) -> Encoder:
+def opened(digest: str) -> Encoder:
+    """The encoder of this digest, of those that this process knows."""
     if digest not in _opened:
         raise UserError(f"the foundation encoder {digest} is not open here; give it again: --base, or base=")
     return _opened[digest]
@@ -302,13 +313,13 @@ class Foundation(Representation):
         return 1, self.n_features + 1
 
     def numbers(self, x: Tensor) -> Tensor:
-        return _encoder(self.digest).numbers(x)
+        return opened(self.digest).numbers(x)
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return FittedFoundation(_encoder(self.digest))
+        return FittedFoundation(opened(self.digest))
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
-        return FittedFoundation(_encoder(self.digest))
+        return FittedFoundation(opened(self.digest))
 
 
 class FittedFoundation(Fitted):

@@ -26,8 +26,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Representation, centred, log
-from .features import products, spectrum
+from ...cpu.in_use import StatisticsTables, operations
+from .base import QUIET, Representation, centred, log
+from .features import hann, products, spectrum
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 LAGS = (1, 2, 4, 8)
@@ -53,6 +54,10 @@ class Statistics(Representation):
 
     def numbers_in_graph(self, x: Tensor) -> Tensor:
         return statistics(x, products)
+
+    def few(self, x: Tensor) -> Tensor:
+        quick: Tensor = operations.statistics(x, statistics_tables(int(x.shape[-1])), HIGH, MOST, LEAST, QUIET)
+        return quick
 
 
 def statistics(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
@@ -129,3 +134,9 @@ def _fixed(channels: int, times: int, device: torch.device) -> Fixed:
         np.stack([frequency, frequency**2]), rows * channels + columns,
     )  # fmt: skip
     return Fixed(*(torch.from_numpy(array).to(device) for array in arrays))
+
+
+@cache
+def statistics_tables(times: int) -> StatisticsTables:
+    fixed = _fixed(1, times, torch.device("cpu"))
+    return StatisticsTables(hann(times), fixed.ramp, fixed.below, fixed.share, torch.tensor(LAGS), fixed.frequency)

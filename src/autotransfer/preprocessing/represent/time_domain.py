@@ -18,7 +18,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Representation, centred, log
+from ...cpu.in_use import operations
+from .base import QUIET, Representation, centred, log
 
 ORDER = 4  # of the autoregression
 
@@ -47,6 +48,10 @@ class Hudgins(TimeDomain):
         turns = crossings(slope)
         return torch.stack([log(size(signal)), crossings(signal), turns, log(size(slope))], -1)
 
+    def few(self, x: Tensor) -> Tensor:
+        quick: Tensor = operations.hudgins(x, 0, QUIET)
+        return quick
+
 
 @dataclass(frozen=True)
 class TimeDomainAR(TimeDomain):
@@ -55,6 +60,10 @@ class TimeDomainAR(TimeDomain):
 
     def numbers(self, x: Tensor) -> Tensor:
         return torch.cat([Hudgins().numbers(x), autoregression(centred(x)[0])], -1)
+
+    def few(self, x: Tensor) -> Tensor:
+        quick: Tensor = operations.hudgins(x, ORDER, QUIET)
+        return quick
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,10 @@ class LS4(TimeDomain):
         jumps = (slope.abs() > deviation_of(signal)[..., None]).to(signal.dtype).mean(-1)
         return torch.stack([log(l_scale(signal)), log(size(slope)), log(mean_root(signal)), jumps], -1)
 
+    def few(self, x: Tensor) -> Tensor:
+        quick: Tensor = operations.ls(x, False, QUIET)
+        return quick
+
 
 @dataclass(frozen=True)
 class LS9(TimeDomain):
@@ -77,6 +90,10 @@ class LS9(TimeDomain):
         slope = difference(signal)
         amplitudes = [log(of) for of in (deviation_of(signal), size(signal), deviation_of(slope))]
         return torch.cat([LS4().numbers(x), torch.stack([crossings(signal), *amplitudes], -1)], -1)
+
+    def few(self, x: Tensor) -> Tensor:
+        quick: Tensor = operations.ls(x, True, QUIET)
+        return quick
 
 
 def difference(x: Tensor) -> Tensor:

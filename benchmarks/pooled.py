@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
-from ..training.intervals import RESAMPLES, bootstrap_interval
-from .statistics import TIE, signed_rank_p
+from autotransfer.report.statistics import TIE, signed_rank_p
+from autotransfer.training.intervals import RESAMPLES, bootstrap_interval
 
 LEVEL = 0.95
 

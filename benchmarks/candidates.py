@@ -1,0 +1,80 @@
+"""One optimiser step of one member of every network that a default run trains, beside the plain network's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+import autotransfer as at
+from autotransfer.runs.options import RunOptions
+from autotransfer.search.kinds import networks
+from autotransfer.search.plan import network_name
+
+from . import floor
+from .options import Options
+from .steps import plain_step, stacked_step
+from .tables import Table, shown
+from .timing import Step, measure, release
+
+PEOPLE, CLASSES, BATCH = 10, 4, 64
+SIGNALS = {  # channels, samples, Hz: names of channels say what a run trains
+    "EMG armband": ([f"EMG{n}" for n in range(1, 9)], 100, 200.0),
+    "EEG": (
+        ["Fp1", "Fp2", "F7", "F3", "Fz", "F4", "F8", "C3", "Cz", "C4", "P3", "Pz", "P4", "O1", "Oz", "O2"],
+        128,
+        128.0,
+    ),
+    "ECG": (["ECG1", "ECG2"], 180, 180.0),
+}
+MEMBERS = {"full": 30, "quick": 10, "tiny": 2}  # ten folds, three seeds
+LOOP = "plain Conv2d, bare loop"
+
+
+def recordings_of(channels: list[str], times: int, sfreq: float, size: str) -> at.Recordings:
+    """Noise, as much as two batches of a fold need."""
+    n = 2 * BATCH * PEOPLE // (PEOPLE - 2) if size != "tiny" else 2 * PEOPLE * CLASSES
+    n -= n % (PEOPLE * CLASSES)
+    X = np.random.default_rng(0).standard_normal((n, len(channels), times)).astype(np.float32)
+    return at.Recordings(X, np.arange(n) % CLASSES, np.arange(n) * PEOPLE // n, channels=channels, sfreq=sfreq)
+
+
+def steps_of(recordings: at.Recordings, options: Options) -> dict[str, Step]:
+    """By the names that reports have; the plain network, which is every run's baseline, first."""
+    asked = RunOptions.of("recommended", source="noise", adaptation="zero-shot").for_data(recordings)
+    settings = [setting for setting in networks(asked, asked.settings(), recordings) if setting.penalty is None]
+    members = options.members[-1] if options.members else MEMBERS[options.size]
+    steps = {}
+    for setting in settings:
+        name = network_name(asked, setting, 0).removesuffix(", seed 0")
+        steps[name] = stacked_step(recordings, setting.replace(batch_size=BATCH), members, options.device)
+    return steps
+
+
+def table_of(signal: str, options: Options, limits: floor.Limits, limit_s: float) -> Table:
+    channels, times, sfreq = SIGNALS[signal]
+    recordings = recordings_of(channels, times, sfreq, options.size)
+    steps = steps_of(recordings, options)
+    plain = next(iter(steps))
+    timings = measure(
+        steps | {LOOP: plain_step(len(channels), times, BATCH, options.device)},
+        rounds=options.rounds, device=options.device, limit_s=limit_s,
+    )  # fmt: skip
+    least = floor.member_step(len(channels), times, BATCH).seconds(limits)
+    table = Table(f"member-step of a default run's networks, {signal}: {len(channels)} × {times}, {options.device}")
+    for name, timing in timings.items():
+        ratio = timing.ratio_to(timings[plain])
+        table.add({
+            "forward + backward + AdamW": name, **timing.columns("ms", 1e3), "× plain network": ratio.median,
+            "least ×": min(ratio.readings), "most ×": max(ratio.readings), "× floor": timing.median / least,
+        })  # fmt: skip
+    rounds = len(timings[plain].readings)
+    table.notes.append(f"{rounds} interleaved rounds; floor of the plain network {shown(least * 1e6)} µs.")
+    return table
+
+
+def tables(options: Options) -> Iterator[Table]:
+    limits, signals = floor.limits(options), list(SIGNALS)[: 1 if options.size == "tiny" else None]
+    for signal in signals:
+        yield table_of(signal, options, limits, options.budget("candidates", len(signals)))
+        release(options.device)

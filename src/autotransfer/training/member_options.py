@@ -1,0 +1,60 @@
+"""Options in which the members of one population differ, as tensors with a number for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from ..settings import Setting
+
+
+@dataclass(frozen=True)
+class MemberOptions:
+    """Tensors (P,)."""
+
+    lr: Tensor
+    encoder_lr: Tensor
+    falls: Tensor  # bool: whether learning rates fall with the root of the epoch
+    weight_decay: Tensor
+    drop: Tensor  # probability of dropout
+    strength: Tensor  # of the penalty
+    warm_up: Tensor  # epochs until the strength is reached
+
+    @classmethod
+    def of(cls, settings: Sequence[Setting], device: torch.device, dtype: torch.dtype) -> Self:
+        def numbers(values: list[float]) -> Tensor:
+            return torch.tensor(values, dtype=dtype, device=device)
+
+        training, penalties = [setting.training for setting in settings], [setting.penalty for setting in settings]
+        return cls(
+            lr=numbers([one.lr for one in training]),
+            encoder_lr=numbers([one.encoder_lr or one.lr for one in training]),
+            falls=torch.tensor([one.schedule == "inverse_sqrt" for one in training], device=device),
+            weight_decay=numbers([one.weight_decay for one in training]),
+            drop=numbers([getattr(setting.network, "dropout", 0.0) for setting in settings]),
+            strength=numbers([0.0 if penalty is None else penalty.strength for penalty in penalties]),
+            warm_up=numbers([0.0 if penalty is None else penalty.warm_up for penalty in penalties]),
+        )
+
+    def select(self, keep: Tensor) -> Self:
+        """Those of the members keep (K,)."""
+        return type(self)(*(getattr(self, field.name)[keep] for field in fields(self)))
+
+    def rates(self, decay: Tensor, of_encoder: Tensor | None) -> Tensor:
+        """Learning rates (P,) times decay (P,), or (P, n) where of the values those of encoders (n,) have their own."""
+        lr = self.lr * decay
+        if of_encoder is None:
+            return lr
+        return torch.where(of_encoder, (self.encoder_lr * decay)[:, None], lr[:, None])
+
+    def strength_in(self, epoch: Tensor) -> Tensor:
+        return self.strength * warmed_up(epoch, self.warm_up)
+
+
+def warmed_up(epoch: int | Tensor, warm_up: Tensor) -> Tensor:
+    """Share of the full strength (P,) in an epoch counted from 1: 0 in the first, 1 once `warm_up` (P,) have passed."""
+    return torch.where(warm_up > 0, ((epoch - 1) / warm_up.clamp(min=1)).clamp(max=1), 1.0)

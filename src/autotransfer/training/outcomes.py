@@ -1,0 +1,81 @@
+"""What a member of a population gave: its two snapshots, each as an outcome."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..jobs import Job, Outcome
+from ..recordings import Recordings
+from .evaluation import MEASURED
+from .metrics import balanced_accuracy, balanced_accuracy_of
+from .trainer import Trainer
+
+NAMES = ("train_loss", "penalty", "validation_loss", "validation_score")  # of a history
+
+
+def outcome_of(population: Trainer, member: int, failure: str | None) -> Outcome:
+    """The outcome of a member, for its job's fold and, as `swapped`, for the twin."""
+    flat, job, side = population.flat, population.jobs[member], population.side(member)
+    final = flat.unflatten(flat.values[member].cpu(), flat.stats[member].cpu())
+    final |= {name: tensor.cpu() for name, tensor in population.censors.member_state(member).items()}
+    swapped = None
+    if len(job.fold.test):
+        twin = Job(job.setting, job.fold.swapped(), job.seed)
+        swapped = _seen_from(population, member, 1 - side, twin, final, failure, None)
+    return _seen_from(population, member, side, job, final, failure, swapped)
+
+
+def _seen_from(
+    population: Trainer, member: int, side: int, job: Job, final: dict[str, Tensor], failure: str | None,
+    swapped: Outcome | None,
+) -> Outcome:  # fmt: skip
+    shots, recordings = population.snapshots, population.prepared.windows.recordings
+    confusion = shots.confusion[member, side].cpu()  # (2, C, C): measured on either side
+    validated, tested = confusion[side], confusion[1 - side]
+    log_probs = shots.log_probs[member].flatten(0, 1)[: len(job.fold.validation) + len(job.fold.test)].cpu()
+    first = job.fold.held_out[0]
+    if first is not job.fold.validation:
+        log_probs = log_probs.roll(-len(first), 0)
+    history = shots.history[member, : population.epoch].cpu().double()
+    columns = ("train_loss", "penalty", f"loss_{side}", f"score_{side}")
+    scored = recordings.targets is None and bool(tested.any())
+    return Outcome(
+        job=job,
+        best_epoch=int(shots.epoch[member, side]),
+        validation_score=_score(validated, job.fold.validation),
+        test_score=_score(tested, job.fold.test),
+        test_scores=_by_person(recordings, job.fold.test, log_probs[len(job.fold.validation) :]) if scored else {},
+        validation_confusion=validated.long().numpy(),
+        test_confusion=tested.long().numpy(),
+        history={n: history[:, MEASURED.index(c)].tolist() for n, c in zip(NAMES, columns, strict=True)},
+        held_out_log_probs=log_probs.clone(),
+        state=population.flat.unflatten(shots.values[member, side].cpu(), shots.stats[member, side].cpu()),
+        final_state=final,
+        population=population.size,
+        epochs=population.epoch,
+        seconds=population.seconds[member],
+        failure=failure,
+        swapped=swapped,
+    )
+
+
+def _by_person(recordings: Recordings, rows: NDArray[np.int64], log_probs: Tensor) -> dict[str, float]:
+    """Balanced accuracies of log-probabilities (n, C) of the test rows, where they are of several people."""
+    who, y, predicted = recordings.subject.numpy()[rows], recordings.y.numpy()[rows], log_probs.argmax(-1).numpy()
+    people = np.unique(who)
+    if len(people) < 2:
+        return {}
+    return {
+        str(person): balanced_accuracy_of(predicted[who == person], y[who == person], log_probs.shape[-1])
+        for person in people.tolist()
+    }
+
+
+def _score(confusion: Tensor, rows: NDArray[np.int64]) -> float:
+    """Balanced accuracy; NaN where nobody was held out or one class alone, 0 where training failed before anybody was
+    measured."""
+    return float(balanced_accuracy(confusion)) if len(rows) else math.nan

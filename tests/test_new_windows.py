@@ -1,0 +1,98 @@
+"""Windows unlike those of training are told of before anybody believes what is predicted for them."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import autotransfer as at
+from autotransfer.recordings.concerns import times
+from autotransfer.recordings.new_windows import unlike_training
+from autotransfer.recordings.windows import channel_places
+
+X = np.random.default_rng(0).normal(size=(9, 2, 50))
+WHO = np.repeat(["ann", "bob", "cleo"], 3)
+NAMES = ["C3", "C4"]
+
+
+def test_windows_like_those_of_training_need_no_word() -> None:
+    assert unlike_training(X, NAMES, 1.0, WHO) == []
+    assert unlike_training(20 * X, NAMES, 1.0, WHO) == []
+    assert unlike_training(1e-6 * X, NAMES, None, WHO) == [], "nobody knows their unit"
+
+
+def test_another_unit_is_named_with_whose_it_is() -> None:
+    (everybody,) = unlike_training(1e-6 * X, NAMES, 1.0, WHO)
+    assert everybody.startswith(
+        "the windows vary by 1e-06, those that the model was trained on by 1, a factor of about 1/1,"
+    )
+    mixed = X.copy()
+    mixed[3:6] *= 1e3
+    (one,) = unlike_training(mixed, NAMES, 1.0, WHO)
+    assert one.startswith("the windows of 'bob' vary by ")
+    mixed[6:] *= 1e3
+    assert unlike_training(mixed, NAMES, 1.0, WHO)[0].startswith("the windows of 'bob' and 1 more vary by ")
+
+
+def test_what_never_changes_is_named() -> None:
+    dead = X.copy()
+    dead[:, 1] = 3.0
+    assert unlike_training(dead, NAMES, 1.0) == [
+        "channel 'C4', which the model reads, never changes: look at the electrodes"
+    ]
+    assert unlike_training(0 * X, NAMES, 1.0) == ["nothing changes in any of these windows: is the device connected?"]
+
+
+def test_an_estimator_and_its_model_warn() -> None:
+    rec = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=3, n_times=32)
+    fitted = at.CensoredClassifier(encoder="linear", method=None, device="cpu")
+    fitted.fit(rec.X.numpy(), rec.y.numpy(), subjects=rec.subject.numpy())
+    with pytest.warns(UserWarning, match="a factor of about 1/1,000,000: give them in the same unit"):
+        fitted.predict(1e-6 * rec.X.numpy())
+    with pytest.warns(UserWarning, match="is the device connected"):
+        fitted.predict_proba(0 * rec.X.numpy())
+
+
+@pytest.mark.parametrize("other", ["A'1", "A1-", "A+1", "1A"])
+def test_electrodes_that_differ_by_a_mark_are_two(other: str) -> None:
+    assert channel_places([other], ["A1"]) == ([], ["A1"])
+
+
+@pytest.mark.parametrize("other", ["a1", "A 1", "A_1", "A1.", "A1.."])
+def test_spellings_of_one_name_are_one(other: str) -> None:
+    assert channel_places([other], ["A1"]) == ([0], [])
+
+
+def test_factors_are_readable() -> None:
+    assert [times(r) for r in (1e3, 1e-6, 2e-40)] == ["1,000", "1/1,000,000", "1/5e+39"]
+
+
+def test_a_session_warns_once_of_its_first_windows(recwarn: pytest.WarningsRecorder) -> None:
+    rec = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=3, n_times=32)
+    fitted = at.CensoredClassifier(encoder="linear", method=None, device="cpu")
+    session = at.Session(fitted.fit(rec.X.numpy(), rec.y.numpy(), subjects=rec.subject.numpy()))
+    windows = rec.X.numpy()[:12]
+    for window in windows[:9]:
+        session.predict_proba(1e-6 * window)
+    assert not [one for one in recwarn if "unit" in str(one.message)], "a few windows may be a pause"
+    for window in windows:
+        session.predict_proba(1e-6 * window)
+    assert len([one for one in recwarn if "a factor of about 1/1,000,000" in str(one.message)]) == 1
+    session.reset()
+    recwarn.clear()
+    session.predict_proba(windows)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="is the device connected"):
+        at.Session(fitted).predict_proba(0 * windows)
+
+
+def test_a_copy_of_a_session_is_another_person() -> None:
+    rec = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=3, n_times=32)
+    fitted = at.CensoredClassifier(encoder="linear", method=None, device="cpu")
+    session = at.Session(fitted.fit(rec.X.numpy(), rec.y.numpy(), subjects=rec.subject.numpy()))
+    session.label(rec.X.numpy()[0], session.classes_[0])
+    other = copy.copy(session)
+    other.label(rec.X.numpy()[1], session.classes_[1])
+    assert (session.n_labels, other.n_labels) == (1, 2)
