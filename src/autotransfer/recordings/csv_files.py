@@ -146,7 +146,9 @@ def _table(path: Path, form: Form, roles: _Roles) -> dict[int, NDArray[Any]]:
     texts |= set(roles.ignored)  # which may hold anything
     numbers = [n for n in range(len(form.columns)) if n not in texts]
     kinds: dict[int, Any] = {n: str if n in texts else np.float64 for n in range(len(form.columns))}
-    missing = {n: sorted(MISSING) for n in kinds if n != roles.event}  # None and NA may be names of classes
+    missing: dict[Any, list[str]] = {
+        n: sorted(MISSING) for n in kinds if n != roles.event
+    }  # None and NA may be names of classes
     decimal = decimal_of(path, form, numbers)
     try:
         with values_of(path, form) as rows:

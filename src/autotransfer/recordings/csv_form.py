@@ -105,7 +105,7 @@ class _Lines(io.TextIOBase):
         for _ in islice(stream, form.skipped):
             pass
 
-    def __next__(self) -> str:
+    def __next__(self) -> str:  # type: ignore[override]  # lines of text, as of the standard library's
         for line in self.stream:
             self.number += 1
             self.begin = self.begin or self.number
