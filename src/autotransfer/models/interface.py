@@ -17,7 +17,14 @@ from ..recordings.container import check_sfreq
 from ..recordings.labels import as_list
 from ..recordings.new_windows import unlike_training
 from ..recordings.raw import Raw
-from ..recordings.windows import UNNAMED, channel_names, people_of_windows, window_array, windows_for_model
+from ..recordings.windows import (
+    UNNAMED,
+    channel_names,
+    names_or_numbers,
+    people_of_windows,
+    window_array,
+    windows_for_model,
+)
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .card import Card, as_array
 from .hub import push_to_hub
@@ -67,7 +74,7 @@ class WindowModel(ABC):
         and for what looks unlike training."""
         X = self.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
         named = not all(UNNAMED.fullmatch(name) for name in self.card.channels)
-        if named and (raw.channels is None or all(UNNAMED.fullmatch(str(name)) for name in raw.channels)):
+        if named and all(UNNAMED.fullmatch(name) for name in names_or_numbers(raw.channels, X.shape[1])):
             names = shown(", ".join(self.card.channels), 100)
             warnings.warn(
                 f"the data do not name their channels, which are taken to be {names}, in this order", stacklevel=2

@@ -16,7 +16,7 @@ from .artefacts import Artefacts, artefacts_of
 from .chunks import row_chunks
 from .container import check_sfreq
 from .copies import shared_samples, stretches
-from .labels import encode
+from .labels import alike_warning, encode
 from .raw import Array, Label, Raw
 from .unlabelled import unlabelled_warning, without_unlabelled
 from .windows import axes_concern, names_or_numbers, window_array
@@ -29,9 +29,11 @@ TELLING = 0.15  # share of trials by which a group must tell the class better th
 SHUFFLES = 20
 MOST_PAIRS = 3  # of people who share samples, that are named
 FEWEST_TO_COMPARE = 5  # people: with fewer, no channel counts as unusual
+FEW_LEVELS = 6  # of floats, which may be classes whatever they are
 FEW = 2  # people whom a fold holds out
 CLIPPED = 0.05  # share of samples at the end of a device's range: the 428 people of 21 sets stay below
 FLAT = 0.5  # share of windows in which a channel does not change
+NOTHING = "nothing changes in {:.0%} of the windows"
 HUM = 0.5  # share of a channel's power at the frequency of the mains
 SAME = 0.5  # share of windows with another person's samples, from which two people are one recording
 UNKNOWN_RATE = (
@@ -101,6 +103,7 @@ def concerns(raw: Raw) -> list[str]:
         lines.append(axes_concern(tuple(X.shape), tuple(names)))
         lines.append(unlabelled_warning(missing, whole) if missing else None)
         lines.append(UNKNOWN_RATE if raw.sfreq is None else None)
+        lines += [alike_warning(people, "people"), alike_warning(classes, "classes")]
     lines.append(_class_minus_one(classes))
     if raw.subject is not None:
         lines.append(_too_many_subjects(n, len(people)))
@@ -109,6 +112,7 @@ def concerns(raw: Raw) -> list[str]:
         np.add.at(counts, (person, label), 1)
         lines += [*_rare_classes(counts, people, classes), _one_class(counts, people)]
         lines.append(_other_classes(counts, people, classes))
+        lines.append(_may_be_measured(classes))
         lines.append(_confounded_with_people(person, label))
         if raw.session is not None:
             session, _ = encode(raw.session, n, "session")
@@ -140,6 +144,17 @@ def _class_minus_one(classes: Sequence[Label]) -> str | None:
     return (
         "class -1 is trained like the others; if it marks windows without a label, give None, NaN or empty text, which "
         "are left out"
+    )
+
+
+def _may_be_measured(classes: Sequence[Label]) -> str | None:
+    """Several floats that do not count on, such as 0.0, 20.0, 40.0 … may be levels of a force, and no classes."""
+    numbers = [label for label in classes if isinstance(label, float)]
+    if len(numbers) < len(classes) or len(numbers) <= FEW_LEVELS or max(numbers) - min(numbers) == len(numbers) - 1:
+        return None
+    return (
+        f"y holds {len(numbers)} different numbers from {min(numbers):g} to {max(numbers):g}, which are taken for "
+        "classes; to predict them as numbers: autotransfer run --target continuous"
     )
 
 
@@ -225,7 +240,7 @@ def _artefact_concerns(
 ) -> Iterable[str]:
     """Channels with artefacts; those that never change have their own concern."""
     for share, least, what, remedy in (
-        (artefacts.flat, FLAT, "nothing changes in {:.0%} of the windows", "leave people or channels out, or --clean"),
+        (artefacts.flat, FLAT, NOTHING, "leave people or channels out, or --clean"),
         (artefacts.clipped, CLIPPED, "{:.0%} of the samples are clipped", "record with less gain, or leave them out"),
         (artefacts.mains, HUM, "{:.0%} of the power is mains hum", "filter it out, with a notch at 50 or 60 Hz"),
     ):  # fmt: skip
@@ -235,7 +250,12 @@ def _artefact_concerns(
             continue
         s, c = divmod(int(np.argmax(share)), share.shape[1])
         worst = "" if len(where) == 1 else f" ({shown(names[c])} of {shown(people[s])})"
-        yield f"{_where(where, people, names)}: {what.format(share[s, c])}{worst}; {remedy}"
+        channels, whose = _where(where, people, names)
+        if what is NOTHING and (share[share > least] == 1).all():
+            verb = "change" if channels.startswith(("channels", "some")) else "changes"
+            yield f"{channels} never {verb}, in {whose}, while a window lasts; {remedy}"
+        else:
+            yield f"{channels} of {whose}: {what.format(share[s, c])}{worst}; {remedy}"
     spread = np.where((signals.spread > 0) & ~signals.constant, signals.spread, np.nan)
     if np.isfinite(spread).all(1).sum() < FEWEST_TO_COMPARE or spread.shape[1] < 2:
         return
@@ -248,13 +268,16 @@ def _artefact_concerns(
         )
 
 
-def _where(places: Ints, people: Sequence[Label], names: Sequence[str]) -> str:
-    """places (n, 2) person and channel: 'ch1, ch4 of ann' or how many there are."""
-    who, which = (np.unique(places[:, axis]) for axis in (0, 1))
+def _where(places: Ints, people: Sequence[Label], names: Sequence[str]) -> tuple[str, str]:
+    """places (n, 2) person and channel: which channels and whose, as "channel 'ch1'" and "all 8 people"."""
+    who, which = (np.unique(places[:, axis]).tolist() for axis in (0, 1))
+    each = "" if len(places) == len(who) * len(which) else "some of the "
+    channels = f"{each}{'channels' if len(which) > 1 else 'channel'} {listed([names[c] for c in which])}"
     if len(who) == 1:
-        plural = "channels" if len(which) > 1 else "channel"
-        return f"{plural} {listed([names[c] for c in which.tolist()])} of {shown(people[int(who[0])])}"
-    return f"{len(places)} channels of {len(who)} people ({listed([str(people[s]) for s in who.tolist()])})"
+        return channels, shown(people[who[0]])
+    if len(who) == len(people):
+        return channels, f"all {len(who)} people"
+    return channels, f"{len(who)} of {len(people)} people ({listed([str(people[s]) for s in who])})"
 
 
 def _confounded_with_people(person: Ints, label: Ints) -> str | None:
@@ -306,7 +329,10 @@ def _signal_concerns(signals: Signals, n_trials: int, people: Sequence[Label], n
         yield f"X has NaN or infinite values in {most} of {n_trials} trials ({channels}): drop or interpolate them"
     for c in np.flatnonzero(signals.constant.any(0)).tolist():
         who = np.flatnonzero(signals.constant[:, c]).tolist()
-        whom = "everybody" if len(who) == len(people) else listed([str(people[s]) for s in who])
+        if len(who) == len(people) > 1:
+            yield f"channel {shown(names[c])} never changes, in all {len(who)} people: leave the channel out"
+            continue
+        whom = listed([str(people[s]) for s in who])
         yield f"channel {shown(names[c])} never changes in {whom}: leave the channel or the people out"
     scales = signals.scales
     if np.isfinite(scales).sum() < 2:

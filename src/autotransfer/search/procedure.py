@@ -127,7 +127,9 @@ class Conductor:
             return True
         later = self.plan.stages[number + 1 :]
         ahead = sum(self._cost(next_stage) for next_stage in later if not next_stage.left_out)
-        run.ledger.remember(ahead=max(0.0, min(ahead, self.left - self._cost(stage))))
+        limited = not needed and math.isfinite(self.left)
+        limit = [self.left, time.time()] if limited else []
+        run.ledger.remember(ahead=max(0.0, min(ahead, self.left - self._cost(stage))), limit=limit)
         self.tell(self._words(number))
         if isinstance(run.executor, LocalExecutor):
             run.executor.until = math.inf if needed else time.monotonic() + self.left_to_train
@@ -135,11 +137,12 @@ class Conductor:
         expected = self._training(stage) * self.slowness * len(todo) / len(entries)
         try:
             label = stage.name if run.options.staged else run.ledger.stage_words()
-            run.work(shown=self.shown, label=label, expected=expected or None)
+            run.work(shown=self.shown, label=label, expected=expected or None, counted=entries)
         except OutOfTime:
             return self._keep_whole(number, entries)
         finally:
-            run.ledger.remember(spent=self.spent)
+            limit = [self.left, time.time()] if limited else []
+            run.ledger.remember(spent=self.spent, limit=limit)
         if stage.seconds and len(todo) == len(entries) and not stage.solved:
             self.trained += time.monotonic() - began
             self.foreseen += self._training(stage)
