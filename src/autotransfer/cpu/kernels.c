@@ -477,6 +477,87 @@ void filter_gradient(Parallel parallel, long threads, long count, const Filter *
     spread(parallel, threads, count, gradient_item, task);
 }
 
+/* ---- strength of stretches ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *v;                              /* (N, B, T), of which S stretches of L samples are used */
+    float *level, *square, *mean;                /* (N, B, S) twice; (N,) */
+    const float *grad_level, *grad_square;
+    float *grad_v;
+    long batch, times, stretches, length;
+} Stretches;
+
+/* The sum of n samples less `mean`, or that of their squares: n is small. */
+INLINE float sum_about(const float *v, long n, float mean, int squared) {
+    vec total = {0};
+    float lanes[LANES], rest = 0.0f;
+    long i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        const vec x = load(v + i) - mean;
+        if (squared)
+            total += x * x;
+        else
+            total += x;
+    }
+    for (; i < n; i++) rest += squared ? (v[i] - mean) * (v[i] - mean) : v[i] - mean;
+    store(lanes, total);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
+    return lanes[0] + rest;
+}
+
+static void stretches_item(const void *given, long n) {
+    const Stretches *task = given;
+    const long count = task->stretches, length = task->length, all_of_them = task->batch * count;
+    float *level = task->level + n * all_of_them, *square = task->square + n * all_of_them;
+    double total = 0.0;
+    for (long b = 0; b < task->batch; b++) {
+        const float *v = task->v + (n * task->batch + b) * task->times;
+        for (long s = 0; s < count; s++) {
+            const float own = sum_about(v + s * length, length, 0.0f, 0) / length;
+            level[b * count + s] = own;
+            total += own;
+        }
+    }
+    const float mean = (float)(total / all_of_them);
+    task->mean[n] = mean;
+    for (long b = 0; b < task->batch; b++) {
+        const float *v = task->v + (n * task->batch + b) * task->times;
+        for (long s = 0; s < count; s++) {
+            level[b * count + s] -= mean;
+            square[b * count + s] = sum_about(v + s * length, length, mean, 1) / length;
+        }
+    }
+}
+
+void stretches_forward(Parallel parallel, long threads, long count, const Stretches *task) {
+    spread(parallel, threads, count, stretches_item, task);
+}
+
+static void stretches_gradient_item(const void *given, long n) {
+    const Stretches *task = given;
+    const long count = task->stretches, length = task->length, all_of_them = task->batch * count;
+    const float *level = task->level + n * all_of_them, *grad_level = task->grad_level + n * all_of_them;
+    const float *grad_square = task->grad_square + n * all_of_them, mean = task->mean[n];
+    double total = 0.0; /* centring takes the mean of the gradient away */
+    for (long i = 0; i < all_of_them; i++) total += (double)grad_level[i] + 2.0 * grad_square[i] * level[i];
+    const float share = (float)(total / all_of_them);
+    for (long b = 0; b < task->batch; b++) {
+        const float *v = task->v + (n * task->batch + b) * task->times;
+        float *grad_v = task->grad_v + (n * task->batch + b) * task->times;
+        for (long s = 0; s < count; s++) {
+            const float slope = 2.0f * grad_square[b * count + s] / length;
+            const float constant = (grad_level[b * count + s] - share) / length;
+            for (long t = s * length; t < (s + 1) * length; t++) grad_v[t] = (v[t] - mean) * slope + constant;
+        }
+        memset(grad_v + count * length, 0, 4 * (task->times - count * length));
+    }
+}
+
+void stretches_backward(Parallel parallel, long threads, long count, const Stretches *task) {
+    spread(parallel, threads, count, stretches_gradient_item, task);
+}
+
 /* ---- thin products ---------------------------------------------------------------------------------------------------
 
    Members mix the channels of shared signals: (M, K) × (K, N) with short sides M and K. Members that read the same
