@@ -479,6 +479,8 @@ void filter_gradient(Parallel parallel, long threads, long count, const Filter *
 
 /* ---- strength of stretches ------------------------------------------------------------------------------------------- */
 
+#define EIGHT 8 /* stretches that a window has, or a few more */
+
 typedef struct {
     const float *v;                              /* (N, B, T), of which S stretches of L samples are used */
     float *level, *square, *mean;                /* (N, B, S) twice; (N,) */
@@ -487,47 +489,37 @@ typedef struct {
     long batch, times, stretches, length;
 } Stretches;
 
-/* The sum of n samples less `mean`, or that of their squares: n is small. */
-INLINE float sum_about(const float *v, long n, float mean, int squared) {
-    vec total = {0};
-    float lanes[LANES], rest = 0.0f;
-    long i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        const vec x = load(v + i) - mean;
-        if (squared)
-            total += x * x;
-        else
-            total += x;
+/* Means of `together` stretches, or of the squares of their samples less `mean`: as many sums grow side by side, because
+   a stretch is too short to be summed by vectors. */
+INLINE void means_of(const float *v, long length, int together, float mean, int squared, float *out) {
+    float total[EIGHT] = {0};
+    for (long t = 0; t < length; t++) {
+        for (int k = 0; k < together; k++) {
+            const float x = v[k * length + t] - mean;
+            total[k] += squared ? x * x : x;
+        }
     }
-    for (; i < n; i++) rest += squared ? (v[i] - mean) * (v[i] - mean) : v[i] - mean;
-    store(lanes, total);
-    for (int half = LANES / 2; half; half /= 2)
-        for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
-    return lanes[0] + rest;
+    for (int k = 0; k < together; k++) out[k] = total[k] / length;
+}
+
+INLINE void means_of_window(const float *v, long count, long length, float mean, int squared, float *out) {
+    long s = 0;
+    for (; s + EIGHT <= count; s += EIGHT) means_of(v + s * length, length, EIGHT, mean, squared, out + s);
+    for (; s < count; s++) means_of(v + s * length, length, 1, mean, squared, out + s);
 }
 
 static void stretches_item(const void *given, long n) {
     const Stretches *task = given;
     const long count = task->stretches, length = task->length, all_of_them = task->batch * count;
     float *level = task->level + n * all_of_them, *square = task->square + n * all_of_them;
-    double total = 0.0;
-    for (long b = 0; b < task->batch; b++) {
-        const float *v = task->v + (n * task->batch + b) * task->times;
-        for (long s = 0; s < count; s++) {
-            const float own = sum_about(v + s * length, length, 0.0f, 0) / length;
-            level[b * count + s] = own;
-            total += own;
-        }
-    }
-    const float mean = (float)(total / all_of_them);
+    const float *v = task->v + n * task->batch * task->times;
+    for (long b = 0; b < task->batch; b++)
+        means_of_window(v + b * task->times, count, length, 0.0f, 0, level + b * count);
+    const float mean = (float)(sum_of(level, all_of_them) / all_of_them);
     task->mean[n] = mean;
-    for (long b = 0; b < task->batch; b++) {
-        const float *v = task->v + (n * task->batch + b) * task->times;
-        for (long s = 0; s < count; s++) {
-            level[b * count + s] -= mean;
-            square[b * count + s] = sum_about(v + s * length, length, mean, 1) / length;
-        }
-    }
+    for (long b = 0; b < task->batch; b++)
+        means_of_window(v + b * task->times, count, length, mean, 1, square + b * count);
+    for (long i = 0; i < all_of_them; i++) level[i] -= mean;
 }
 
 void stretches_forward(Parallel parallel, long threads, long count, const Stretches *task) {

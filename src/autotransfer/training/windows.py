@@ -341,7 +341,9 @@ def _gathered(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | N
     _, channels, times = X.shape
     places = rows[:, None, :] * channels + torch.arange(channels, device=X.device)[None, :, None]
     x = X.view(-1, times).index_select(0, places.flatten()).view(*places.shape, times)
-    return x if shift is None or inv_std is None else (x - shift[:, :, None, None]) * inv_std[:, :, None, None]
+    if shift is None or inv_std is None:
+        return x
+    return x.sub_(shift[:, :, None, None]).mul_(inv_std[:, :, None, None])  # in place: it is a copy already
 
 
 def sum_rows(table: Tensor, rows: Tensor) -> Tensor:
