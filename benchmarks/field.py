@@ -14,7 +14,7 @@ very scores, which flatters it. Random peers have one seed unless `--seeds` says
 
 One row of the CSV is one person, peer, adaptation and seed. Rows that are there are not computed again, and the rows of
 a fold are written together: an interrupted command is simply repeated. A peer that is not meant for a signal is left
-out, unless it is the only one asked for. Needs `pip install 'autotransfer[peers]'`; LibEMG, whose release needs an
+out, unless it is the only one asked for. Needs `pip install '.[peers]'`; LibEMG, whose release needs an
 older NumPy than aeon, with `pip install librosa PyWavelets` and `pip install --no-deps libemg`.
 """
 

@@ -3,7 +3,8 @@
 Windows of noise with a shift for each subject and a signal for each class are written as .npy files into a folder (16
 KiB a trial). Another process trains one job on one fold for one epoch and is watched from outside. Its memory is
 RssAnon, which nobody but the process can give back; pages of the file that it has read (RssFile) are the system's to
-drop.
+drop. With --pretrain there are two such folders, and the process trains one network of a base on both, as on a machine
+with 256 MiB of free memory.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from numpy.lib.format import open_memmap
 SUBJECTS, CLASSES, CHANNELS, TIMES = 20, 4, 16, 256
 ROWS = 4096  # written at a time: 64 MiB
 WATCHED = ("RssAnon", "RssFile")
+FREE = 2**28  # bytes, with --pretrain
 POLL = 0.05  # seconds between two looks at the process
 
 
-def write_folder(folder: Path, trials: int) -> None:
+def write_folder(folder: Path, trials: int, seed: int = 0) -> None:
     """X.npy (trials, 16, 256) float32, y.npy, subject.npy, meta.json; people come one after the other."""
-    draw = np.random.default_rng(0)
+    folder.mkdir()
+    draw = np.random.default_rng(seed)
     y, subject = np.arange(trials) % CLASSES, np.arange(trials) * SUBJECTS // trials
     times = np.arange(TIMES, dtype=np.float32)
     signal = np.stack([np.sin(times * (k + 1) / 10) for k in range(CLASSES)])  # (classes, times)
@@ -64,6 +67,23 @@ def train(folder: Path) -> None:
     print(json.dumps({"before_MiB": before["RssAnon"], "seconds": seconds, "test_score": outcome.test_score}))
 
 
+def pretrain(folders: list[Path]) -> None:
+    """The same with a base of several studies."""
+    import torch
+
+    import autotransfer as at
+    from autotransfer.training import packing, trainer  # noqa: F401  imported later it would count as growth
+
+    torch.set_num_threads(1)
+    packing.free_memory = lambda device: FREE
+    before, start = memory("self"), time.perf_counter()
+    with tempfile.TemporaryDirectory(dir=folders[0].parent) as out:
+        base = at.pretrain(at.Studies(folders), out, members=1, epochs=1, device="cpu", progress=False)
+    seconds = round(time.perf_counter() - start, 1)
+    score = sum(study["score"] for study in base.card.studies) / len(folders)
+    print(json.dumps({"before_MiB": before["RssAnon"], "seconds": seconds, "test_score": score}))
+
+
 def memory(process: int | str) -> dict[str, float]:
     """MiB by name, of those in WATCHED; empty if the process has ended."""
     try:
@@ -74,9 +94,9 @@ def memory(process: int | str) -> dict[str, float]:
     return {name: int(values[name].split()[0]) / 1024 for name in WATCHED if name in values}
 
 
-def watch(folder: Path) -> dict[str, float]:
+def watch(folders: list[Path]) -> dict[str, float]:
     """What the training prints, and the largest memory that it was seen to hold."""
-    command = [sys.executable, "-m", "benchmarks.larger_than_memory", "--train", str(folder)]
+    command = [sys.executable, "-m", "benchmarks.larger_than_memory", "--train", *map(str, folders)]
     most = dict.fromkeys(WATCHED, 0.0)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         while process.poll() is None:
@@ -98,15 +118,19 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, help="where there is room for them; default: the system's for such files"
     )
-    parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--pretrain", action="store_true", help="a base of two studies, each of half the trials")
+    parser.add_argument("--train", type=Path, nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.train:
-        train(options.train)
+        train(*options.train) if len(options.train) == 1 else pretrain(options.train)
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        write_folder(Path(name), options.trials)
-        print(f"{options.trials:,} trials, {(Path(name) / 'X.npy').stat().st_size / 1e9:.2f} GB", flush=True)
-        for what, value in watch(Path(name)).items():
+        folders = [Path(name) / f"study {number}" for number in range(1 + options.pretrain)]
+        for seed, folder in enumerate(folders):
+            write_folder(folder, options.trials // len(folders), seed)
+        size = sum((folder / "X.npy").stat().st_size for folder in folders)
+        print(f"{options.trials:,} trials, {size / 1e9:.2f} GB", flush=True)
+        for what, value in watch(folders).items():
             print(f"{what:>22}: {value:,.3f}")
 
 

@@ -3,20 +3,31 @@
 The model is the average that a run delivers by default, and the one it delivers with --adaptation online: twelve
 candidates of all kinds with up to 24 networks; refit: one network of each; adapt: the session follows the person in the
 codes. Weights are random, which changes no time.
+
+python -m benchmarks.latency RUN ...: of delivered models, part by part, then the whole in a session that does not
+adapt, that adapts, that adapts with labels; with --export also in a file of each format.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.export.formats import FORMATS
+from autotransfer.export.proof import sample_windows
 from autotransfer.models.assembly import Part, assemble_mixture
-from autotransfer.models.mixture import Mixture
+from autotransfer.models.loading import load_classifier
+from autotransfer.models.mixture import Mixture, Model
+from autotransfer.person.decoder import Decoder
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import closed_forms, networks
 from autotransfer.search.models import most_of_each
@@ -91,13 +102,112 @@ def rows(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) ->
             yield f"{name:<17} {size:>9} {count} {median:7.2f} {tail:7.2f} {np.median(took[:, 1]):7.2f}"
 
 
+# ---- a delivered model, part by part -------------------------------------------------------------------------------
+
+
+class Taken(NamedTuple):
+    """Milliseconds for one window: the median on the clock, and median and least of the processor, which others on the
+    machine disturb less."""
+
+    clock: float
+    median: float
+    least: float
+
+    @classmethod
+    def of(cls, took: np.ndarray) -> Taken:
+        """took: (windows, 2), on the clock and of the processor."""
+        return cls(float(np.median(took[:, 0])), float(np.median(took[:, 1])), float(took[:, 1].min()))
+
+    def __str__(self) -> str:
+        return f"{self.clock:7.2f} {self.median:7.2f} {self.least:9.2f}"
+
+
+def each_took(work: Callable[[int], object], timed: int) -> np.ndarray:
+    """Milliseconds (timed, 2) on the clock and of the processor, of work on windows 0, 1, and on, after some before."""
+    took = []
+    for k in range(-WARM_UP, timed):
+        start, worked = time.perf_counter(), time.thread_time()
+        work(k)
+        took.append((1e3 * (time.perf_counter() - start), 1e3 * (time.thread_time() - worked)))
+    return np.array(took[WARM_UP:])
+
+
+def part_rows(model: Model, windows: torch.Tensor, timed: int, *, online: bool = False) -> Iterator[str]:
+    """Preparing and encoding by each stack of parts, in turn as in a session, and combining what they predict."""
+    decoder = Decoder(model, online=online)
+    people = decoder.follow()
+    took = np.zeros((WARM_UP + timed, 2 * len(decoder.stacks) + 1, 2))
+    with torch.inference_mode():
+        for k in range(WARM_UP + timed):
+            window, codes, known, mark = windows[k % len(windows)][None], [], {}, _now()
+            for place, (stack, person, keys) in enumerate(zip(decoder.stacks, people, decoder.keys, strict=True)):
+                prepared = person.feed(window, keys, known)
+                took[k, 2 * place], mark = _since(mark)
+                codes.append(stack.codes(prepared))
+                took[k, 2 * place + 1], mark = _since(mark)
+            decoder.log_probabilities(codes)
+            took[k, -1], mark = _since(mark)
+    took = took[WARM_UP:]
+    for place, stack in enumerate(decoder.stacks):
+        of_stack = took[:, 2 * place : 2 * place + 2]
+        yield f"  {_short(stack.setting):<60} {len(stack.mean):>3} {Taken.of(of_stack.sum(1))}"
+    yield f"  {'combined':<60} {len(decoder.exponents):>3} {Taken.of(took[:, -1])}"
+
+
+def _short(setting: Setting) -> str:
+    values = setting.preprocessing.values()
+    shown = ("standardise", "delays", "align", "append_scale", "represent", "centre")
+    words = [f"{name} {values[name]}" for name in shown if values.get(name, "none") != "none"]
+    return ", ".join([setting.encoder, *words])[:60]
+
+
+def _now() -> np.ndarray:
+    return np.array([time.perf_counter(), time.thread_time()])
+
+
+def _since(mark: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    now = _now()
+    return 1e3 * (now - mark), now
+
+
+def run_rows(run: Path, timed: int, *, export: bool = False) -> Iterator[str]:
+    model = load_classifier(run / "model" if (run / "model").is_dir() else run)
+    windows = sample_windows(model, 64, torch.Generator().manual_seed(0))
+    channels, times = windows.shape[1:]
+    title = f"{run.name}, {channels} × {times}"
+    yield f"{title:<62} parts {'p50':>6} {'cpu p50':>7} {'cpu least':>9}  ms"
+    yield from part_rows(model, windows, timed)
+    arrays, labels = windows.numpy(), model.classes_
+    for name, adapt, labelled in (("session", False, 0), ("adapt", True, 0), ("adapt, labels", True, 3)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nobody has tried adaptation
+            session = at.Session(model, adapt=adapt)
+        try:
+            for number in range(labelled * len(labels)):
+                session.label(arrays[number], labels[number % len(labels)])
+        except UserError as error:
+            yield f"  {name}: {error}"
+            continue
+        by = "" if not adapt or session.adapts else " (does not adapt)"
+        took = each_took(lambda k, session=session: session.predict_proba(arrays[k % len(arrays)]), timed)  # type: ignore[misc]
+        yield f"  {name + by:<60} {len(model.parts):>3} {Taken.of(took)}"
+    for name in ("onnx", "torch") if export else ():
+        predict = FORMATS[name].open(FORMATS[name].write(model), None)
+        took = each_took(lambda k, predict=predict: predict(windows[k % 64][None]), timed)  # type: ignore[misc]
+        yield f"  {name:<60} {len(model.parts):>3} {Taken.of(took)}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
+    parser.add_argument("runs", nargs="*", type=Path, help="folders of runs or models; without any: random models")
     parser.add_argument("--windows", type=int, default=TIMED, help="timed, after a few to warm up")
-    windows = parser.parse_args().windows
+    parser.add_argument("--export", action="store_true", help="files of every format, too; writing them takes minutes")
+    given = parser.parse_args()
     torch.set_num_threads(1)
-    for row in rows(timed=windows):
-        print(row, flush=True)
+    tables = [run_rows(run, given.windows, export=given.export) for run in given.runs] or [rows(timed=given.windows)]
+    for table in tables:
+        for row in table:
+            print(row, flush=True)
 
 
 if __name__ == "__main__":

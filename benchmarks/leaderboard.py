@@ -97,7 +97,11 @@ def _add_field(folder: Path, asked: set[tuple[object, object]], add: Callable[[s
         for dataset, scores in scores_by(rows, "set", "person").items():
             people = {subject for name, subject in asked if name == dataset}
             if people and people <= set(scores):
-                add(mode, peer, {dataset: {subject: value for subject, value in scores.items() if subject in people}})
+                add(
+                    str(mode),
+                    str(peer),
+                    {dataset: {subject: value for subject, value in scores.items() if subject in people}},
+                )
 
 
 def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:

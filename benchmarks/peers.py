@@ -2,7 +2,7 @@
 
 Every pipeline is scored with balanced accuracy on the test subject of each leave-one-subject-out fold. Rows that the
 CSV already has are not computed again, so an interrupted command is simply repeated. Needs `pip install
-'autotransfer[bench]'`. docs/results/confirmation/peers.csv is this command on the eight sets of the confirmation.
+'.[bench]'`. docs/results/confirmation/peers.csv is this command on the eight sets of the confirmation.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def twelve(evidence: Evidence, folder: Path) -> str:
     sets = {**played(folder), **played_in(folder / "confirmation")}
     sets = {
         dataset: scores for dataset, scores in sorted(sets.items())
-        if len(scores["zero_shot"]["recorded"]) > PEOPLE and set(ADAPTATION_METHODS) <= set(scores)
+        if len(scores["zero_shot"]["recorded"]) > PEOPLE and not set(ADAPTATION_METHODS).isdisjoint(scores)
     }  # fmt: skip
     rows, every, shown = [], [], orders_in(sets)
     for dataset, scores in sets.items():
@@ -130,9 +130,8 @@ def _draws(scores: Played, orders: Sequence[str]) -> Iterator[tuple[str, NDArray
     """The method that twelve people choose, and the places of the others, again and again."""
     names = list(scores["zero_shot"]["recorded"])
     before = np.array([[scores["zero_shot"][order][name] for order in orders] for name in names])
-    after = np.array(
-        [[[scores[method][order][name] for order in orders] for method in ADAPTATION_METHODS] for name in names]
-    )
+    by_method = [scores.get(method, scores["zero_shot"]) for method in ADAPTATION_METHODS]  # runs had not all of them
+    after = np.array([[[one[order][name] for order in orders] for one in by_method] for name in names])
     people = [Followed(*both) for both in zip(before, after, strict=True)]
     generator = np.random.default_rng(0)
     for _ in range(DRAWS):

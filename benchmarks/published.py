@@ -76,7 +76,7 @@ def beats(folder: Path, records: Sequence[int]) -> Part:
 
 
 def _beats_of(folder: Path, name: int) -> tuple[NDArray[np.float32], NDArray[np.str_], float]:
-    wfdb = need("wfdb", "reading WFDB records", "autotransfer[wfdb]")
+    wfdb = need("wfdb", "reading WFDB records", "wfdb")
     record = wfdb.rdrecord(str(folder / str(name)), channel_names=[LEAD])
     if not record.n_sig:
         raise UserError(f"record {name} has no lead {LEAD}; every record of DS1 and DS2 has one as it is published")

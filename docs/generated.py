@@ -369,8 +369,8 @@ PLAYBACK = {
     "zero_shot": "by the order of the windows (`recorded`, `balanced`, `one-sided`, `one class first`): score by "
     "subject of the model as it is delivered",
     "adapted": "the same with adaptation, in the way that the others choose",
-    "ways": "by the way of following (`shift`, `prototypes`, `statistics`, `entropy`), then as above: each with all of its "
-    "correction",
+    "ways": "by the way of following (`shift`, `self-training`, `prototypes`, `statistics`, `entropy`), then as "
+    "above: each with all of its correction",
     "before": "by the number of labelled windows of each class: score by subject on the others, as delivered",
     "calibrated": "the same calibrated with the labels",
     "own": "the same of a linear classifier of the labels alone",

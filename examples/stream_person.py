@@ -1,7 +1,7 @@
 """A model and a person it has never seen: their signal is replayed, decoded as it comes, and the session kept.
 
 Runs without hardware and without files: the person's windows, laid end to end, take the place of a device. With one,
-`autotransfer stream run --source lsl:NAME --out lsl:DECODED` does the same (pip install 'autotransfer[lsl]').
+`autotransfer stream run --source lsl:NAME --out lsl:DECODED` does the same (pip install mne-lsl).
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from autotransfer.person.adaptation import (
     AdaptationMethod,
     Entropy,
     Prototypes,
+    SelfTraining,
+    Shift,
     Statistics,
 )
 from autotransfer.training.effects import Effects, Evidence
@@ -83,6 +85,30 @@ def test_prototypes_are_the_classes_of_sure_windows() -> None:
     np.testing.assert_allclose(method.posterior(known).means, want.means, rtol=1e-4, atol=1e-4)
 
 
+def test_self_training_learns_classes_as_far_as_all_are_predicted() -> None:
+    """Between the shift alone, where one class is, and soft labels of all classes, where these are alike."""
+    x, log_p, _ = windows(60, 0.7)
+    p = log_p.softmax(-1)
+    method = SelfTraining(EVERYONE, 1.0)
+
+    def shares(p: Tensor) -> Tensor:
+        """How far the means lie from those of a shift to those of soft labels, by which they differ."""
+        known = known_after(method, x, p)
+        sums, counts = torch.einsum("nc,npr->pcr", p, x), p.sum(0)
+        np.testing.assert_allclose(known["sums"], sums, rtol=1e-4, atol=1e-4)
+        soft = EVERYONE.given(Evidence(sums, counts), alike=adaptation.PREDICTED).means
+        shift = Shift(EVERYONE, 1.0).posterior(known).means
+        assert (soft - shift).abs().max() > 0.1
+        return (method.posterior(known).means - shift) / (soft - shift)
+
+    counts = p.sum(0)
+    np.testing.assert_allclose(shares(p), 3 * float(counts.min() / counts.sum()), atol=1e-2)
+    np.testing.assert_allclose(shares(torch.full((60, C), 1 / C)), 1.0, atol=1e-2)
+    one_sided = torch.zeros(60, C)
+    one_sided[:, 1] = 1.0
+    np.testing.assert_allclose(shares(one_sided), 0.0, atol=1e-2)
+
+
 def test_statistics_are_those_of_a_normalisation() -> None:
     """Windows and MOMENTS pseudo-windows of everybody, normalised, then as everybody's are: the logits of that."""
     x, log_p, _ = windows(50, 1.5)
@@ -124,7 +150,7 @@ def test_entropy_rests_where_windows_are_one_sided_or_doubtful() -> None:
     assert method.count(method.begin(), torch.zeros(P, R), sure)["bias"].any()
 
 
-@pytest.mark.parametrize("name", ["shift", "prototypes", "statistics"])
+@pytest.mark.parametrize("name", ["shift", "self-training", "prototypes", "statistics"])
 def test_a_shifted_person_gains(name: str) -> None:
     x, log_p, y = windows(600, 1.5)
     after = Adaptation([EVERYONE], [WEIGHTS], name).follow(x, log_p)[300:].argmax(-1)

@@ -31,6 +31,7 @@ from autotransfer.search import planning, procedure, stopping
 from autotransfer.search.plan import Plan, Stage, read_plan
 from autotransfer.search.planning import answer_seconds, begin
 from autotransfer.search.procedure import Conductor, conduct
+from autotransfer.training.progress import Progress
 from faults import Interrupted, few_closed_forms, quiet, table_of
 from tiny import tiny, tiny_file
 
@@ -399,8 +400,32 @@ def test_time_left_counts_what_remains(answered_once: Path, tmp_path: Path) -> N
     run = Run.open(Path(shutil.copytree(answered_once, tmp_path / "run")))
     run.ledger.remember(ahead=100.0)
     assert "1:40 left" in " ".join(standing(run.folder)) or "1:4" in " ".join(standing(run.folder))
+    run.ledger.remember(limit=[20.0, 0.0])  # noted long ago: an interrupted run keeps what its limit left
+    assert "about 0:20 left" in " ".join(standing(run.folder))
     run.ledger.remember(complete=True)
     assert "1:40" not in " ".join(standing(run.folder))
+    run.ledger.close()
+
+
+def test_progress_counts_the_trainings_of_the_stage(answered_once: Path, tmp_path: Path) -> None:
+    """Those of earlier stages are done, which says nothing of this one; and no more time is left than the limit has."""
+    run = Run.open(Path(shutil.copytree(answered_once, tmp_path / "run")))
+    bars: list[Progress] = []
+
+    class Watching(executor.LocalExecutor):
+        def train(self, run: executor.Work, bar: Progress) -> None:
+            bars.append(bar)
+            raise Interrupted
+
+    run.executor = Watching()
+    with pytest.raises(Interrupted):
+        conduct(run, quiet, shown=False)
+    earlier = sum(entry.status == "done" for entry in run.ledger.entries(records=False))
+    assert earlier > 0
+    assert (bars[0].members, bars[0].well) == (4, 0), "a network on four folds"
+    state, jobs, *_ = standing(run.folder)
+    assert state.startswith(f"{run.folder}: interrupted; 1 stage done, predict can be used; continue with")
+    assert jobs == f"in the stages so far {earlier} of {earlier + 4} trainings done, 0 begun, 4 waiting, 0 failed"
     run.ledger.close()
 
 

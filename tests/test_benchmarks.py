@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from benchmarks import anytime, floor, growth, shipped, timing
+from benchmarks import anytime, floor, growth, latency, shipped, timing
 from benchmarks.__main__ import SECTIONS, main
 from benchmarks.encoder import peaks_here
 from benchmarks.options import Options
@@ -24,6 +24,8 @@ from benchmarks.timing import Step, Timing, fresh_process, measure
 from torch.utils.flop_counter import FlopCounterMode
 
 import autotransfer as at
+from autotransfer.models.saving import write_model
+from autotransfer.models.stacks import stacks_of
 
 MIB = 2**20
 
@@ -242,3 +244,21 @@ def test_what_a_limit_costs_is_paired_by_person(tmp_path: Path) -> None:
     cells = [cell.strip() for cell in line.split("|")[1:-1]]
     assert cells[:3] == ["a", "3", "0.700 after 70 s, 2 answers"]
     assert cells[4] == "−0.100 (−0.100 to −0.100)"
+
+
+def test_latency_of_a_delivered_model_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every stack has a row, and so has the whole in every kind of session and file."""
+    monkeypatch.setattr(latency, "WARM_UP", 1)
+    model = latency.random_mixture(3, 40, 40.0, refit=True)
+    write_model(tmp_path / "model", model.card, model.tensors())
+    title, *rows = latency.run_rows(tmp_path, 3)
+    assert "3 × 40" in title
+    names = [row[:60].strip() for row in rows]
+    assert names[-3:] == ["session", "adapt", "adapt, labels"]
+    stacks = len(stacks_of(model.parts, model.exponents))
+    assert names[stacks] == "combined"
+    assert any("tangent" in name for name in names[:stacks])
+    for row in rows:
+        clock, median, least = map(float, row.split()[-3:])
+        assert 0 <= least <= median
+        assert clock > 0

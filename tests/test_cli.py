@@ -121,7 +121,7 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     np.testing.assert_allclose(table[["p_left", "p_right"]].sum(axis=1), 1, atol=1e-6)
     told = result.stderr.splitlines()
     verdict = json.loads((folder / "run" / "choice.json").read_text())["verdict"]
-    assert told[0] == f"When it was trained: {verdict[0].lower()}{verdict[1:]}"
+    assert told[0] == f"As measured in training: {verdict[0].lower()}{verdict[1:]}"
     assert "trained on windows of 4 people" in told[1]
     assert any(line.startswith("balanced accuracy on 4 people (chance .50): mean ") for line in told)
     assert any(line.split()[:1] == ["left"] for line in told[-2:]), "a confusion table"
@@ -179,7 +179,8 @@ def test_dry_run_trains_nothing(tmp_path: Path) -> None:
     result = call("run", tiny_file(tmp_path), "--out", tmp_path / "run", "--epochs", 5, "--dry-run")
     assert result.returncode == 0, result.stderr
     assert (
-        "96 trainings of up to 5 epochs: 8 candidates on 4 folds with 3 seeds, and 8 models in closed form"
+        "96 trainings of up to 5 epochs: 8 candidates on 4 folds with 3 seeds, and 8 models in closed form, "
+        "6 of them once more for sessions"
         in result.stdout
     )
     assert "fold 0: test 0" in result.stdout

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import shlex
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields
@@ -356,6 +357,8 @@ def test_progress_and_status_say_the_same(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().err.count("every fold: 3 of 6 trainings done, 1 failed") == 1
     assert standing(tmp_path)[1].startswith("2 of 6 trainings done, 0 begun, 3 waiting, 1 failed")
     assert trainings_words(1, 1) == "1 of 1 training done"
+    with Progress(3, 6, shown=False, expected=500.0, until=time.monotonic() + 20) as bar:
+        assert 10 < bar.left < 20.5, "no more than what the limit leaves"
     with closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
         ledger.add([Entry("x", "search", settings[0], 0, 1, 0)])
         assert ledger.stage_words() == "stage two, stage one"

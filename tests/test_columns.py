@@ -140,7 +140,7 @@ def test_a_column_that_unpacks_to_more_than_memory_is_refused(tmp_path: Path, mo
 
 
 def test_columns_of_epochs(tmp_path: Path) -> None:
-    mne = pytest.importorskip("mne", reason="pip install 'autotransfer[mne]'")
+    mne = pytest.importorskip("mne", reason="pip install '.[mne]'")
     people = np.repeat(["ann", "bob", "cem"], 16)
     table: dict[str, Any] = columns() | {
         "subject": people, "session": [1, 2] * 24, "when": pd.Timestamp("2020"), "list": [[1]] * N, "X": 1, "word": "w",

@@ -315,7 +315,10 @@ def test_the_pages_program_runs_what_the_command_wrote(
     assert command(run, "--format", format, "--out", path) == 0
     said = capfd.readouterr()
     assert said.err == ""
-    first, second, third = said.out.strip().splitlines()
+    *progress, first, second, third = said.out.strip().splitlines()
+    assert progress == [
+        f"writing the {format} file", "checking it on 1,000 windows against predict_proba", "timing single windows"
+    ]  # fmt: skip
     assert first == f"exported: {path} ({path.stat().st_size / 1e3:.0f} kB, {format}, an ensemble of 4)"
     assert re.fullmatch(r"checked: on 1,000 windows it differs from predict_proba by \d\.\de[+-]\d\d at most", second)
     assert re.match(r"one window takes \d+\.\d\d ms \(median of 5, middle half .* one thread of this CPU", third)
@@ -391,7 +394,7 @@ def test_without_onnxruntime_the_file_is_written_and_said_to_be_unchecked(
     exported = export_model(random_model("trial"), "onnx", tmp_path / "m.onnx")
     assert exported.path.exists()
     assert (exported.difference, exported.latency) == (None, None)
-    assert "not checked: onnxruntime is not installed" in exported.lines()[1]
+    assert "not checked: onnxruntime is not installed (pip install onnxruntime)" in exported.lines()[1]
 
 
 # mistakes
@@ -471,7 +474,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
             with pytest.raises(
-                UserError, match=rf"needs {package}, which is not .* pip install 'autotransfer\[onnx\]'"
+                UserError, match=rf"needs {package}, which is not .* pip install onnx onnxscript onnxruntime"
             ):
                 export_model(random_model("trial"), "onnx", tmp_path / "m.onnx")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)

@@ -503,14 +503,19 @@ def test_a_run_with_a_foundation_encoder(folder: Path, tmp_path: Path) -> None:
     own = target()
     save_npz(tmp_path / "target.npz", own)
     out, cli = tmp_path / "run", CliRunner()
-    asked = ["run", str(tmp_path / "target.npz"), "--out", str(out), "--networks", "none", "--quick", "--device", "cpu"]
+    asked = ["run", str(tmp_path / "target.npz"), "--out", str(out), "--networks", "one", "--quick", "--device", "cpu"]
     asked += ["--encoder", f"braindecode:Wave,pretrained={folder}", "--epochs", "1", "--seeds", "1", "--time", "none"]
     told = cli.invoke(app, asked)
     assert told.exit_code == 0, told.output
     choice = json.loads((out / "choice.json").read_text())
-    kinds = {one["represent"].partition(":")[0] for one in choice["shortlist"]}
-    assert {"foundation", "random_foundation"} <= kinds
-    assert "foundation encoder has" in (out / "report.html").read_text()
+    names = [one[part] for one in choice["shortlist"] for part in ("represent", "encoder")]
+    kinds = {name.partition(":")[0] for name in names if "foundation" in name}
+    assert kinds == {"foundation", "random_foundation", "tuned_foundation", "tuned_random_foundation"}
+    report = (out / "report.html").read_text()
+    assert "foundation encoder has" in report
+    assert "the same adapters on untrained weights have" in report
+    foundation._opened.clear()
+    assert at.load_model(out / "model").predict_proba(own.X[:4]).shape == (4, 2)  # type: ignore[union-attr]
     for path in folder.iterdir():  # the run has all that it needs
         path.unlink()
     assert open_foundation(str(out / "base")).model == "Wave"

@@ -365,6 +365,25 @@ def test_a_run_cuts_again_when_it_is_resumed(tmp_path: Path) -> None:
     assert "fist 24, open 24" in result.out, result.err
 
 
+@pytest.mark.parametrize(
+    ("levels", "told"),
+    [
+        ([0.0, 20.0, 30.0, 40.0, 50.0, 60.0, 80.0, 100.0], True),
+        ([0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0], True),
+        ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], False),  # classes that are counted, stored as floats
+        ([0, 20, 30, 40, 50, 60, 80, 100], False),  # codes of events are whole numbers like these
+        ([0.0, 10.0, 20.0], False),
+    ],
+)
+def test_floats_that_may_be_measured_are_told_of_before_a_run(levels: list[float], told: bool) -> None:
+    y = np.resize(np.array(levels), PEOPLE * PER)
+    lines = [line for line in concerns(raw(y=y, classes=None)) if "--target continuous" in line]
+    assert len(lines) == told
+    if told:
+        shown = f"y holds 8 different numbers from {min(levels):g} to {max(levels):g}, which are taken for classes"
+        assert lines[0].startswith(shown)
+
+
 def test_measurements_are_no_classes() -> None:
     numbers = np.random.default_rng(0).standard_normal(PEOPLE * PER)
     shown = overview(raw(y=numbers, classes=None))

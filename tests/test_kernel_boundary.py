@@ -164,11 +164,10 @@ FREE = {  # tensors that say themselves how many there are: other sizes of them 
     ("networks", "x"), ("templates", "x"), ("product", "b"), ("product_gradient", "b"), ("networks", "temporal"),
     ("networks", "depthwise"), ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("correlate", "w"),
     ("hudgins", "x"), ("ls", "x"), ("tdpsd", "x"), ("beats", "x"), ("rhythms", "held"), ("minirocket", "thresholds"),
-    ("minirocket", "x"), ("stretches_forward", "v"),
+    ("minirocket", "x"), ("rhythms", "x"), ("rhythms", "starts"), ("stretches_forward", "v"),
 }  # fmt: skip
 FREE_ROWS = {
     ("statistics", "x"), ("bands", "x"), ("band_tangent", "x"), ("bands", "waves"), ("band_tangent", "waves"),
-    ("rhythms", "x"), ("rhythms", "starts"),
 }  # fmt: skip
 FREE_COLUMNS = {
     ("correlate", "x"), ("log_scale", "nearness"), ("bands", "x"), ("band_tangent", "x"), ("stretches_backward", "v"),
@@ -219,7 +218,8 @@ def test_what_does_not_fit_is_refused(kernel: str, name: str, wrong: str) -> Non
         ("hudgins", "x", rand(1, 1, 2, 3)), ("beats", "half", 0), ("beats", "points", 16), ("beats", "points", 0),
         ("statistics", "place", torch.tensor([0, 1, 2, 3, T - 1])), ("statistics", "lags", torch.tensor([1, 2, 4, T])),
         ("bands", "sizes", torch.tensor([1, 3])), ("bands", "sizes", torch.tensor([4, -1])),
-        ("band_tangent", "sizes", torch.tensor([2, 0])), ("rhythms", "held", torch.tensor([0, 6])), ("rhythms", "first", 11), ("rhythms", "count", 12),
+        ("band_tangent", "sizes", torch.tensor([2, 0])), ("rhythms", "held", torch.tensor([0, 6])),
+        ("rhythms", "first", 11), ("rhythms", "count", 12),
         ("rhythms", "starts", torch.tensor([0, 8, 4])), ("rhythms", "starts", torch.tensor([0, 4, 99])),
         ("minirocket", "spans", torch.tensor([3, 2])), ("minirocket", "spans", torch.tensor([-1, 2])),
         ("minirocket", "chosen", torch.full((168, 6), C)), ("minirocket", "sizes", torch.full((168,), 99)),

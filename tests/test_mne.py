@@ -21,7 +21,7 @@ from autotransfer.recordings import load, read
 from faults import call
 from tiny import tiny
 
-mne = pytest.importorskip("mne", reason="pip install 'autotransfer[mne]'")
+mne = pytest.importorskip("mne", reason="pip install '.[mne]'")
 pd = pytest.importorskip("pandas")
 mne.set_log_level("ERROR")
 
@@ -197,7 +197,7 @@ def test_without_mne(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "a-epo.fif").write_bytes(b"x")
     (tmp_path / "mne.py").write_text("raise ImportError(name='mne')")
     monkeypatch.syspath_prepend(tmp_path)
-    missing = r"reading MNE epochs needs mne, which is not installed; pip install 'autotransfer\[mne\]'"
+    missing = r"reading MNE epochs needs mne, which is not installed; pip install mne"
     refused(lambda: at.Recordings.from_epochs([1]), missing)
     refused(lambda: load(tmp_path / "a-epo.fif"), missing)
 

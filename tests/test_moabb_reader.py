@@ -14,7 +14,7 @@ from autotransfer.errors import UserError
 from autotransfer.recordings import load
 from autotransfer.recordings.moabb_sets import PARADIGMS
 
-pytest.importorskip("moabb", reason="pip install 'autotransfer[moabb]'")
+pytest.importorskip("moabb", reason="pip install '.[moabb]'")
 from moabb import paradigms
 from moabb.datasets.fake import FakeDataset
 
@@ -135,6 +135,6 @@ def test_a_failed_download_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_moabb(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "moabb", None)
-    text = r"reading MOABB's data sets needs moabb, which is not installed; pip install 'autotransfer\[moabb\]'"
+    text = r"reading MOABB's data sets needs moabb, which is not installed; pip install moabb"
     refused(lambda: load("moabb:BNCI2014_001"), text)
     refused(lambda: at.Recordings.from_moabb(fake()), text)

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 import autotransfer as at
+from autotransfer.folds import Fold
+from autotransfer.recordings import Raw
 from autotransfer.recordings.concerns import times
 from autotransfer.recordings.new_windows import unlike_training
 from autotransfer.recordings.windows import channel_places
 
 X = np.random.default_rng(0).normal(size=(9, 2, 50))
+SETTING = at.Setting(encoder="linear", represent="features")
 WHO = np.repeat(["ann", "bob", "cleo"], 3)
 NAMES = ["C3", "C4"]
 
@@ -96,3 +99,16 @@ def test_a_copy_of_a_session_is_another_person() -> None:
     other = copy.copy(session)
     other.label(rec.X.numpy()[1], session.classes_[1])
     assert (session.n_labels, other.n_labels) == (1, 2)
+
+
+def test_what_the_data_do_not_say_is_said(recwarn: pytest.WarningsRecorder) -> None:
+    rec = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=3, n_times=32)
+    named = at.Recordings(rec.X, rec.y, rec.subject, channels=["C3", "Cz", "C4"], sfreq=64)
+    (outcome,) = at.train(named, [at.Job(SETTING, Fold(np.arange(len(rec.y))), 0)], "cpu", progress=False)
+    model = outcome.model()
+    model.read(Raw(X=rec.X.numpy(), channels=["C4", "Cz", "C3"], sfreq=64.0, name="told"))
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="do not name their channels, which are taken to be 'C3, Cz, C4'"):
+        model.read(Raw(X=rec.X.numpy(), sfreq=64.0, name="unnamed"))
+    with pytest.warns(UserWarning, match="do not say their sampling rate; the model expects 64 Hz"):
+        model.read(Raw(X=rec.X.numpy(), channels=["C3", "Cz", "C4"], name="no rate"))

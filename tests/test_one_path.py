@@ -132,6 +132,15 @@ def test_the_model_keeps_the_filter_and_everything_uses_it(tmp_path: Path) -> No
     windowing = Windowing(hop=0.25, events="x,y", pattern="{subject}.csv", sfreq=RATE)
     raw = windowing.read_for(model, str(folder))
     np.testing.assert_array_equal(np.asarray(raw.X), rec.X.numpy())
+    # Recordings of another device may have no window for the model, whose length nobody asked for.
+    short = tmp_path / "short"
+    short.mkdir()
+    (short / "p9.csv").write_text("a,b\n" + "1,2\n3,1\n" * 5)
+    told = rf"p9.* holds no whole window for the model, which wants 0.5 s \(.* {RATE:g} Hz\) of 2 channels \(a, b\)"
+    with pytest.raises(UserError, match=told):
+        Windowing(pattern="{subject}.csv", sfreq=RATE).read_for(model, str(short))
+    with pytest.raises(UserError, match="give a shorter --window"):
+        Windowing(window=0.5, pattern="{subject}.csv", sfreq=RATE).read_for(model, str(short))
 
 
 def test_a_filter_from_elsewhere_is_said_to_look_ahead() -> None:

@@ -75,7 +75,7 @@ def test_missing_packages_are_one_line_before_any_work(tmp_path: Path, monkeypat
             for name in [package, *(name for name in sys.modules if name.startswith(f"{package}."))]:
                 patch.setitem(sys.modules, name, None)
             assert_one_line(
-                call("run", "synthetic", "--out", tmp_path / "run", *more), 2, words, f"pip install '{package}'"
+                call("run", "synthetic", "--out", tmp_path / "run", *more), 2, words, f"pip install {package}"
             )
         assert not (tmp_path / "run").exists()
 
@@ -86,7 +86,7 @@ def test_a_missing_optuna_is_one_line_before_any_work(tmp_path: Path, more: tupl
     wanted = ("run", "synthetic", "--out", str(tmp_path / "run"), "--search", "tpe", *more)
     done = python(COMMAND, "optuna", args=wanted)
     assert done.returncode == 2
-    expected = "search tpe needs optuna, which is not installed; pip install 'optuna'"
+    expected = "search tpe needs optuna, which is not installed; pip install optuna"
     assert done.stderr == f"autotransfer: {expected}\n"
     assert done.stdout == ""
     assert not (tmp_path / "run").exists()
@@ -97,7 +97,7 @@ def test_a_missing_optuna_is_one_line_before_any_work(tmp_path: Path, more: tupl
 def test_so_is_what_the_end_of_a_run_needs(tmp_path: Path, more: tuple[str, ...]) -> None:
     done = python(COMMAND, "plotly", args=("run", "synthetic", "--out", str(tmp_path / "run"), *more))
     assert done.returncode == 2
-    assert done.stderr == "autotransfer: the report needs plotly, which is not installed; pip install 'plotly'\n"
+    assert done.stderr == "autotransfer: the report needs plotly, which is not installed; pip install plotly\n"
     assert not (tmp_path / "run").exists()
 
 
@@ -144,9 +144,7 @@ def test_so_are_a_missing_driver_and_what_a_resumed_run_needs(tmp_path: Path, mo
 
     options = RunOptions(source=str(tiny_file(tmp_path)), search="tpe", epochs=1, storage="postgresql+psycopg://nobody")
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(
-        UserError, match=r"needs psycopg, which is not installed; pip install 'autotransfer\[postgres\]'"
-    ):
+    with pytest.raises(UserError, match=r"needs psycopg, which is not installed; pip install 'psycopg\[binary\]'"):
         Run.create(tmp_path / "run", options)
     assert not (tmp_path / "run").exists()
     run = Run.create(tmp_path / "run", RunOptions(source=options.source, search="tpe", epochs=1))

@@ -17,7 +17,7 @@ from benchmarks.peers import PEERS, SHALLOW, evaluate, run
 import autotransfer as at
 from tiny import tiny, tiny_file
 
-pytest.importorskip("pyriemann", reason="pip install 'autotransfer[bench]'")
+pytest.importorskip("pyriemann", reason="pip install '.[bench]'")
 
 
 def test_no_task_holds_the_test_subjects_labels() -> None:
@@ -143,7 +143,7 @@ def configuration() -> Iterator[None]:
 @pytest.mark.usefixtures("configuration")
 @pytest.mark.parametrize(("peer", "package"), [("eegnet", "skorch"), ("dann_skada", "skada"), ("coral_skada", "skada")])
 def test_networks_train(peer: str, package: str) -> None:
-    pytest.importorskip(package, reason="pip install 'autotransfer[bench]'")
+    pytest.importorskip(package, reason="pip install '.[bench]'")
     recordings = tiny(per_class=8)
     rows = next(evaluate(recordings, peer, 0, epochs=2, skip=set()))
     assert [(row["pipeline"], row["subject"]) for row in rows] == [(peer, "0")]

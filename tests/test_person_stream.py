@@ -482,7 +482,7 @@ IPv6 = disable
 [log]
 level = -3
 """
-needs_lsl = pytest.mark.skipif(find_spec("mne_lsl") is None, reason="needs the extra: pip install 'autotransfer[lsl]'")
+needs_lsl = pytest.mark.skipif(find_spec("mne_lsl") is None, reason="needs the extra: pip install '.[lsl]'")
 Env = dict[str, str]
 
 
@@ -643,7 +643,7 @@ def test_without_the_extra_it_says_what_to_install(run: Path, tmp_path: Path, mo
     monkeypatch.setitem(sys.modules, "pyxdf", None)
     (tmp_path / "x.xdf").write_bytes(b"")
     for source in ("lsl:ann", str(tmp_path / "x.xdf")):
-        with pytest.raises(UserError, match=r"pip install 'autotransfer\[lsl\]'"):
+        with pytest.raises(UserError, match=r"pip install (mne-lsl|pyxdf)"):
             open_source(source)
 
 

@@ -217,8 +217,9 @@ def gaining(method: str, *gains: float) -> list[following.Followed]:
 
 def test_the_bound_of_a_mean_is_that_of_a_t_test() -> None:
     values = np.random.default_rng(0).normal(0.3, 1, (9, 4))
-    expected = stats.ttest_1samp(values, 0, alternative="greater").confidence_interval(0.95).low
-    np.testing.assert_allclose(following.least_mean(values), expected)
+    for level in (0.84, 0.95):
+        expected = stats.ttest_1samp(values, 0, alternative="greater").confidence_interval(level).low
+        np.testing.assert_allclose(following.least_mean(values, level), expected)
 
 
 def test_one_person_who_gains_much_does_not_decide_for_many() -> None:
@@ -229,12 +230,12 @@ def test_one_person_who_gains_much_does_not_decide_for_many() -> None:
 
 
 def test_a_small_gain_of_everybody_is_taken_before_a_larger_one_that_some_lose_by() -> None:
-    mixed, small = [0.2, 0.15, 0.1, 0.1, 0.15, -0.1, 0.2, -0.05], 0.03
+    mixed, small = [0.2, 0.15, 0.1, 0.1, 0.15, -0.1, 0.2, -0.05], 0.07
     people = [
         followed({("statistics", order): gain for order in ORDERS} | {("shift", order): small for order in ORDERS})
         for gain in mixed
     ]
-    assert np.mean(mixed) > 2 * small
+    assert np.mean(mixed) > 1.3 * small
     assert following.chosen(people) == "shift"
     assert following.chosen(people, ["statistics"]) == "statistics"  # better than nothing
 
@@ -259,7 +260,7 @@ def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
     """In each order another person gains nothing, so that no single order is clear."""
     gains = np.where(np.eye(4), -0.06, 0.06)
     people = [followed({("shift", order): gain for order, gain in zip(ORDERS, own, strict=True)}) for own in gains]
-    assert all(following.least_mean(gains) < 0)
+    assert all(following.least_mean(gains, following.SURE) < 0)
     assert following.chosen(people) == "shift"
     *most, last = ORDERS
     clear = {("shift", order): 0.3 for order in most}

@@ -21,18 +21,21 @@ from autotransfer.models.base import Base, load_base
 from autotransfer.models.saving import BASE
 from autotransfer.preprocessing.represent import base_layout, pretrained, representation_class
 from autotransfer.preprocessing.represent.pretrained import at_one_scale
+from autotransfer.pretraining.pretrain import FOLDS, SETTING, _entries
 from autotransfer.recordings import save_folder, save_npz
 from autotransfer.recordings.copies import traces
 from autotransfer.recordings.layout import channel_map, position, resampling, starts
 from autotransfer.runs import executor
 from autotransfer.runs.checkpoint import restore, save_checkpoint
-from autotransfer.runs.options import RunOptions
+from autotransfer.runs.options import RunOptions, epochs_for
+from autotransfer.runs.run import job_of
 from autotransfer.search.kinds import closed_forms, networks
 from autotransfer.training import packing
 from autotransfer.training.metrics import apart, weighted_nll
 from autotransfer.training.packing import program_of
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
+from faults import Command, footprint, wait_for_a_write, wait_for_files
 
 
 def study(seed: int, subjects: int = 4, **changes: Any) -> at.Recordings:
@@ -273,10 +276,34 @@ def test_pretraining_goes_on_where_it_was_killed(tmp_path: Path, base: Path, mon
     at.pretrain(both, tmp_path / "b", **AGAIN)
     assert len(begun) == 4, "two epochs were left"
     assert_same_base(tmp_path / "b", base)
+    (tmp_path / "b" / "pretraining.sqlite").write_bytes(b"")  # of a process that was killed in the last moment
     at.pretrain(both, tmp_path / "b", **AGAIN)
     assert len(begun) == 4, "a finished base is not trained again"
+    assert_same_base(tmp_path / "b", base)
     with pytest.raises(at.UserError, match="other studies or settings; choose"):
         at.pretrain(both, tmp_path / "b", **AGAIN | {"epochs": 5})
+
+
+@pytest.mark.faults
+def test_kills_leave_the_same_base(tmp_path: Path) -> None:
+    asked: list[object] = ["pretrain"]
+    for number in (1, 2):
+        save_npz(tmp_path / f"{number}.npz", study(number))
+        asked.append(tmp_path / f"{number}.npz")
+    asked += ["--members", 2, "--epochs", 6, "--device", "cpu", "--quiet", "--out"]
+    assert Command(*asked, tmp_path / "whole", log=tmp_path / "log").wait() == 0
+    out, kills = tmp_path / "b", 0
+    while not (out / "base.json").exists() and kills < 20:
+        command = Command(*asked, out, log=tmp_path / "log", checkpoint_every=-1.0, from_file=kills % 2 == 1)
+        if kills % 2:
+            wait_for_a_write(out, footprint(out), command)
+        else:
+            wait_for_files(out, ("*.checkpoint", "base.json"), command, 60)
+        command.kill()
+        kills += 1
+    assert kills > 5
+    assert Command(*asked, out, log=tmp_path / "log").wait() == 0, (tmp_path / "log").read_text()
+    assert_same_base(out, tmp_path / "whole")
 
 
 def test_a_damaged_ledger_costs_what_it_held(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +344,13 @@ def test_windows_in_a_file_are_those_in_memory(tmp_path: Path, monkeypatch: pyte
     both = at.Studies([study(1), fast], sfreq=128.0)
     monkeypatch.setattr("autotransfer.recordings.chunks.CHUNK_VALUES", 5000)
     held, read = both.recordings, both.in_file(tmp_path)
-    assert len(held.X) == len(study(1).X) + len(fast.X) * len(starts(round(3 * 128 * 1.28), 128))
+    slow = fast.X @ torch.from_numpy(resampling(384, 100.0, 128.0))
+    begins = starts(slow.shape[-1], 128)
+    assert len(begins) == 4
+    pieces = [study(1).X, *(slow[..., at : at + 128] for at in begins)]
+    assert torch.allclose(held.X, torch.cat([at_one_scale(piece)[0] for piece in pieces]), atol=1e-4)
+    assert torch.equal(held.y, torch.cat([study(1).y, *[fast.y + 2] * 4]))
+    assert torch.equal(held.subject, torch.cat([study(1).subject, *[fast.subject + 4] * 4]))
     assert held.X.shape == both.shape
     for name in ("X", "y", "subject", "heads"):
         assert torch.equal(getattr(held, name), getattr(read, name)), name
@@ -325,6 +358,17 @@ def test_windows_in_a_file_are_those_in_memory(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("autotransfer.pretraining.studies.disk_usage", lambda _: SimpleNamespace(free=10**5))
     with pytest.raises(at.UserError, match=r"0.0001 GB are free"):
         both.in_file(tmp_path)
+
+
+def test_members_leave_out_a_fifth_of_the_people_and_train_on_all_others() -> None:
+    pool = at.Studies([study(1), study(2)]).recordings
+    entries = _entries(pool, SETTING, 7, None, 3)
+    assert [(entry.test, entry.seed) for entry in entries] == [(0, 3), (1, 3), (2, 3), (3, 3), (4, 3), (0, 4), (1, 4)]
+    fold = job_of(pool, entries[1], FOLDS).fold
+    assert len(fold.validation) == 0
+    assert np.unique(pool.subject[fold.test]).tolist() == [1, 6]
+    assert len(fold.train) + len(fold.test) == pool.n_trials
+    assert entries[0].setting.max_epochs == epochs_for(len(fold.train), 128, 5000)
 
 
 def test_the_study_is_one_more_nuisance(tmp_path: Path) -> None:
@@ -660,5 +704,5 @@ def test_what_is_no_repository_or_cannot_be_had_is_one_line(hub: FakeHub, monkey
     with pytest.raises(at.UserError, match="404"):
         at.from_pretrained("me/absent")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # type: ignore[arg-type]
-    with pytest.raises(at.UserError, match=r"autotransfer\[hub\]"):
+    with pytest.raises(at.UserError, match=r"pip install huggingface_hub"):
         at.from_pretrained("me/model")

@@ -432,7 +432,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert told.exception is None, told.exception
     assert out.read_text().startswith("window,subject,prediction,low,high")
     assert len(scores.read_text().splitlines()) == 7
-    assert f"When it was trained: t{choice.verdict[1:]}" in told.output
+    assert f"As measured in training: t{choice.verdict[1:]}" in told.output
     assert "were trained on" in told.output or "was trained on" in told.output
     np.savez(tmp_path / "new.npz", X=X, meta=json.dumps({"sfreq": 128.0}))
     assert "prediction" in call("predict", run, tmp_path / "new.npz").stdout

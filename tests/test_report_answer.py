@@ -76,7 +76,7 @@ def test_the_terminal_says_whom_playback_is_of() -> None:
     assert "on the 12 people played back, without labels a session gains " in text
     assert "a session learns from unlabelled windows (by a shift that all classes share)" in text
     before, after = (np.mean(list(own["1"].values())) for own in (found.playback.before, found.playback.calibrated))
-    assert f"with labels of each class, on the windows left: 1: {before:.3f} → {after:.3f}, 2: " in text
+    assert f"with 1 label of each class {before:.3f} becomes {after:.3f} on the windows left; with 2, " in text
     text = "\n".join(answer(replace(found, metric="f1_macro")))
     assert "on the 12 people played back, in balanced accuracy, without labels a session gains " in text
 

@@ -438,5 +438,5 @@ def test_tensorboard_is_missed_before_anything_is_written(tmp_path: Path, monkey
     from autotransfer.report.tensorboard import writer_kind
 
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(UserError, match=r"needs tensorboard.*autotransfer\[tensorboard\]"):
+    with pytest.raises(UserError, match=r"needs tensorboard.*pip install tensorboard"):
         writer_kind()

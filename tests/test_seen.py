@@ -49,6 +49,7 @@ def model() -> Mixture:
 
 def raw_of(rows: np.ndarray, name: str = "other", **changes: object) -> Raw:
     own = {"X": REC.X[rows].numpy(), "y": REC.y[rows].numpy(), "subject": [f"{s}" for s in REC.subject[rows].tolist()]}
+    own |= {"channels": list("abcd"), "sfreq": REC.sfreq}
     return Raw(**own | changes, name=name)
 
 
@@ -98,10 +99,15 @@ def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(m
     again, _ = calibrated_with(made, raw_of(rows[10:12])) if made.card.calibrates != [] else (made, None)
     assert "calibrated with" in lines(again, few)[0], "what calibrated it before is not forgotten"
     scores = {"metric": "balanced_accuracy", "chance": 0.5, "nested_test_mean": 0.7, "verdict": "The model scores 0.7."}
-    for one, when in ((model, "When it was trained"), (made, "Before it was calibrated for one person")):
+    for one, when in (
+        (model, "As measured in training"),
+        (made, "As measured before it was calibrated for one person"),
+    ):
         described = copy(one)
         described.card = replace(one.card, scores=scores)
         assert card_words(described) == [f"{when}: the model scores 0.7."]
+    described.card = replace(model.card, scores=scores | {"hold_out": "session"})
+    assert card_words(described)[1].startswith("that is of new sessions of people it was trained on; somebody it was")
 
 
 def test_calibrating_for_somebody_of_the_training_is_said(model: Mixture) -> None:

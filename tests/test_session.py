@@ -258,7 +258,6 @@ def test_a_session_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("preprocessing", ["zero-shot", "online"])
-@pytest.mark.filterwarnings("ignore:the windows vary by")
 def test_single_windows_that_are_odd_equal_one_call(preprocessing: str) -> None:
     from benchmarks.latency import random_mixture
 

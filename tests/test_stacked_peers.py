@@ -83,7 +83,7 @@ def test_coral_distance_of_a_double_loop() -> None:
 
 @pytest.mark.usefixtures("configuration")
 def test_coral_distance_is_skadas() -> None:
-    pytest.importorskip("skada", reason="pip install 'autotransfer[bench]'")
+    pytest.importorskip("skada", reason="pip install '.[bench]'")
     from skada.deep.losses import deepcoral_loss
 
     source, target = torch.randn(3, 128, 16), 3 * torch.randn(3, 128, 16)
@@ -108,7 +108,7 @@ def test_domain_gradients_are_reversed_for_codes_only() -> None:
 @pytest.mark.usefixtures("configuration")
 @pytest.mark.filterwarnings("ignore:Implicit dimension choice for softmax")
 def test_dann_is_skadas_but_for_its_softmax() -> None:
-    pytest.importorskip("skada", reason="pip install 'autotransfer[bench]'")
+    pytest.importorskip("skada", reason="pip install '.[bench]'")
     from skada.deep._adversarial import DANNLoss
     from skada.deep.modules import DomainClassifier
 
@@ -136,7 +136,7 @@ def test_dann_is_skadas_but_for_its_softmax() -> None:
 @pytest.mark.usefixtures("configuration")
 @pytest.mark.parametrize("method", ["dann", "coral"])
 def test_a_step_has_skadas_loss_and_gradients(method: str) -> None:
-    pytest.importorskip("skada", reason="pip install 'autotransfer[bench]'")
+    pytest.importorskip("skada", reason="pip install '.[bench]'")
     from skada.deep._adversarial import DANNLoss
     from skada.deep._divergence import DeepCoralLoss
     from skada.deep.base import DomainAwareCriterion, DomainAwareModule
@@ -209,7 +209,7 @@ def test_the_test_subjects_labels_cannot_train() -> None:
 
 @pytest.mark.usefixtures("configuration")
 def test_batches_are_composed_like_skadas() -> None:
-    pytest.importorskip("skada", reason="pip install 'autotransfer[bench]'")
+    pytest.importorskip("skada", reason="pip install '.[bench]'")
     from skada.deep.base import DomainBalancedSampler
 
     task = tasks_of(uneven())[1]  # 310 windows known, 90 of the test subject

@@ -21,6 +21,7 @@ from autotransfer.report.statistics import paired
 from autotransfer.report.terminal import answer
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.verdict import best_peer, verdict
+from autotransfer.search.peers import CLOSED, PYRIEMANN, RECENTRED
 from autotransfer.training.intervals import next_person, next_words
 from report_example import averaged, finished
 from report_outline import Outline, light, place
@@ -110,6 +111,8 @@ def test_the_verdict_follows_from_the_scores_whatever_a_file_says() -> None:
     edited = values | {"verdict": "the best model ever", "next_person": None}
     assert schema.from_values(Choice, edited) == choice
     assert "no simple model" in of(peers={}).verdict
+    for name in (*CLOSED.values(), PYRIEMANN, RECENTRED):
+        assert f"simple model, {name}," in of(peers={name: choice.estimate}).verdict, "a known name is whole"
     assert "the best simple model, " in of(skipped_peers={}).verdict
     assert "the best scored simple model, " in of(skipped_peers={"slow": "no time was left"}).verdict
 

@@ -84,17 +84,19 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
 
 
 @contextmanager
-def stoppable(folder: Path) -> Iterator[None]:
-    """Around the work of a run: what ends it before its time is told in a line that says how to go on."""
+def stoppable(folder: Path, again: str | None = None) -> Iterator[None]:
+    """Around the work of a run: what ends it before its time is told in a line that says how to go on. again: the
+    command that does; default: resume."""
+    again = f"autotransfer resume {folder}" if again is None else again
     try:
         yield
     except (KeyboardInterrupt, Stopped) as stop:
         print(file=sys.stderr)
-        complain(f"interrupted; {_kept(folder)}continue with: autotransfer resume {folder}")
+        complain(f"interrupted; {_kept(folder)}continue with: {again}")
         raise typer.Exit(getattr(stop, "exit_code", 130)) from None
     except (OSError, MemoryError) as error:
         reason = machine_trouble(error)
-        complain(f"stopped: {reason}; continue with: autotransfer resume {folder}")
+        complain(f"stopped: {reason}; continue with: {again}")
         raise typer.Exit(1) from None
 
 

@@ -15,6 +15,7 @@ import typer
 
 from ..errors import UserError
 from ..options import USUAL, AskedOptions
+from ..words import count, printable
 
 if TYPE_CHECKING:
     from ..models.mixture import Model
@@ -46,6 +47,7 @@ Rename = Annotated[
         "--rename", metavar="A=B", help="Channel A of the data is B in the model; may be given several times."
     ),
 ]
+MOST_CHANNELS = 8  # that a message names
 WhichModel = Annotated[str, typer.Option("--model", help="ensemble, or refit where the run made one.")]
 
 
@@ -97,6 +99,7 @@ class Windowing:
         """
         from ..models.regression import RegressionModel
         from ..recordings import Cutting, is_continuous, read
+        from ..recordings.continuous import NoWholeWindow
         from ..recordings.windows import renamed_channels
 
         card = model.card
@@ -107,8 +110,21 @@ class Windowing:
                 given["window"] = card.n_times / card.sfreq
             if self.filter is None and band is not None and band.get("sections"):
                 given["filter"] = band
-        raw = read(data, Cutting.of(**given))
+        try:
+            raw = read(data, Cutting.of(**given))
+        except NoWholeWindow as error:
+            if self.window is not None or card.sfreq is None:
+                raise
+            raise UserError(f"{error.name} holds no whole window for the model, which wants {_wanted(card)}") from None
         return replace(raw, channels=renamed_channels(raw.channels, rename)) if rename else raw
+
+
+def _wanted(card: Any) -> str:
+    """'2 s (400 samples at 200 Hz) of 8 channels (myo1, myo2, …)'."""
+    named = ", ".join(printable(name) for name in card.channels[:MOST_CHANNELS])
+    more = ", …" if len(card.channels) > MOST_CHANNELS else ""
+    rate = f"{card.n_times / card.sfreq:g} s ({card.n_times} samples at {card.sfreq:g} Hz)"
+    return f"{rate} of {count(len(card.channels), 'channel')} ({named}{more})"
 
 
 def _event(help: str) -> Any:

@@ -39,12 +39,12 @@ def pretrain(
     """Train networks on several data sets at once, with a head for each; a run may start from them."""
     from ..pretraining.pretrain import pretrain as make
     from ..pretraining.studies import Studies
-    from .conducting import workers
+    from .conducting import stoppable, workers
 
     studies = Studies(data, sfreq=sfreq, window=window)
     say(repr(studies))
     penalty = {"method": method, "mode": mode, "strength": strength, "nuisance": nuisance}
-    with workers(cluster) as executor:
+    with workers(cluster) as executor, stoppable(out, "the same command"):
         base = make(
             studies, out, members=members, epochs=epochs, device=device, seed=seed, executor=executor,
             progress=False if quiet else None, **penalty,

@@ -15,7 +15,7 @@ from ..words import printable
 from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
 from .outputs import check_outputs
 from .regressing import give_predictions, predict_numbers
-from .voice import Log, Quiet, Verbose, say
+from .voice import Log, Quiet, Verbose, say, tell
 
 
 def _cut_otherwise(folder: Path, data: str, windowing: Windowing, seconds: float | None) -> list[str]:
@@ -176,6 +176,6 @@ def export(
     from ..export import export_model
     from ..runs.choice import unfinished
 
-    written = export_model(folder, format, out, model=model, encoders=own_encoders(encoder))
+    written = export_model(folder, format, out, model=model, encoders=own_encoders(encoder), tell=tell)
     for line in (*written.lines(), *unfinished(folder)):
         say(line)

@@ -20,6 +20,7 @@ from ..errors import UserError
 from ..jobs import Record
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from ..recordings.optional import pip_install
 from ..runs.executor import DTYPE, Work, split, tensors_of
 from ..runs.ledger import FINISHED, Entry, OpenPopulation
 from ..runs.provenance import versions
@@ -244,7 +245,9 @@ def _connect(address: str) -> Client:
     try:
         from distributed import Client
     except ImportError:
-        raise UserError("--cluster needs Dask; install it with: pip install 'autotransfer[cluster]'") from None
+        raise UserError(
+            f"--cluster needs Dask; install it with: {pip_install('distributed', 'cryptography')}"
+        ) from None
     # A worker that does not stop when told is killed after a while; users need not read of it.
     logging.getLogger("distributed").setLevel(logging.ERROR)
     if address.startswith("local:"):

@@ -40,7 +40,7 @@ def local_cluster(workers: int) -> Any:
         security = Security.temporary()
     except ImportError:
         raise UserError(
-            "--cluster local:N needs cryptography, which is not installed; pip install 'autotransfer[cluster]'"
+            "--cluster local:N needs cryptography, which is not installed; pip install cryptography"
         ) from None
     dask.config.set(LOST_AFTER)
     common = {"host": HOST, "protocol": "tls://", "security": security, "dashboard": False, "dashboard_address": None}

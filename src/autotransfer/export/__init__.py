@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ from ..models.graph import refuse_what_graphs_cannot
 from ..models.loading import MARK, load_classifier
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
+from ..recordings.optional import pip_install
 from ..runs.lock import refuse_links
 from .formats import FORMATS, Format, attempt, need_onnx
 from .proof import BATCHES, Latency, largest_difference, latency, tolerance
@@ -44,7 +46,7 @@ class Exported:
         lines = [f"exported: {self.path} ({self.size / 1e3:,.0f} kB, {self.format}, {what})"]
         runtime = FORMATS[self.format].runtime
         if self.difference is None or self.latency is None:
-            return [*lines, f"not checked: {runtime} is not installed (pip install 'autotransfer[onnx]')"]
+            return [*lines, f"not checked: {runtime} is not installed ({pip_install(runtime)})"]
         took = self.latency
         return [
             *lines,
@@ -61,6 +63,7 @@ def export_model(
     *,
     model: str = "ensemble",
     encoders: Encoders | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Exported:
     """Write the model of a finished run, or one in memory, as one file.
 
@@ -70,7 +73,9 @@ def export_model(
     out: the file; by default `model` with the format's ending in the run's folder
     model: ensemble, or refit where the run made one
     encoders: the factory of a user's own encoder, by name
+    tell: receives a line before each step that may take a while
     """
+    say = (lambda _: None) if tell is None else tell
     check_choice("format", format, FORMATS)
     check_choice("model", model, KINDS)
     form = FORMATS[format]
@@ -85,9 +90,11 @@ def export_model(
     if format != "safetensors":
         refuse_what_graphs_cannot(saved.parts)
     check_target(target, format)
+    say(f"writing the {format} file")
     content = form.write(saved)
     difference = took = None
     if format != "onnx" or find_spec(form.runtime) is not None:
+        say(f"checking it on {sum(BATCHES):,} windows against predict_proba")
         others = [name for name in FORMATS if name != format]
         again = partial(_run, form, encoders)
         with attempt(saved, f"{form.runtime} cannot run the {format} file", others, again):
@@ -98,6 +105,7 @@ def export_model(
                 f"the {format} file differs from predict_proba by {difference:.1e}, more than {tolerance(saved):g}; "
                 f"{target} was not written"
             )
+        say("timing single windows")
         took = latency(saved, predict)
     try:
         write_atomically(target, content)

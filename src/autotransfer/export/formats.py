@@ -38,7 +38,7 @@ from ..runs.provenance import versions
 logger = logging.getLogger(__name__)
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
 CARD_FILE = "card.json"
-ONNX = ("the onnx format", "autotransfer[onnx]")  # what needs its packages, and what to install for them
+ONNX = ("the onnx format", "onnx", "onnxscript", "onnxruntime")  # what needs its packages, and what to install for them
 SILENT = 4  # of onnxruntime: nothing but what ends the process
 # Loggers. To torch.__trace whole graphs are written wherever a program listens to all loggers, which takes long.
 NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "torch.__trace", "onnxscript", "onnx_ir")

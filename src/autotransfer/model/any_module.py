@@ -180,7 +180,7 @@ class AnyModule(nn.Module):
 def saved_bytes(make: Callable[[], nn.Module], size: Size, batch: int) -> int:
     """Bytes that a training step keeps for its backward pass with so many windows, in float32: those of two and of four
     windows tell what each window adds to what weights need."""
-    totals = []
+    totals: list[int] = []
 
     def count(tensor: Tensor) -> Tensor:
         totals[-1] += tensor.numel() * tensor.element_size()

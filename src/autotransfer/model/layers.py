@@ -294,10 +294,10 @@ class Linear(nn.Module):
         fill_uniform(self.weight, n_in, generators)
         fill_uniform(self.bias, n_in, generators)
 
-    def constrain_(self, limit: float = 0.25) -> None:
+    def constrain_(self) -> None:
         """The max-norm of the published code: every class has a weight vector of norm at most .25."""
         with torch.no_grad():
-            limit_norm_(self.weight, limit)
+            limit_norm_(self.weight, 0.25)
 
     def forward(self, z: Tensor) -> Tensor:
         return torch.baddbmm(self.bias[:, None, :], z, self.weight.transpose(1, 2))

@@ -23,14 +23,13 @@ SHARED = ("channels", "classes", "n_times", "sfreq")  # what parts must agree in
 MOST = 1e6  # an exponent; with the smallest logarithm it is still a number
 
 
-@dataclass(frozen=True)
-class ModelCard:
-    """What a model was made for."""
+@dataclass(frozen=True, kw_only=True)
+class CommonCard:
+    """What the cards of both kinds of model say."""
 
     name: str  # of the data set
-    kind: str  # ensemble, refit or single
-    members: int
-    setting: dict[str, Any]
+    kind: str  # ensemble, refit, single or mixture
+    members: int  # of all parts together
     n_times: int
     channels: list[str]
     sfreq: float | None
@@ -41,8 +40,6 @@ class ModelCard:
     # time for that; None: not measured.
     follows: str | None = None
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
-    filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
-    scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
     seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
     thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
     stay: float | None = None  # how often a window had the class of the one before it; None: unknown
@@ -51,6 +48,18 @@ class ModelCard:
         check_types(self)
         check_card_stay(self.stay)
         object.__setattr__(self, "thresholds", thresholds_from(self.thresholds))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCard(CommonCard):
+    """What a model was made for."""
+
+    setting: dict[str, Any]
+    filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
+    scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive(self, "sfreq", "n_times", "scale")
         filter_of(self.filter, self.sfreq)
         if not all(isinstance(name, str) for name in self.channels):
@@ -99,36 +108,18 @@ def online_card(values: object) -> OnlineCard | None:
     return OnlineCard(**values | {"parts": [ModelCard(**part) for part in values["parts"]]})
 
 
-@dataclass(frozen=True)
-class MixtureCard:
+@dataclass(frozen=True, kw_only=True)
+class MixtureCard(CommonCard):
     """What a mixture was made for, with the cards of its parts."""
 
-    name: str  # of the data set
-    kind: str  # mixture
-    members: int  # of all parts together
-    n_times: int
-    channels: list[str]
-    sfreq: float | None
-    classes: list[Any]
-    subjects: int  # whom it was trained on
-    scores: dict[str, Any]
     exponents: list[float]  # (K,)
     parts: list[ModelCard]  # (K,)
-    # How a person is followed without labels: "none" where held-out people did not gain, "untried" by a run that had no
-    # time for that; None: not measured.
-    follows: str | None = None
-    calibrates: list[int] | None = None  # labelled windows of each class that they gained by
-    # For each such number: the share of a correction that counts, and what the exponents are multiplied by with it.
+    # For each number of `calibrates`: the share of a correction that counts, and what exponents are multiplied by.
     trust: dict[str, Any] = field(default_factory=dict)
-    seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
-    thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
     online: OnlineCard | None = None  # the average that uses a person's windows; None: there is none
-    stay: float | None = None  # how often a window had the class of the one before it; None: unknown
 
     def __post_init__(self) -> None:
-        check_types(self)
-        check_card_stay(self.stay)
-        object.__setattr__(self, "thresholds", thresholds_from(self.thresholds))
+        super().__post_init__()
         check_trust(self.trust)
         if self.kind != KIND:
             raise UserError(f"the kind of a mixture is {shown(self.kind)}, it must be {KIND!r}")

@@ -23,13 +23,13 @@ HUB = "hf:"  # before the name of a repository
 CONFIG = "config.json"  # of a foundation encoder
 FILES = (MODEL.card, CONFIG, MODEL.weights, MODEL.page, BASE.card, BASE.weights)
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
-EXTRA = "autotransfer[hub]"
+PACKAGE = "huggingface_hub"
 
 
 def download(repository: str, *, revision: str | None = None, token: str | None = None) -> Path:
     """Our files of a repository on the hub, as a folder on this machine."""
     name = check_repository(repository)
-    hub = need("huggingface_hub", f"the model {name!r} of Hugging Face's hub", EXTRA)
+    hub = need(PACKAGE, f"the model {name!r} of Hugging Face's hub", PACKAGE)
     try:
         folder = hub.snapshot_download(repo_id=name, revision=revision, token=token, allow_patterns=list(FILES))
     except Exception as error:  # no connection, no such repository, no permission: the hub has a class for each
@@ -67,7 +67,7 @@ def push_to_hub(
     private: of a repository that is made for it; one that exists stays as it is
     """
     name = check_repository(repository)
-    hub = need("huggingface_hub", "push_to_hub", EXTRA)
+    hub = need(PACKAGE, "push_to_hub", PACKAGE)
     with tempfile.TemporaryDirectory(prefix="autotransfer-") as place:
         folder = Path(place)
         model.save(folder)

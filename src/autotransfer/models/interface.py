@@ -13,9 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError, shown
+from ..recordings.container import check_sfreq
 from ..recordings.labels import as_list
 from ..recordings.new_windows import unlike_training
-from ..recordings.windows import channel_names, people_of_windows, window_array, windows_for_model
+from ..recordings.raw import Raw
+from ..recordings.windows import (
+    UNNAMED,
+    channel_names,
+    names_or_numbers,
+    people_of_windows,
+    window_array,
+    windows_for_model,
+)
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .card import Card, as_array
 from .hub import push_to_hub
@@ -59,6 +68,22 @@ class WindowModel(ABC):
     def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
         """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference."""
         return windows_for_model(X, self.card, channels, sfreq)
+
+    def read(self, raw: Raw) -> Tensor:
+        """Windows (N, channels, times) of a reader that the model takes, with a warning for what the data do not say,
+        and for what looks unlike training."""
+        X = self.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
+        named = not all(UNNAMED.fullmatch(name) for name in self.card.channels)
+        if named and all(UNNAMED.fullmatch(name) for name in names_or_numbers(raw.channels, X.shape[1])):
+            names = shown(", ".join(self.card.channels), 100)
+            warnings.warn(
+                f"the data do not name their channels, which are taken to be {names}, in this order", stacklevel=2
+            )
+        if raw.sfreq is None and self.card.sfreq is not None:
+            warnings.warn(
+                f"the data do not say their sampling rate; the model expects {self.card.sfreq:g} Hz", stacklevel=2
+            )
+        return self.warn_of(X, raw.subject)
 
     def warn_of(self, X: Tensor, subject: object = None) -> Tensor:
         """Checked windows (N, channels, times) as they are, with a warning where they look unlike those of training.

@@ -106,18 +106,22 @@ class Mixture(BaseModel):
         if self.online is None and self.card.follows == UNTRIED and self.adaptation == "none":
             raise UserError(
                 "the run had no time to try adaptation on held-out people, so its model has no average that could use "
-                "all windows of a person; leave adapt='all' out, or run again with a longer --time"
+                "all windows of a person; leave --adapt all (adapt='all') out, or run again with a longer --time"
             )
         if self.online is None:
             raise UserError(
                 "the model has no average that could use all windows of a person (it was made by an earlier version, "
-                "or adapts already); leave adapt='all' out, or make it again with the usual --adaptation"
+                "or adapts already); leave --adapt all (adapt='all') out, or make it again with the usual --adaptation"
             )
         if any(part.correction is not None for part in self.parts):
-            raise UserError("the model is one person's already; leave adapt='all' out, or use the model of the run")
+            raise UserError(
+                "the model is one person's already; leave --adapt all (adapt='all') out, or use the model of the run"
+            )
         if self.online.card.all_windows:
             return self.online
-        warnings.warn("held-out people did not gain by adapt='all': the model stays as it is", stacklevel=4)
+        warnings.warn(
+            "held-out people did not gain by --adapt all (adapt='all'): the model stays as it is", stacklevel=4
+        )
         return None
 
     def latents(self, X: Tensor, subject: Tensor | None = None) -> list[Tensor]:

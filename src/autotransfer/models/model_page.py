@@ -32,13 +32,14 @@ def model_page(card: Card) -> str:
     head: dict[str, Any] = {"library_name": "autotransfer", "tags": list(TAGS), "metrics": [slug(metric)]}
     head["datasets"] = [slug(card.name)]
     if score is not None:
-        measured = {"type": slug(metric), "name": f"{metric.replace('_', ' ')}, mean over {_whom(card)}"}
+        _, task, people = _held_out(card)
+        measured = {"type": slug(metric), "name": f"{metric.replace('_', ' ')}, mean over {people}"}
         head["model-index"] = [
             {
                 "name": name,
                 "results": [
                     {
-                        "task": {"type": "other", "name": f"classification of biosignal windows of {_task(card)}"},
+                        "task": {"type": "other", "name": f"classification of biosignal windows of {task}"},
                         "dataset": {"type": slug(card.name), "name": one_line_of(card.name)},
                         "metrics": [measured | {"value": round(score, 4)}],
                     }
@@ -90,7 +91,7 @@ def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
     parts = getattr(card, "parts", None)
     yield (
         f"It tells {len(card.classes)} classes apart in windows of {len(card.channels)} channels and {card.n_times} "
-        f"samples{rate}, and was trained on {card.subjects} people by AutoTransfer to work on {_made_for(card)}."
+        f"samples{rate}, and was trained on {card.subjects} people by AutoTransfer to work on {_held_out(card)[0]}."
     )
     yield "\n| | |\n| --- | --- |"
     yield f"| classes | {some_of(card.classes)} |"
@@ -108,22 +109,15 @@ def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
     yield LIMITS
 
 
-def _made_for(card: Card) -> str:
+def _held_out(card: Card) -> tuple[str, str, str]:
+    """What was held out decides whom the model is for, what its task is called, and over whom scores are means."""
     hold_out = card.scores.get("hold_out", "subject")
+    if hold_out == "subject":
+        return "people it has never seen", "new people", "people left out"
     if hold_out == "session":
-        return "new sessions of these people; nobody has measured it on others"
-    return "people it has never seen" if hold_out == "subject" else f"a new {markdown(hold_out)}"
-
-
-def _whom(card: Card) -> str:
-    return "people left out" if card.scores.get("hold_out", "subject") == "subject" else "people"
-
-
-def _task(card: Card) -> str:
-    hold_out = card.scores.get("hold_out", "subject")
-    if hold_out == "session":
-        return "new sessions of known people"
-    return "new people" if hold_out == "subject" else f"a new {one_line_of(hold_out)}"
+        known = "new sessions of these people; nobody has measured it on others"
+        return known, "new sessions of known people", "people"
+    return f"a new {markdown(hold_out)}", f"a new {one_line_of(hold_out)}", "people"
 
 
 def _measured(scores: dict[str, Any], score: float, metric: str) -> Iterable[str]:

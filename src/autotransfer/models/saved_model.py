@@ -107,8 +107,8 @@ class SavedModel(BaseModel):
         if adapt is not None:
             check_choice("adapt", adapt, (None, "all"))
             raise UserError(
-                "the model is no average that could use all windows of a person; leave adapt='all' out, or take the "
-                "model of a run with the usual --adaptation"
+                "the model is no average that could use all windows of a person; leave --adapt all (adapt='all') out, "
+                "or take the model of a run with the usual --adaptation"
             )
         return self.probabilities(self.latents(X, subject))
 

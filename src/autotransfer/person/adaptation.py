@@ -3,16 +3,19 @@
 There are several methods, and held-out people who are played back choose among them (search/following.py). Each turns
 the windows so far into a correction of the logits that is linear in the code, 0 as long as nothing is known:
 
-    shift        how far the person's codes lie from those of the training people (training/effects.py). A window counts
-                 for each class with the probability that the model gives it, so a person who shows one class alone is
-                 not taken for somebody whose classes all look like that one
-    prototypes   the same for every class by itself, from windows of which the model is sure (after T3A, Iwasawa and
-                 Matsuo 2021)
-    statistics   mean and variance of the codes become those of the training people, as in batch normalisation with the
-                 statistics of the person (after AdaBN, Li et al. 2018). Imbalanced classes mislead it
-    entropy      the classes' logits move so that the model is surer of each window, while all classes stay in use
-                 (after TENT, Wang et al. 2021, and SHOT, Liang et al. 2020). It pauses while most windows are of one
-                 class
+    shift          how far the person's codes lie from those of the training people (training/effects.py). A window
+                   counts for each class with the probability that the model gives it, so a person who shows one class
+                   alone is not taken for somebody whose classes all look like that one
+    self-training  the same, and effects of the person on each class, with predictions as soft labels. These effects
+                   count as far as predictions so far are spread over all classes: while one class alone is shown,
+                   windows that are mistaken for another would move the wrong class
+    prototypes     shift and effects on each class, from windows of which the model is sure (after T3A, Iwasawa and
+                   Matsuo 2021)
+    statistics     mean and variance of the codes become those of the training people, as in batch normalisation with
+                   the statistics of the person (after AdaBN, Li et al. 2018). Imbalanced classes mislead it
+    entropy        the classes' logits move so that the model is surer of each window, while all classes stay in use
+                   (after TENT, Wang et al. 2021, and SHOT, Liang et al. 2020). It pauses while most windows are of one
+                   class
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from torch import Tensor
 
 from ..training.effects import GUESSED, Effects, Evidence
 
+PREDICTED = 30.0  # windows that count as one for effects on a class that is predicted
 SURE = 0.4  # share of the entropy of guessing: above it a window says too little
 MOMENTS = 16.0  # windows that the mean and variance of the training people count as
 RATE = 0.05  # of a step down the entropy
@@ -75,6 +79,22 @@ class Shift:
 
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
         return self.everyone.correction(self.posterior(known))
+
+
+class SelfTraining(Shift):
+    label = "by self-training"
+
+    def posterior(self, known: State) -> Effects:
+        evidence = Evidence(**known)
+        shifted, moved = super().posterior(known), self.everyone.given(evidence, alike=PREDICTED)
+        counts = evidence.counts
+        spread = counts.shape[-1] * counts.amin(-1) / counts.sum(-1).clamp(min=TINY)  # 0: one class alone; 1: all alike
+        share = spread[..., None, None]
+        return shifted._replace(
+            means=torch.lerp(shifted.means, moved.means, share[..., None]),
+            shift=torch.lerp(shifted.shift, moved.shift, share),
+            interaction=torch.lerp(shifted.interaction, moved.interaction, share),
+        )
 
 
 class Prototypes(Shift):
@@ -156,6 +176,7 @@ class Entropy:
 
 ADAPTATION_METHODS: dict[str, type[AdaptationMethod]] = {
     "shift": Shift,
+    "self-training": SelfTraining,
     "prototypes": Prototypes,
     "statistics": Statistics,
     "entropy": Entropy,

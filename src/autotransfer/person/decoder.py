@@ -57,7 +57,7 @@ class Decoder:
         self._centred_parts = (self._mean[:, self._centred_members] > 0).any(1)
         # Of stacks whose transforms remember nothing of a person: one that serves for everybody.
         self._anybody = [person if not person.state() else None for person in self.follow()]
-        self._keys = _numbers_of([stack.preprocessing.prefixes() for stack in self.stacks])
+        self.keys = _numbers_of([stack.preprocessing.prefixes() for stack in self.stacks])
 
     def follow(self) -> list[Person]:
         """The memory of each stack's transforms for a new person."""
@@ -113,7 +113,7 @@ class Decoder:
         probabilities = []
         for piece in (X,) if X.shape[0] <= STEP else torch.split(X, STEP):
             codes = self._codes(piece, people)
-            log_p = self._log_p(codes)
+            log_p = self.log_probabilities(codes)
             if recent is not None:
                 recent.add(piece, codes, torch.from_numpy(log_p))
             if labels is not None and labels.counted:
@@ -127,19 +127,19 @@ class Decoder:
         """The next windows (n, channels, times) of a person -> codes of each stack (P, n, D), and log-probabilities
         (n, classes) up to a constant for each window."""
         codes = self._codes(X, people)
-        return codes, torch.from_numpy(self._log_p(codes))
+        return codes, torch.from_numpy(self.log_probabilities(codes))
 
     def _codes(self, X: Tensor, people: Sequence[Person | None]) -> list[Tensor]:
         """Of each stack (P, n, D). people: of each stack; None where its transforms remember nothing."""
         codes = []
         known: dict[object, Batch] = {}  # what several stacks do to the windows first, done once
-        for stack, anybody, somebody, keys in zip(self.stacks, self._anybody, people, self._keys, strict=True):
+        for stack, anybody, somebody, keys in zip(self.stacks, self._anybody, people, self.keys, strict=True):
             person = anybody or somebody
             assert person is not None, "given"
             codes.append(stack.codes(person.feed(X, keys, known)))
         return codes
 
-    def _log_p(self, codes: Sequence[Tensor]) -> NDArray[np.float64]:
+    def log_probabilities(self, codes: Sequence[Tensor]) -> NDArray[np.float64]:
         """Codes of each stack (P, n, D) -> log-probabilities (n, classes), up to a constant for each window."""
         logits = self._logits(codes)
         members, n, classes = logits.shape

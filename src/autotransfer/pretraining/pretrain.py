@@ -101,20 +101,20 @@ def pretrain(
         recordings = studies.recordings if studies.fit_into_memory else studies.in_file(folder)
         entries = _entries(recordings, values, members, epochs, seed)
         identity = f"{fingerprint(recordings)} {entries[0].setting.key} {members} {seed}"
-        known = _finished(folder, identity)
-        if known is not None:
-            return known
-        run = Run(
-            folder, _ledger(folder, identity), recordings,
-            RunOptions(source=recordings.name, folds=FOLDS, device=device),
-        )  # fmt: skip
-        with closing(run.ledger):
-            check_jobs(recordings, [run.job(entry) for entry in entries])
-            run.executor = executor or run.executor
-            run.add(entries)
-            run.work(shown=progress, label="pretraining")
-            _save(studies, run, identity)
-        for path in (run.ledger.path, backup_of(run.ledger.path)):
+        if not _finished(folder, identity):
+            run = Run(
+                folder, _ledger(folder, identity), recordings,
+                RunOptions(source=recordings.name, folds=FOLDS, device=device),
+            )  # fmt: skip
+            with closing(run.ledger):
+                check_jobs(recordings, [run.job(entry) for entry in entries])
+                run.executor = executor or run.executor
+                run.add(entries)
+                run.work(shown=progress, label="pretraining")
+                _save(studies, run, identity)
+        elif (folder / LEDGER).exists():  # it was killed while it wrote the base, whose page may be missing
+            load_base(folder).save(folder)
+        for path in (folder / LEDGER, backup_of(folder / LEDGER)):
             remove_database(path)
     return load_base(folder)
 
@@ -160,15 +160,15 @@ def _ledger(folder: Path, identity: str) -> Ledger:
     return begin_ledger(path, {"identity": identity})
 
 
-def _finished(folder: Path, identity: str) -> Base | None:
-    """The base that the same call has made before; another one is refused."""
+def _finished(folder: Path, identity: str) -> bool:
+    """Whether the same call has made a base before; another one is refused."""
     try:
         base = load_base(folder)
     except UserError:
-        return None  # none yet, or a damaged one, which is made again
+        return False  # none yet, or a damaged one, which is made again
     if base.card.training.get("identity") != identity:
         raise UserError(f"{folder} holds a base of other studies or settings; choose another --out")
-    return base
+    return True
 
 
 def _save(studies: Studies, run: Run, identity: str) -> None:

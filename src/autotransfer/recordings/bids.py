@@ -39,7 +39,7 @@ def bids_files(text: str, cutting: Cutting) -> Files:
         raise UserError(f"there is no folder {shown(path, 400)}; give the folder of a BIDS data set")
     if cutting.pattern is not None:
         raise UserError("names of files in a BIDS folder have their meaning; leave --pattern out")
-    need("mne_bids", "reading BIDS folders", "autotransfer[bids]")
+    need("mne_bids", "reading BIDS folders", "mne-bids")
     files = _chosen(folder, options)
     labelled = [(path, _labels(path)) for path in files]
     source = source_of(folder, options)
@@ -85,8 +85,8 @@ def bids_block(path: Path, known: dict[str, Labels], _: dict[str, str], cutting:
 
 def open_bids(path: Path) -> Continuous:
     """One recording with the events of its events.tsv."""
-    mne = need("mne", "reading BIDS folders", "autotransfer[bids]")
-    mne_bids = need("mne_bids", "reading BIDS folders", "autotransfer[bids]")
+    mne = need("mne", "reading BIDS folders", "mne-bids")
+    mne_bids = need("mne_bids", "reading BIDS folders", "mne-bids")
     _check_header(path)
     with quiet(mne):
         raw = mne_bids.read_raw_bids(mne_bids.get_bids_path_from_fname(path, verbose=False), verbose=False)

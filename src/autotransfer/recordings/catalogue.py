@@ -16,7 +16,7 @@ def catalogue() -> Iterator[str]:
     yield from _entry(
         "moabb:NAME",
         "any MOABB dataset, with the default paradigm for its type or another one: moabb:NAME/PARADIGM",
-        "downloaded by MOABB when first used: pip install 'autotransfer[moabb]'; terms: see each dataset",
+        "downloaded by MOABB when first used: pip install moabb; terms: see each dataset",
         "options: moabb:PhysionetMI/LeftRightImagery?subjects=1-20&resample=128",
     )
     for prefix, recipe in RECIPES.items():

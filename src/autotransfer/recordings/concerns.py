@@ -29,6 +29,7 @@ TELLING = 0.15  # share of trials by which a group must tell the class better th
 SHUFFLES = 20
 MOST_PAIRS = 3  # of people who share samples, that are named
 FEWEST_TO_COMPARE = 5  # people: with fewer, no channel counts as unusual
+FEW_LEVELS = 6  # of floats, which may be classes whatever they are
 FEW = 2  # people whom a fold holds out
 CLIPPED = 0.05  # share of samples at the end of a device's range: the 428 people of 21 sets stay below
 FLAT = 0.5  # share of windows in which a channel does not change
@@ -109,6 +110,7 @@ def concerns(raw: Raw) -> list[str]:
         np.add.at(counts, (person, label), 1)
         lines += [*_rare_classes(counts, people, classes), _one_class(counts, people)]
         lines.append(_other_classes(counts, people, classes))
+        lines.append(_may_be_measured(classes))
         lines.append(_confounded_with_people(person, label))
         if raw.session is not None:
             session, _ = encode(raw.session, n, "session")
@@ -140,6 +142,17 @@ def _class_minus_one(classes: Sequence[Label]) -> str | None:
     return (
         "class -1 is trained like the others; if it marks windows without a label, give None, NaN or empty text, which "
         "are left out"
+    )
+
+
+def _may_be_measured(classes: Sequence[Label]) -> str | None:
+    """Several floats that do not count on, such as 0.0, 20.0, 40.0 … may be levels of a force, and no classes."""
+    numbers = [label for label in classes if isinstance(label, float)]
+    if len(numbers) < len(classes) or len(numbers) <= FEW_LEVELS or max(numbers) - min(numbers) == len(numbers) - 1:
+        return None
+    return (
+        f"y holds {len(numbers)} different numbers from {min(numbers):g} to {max(numbers):g}, which are taken for "
+        "classes; to predict them as numbers: autotransfer run --target continuous"
     )
 
 

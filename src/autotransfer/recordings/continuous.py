@@ -123,6 +123,14 @@ class Events:
         )
 
 
+class NoWholeWindow(UserError):
+    """Recordings are shorter than a window. name: of the first of them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} holds no whole window as asked for; give a shorter --window or another --offset")
+        self.name = name
+
+
 def _middle(seconds: list[float]) -> float | None:
     return sorted(seconds)[len(seconds) // 2] if seconds else None
 
@@ -293,7 +301,7 @@ def _with_windows(
             f"{events.listed()}: {_command(source, events, cutting)}"
         )
     if not some:
-        raise UserError(f"{empty[0]} holds no whole window as asked for; give a shorter --window or another --offset")
+        raise NoWholeWindow(empty[0])
     if empty:
         names = shown(", ".join(empty), 200)
         warnings.warn(f"no whole window lies in {len(empty)} of the files, which are left out: {names}", stacklevel=2)

@@ -16,14 +16,14 @@ NO_CLASS = ("bad", "edge")  # annotations that begin so mark what is not to be u
 
 def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
-    mne = need("mne", f"reading {ending} files", "autotransfer[mne]")
+    mne = need("mne", f"reading {ending} files", "mne")
     with quiet(mne):
         return continuous_of(getattr(mne.io, READERS[ending])(path, preload=False))
 
 
 def continuous_of(raw: Any) -> Continuous:
     """Of any mne.io.Raw. Values stay in MNE's units, such as volts."""
-    mne = need("mne", "reading recordings", "autotransfer[mne]")
+    mne = need("mne", "reading recordings", "mne")
     picks = data_channels(raw.info)
 
     def read(start: int, stop: int) -> Any:

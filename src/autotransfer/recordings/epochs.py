@@ -27,7 +27,7 @@ HINTS = {"subject": "give the epochs a metadata column 'subject': epochs.metadat
 
 
 def import_mne() -> Any:
-    return need("mne", "reading MNE epochs", "autotransfer[mne]")
+    return need("mne", "reading MNE epochs", "mne")
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def read_moabb(text: str) -> Raw:
 
 def raw_from_moabb(dataset: object, paradigm: object = None, subjects: object = None, **options: Any) -> Raw:
     """What Recordings.from_moabb documents, before it is checked; `options` of a paradigm given by name."""
-    need("moabb", "reading MOABB's data sets", "autotransfer[moabb]")
+    need("moabb", "reading MOABB's data sets", "moabb")
     known: Any = _dataset(dataset) if isinstance(dataset, str) else dataset
     if not all(hasattr(known, field) for field in ("subject_list", "event_id", "paradigm")):
         raise UserError(f"dataset is {show(dataset)}; give a dataset of moabb.datasets, or its name")
@@ -98,9 +98,9 @@ def _span(subjects: list[Any]) -> str:
 
 
 def _dataset(name: str) -> Any:
-    with _quietly("MOABB cannot be imported", "pip install --force-reinstall 'autotransfer[moabb]'"):
-        datasets = need("moabb.datasets", "reading MOABB's data sets", "autotransfer[moabb]")
-        base = need("moabb.datasets.base", "reading MOABB's data sets", "autotransfer[moabb]").BaseDataset
+    with _quietly("MOABB cannot be imported", "pip install --force-reinstall moabb"):
+        datasets = need("moabb.datasets", "reading MOABB's data sets", "moabb")
+        base = need("moabb.datasets.base", "reading MOABB's data sets", "moabb").BaseDataset
     known = {key: kind for key, kind in vars(datasets).items() if isinstance(kind, type) and issubclass(kind, base)}
     by_lower = {key.lower(): key for key in known}
     key = name if name in known else by_lower.get(name.lower())
@@ -127,7 +127,7 @@ def _removal(datasets: Any, name: str) -> str | None:
 
 
 def _paradigm(dataset: Any, name: str | None, options: dict[str, Any]) -> Any:
-    paradigms = need("moabb.paradigms", "reading MOABB's data sets", "autotransfer[moabb]")
+    paradigms = need("moabb.paradigms", "reading MOABB's data sets", "moabb")
     if name is None:
         if dataset.paradigm not in PARADIGMS:
             raise UserError(
@@ -170,7 +170,7 @@ def _numbers(text: str) -> list[int]:
 @contextmanager
 def _quietly(problem: str, remedy: str) -> Iterator[None]:
     """Silence MNE's logs and warnings; any exception, such as of a download, becomes one line."""
-    mne = need("mne", "reading MOABB's data sets", "autotransfer[moabb]")
+    mne = need("mne", "reading MOABB's data sets", "moabb")
     try:
         with quiet(mne):
             yield

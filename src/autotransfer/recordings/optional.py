@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib import import_module
 from typing import Any
 
 from ..errors import UserError
 
 
-def need(module: str, purpose: str, install: str) -> Any:
+def pip_install(*packages: str) -> str:
+    """The command that installs these packages; the name of this one on PyPI is no part of it, nothing is there yet."""
+    return f"pip install {shlex.join(packages)}"
+
+
+def need(module: str, purpose: str, *packages: str) -> Any:
     """The module, or a UserError that says what it is needed for and how to get it.
 
-    `install`: what to pip install, an extra such as 'autotransfer[mne]', or a package.
+    packages: what pip has to install for it, by the names that PyPI knows.
     """
     try:
         return import_module(module)
     except ImportError as error:
         missing = error.name or module
-        raise UserError(f"{purpose} needs {missing}, which is not installed; pip install '{install}'") from error
+        raise UserError(f"{purpose} needs {missing}, which is not installed; {pip_install(*packages)}") from error

@@ -19,7 +19,7 @@ DEPTH = 2  # headers of segments lie in a header of a record, no deeper
 
 def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     """`options["annotator"]` is the ending of the file of annotations, atr unless given."""
-    wfdb = need("wfdb", "reading WFDB records", "autotransfer[wfdb]")
+    wfdb = need("wfdb", "reading WFDB records", "wfdb")
     stem = str(path.absolute().with_suffix(""))
     header = _checked_header(wfdb, path, DEPTH)
     if not header.fs or not header.n_sig:

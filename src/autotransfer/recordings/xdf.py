@@ -20,7 +20,7 @@ BREAK = 0.1  # s: longer gaps are samples that were lost, shorter ones jitter, w
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     """`options["stream"]` names the stream of samples where there are several. Clocks are synchronised by pyxdf."""
-    pyxdf = need("pyxdf", "reading .xdf files", "autotransfer[lsl]")
+    pyxdf = need("pyxdf", "reading .xdf files", "pyxdf")
     check_memory(3 * _unpacked(path), "the streams", path, "record in shorter files")
     streams, _ = pyxdf.load_xdf(
         str(path), jitter_break_threshold_seconds=BREAK, jitter_break_threshold_samples=0, verbose=False

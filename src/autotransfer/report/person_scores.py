@@ -13,15 +13,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import UserError
+from ..folds import SESSION
 from ..models.mixture import Model
 from ..models.seen import CALIBRATION, seen_words
 from ..person.calibration import labels_of
 from ..recordings import Raw
 from ..recordings.container import check_sfreq
 from ..recordings.labels import named
+from ..runs.verdict import measured_words
 from ..training.intervals import bootstrap_interval
 from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, is_metric, label_of, metric_of
-from ..words import printable
 from .escaping import short
 from .result_words import guessing_words
 from .statistics import spread
@@ -30,6 +31,10 @@ from .wording import count, score
 MOST_PEOPLE = 20  # that the terminal lists
 MOST_CLASSES = 12  # that a confusion table has room for
 NOBODY = ""  # whose windows are nobody's
+KNOWN_PEOPLE = (
+    "that is of new sessions of people it was trained on; somebody it was not trained on may score lower "
+    "(for new people run without --hold-out session)"
+)
 
 
 @dataclass(frozen=True)
@@ -173,9 +178,11 @@ def card_words(model: Model) -> list[str]:
     name, chance, mean, people = (facts.get(key) for key in ("metric", "chance", "nested_test_mean", "subjects"))
     if not isinstance(name, str) or not is_metric(name) or not isinstance(chance, float) or not isinstance(mean, float):
         return []
-    when = "Before it was calibrated for one person" if model.card.seen.get(CALIBRATION) else "When it was trained"
+    calibrated = bool(model.card.seen.get(CALIBRATION))
+    known = [KNOWN_PEOPLE] if facts.get("hold_out") == SESSION else []
     if isinstance(sentence := facts.get("verdict"), str) and sentence:
-        return [printable(f"{when}: {sentence[0].lower()}{sentence[1:]}")]
+        return [measured_words(sentence, calibrated=calibrated), *known]
     start = "the model" + " is not clearly better than guessing" * (facts.get("better_than_guessing") is False)
     left_out = f"{people} people left out" if isinstance(people, int) else "people left out"
-    return [f"{when}: {start}: {label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"]
+    sentence = f"{start}: {label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"
+    return [measured_words(sentence, calibrated=calibrated), *known]

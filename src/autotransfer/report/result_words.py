@@ -12,7 +12,7 @@ import numpy as np
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..runs.choice import HARM, Average, Choice, Playback, out_of_time
 from ..runs.regression import LOWEST, RegressionChoice
-from ..runs.verdict import MOST_NAMES, mean, shown_name, unseen_words
+from ..runs.verdict import MOST_NAMES, mean, peer_name, shown_name, unseen_words
 from ..settings import SUBJECT
 from ..training.intervals import next_words
 from ..training.scoring import BALANCED_ACCURACY, chance_words, label_of
@@ -127,7 +127,7 @@ def heaviest_words(average: Average) -> str:
 
 def skipped_words(choice: Choice) -> list[str]:
     """Simple models that nobody has scores of, and why."""
-    peers = [f"{shown_name(name)} ({why})" for name, why in choice.skipped_peers.items()]
+    peers = [f"{peer_name(name)} ({why})" for name, why in choice.skipped_peers.items()]
     return [f"simple models not scored: {'; '.join(peers)}"] if peers else []
 
 
@@ -176,8 +176,13 @@ def played_words(choice: Choice) -> list[str]:
         whole = _mean(played.all_windows)
         lines[0] += f" (as recorded: zero-shot {before}, in a session {session}, all windows {whole})"
     if played.calibrated:
-        pairs = [f"{n}: {_mean(played.before[n])} → {_mean(scores)}" for n, scores in played.calibrated.items()]
-        lines.append(f"with labels of each class, on the windows left: {', '.join(pairs)}")
+        first, *more = [
+            (n, f"{_mean(played.before[n])} becomes {_mean(scores)}") for n, scores in played.calibrated.items()
+        ]
+        lines.append(
+            f"with {first[0]} label{'s' * (first[0] != 1)} of each class {first[1]} on the windows left"
+            + "".join(f"; with {n}, {words}" for n, words in more)
+        )
     return lines
 
 
@@ -186,8 +191,8 @@ def _mean(scores: Mapping[str, float]) -> str:
 
 
 def harmed_by_following(played: Playback) -> str:
-    """'1 of 12 people lose more than 0.02 by being followed'."""
-    return f"{_harmed(*played.harmed)} lose more than {HARM:g} by being followed"
+    """'1 of 12 people lose more than 0.02 when a session learns from their windows'."""
+    return f"{_harmed(*played.harmed)} lose more than {HARM:g} when a session learns from their windows"
 
 
 def calibration_words(played: Playback) -> str:

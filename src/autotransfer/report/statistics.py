@@ -55,7 +55,7 @@ def spread(scores: ArrayLike) -> Spread:
     return Spread(len(values), float(values.mean()), float(np.quantile(values, 0.25)), float(values.min()))
 
 
-def paired(first: Mapping[str, float], second: Mapping[str, float], *, seed: int = 0) -> Paired | None:
+def paired(first: Mapping[str, float], second: Mapping[str, float]) -> Paired | None:
     """Compare two models on the subjects that both have a finite score for; None if there is none."""
     common = [s for s in second if s in first and math.isfinite(first[s]) and math.isfinite(second[s])]
     if not common:
@@ -69,7 +69,7 @@ def paired(first: Mapping[str, float], second: Mapping[str, float], *, seed: int
         first=spread(a),
         second=spread(b),
         mean=float(difference.mean()),
-        interval=bootstrap_interval(difference, seed=seed),
+        interval=bootstrap_interval(difference, seed=0),
         p=signed_rank_p(difference),
         wins=int((difference > 0).sum()),
         ties=int((difference == 0).sum()),

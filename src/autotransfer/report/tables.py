@@ -40,8 +40,8 @@ def table(
     return tag("div", inside, class_="table", tabindex="0", role="region", aria_label=caption)
 
 
-def folded(summary_line: str, *content: Html | None, opened: bool = False) -> Html:
-    return tag("details", tag("summary", summary_line), *content, open=opened)
+def folded(summary_line: str, *content: Html | None) -> Html:
+    return tag("details", tag("summary", summary_line), *content)
 
 
 def estimates(summary: Summary, rows: list[Contender]) -> Html | None:

@@ -21,8 +21,8 @@ EVERY = 5.0  # seconds between looks at a run that is at work
 
 def writer_kind() -> Any:
     """torch's writer of event files. Called before a run too, so that a missing tensorboard is noticed early."""
-    need("tensorboard", "--tensorboard", "autotransfer[tensorboard]")
-    return need("torch.utils.tensorboard", "--tensorboard", "autotransfer[tensorboard]").SummaryWriter
+    need("tensorboard", "--tensorboard", "tensorboard")
+    return need("torch.utils.tensorboard", "--tensorboard", "tensorboard").SummaryWriter
 
 
 class EventFiles:

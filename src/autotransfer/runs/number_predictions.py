@@ -9,14 +9,15 @@ from ..errors import UserError
 from ..models.regression import RegressionModel
 from ..models.seen import seen_words
 from ..recordings import Raw
-from ..recordings.container import check_sfreq
 from ..recordings.labels import named
 from ..recordings.targets import CONTINUOUS, with_target
 from ..recordings.windows import people_of_windows
 from ..training.continuous import METRICS, radius_at
 from ..words import count, printable, score
+from .verdict import measured_words
 
 MOST_PEOPLE = 20  # that are listed
+LABELS = {"r2": "R²", "correlation": "correlation", "rmse": "RMSE"}
 
 
 def number_predictions(
@@ -31,7 +32,7 @@ def number_predictions(
         raw, y = with_target(raw, model.card.target)
     except UserError:  # the column or the channel is not there, and predictions need none
         raw, y = with_target(raw, CONTINUOUS)
-    X = model.warn_of(model.check(raw.X, raw.channels, check_sfreq(raw.sfreq)), raw.subject)
+    X = model.read(raw)
     predicted = model.predict_checked(X, people_of_windows(raw.subject, len(X)))
     table = pd.DataFrame({"window": range(len(X))})
     whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
@@ -41,7 +42,7 @@ def number_predictions(
     if radius is not None:
         table["low"], table["high"] = predicted - radius, predicted + radius
     sentence = str(model.card.scores.get("verdict") or "")
-    notes = [printable(f"When it was trained: {sentence[0].lower()}{sentence[1:]}")] if sentence else []
+    notes = [measured_words(sentence)] if sentence else []
     if y is None or not np.isfinite(y).any():
         return table, None, notes
     notes += seen_words(model.card.seen, raw.name, X, whose)[0]
@@ -53,7 +54,7 @@ def number_predictions(
         for who, rows in groups.items()
     ]
     people = pd.DataFrame(lines)
-    means = ", ".join(f"{name} {score(float(people[name].mean()))}" for name in METRICS)
+    means = ", ".join(f"{LABELS[name]} {score(float(people[name].mean()))}" for name in METRICS)
     notes.append(f"mean over {count(len(people), 'person', 'people')}: {means}")
     listed = zip(*(people[name][:MOST_PEOPLE] for name in ("subject", "r2", "correlation")), strict=True)
     notes += [

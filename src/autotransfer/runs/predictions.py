@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from ..models.mixture import Model
 from ..recordings import Raw
-from ..recordings.container import check_sfreq
 from ..recordings.labels import named
 from ..recordings.windows import people_of_windows
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at
@@ -18,7 +17,7 @@ from ..training.sequence import LEAST, sequences, smooth, usable_stay
 def probabilities(model: Model, raw: Raw, adapt: str | None = None) -> NDArray[np.float64]:
     """Probabilities (N, classes) of windows from a reader; channel names, rate and subjects may be missing. adapt: as
     of `predict_proba`."""
-    X = model.warn_of(model.check(raw.X, raw.channels, check_sfreq(raw.sfreq)), raw.subject)
+    X = model.read(raw)
     return model.predict_checked(X, people_of_windows(raw.subject, len(X)), adapt)
 
 

@@ -111,6 +111,8 @@ class Standing:
         left = spent / epochs * (ahead - begun) if epochs else None
         if pulse is not None and pulse.left is not None:  # noted a while ago; clocks may have been set back
             left = max(0.0, pulse.left - max(0.0, time.time() - pulse.time))
+        limit = ledger.recall("limit", list[float])  # seconds that it left, and when that was noted
+        most = limit[0] - max(0.0, time.time() - limit[1]) * working if limit and len(limit) == 2 else np.inf
         planned = 0.0 if ledger.recall("complete", bool) else ledger.recall("ahead", float) or 0.0  # later stages
         return cls(
             folder=folder,
@@ -120,7 +122,7 @@ class Standing:
             counts=counts,
             share=1 - (ahead - begun) / total if total else 0.0,
             spent=spent,
-            left=None if left is None else left + planned,
+            left=None if left is None else max(0.0, min(left + planned, most)),
             answers=ledger.recall("answered", int) or 0,
             started=ledger.recall("started", str) or "",
             failures=[job.failure for job in jobs if job.failure is not None],
@@ -140,6 +142,8 @@ class Standing:
     def jobs(self) -> str:
         """'8 of 120 trainings done, 4 running, 108 waiting, 0 failed'."""
         done = trainings_words(self.counts.get("done", 0), sum(self.counts.values()))
+        if self.answers and not self.complete:  # a stage's trainings are counted from its beginning on
+            done = f"in the stages so far {done}"
         running = f"{self.counts.get('running', 0)} {'running' if self.working else 'begun'}"
         return f"{done}, {running}, {self.counts.get('waiting', 0)} waiting, {self.counts.get('failed', 0)} failed"
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -254,21 +256,27 @@ class Run:
 
     def work(
         self, *, prune_at: int | None = None, shown: bool | None = None, label: str | None = None,
-        expected: float | None = None,
+        expected: float | None = None, counted: Sequence[Entry] | None = None,
     ) -> None:  # fmt: skip
         """Train every job that is not finished: what was begun as it was composed, the rest in new populations.
 
         prune_at: the epoch after which the worse half of a new population's censored members is given up. label: what
-        progress calls it. expected: seconds that it is planned to take.
+        progress calls it. expected: seconds that it is planned to take. counted: the jobs that progress counts,
+        finished or not; default: all that are known.
         """
         self._pack_waiting(prune_at)
         self.delete_ended_checkpoints()
-        left = [entry for entry in self.ledger.entries(records=False) if entry.status not in FINISHED]
+        known = self.ledger.entries(records=False)
+        left = [entry for entry in known if entry.status not in FINISHED]
         total = sum(entry.setting.max_epochs for entry in left)
-        counts = self.ledger.counts()
-        before = counts.get("done", 0), counts.get("failed", 0)
+        keys = None if counted is None else {entry.key for entry in counted}
+        counts = Counter(entry.status for entry in known if keys is None or entry.key in keys)
         label = self.ledger.stage_words() if label is None else label
-        with Progress(total, sum(counts.values()), shown=shown, label=label, before=before, expected=expected) as bar:
+        until = self.executor.until if isinstance(self.executor, LocalExecutor) else math.inf
+        with Progress(
+            total, counts.total(), shown=shown, label=label, before=(counts["done"], counts["failed"]),
+            expected=expected, until=until,
+        ) as bar:  # fmt: skip
             self.executor.train(self, bar)
         if left or not backup_of(self.ledger.path).exists():
             self.ledger.back_up()
@@ -352,7 +360,7 @@ def check_packages(options: RunOptions) -> None:
     if options.search == "tpe":
         need("optuna", "search tpe", "optuna")
         if (options.storage or "").startswith("postgresql"):
-            need("psycopg", f"the storage {options.storage!r}", "autotransfer[postgres]")
+            need("psycopg", f"the storage {options.storage!r}", "psycopg[binary]")
 
 
 def check_columns(options: RunOptions, recordings: Recordings) -> None:

@@ -13,6 +13,7 @@ from ..words import count, printable, range_words, score, signed
 SAME = 1e-9  # scores that differ by rounding alone
 MOST_NAMES = 10  # of people, in a sentence
 LETTERS = 40  # of a name
+PEER_LETTERS = 100  # of a simple model's
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _peer_words(peer: BestPeer | None, which: str, has: str, joint: str = ": ") 
     'has'. joint: what a comparison begins with."""
     if peer is None:
         return "; no simple model was scored beside it"
-    model = f"the {which}simple model, {shown_name(peer.name)},"
+    model = f"the {which}simple model, {peer_name(peer.name)},"
     if peer.comparison == "few":
         people = count(peer.people, "person is", "people are")
         difference = f"(difference {signed(peer.difference)})"
@@ -127,7 +128,18 @@ def unseen_words(hold_out: str, people: str) -> str:
     return f"on {people} it has not seen"
 
 
-def shown_name(text: str) -> str:
-    """A user's name for something, on one line, at most LETTERS long."""
+def shown_name(text: str, most: int = LETTERS) -> str:
+    """A user's name for something, on one line, at most so many letters long."""
     shown = printable(text)
-    return shown if len(shown) <= LETTERS else shown[: LETTERS - 1] + "…"
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def peer_name(text: str) -> str:
+    """A simple model's name, which is ours and whole; no page of text where a file was changed."""
+    return shown_name(text, PEER_LETTERS)
+
+
+def measured_words(sentence: str, *, calibrated: bool = False) -> str:
+    """A verdict where a model is used that was made earlier. calibrated: for one person, after it was measured."""
+    when = "before it was calibrated for one person" if calibrated else "in training"
+    return printable(f"As measured {when}: {sentence[:1].lower()}{sentence[1:]}")

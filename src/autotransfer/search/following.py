@@ -5,11 +5,12 @@ for sessions with every rule (training/centring.py). Means over a dozen people a
 much by a method may be all that speaks against it. Therefore lower bounds of mean gains decide (Student's t over
 people, so that few people must agree more):
 
-    whether    the bound of the gain over all orders together lies above 0, and the mean in no order below 0. Orders are
-               those of the same windows, so that they show together what none may show alone; a bound for each of
-               them would refuse gains that a dozen people share
-    which      of these methods the one whose bound in its worst order is largest: one that gains nearly everybody a
-               little is taken before one that gains most people more and some lose by
+    whether    the bound at the level SURE of the gain over all orders together lies above 0, and the mean in no order
+               below 0. Orders are those of the same windows, so that they show together what none may show alone; a
+               bound for each of them would refuse gains that a dozen people share
+    which      of these methods the one whose bound in its worst order is largest, at the level CAREFUL, about one
+               standard error below the mean: a method that gains nearly everybody something is taken before one that
+               gains hardly more and some people lose by
 
 Where no method is left the delivered model does not adapt.
 """
@@ -33,7 +34,8 @@ from ..training.centring import CENTRING_RULES, CentringRule
 from ..training.metrics import balanced_accuracy_of
 
 FEWEST = 3  # people who can show anything
-SURE = 0.95  # level of lower bounds
+SURE = 0.95  # level of the bound that says whether a method gains
+CAREFUL = 0.84  # level of the bounds that methods are compared by
 DRAWS = 500  # of a bootstrap of one person's windows
 ROUNDING = 1e-9  # of a mean of scores
 SEEN = (0, 10, 30, 100)  # windows before each stretch of a curve
@@ -152,17 +154,17 @@ def chosen(people: Sequence[Followed], among: Sequence[str] = METHODS) -> str:
     if len(people) < FEWEST:
         return NO_ADAPTATION
     gains = np.stack([person.methods - person.zero_shot for person in people])  # (people, methods, orders)
-    clear = (least_mean(gains.mean(2)) > ROUNDING) & (gains.mean(0).min(1) > -ROUNDING)  # (methods,)
-    worst = least_mean(gains).min(1)
+    clear = (least_mean(gains.mean(2), SURE) > ROUNDING) & (gains.mean(0).min(1) > -ROUNDING)  # (methods,)
+    worst = least_mean(gains, CAREFUL).min(1)
     places = [place for place in np.flatnonzero(clear) if METHODS[place] in among]
     return METHODS[max(places, key=worst.__getitem__)] if places else NO_ADAPTATION
 
 
-def least_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Lower bound at the level SURE of the mean over people (people, ...) -> (...)."""
+def least_mean(values: NDArray[np.float64], level: float) -> NDArray[np.float64]:
+    """Lower bound of the mean over people (people, ...) -> (...)."""
     n = len(values)
     error = values.std(0, ddof=1) / np.sqrt(n)
-    return np.asarray(values.mean(0) - stdtrit(n - 1, SURE) * error)
+    return np.asarray(values.mean(0) - stdtrit(n - 1, level) * error)
 
 
 def rule_of(people: Sequence[Followed], method: str) -> str:

@@ -97,12 +97,15 @@ def train_networks(run: NumberRun, tell: Tell, *, shown: bool | None) -> Iterato
             run.add(entries)
             work = f"{len(run.groups)} groups of people left out × {count(run.options.seeds, 'seed')}"
             tell(f"{name_of(setting)}: {work}, about {clock(seconds * len(left) / len(entries))}")
-            run.ledger.remember(ahead=sum(plan.seconds[place + 1 :]))
+            over = start + limit - ANSWER
+            ahead = sum(plan.seconds[place + 1 :])
+            run.ledger.remember(ahead=ahead, limit=_limit(over))
             assert isinstance(run.executor, LocalExecutor)
-            run.executor.until = start + limit - ANSWER
+            run.executor.until = over
             try:
                 with threads(cores()):
-                    run.work(shown=shown, label=name_of(setting), expected=seconds * len(left) / len(entries))
+                    expected = seconds * len(left) / len(entries)
+                    run.work(shown=shown, label=name_of(setting), expected=expected, counted=entries)
             except OutOfTime:
                 run.drop([entry.key for entry in entries], finished=True)
                 cut = [f"{name_of(Setting.from_dict(rest))}: the time was over" for rest in plan.settings[place:]]
@@ -112,8 +115,13 @@ def train_networks(run: NumberRun, tell: Tell, *, shown: bool | None) -> Iterato
                     tell(f"left out {line}")
                 return
             finally:
-                run.ledger.remember(spent=time.monotonic() - start)
+                run.ledger.remember(spent=time.monotonic() - start, limit=_limit(over))
         yield setting
+
+
+def _limit(over: float) -> list[float]:
+    """Seconds to a moment of the monotonic clock, and when that was noted; empty where there is no such moment."""
+    return [over - time.monotonic(), time.time()] if math.isfinite(over) else []
 
 
 def networks_of(run: NumberRun, setting: Setting) -> Networks:

@@ -25,6 +25,7 @@ from ..runs.options import RunOptions
 from ..settings import Setting
 
 PLAN = "plan.json"
+GIVEN_UP = "it was given up when the time was over"  # of a stage
 LATE = 10.0  # seconds that peers, and people who play their windows, may take together before the last answer
 CLOSED_FORMS = "closed forms"  # the first stage
 SECRET = {"storage": None}  # options that a plan does without: a storage may have a password, and a plan is shared
@@ -138,11 +139,11 @@ class Plan:
     def with_stage(self, number: int, stage: Stage) -> Plan:
         return replace(self, stages=[*self.stages[:number], stage, *self.stages[number + 1 :]])
 
-    def divided(self, number: int, whole: list[Training], cut: list[Training], why: str) -> Plan:
+    def divided(self, number: int, whole: list[Training], cut: list[Training]) -> Plan:
         """With a stage in two parts: trainings that were done on every fold, and those that were not. Answers refer to
         stages by number, so that all stages keep theirs and the second part comes last."""
         stage = self.stages[number]
-        rest = Stage(f"the rest of {stage.name}", cut, main=stage.main, left_out=why)
+        rest = Stage(f"the rest of {stage.name}", cut, main=stage.main, left_out=GIVEN_UP)
         done = replace(stage, name=f"{stage.name} (a part)", trainings=whole)
         return replace(self, stages=[*self.stages[:number], done, *self.stages[number + 1 :], rest])
 

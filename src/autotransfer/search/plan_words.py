@@ -75,6 +75,8 @@ def work_words(plan: Plan) -> str:
     settings = list(dict.fromkeys(s for stage in plan.ahead for s in stage.settings))
     solved = sum(s.network.closed_form for s in settings)
     more = f", and {solved} model{'s' * (solved != 1)} in closed form" if solved else ""
+    again = len({s for stage in plan.ahead for s, _ in stage.online})  # centred, and counted in a stage's trainings
+    more += f", {again} of them once more for sessions" if again else ""
     n = len(settings) - solved
     return (
         f"{plan.trainings} training{'s' * (plan.trainings != 1)} of up to {options.max_epochs} epochs: {n} "

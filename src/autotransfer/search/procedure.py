@@ -29,7 +29,7 @@ from .kinds import closed_forms
 from .models import build_models
 from .online import OnlineWeights, find_online
 from .peers import peer_scores
-from .plan import LATE, Plan, Stage, write_plan
+from .plan import GIVEN_UP, LATE, Plan, Stage, write_plan
 from .plan_words import left_out_words, span
 from .planning import answer_seconds, plan_of
 from .playback import PEOPLE, play_back
@@ -38,7 +38,6 @@ from .stopping import expects_gain, stopped_at
 
 EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
 GROWING = 1.5  # an answer from more candidates takes longer than those before it, hardly by more than this
-GIVEN_UP = "it was given up when the time was over"  # of a stage
 
 
 Answered = Callable[[Run, Choice], None]
@@ -128,7 +127,9 @@ class Conductor:
             return True
         later = self.plan.stages[number + 1 :]
         ahead = sum(self._cost(next_stage) for next_stage in later if not next_stage.left_out)
-        run.ledger.remember(ahead=max(0.0, min(ahead, self.left - self._cost(stage))))
+        limited = not needed and math.isfinite(self.left)
+        limit = [self.left, time.time()] if limited else []
+        run.ledger.remember(ahead=max(0.0, min(ahead, self.left - self._cost(stage))), limit=limit)
         self.tell(self._words(number))
         if isinstance(run.executor, LocalExecutor):
             run.executor.until = math.inf if needed else time.monotonic() + self.left_to_train
@@ -136,11 +137,12 @@ class Conductor:
         expected = self._training(stage) * self.slowness * len(todo) / len(entries)
         try:
             label = stage.name if run.options.staged else run.ledger.stage_words()
-            run.work(shown=self.shown, label=label, expected=expected or None)
+            run.work(shown=self.shown, label=label, expected=expected or None, counted=entries)
         except OutOfTime:
             return self._keep_whole(number, entries)
         finally:
-            run.ledger.remember(spent=self.spent)
+            limit = [self.left, time.time()] if limited else []
+            run.ledger.remember(spent=self.spent, limit=limit)
         if stage.seconds and len(todo) == len(entries) and not stage.solved:
             self.trained += time.monotonic() - began
             self.foreseen += self._training(stage)
@@ -179,7 +181,7 @@ class Conductor:
             return False
         self.plan = self.plan.with_stage(number, replace(stage, online=online))
         if cut := [training for training in stage.trainings if training in undone]:
-            self.plan = self.plan.divided(number, whole, cut, GIVEN_UP)
+            self.plan = self.plan.divided(number, whole, cut)
         self.run.ledger.remember(plan=self.plan)
         return True
 

@@ -43,12 +43,14 @@ class Progress:
 
     before: how many of the members are already done, and how many have failed
     expected: planned seconds for all of it, shown until the first epochs are timed
+    until: when it is given up, by the monotonic clock
     """
 
     def __init__(
         self, total: int, members: int, *, shown: bool | None, label: str = "training",
-        before: tuple[int, int] = (0, 0), expected: float | None = None,
+        before: tuple[int, int] = (0, 0), expected: float | None = None, until: float = math.inf,
     ) -> None:  # fmt: skip
+        self.until = until
         self.expected = math.inf if expected is None else expected
         self.total, self.members, self.label = total, members, label
         self.terminal = sys.stderr.isatty()
@@ -63,15 +65,15 @@ class Progress:
         self.start, self.last = time.perf_counter(), 0.0
         if self.shown and self.terminal:
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
             self.bar = Progress(
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-                TextColumn("{task.fields[note]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"), TimeElapsedColumn(), TextColumn("{task.fields[left]} left"),
                 console=Console(stderr=True),
             )  # fmt: skip
             self.bar.start()
-            self.task = self.bar.add_task(self.label, total=self.total, note="")
+            self.task = self.bar.add_task(self.label, total=self.total, note="", left=clock(self.left))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -111,12 +113,12 @@ class Progress:
 
     def advance(self, epochs: int) -> None:
         self.done += epochs
-        note = trainings_words(self.well, self.members, self.failed)
-        if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, note=note)
         spent = time.perf_counter() - self.start
         if self.began is None:
             self.began = spent, self.done
+        note = trainings_words(self.well, self.members, self.failed)
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done, note=note, left=clock(self.left))
         # After the last epoch, members that leave may change nothing that is shown.
         over = self.done >= self.total
         if note != self.ended if over else spent - self.last > LINE_EVERY:
@@ -128,6 +130,11 @@ class Progress:
 
     @property
     def left(self) -> float:
+        """Seconds, at most those to `until`."""
+        return min(self._estimate, max(0.0, self.until - time.monotonic()))
+
+    @property
+    def _estimate(self) -> float:
         """Seconds; as planned, or infinite, until the second epoch. The first one includes work that is done once."""
         spent, (before, begun) = time.perf_counter() - self.start, self.began or (0.0, 0)
         if self.done >= self.total:

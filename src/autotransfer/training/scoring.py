@@ -122,11 +122,11 @@ def is_metric(name: str) -> bool:
     return name in METRICS or name.startswith(mistake_costs.PREFIX)
 
 
-def metric_asked(name: object, what: str = "metric") -> str:
+def metric_asked(name: object) -> str:
     """The name of the metric that a user asks for: a file of costs is read."""
     if isinstance(name, str) and name.endswith(".json"):
         return mistake_costs.read_costs(Path(name))
-    return metric_name(name, what)
+    return metric_name(name, "metric")
 
 
 def metric_of_card(scores: Mapping[str, object]) -> str:

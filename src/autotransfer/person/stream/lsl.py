@@ -26,7 +26,7 @@ BUFFERED = 30  # seconds that may wait to be read; older ones are dropped, and m
 
 
 def import_lsl() -> Any:
-    return need("mne_lsl.lsl", "the Lab Streaming Layer", "autotransfer[lsl]")
+    return need("mne_lsl.lsl", "the Lab Streaming Layer", "mne-lsl")
 
 
 class LslSource:

@@ -166,7 +166,7 @@ class XdfSource(StoredSource):
     """A recording of the Lab Streaming Layer, with the time stamps that were recorded."""
 
     def __init__(self, path: Path, stream: str | None) -> None:
-        pyxdf = need("pyxdf", "reading .xdf files", "autotransfer[lsl]")
+        pyxdf = need("pyxdf", "reading .xdf files", "pyxdf")
         if not path.is_file():
             raise UserError(f"there is no file {str(path)!r}; give an existing .xdf file")
         try:

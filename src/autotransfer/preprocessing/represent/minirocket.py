@@ -90,14 +90,22 @@ class MiniRocketGraph(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(P or 1, N, C, T) -> (P, N, 1, numbers)."""
-        windows = x.expand(len(self.thresholds), -1, -1, -1)
-        return torch.stack(list(map(exceeding, windows, self.thresholds))).to(torch.float32)
+        responses = [convolved(windows) for windows in x]  # once where groups have the same windows
+        groups = len(self.thresholds)
+        both = zip(responses if len(responses) == groups else responses * groups, self.thresholds, strict=True)
+        return torch.stack([shares_above(response, limits) for response, limits in both])
 
 
 def exceeding(x: Tensor, thresholds: Tensor) -> Tensor:
     """Windows (n, C, T), thresholds (D · 84, 3) -> shares of samples above (n, 1, D · 84 · 3), float64."""
-    above = convolved(x)[..., None, :] > thresholds[..., None].to(x.device)
-    return above.to(torch.float64).mean(-1).flatten(-2)[..., None, :]
+    return shares_above(convolved(x), thresholds, torch.float64)
+
+
+def shares_above(responses: Tensor, thresholds: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(n, D · 84, T), (D · 84, 3) -> (n, 1, D · 84 · 3). float32 holds numbers of samples exactly, and half of it has
+    to be moved."""
+    above = responses[..., None, :] > thresholds[..., None].to(responses.device)
+    return (above.to(dtype).sum(-1) / responses.shape[-1]).flatten(-2)[..., None, :]
 
 
 def convolved(x: Tensor) -> Tensor:
