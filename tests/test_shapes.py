@@ -100,7 +100,15 @@ def trainer_of(rec: at.Recordings, dtype: torch.dtype, **options: Any) -> Traine
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"channel_mask": 0.3}, {"amplitude": 0.5}, {"checkpoint": "averaged"}], ids=str
+    "options",
+    [
+        {},
+        {"channel_mask": 0.3},
+        {"amplitude": 0.5},
+        {"amplitude": 0.5, "channel_mask": 0.3},
+        {"checkpoint": "averaged"},
+    ],
+    ids=str,
 )
 def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     """In float64, with the tables and without them."""
@@ -115,6 +123,12 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     tabulated = found.prepared.moments(x, rows)
     exact = window_moments(x.drawn_out().transpose(1, 2).flatten(1, 2), found.prepared.windows.kernel)
     assert tabulated is not None
+    torch.testing.assert_close(tabulated.covariance, exact.covariance)
+    torch.testing.assert_close(tabulated.mean, exact.mean)
+    factors = torch.rand(3, len(rows[0]), x.n_channels, dtype=torch.float64)
+    changed = x.times(factors)
+    tabulated = found.prepared.moments_of_shapes(changed, rows, factors)
+    exact = window_moments(changed.drawn_out().transpose(1, 2).flatten(1, 2), found.prepared.windows.kernel)
     torch.testing.assert_close(tabulated.covariance, exact.covariance)
     torch.testing.assert_close(tabulated.mean, exact.mean)
     for _ in range(2):

@@ -124,7 +124,8 @@ class _KernelStretches(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_level: Tensor, grad_square: Tensor, _: Tensor) -> tuple[Tensor, None]:
-        return cpu.stretches_backward(grad_level, grad_square, *ctx.saved_tensors, ctx.length), None
+        v, level, mean = ctx.saved_tensors
+        return cpu.stretches_backward(grad_level, grad_square, v, level, mean, ctx.length), None
 
 
 class Shallow(nn.Module):

@@ -8,11 +8,13 @@ follow from those of the raw window. So nothing is transformed in a step.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from ..model.moments import edge_sums, lag_sums
 from ..preprocessing.append_scale import FLAT, QUIET
@@ -31,11 +33,31 @@ class Shapes:
         self.deviation = torch.cat([deviation for _, _, deviation in parts])
         sums = [self._sums(self.x[rows], kernel, edges) for rows in chunks]
         self.sums = torch.cat(sums)  # (N, n_sums) or, without edges, (N, 1 + kernel)
+        self.kernel, self.chunks = kernel, chunks
 
     @staticmethod
     def _sums(x: Tensor, kernel: int, edges: bool) -> Tensor:
         lags = lag_sums(x.double(), kernel).to(x.dtype)
         return torch.cat([lags, edge_sums(x, kernel)], -1) if edges else lags
+
+    @cached_property
+    def channel_lags(self) -> Tensor:
+        """(N, C, 1 + kernel): every channel's part of the sums without edges, made where channels are multiplied."""
+        parts = (self.x[rows].double()[..., None, :] for rows in self.chunks)
+        return torch.cat([lag_sums(part, self.kernel).to(self.x.dtype) for part in parts])
+
+    def scaled_lags(self, rows: Tensor, factors: Tensor) -> Tensor:
+        """Of windows of rows (G, B) whose channels were multiplied by factors (G, B, C): (G, 1 + kernel). A factor is
+        in the sum of samples once and in every product of two of them twice."""
+        table = self.channel_lags
+        channels = table.shape[1]
+        places = rows[..., None] * channels + torch.arange(channels)
+        weights = factors.to(table.dtype)
+        total = (table[..., 0].flatten()[places] * weights).sum((1, 2))
+        sums = embedding_bag(
+            places.flatten(1), table.flatten(0, 1), mode="sum", per_sample_weights=weights.square().flatten(1)
+        )
+        return torch.cat([total[:, None], sums[:, 1:]], 1)
 
     def hold(self, inv_std: Tensor, training: Sequence[NDArray[np.int64]]) -> bool:
         """Whether no fold, with scales (G, C), takes a channel of its training rows for flat that is not constant."""

@@ -16,7 +16,7 @@ from ..gpu.autograd import with_gradient
 from ..gpu.loading import precompiling
 from ..jobs import Job
 from ..model.encoders import Encoders
-from ..model.moments import Levelled
+from ..model.moments import Levelled, Moments
 from ..model.start import start_from
 from ..randomness import fold_in, key_of
 from .averaging import WeightAverage, cumulative
@@ -196,16 +196,23 @@ class Trainer:
         levelled = self.prepared.levelled(rows) if self.levelled else None
         return self.prepared.gather(rows) if levelled is None else levelled
 
-    def _augmented(self, x: Tensor | Levelled, noise: Tensor, rows: Tensor, batch: TrainingBatch) -> Tensor | Levelled:
-        """noise: (G,) keys of the step."""
+    def _augmented(
+        self, x: Tensor | Levelled, noise: Tensor, rows: Tensor, batch: TrainingBatch
+    ) -> tuple[Tensor | Levelled, Moments | None]:
+        """Changed windows, with their moments where these follow from tables. noise: (G,) keys of the step."""
+        factors: Tensor | None = None
         for place, augment in enumerate(self.augmentation):
             key = fold_in(fold_in(noise, AUGMENTED + place)[:, None], rows)
             if isinstance(x, Tensor):
                 x = augment(x, key, batch)
             else:
                 assert isinstance(augment, Scaling)
-                x = x.times(augment.factors(x.n_channels, key, batch))
-        return x
+                own = augment.factors(x.n_channels, key, batch)
+                factors = own if factors is None else factors * own
+        if isinstance(x, Tensor) or factors is None:
+            return x, None  # tables hold sums of unchanged windows; the encoder computes moments of augmented ones
+        x = x.times(factors)
+        return x, self.prepared.moments_of_shapes(x, rows, factors)
 
     def _step(self, rows: Tensor, x: Tensor | Picked | Levelled) -> None:
         """One step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
@@ -216,9 +223,9 @@ class Trainer:
         noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
         if self.augmentation:
             assert not isinstance(x, Picked)
-            x = self._augmented(x, noise, rows, batch)
-        # Tables hold sums of unchanged windows; the encoder computes moments of augmented ones.
-        moments = None if self.augmentation else self.prepared.moments(x, rows)
+            x, moments = self._augmented(x, noise, rows, batch)
+        else:
+            moments = self.prepared.moments(x, rows)
         with quick_products(rows.device):
             codes = self.net(
                 x, group=self.groups.shared, moments=moments, noise=noise, drop=self.options.drop, active=active

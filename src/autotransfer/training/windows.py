@@ -253,8 +253,10 @@ class Prepared:
         encoder works them out."""
         windows = self.windows
         kernel = windows.kernel
-        if isinstance(x, Levelled):
-            return self._moments_of_shapes(x, rows)
+        levelled = x if isinstance(x, Levelled) else self.levelled(rows)
+        if levelled is not None:
+            return self.moments_of_shapes(levelled, rows)
+        assert not isinstance(x, Levelled)
         if windows.sums is not None:
             sums = sum_rows(windows.sums, rows)
         elif self.lags is not None:
@@ -267,11 +269,15 @@ class Prepared:
             sums = torch.cat([sums, edge_sums(x.transpose(1, 2).flatten(1, 2), kernel)], -1)
         return moments_of(sums, kernel, x[0].numel())
 
-    def _moments_of_shapes(self, x: Levelled, rows: Tensor) -> Moments:
+    def moments_of_shapes(self, x: Levelled, rows: Tensor, factors: Tensor | None = None) -> Moments:
+        """factors: (G, B, channels) that channels of `levelled` were multiplied by to give x."""
         assert self.shapes is not None
-        _, batch, _, times = x.signals.shape
+        _, batch, channels, times = x.signals.shape
         kernel = self.windows.kernel
-        sums = sum_rows(self.shapes.sums, rows)
+        if factors is None:
+            sums = sum_rows(self.shapes.sums, rows)
+        else:
+            sums = self.shapes.scaled_lags(rows, factors[..., :channels])
         if sums.shape[1] < n_sums(kernel):
             sums = torch.cat([sums, edge_sums(x.signals.transpose(1, 2).flatten(1, 2), kernel)], -1)
         sums = sums + level_sums(x.levels.flatten(1), times, kernel)
@@ -377,7 +383,8 @@ def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype
         size = math.prod(preprocessing.shape(recordings.n_channels, recordings.n_times))
         sums = n_sums(kernel) if kernel and _has_edges(size, kernel) else 0
         in_memory = packing.fits(recordings, device, dtype, preprocessing, sums)
-        apart = packing.fits(recordings, device, dtype, preprocessing, sums + recordings.X[0].numel())
+        shapes = recordings.X[0].numel() + recordings.n_channels * (1 + kernel)
+        apart = packing.fits(recordings, device, dtype, preprocessing, sums + shapes)
         kept[key] = Windows(
             recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=in_memory, apart=apart
         )
