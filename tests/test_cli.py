@@ -180,8 +180,7 @@ def test_dry_run_trains_nothing(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert (
         "96 trainings of up to 5 epochs: 8 candidates on 4 folds with 3 seeds, and 8 models in closed form, "
-        "6 of them once more for sessions"
-        in result.stdout
+        "6 of them once more for sessions" in result.stdout
     )
     assert "fold 0: test 0" in result.stdout
     assert "iB of memory" in result.stdout

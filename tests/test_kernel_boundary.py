@@ -219,7 +219,7 @@ def test_what_does_not_fit_is_refused(kernel: str, name: str, wrong: str) -> Non
         ("statistics", "place", torch.tensor([0, 1, 2, 3, T - 1])), ("statistics", "lags", torch.tensor([1, 2, 4, T])),
         ("bands", "sizes", torch.tensor([1, 3])), ("bands", "sizes", torch.tensor([4, -1])),
         ("band_tangent", "sizes", torch.tensor([2, 0])), ("rhythms", "held", torch.tensor([0, 6])),
-        ("rhythms", "first", 11), ("rhythms", "count", 12),
+        ("rhythms", "first", 11), ("rhythms", "held_bins", 12),
         ("rhythms", "starts", torch.tensor([0, 8, 4])), ("rhythms", "starts", torch.tensor([0, 4, 99])),
         ("minirocket", "spans", torch.tensor([3, 2])), ("minirocket", "spans", torch.tensor([-1, 2])),
         ("minirocket", "chosen", torch.full((168, 6), C)), ("minirocket", "sizes", torch.full((168,), 99)),
