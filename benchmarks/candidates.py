@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -63,10 +64,12 @@ def table_of(signal: str, options: Options, limits: floor.Limits, limit_s: float
     least = floor.member_step(len(channels), times, BATCH).seconds(limits)
     table = Table(f"member-step of a default run's networks, {signal}: {len(channels)} × {times}, {options.device}")
     for name, timing in timings.items():
-        ratio = timing.ratio_to(timings[plain])
+        ratio, used = timing.ratio_to(timings[plain]), timings[plain].usage
+        spent = (timing.usage.user + timing.usage.system) / ((used.user + used.system) or math.nan)
         table.add({
             "forward + backward + AdamW": name, **timing.columns("ms", 1e3), "× plain network": ratio.median,
-            "least ×": min(ratio.readings), "most ×": max(ratio.readings), "× floor": timing.median / least,
+            "least ×": min(ratio.readings), "most ×": max(ratio.readings), "× in processor time": spent,
+            "× floor": timing.median / least,
         })  # fmt: skip
     rounds = len(timings[plain].readings)
     table.notes.append(f"{rounds} interleaved rounds; floor of the plain network {shown(least * 1e6)} µs.")

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -139,7 +139,8 @@ def part_rows(model: Model, windows: torch.Tensor, timed: int, *, online: bool =
     took = np.zeros((WARM_UP + timed, 2 * len(decoder.stacks) + 1, 2))
     with torch.inference_mode():
         for k in range(WARM_UP + timed):
-            window, codes, known, mark = windows[k % len(windows)][None], [], {}, _now()
+            known: dict[Any, Any] = {}  # what stacks have in common
+            window, codes, mark = windows[k % len(windows)][None], [], _now()
             for place, (stack, person, keys) in enumerate(zip(decoder.stacks, people, decoder.keys, strict=True)):
                 prepared = person.feed(window, keys, known)
                 took[k, 2 * place], mark = _since(mark)

@@ -301,6 +301,23 @@ def filters(draw: random.Random) -> Compared:
     yield cpu.correlate_gradient(x, slopes, taps, left), (windows * slopes.double()[..., None]).sum((1, 2)), 1e-5
 
 
+def stretches(draw: random.Random) -> Compared:
+    count, batch, times = sizes(draw, 4, 50, 150)
+    length = draw.choice((1, max(times // 8, 1), draw.randint(1, times)))
+    v, used = 1 + normal(count, batch, times), times // length * length
+    exact = v.double().requires_grad_()
+    mean = exact[..., :used].mean((1, 2))
+    centred = (exact[..., :used] - mean[:, None, None]).unflatten(-1, (-1, length))
+    level, square = centred.mean(-1), centred.square().mean(-1)
+    slopes, power_slopes = normal(*level.shape), normal(*level.shape)
+    torch.autograd.backward((level * slopes).sum() + (square * power_slopes).sum())
+    found = cpu.stretches_forward(v, length)
+    for one, other in zip(found, (level, square, mean), strict=True):
+        yield one, other.detach(), 1e-5
+    assert exact.grad is not None
+    yield cpu.stretches_backward(slopes, power_slopes, v, found[0], found[2], length), exact.grad, 1e-5
+
+
 def products(draw: random.Random) -> Compared:
     members, rows, inner, columns = sizes(draw, 20, 20, 70, 300)
     columns = draw.choice((columns, columns + 2000 // inner))
@@ -413,7 +430,8 @@ def templates(draw: random.Random) -> Compared:
 
 
 CASES: dict[str, Callable[[random.Random], Compared]] = {
-    "norm_pool": norm_pool, "filters": filters, "products": products, "length_scales": length_scales, "words": words,
+    "norm_pool": norm_pool, "filters": filters, "stretches": stretches, "products": products,
+    "length_scales": length_scales, "words": words,
     "networks": networks, "standardise": prepared(OwnScale), "append_scale": prepared(WithScale),
     "templates": templates, **{name: represented(name) for name in REPRESENTATIONS},
 }  # fmt: skip

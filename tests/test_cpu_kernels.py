@@ -58,6 +58,25 @@ def test_filters_and_their_gradients(count: int, rows: int, times: int, kernel: 
 
 
 @compiled
+@pytest.mark.parametrize(("times", "length"), [(100, 12), (128, 16), (9, 1), (50, 50), (180, 20), (37, 4)])
+def test_stretches_and_their_gradients(times: int, length: int) -> None:
+    """With an offset that is large beside the signal, and samples that fill no stretch."""
+    v, count = 5 + torch.randn(3, 7, times), times // length
+    exact = v.double().requires_grad_()
+    mean = exact[..., : count * length].mean((1, 2))
+    stretches = (exact[..., : count * length] - mean[:, None, None]).unflatten(-1, (count, length))
+    level, square = stretches.mean(-1), stretches.square().mean(-1)
+    grads = torch.randn(2, *level.shape)
+    torch.autograd.backward((grads[0] * level + grads[1] * square).sum())
+    found = cpu.stretches_forward(v, length)
+    assert exact.grad is not None
+    close(found[0], level.detach(), 5e-6)
+    close(found[1], square.detach())
+    close(found[2], mean.detach())
+    close(cpu.stretches_backward(*grads, v, found[0], found[2], length), exact.grad, 5e-6)
+
+
+@compiled
 @pytest.mark.parametrize(
     ("rows", "inner", "columns"), [(16, 8, 700), (5, 61, 64), (40, 3, 2049), (1, 1, 1), (7, 130, 37), (16, 1, 300)]
 )
@@ -161,6 +180,10 @@ def test_what_is_not_finite_stays_so(bad: float) -> None:
     x = v.view(6, 4, 16)
     assert not cpu.correlate(x, w, 2)[5, 0, 4:7].isfinite().any()
     assert not cpu.correlate_gradient(x, torch.ones_like(x), 5, 2)[5].isfinite().any()
+    level, square, mean = cpu.stretches_forward(x, 5)
+    for found in (level, square, cpu.stretches_backward(level, square, x, level, mean, 5)[..., :15]):
+        assert not found[5].isfinite().any()
+        assert found[:5].isfinite().all()
 
 
 @compiled
@@ -177,8 +200,10 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
         assert squares is not None
         back = cpu.norm_pool_backward(grad[p], grad[p], v[p], mean, var, ones[p], ones[p], own, 50, 4, 1e-5)
         filters = slice(4 * (p.start or 0), None if p.stop is None else 4 * p.stop)
+        stretched = cpu.stretches_forward(x[filters], 6)
         return [out, squares, mean, var, *back, cpu.correlate(x[filters], w[filters], 7),
-                cpu.correlate_gradient(x[filters], x[filters], 16, 7)]  # fmt: skip
+                cpu.correlate_gradient(x[filters], x[filters], 16, 7), *stretched,
+                cpu.stretches_backward(*stretched[:2], x[filters], stretched[0], stretched[2], 6)]  # fmt: skip
 
     torch.set_num_threads(1)
     expected = outputs(slice(None))

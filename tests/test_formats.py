@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import struct
 import sys
 from pathlib import Path
@@ -214,9 +215,9 @@ def test_csv_files_as_spreadsheets_and_devices_write_them(tmp_path: Path) -> Non
     assert raw.channels == ("ch0", "ch1")
     assert firsts(raw) == [0]
     path.write_text("a,b\n" + "1,2\n" * 10 + "1,x\n")
-    refused("is no table of numbers", path)
+    refused("line 12 of .* has 'x' in the column 'b', which holds numbers; correct it, or .*.ignore=b", path)
     path.write_text("a,b\n" + "1,2\n" * 10 + "1,2,3\n")
-    refused("is no table of numbers|cannot be read", path)
+    refused("line 12 of .* has 3 fields, and the table 2 columns", path)
     path.write_text("a,a\n" + "1,2\n" * 10)
     refused("two columns named 'a'", path)
     path.write_text("time,a\n" + "".join(f"{n * n},1\n" for n in range(10)))
@@ -235,6 +236,11 @@ def test_a_column_of_labels_gives_events(tmp_path: Path) -> None:
     assert raw.y == ["f", "f", "o", "o"] * 6
     refused("holds no y; to train.*'fist' \\(6\\), 'open' \\(6\\)", tmp_path, pattern="{subject}.csv", window=0.5)
     refused("no event is called 'rest'", tmp_path, pattern="{subject}.csv", window=0.5, events="rest,fist")
+    for person in PEOPLE:
+        path = tmp_path / f"{person}.csv"
+        path.write_text(path.read_text().replace("open", "None"))
+    raw = read(tmp_path, Cutting.of(pattern="{subject}.csv", window=0.5, hop=0.5, events="fist,None=rest"))
+    assert raw.y == ["fist", "fist", "rest", "rest"] * 6
 
 
 @pytest.mark.usefixtures("read_here")
@@ -618,6 +624,10 @@ def test_calibrate_cuts_as_predict_does(tmp_path: Path) -> None:
     want = clf.calibrate(windows, state[::50]).predict_proba(windows)
     found = load_model(tmp_path / "states" / "model").predict_proba(torch.from_numpy(windows).float())
     np.testing.assert_allclose(found, want, atol=1e-5)
+    told = "holds no y; to calibrate, give names of events and their classes, such as --events .*'fist' .2., 'open' .1."
+    unlabelled = calibrate("no", "--sfreq", SFREQ)
+    assert (unlabelled.code, len(unlabelled.err.splitlines())) == (2, 1)
+    assert re.search(told, unlabelled.err), unlabelled.err
     assert_one_line(calibrate("no", *labelled, "--window", 0.25, "--hop", 0.25), 2, "25 samples, the model expects 50")
     assert not (tmp_path / "no").exists()
 

@@ -127,7 +127,7 @@ def test_channels_that_never_change_and_lost_values() -> None:
     X[:PER, 1] = 5
     said("channel 'b' never changes in '0'", X=X)
     X[:, 1] = 5
-    said("channel 'b' never changes in everybody", X=X)
+    said("channel 'b' never changes, in all 6 people: leave the channel out", X=X)
     X = np.asarray(raw().X).copy()
     X[7, 2, 3] = np.nan
     said("NaN or infinite values in 1 of 144 trials .*'c'", X=X)
@@ -159,6 +159,51 @@ def test_labels_that_are_missing_or_look_so() -> None:
     assert overview(raw(y=words, classes=None)).counts.sum() == 144 - 7
 
 
+@pytest.mark.parametrize(
+    ("names", "pairs"),
+    [
+        (["ann", "Ann", "bob", "cy", "di", "ed"], "'ann' and 'Ann'|'Ann' and 'ann'"),
+        (["01", "1", "2", "3", "4", "5"], "'01' and '1'"),
+        (["S01", "S1", "S10", "S100", "s010", "x"], "'S01' and 'S1', 'S10' and 's010'"),
+        ([1, "1", 2, 3, 4, 5], "1 and '1'"),
+        (["1.0", "1", "1.05", "1.5", "v1.05", "v1.5"], "'1' and '1.0'"),
+        (["Zoé", "Zoe\u0301", "a", "b", "c", "d"], "'Zoe.' and 'Zoé'|'Zoé' and 'Zoe.'"),
+    ],
+)
+def test_names_that_look_alike(names: list[Any], pairs: str) -> None:
+    people = [names[s] for s in np.repeat(np.arange(PEOPLE), PER)]
+    told = f"^({pairs}) are different people: if they are the same, who is tested has trained; write each name in one"
+    line = said(told, subject=people)
+    with pytest.warns(UserWarning, match=told):
+        rec = at.Recordings(raw().X, raw().y, people, sfreq=32)
+    assert rec.n_subjects == PEOPLE
+    assert concerns(rec.raw()) == [], "a run repeats no warning"
+    with pytest.warns(UserWarning, match=re.escape(line)):
+        at.CensoredClassifier(max_epochs=1, sfreq=32, device="cpu").fit(raw().X, raw().y, subjects=people)
+
+
+def test_classes_that_look_alike() -> None:
+    y = np.where(np.arange(PEOPLE * PER) % 4 == 0, "Rest", np.where(raw().y == 0, "rest", "move"))  # type: ignore[comparison-overlap]
+    line = said("^'Rest' and 'rest' are different classes: if they are the same, a model is to", y=y, classes=None)
+    assert f"! {line}" in list(overview(raw(y=y, classes=None)).lines())
+
+
+def test_blanks_around_names_say_nothing() -> None:
+    people = np.where(np.arange(PEOPLE * PER) % 2, np.char.add(np.asarray(raw().subject, str), " "), raw().subject)  # type: ignore[call-overload]
+    y = np.where(
+        np.arange(PEOPLE * PER) % 3 == 0,
+        np.where(raw().y == 0, " rest", "move "),
+        np.where(raw().y == 0, "rest", "move"),
+    )  # type: ignore[comparison-overlap]
+    assert concerns(raw(subject=people, y=y, classes=None)) == []
+    with pytest.warns(UserWarning, match="^class ' rest' is called 'rest': blanks around names are left out$"):
+        rec = at.Recordings(raw().X, y, people, sfreq=32)
+    assert (rec.n_subjects, rec.classes) == (PEOPLE, ("move", "rest"))
+    np.testing.assert_array_equal(rec.subject, raw().subject)  # type: ignore[arg-type]
+    named = at.Recordings(raw().X, raw().y, raw().subject, classes=("rest ", " move"), sfreq=32)
+    assert named.classes == ("rest", "move")
+
+
 def test_people_with_other_classes() -> None:
     y = np.random.default_rng(0).permutation(np.resize([0, 1, 2], PEOPLE * PER))
     y[:PER] = np.where(y[:PER] == 2, 1, y[:PER])
@@ -179,6 +224,15 @@ def test_channels_that_are_clipped_flat_or_hum() -> None:
     X = np.asarray(raw().X).copy()
     X[: 2 * PER // 3, 1] = 5
     said("channel 'b' of 0: nothing changes in 67% of the windows", X=X)
+    X = np.asarray(raw().X).copy()
+    X[:, 1] = np.arange(PEOPLE * PER)[:, None]  # as a battery: another value in every window
+    said("^channel 'b' never changes, in all 6 people, while a window lasts; leave", X=X)
+    X[:, 2] = X[:, 1]
+    said("^channels 'b, c' never change, in all 6 people, while a window lasts; leave", X=X)
+    X[: 5 * PER, 1] = np.asarray(raw().X)[: 5 * PER, 1]
+    said("^some of the channels 'b, c' never change, in all 6 people", X=X)
+    X[:PER], X[-PER:, 1] = np.asarray(raw().X)[:PER], np.asarray(raw().X)[-PER:, 1]
+    said("^channel 'c' never changes, in 5 of 6 people .'1, 2, 3, 4, 5'., while", X=X)
     long = np.random.default_rng(0).standard_normal((PEOPLE * PER, 3, 200))
     assert concerns(raw(X=long, sfreq=200)) == []
     hum = 3 * np.sin(2 * np.pi * 50 * np.arange(200) / 200 + 0.3)

@@ -94,6 +94,14 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         cpu.correlate_gradient,
         lambda: {"x": rand(P, B, T), "grad": rand(P, B, T), "kernel": 9, "left": 4},
     ),
+    "stretches_forward": (cpu.stretches_forward, lambda: {"v": rand(P, B, T), "length": 5}),
+    "stretches_backward": (
+        cpu.stretches_backward,
+        lambda: (
+            {name: rand(P, B, T // 5) for name in ("grad_level", "grad_square", "level")}
+            | {"v": rand(P, B, T), "mean": rand(P), "length": 5}
+        ),
+    ),
     "product": (cpu.product, lambda: {"a": rand(P, 4, C), "b": rand(G, C, T), "group": torch.tensor([0, 1, 0])}),
     "product_gradient": (
         lambda a, b, group: cpu.product(a, b.transpose(1, 2), group),
@@ -156,12 +164,14 @@ FREE = {  # tensors that say themselves how many there are: other sizes of them 
     ("networks", "x"), ("templates", "x"), ("product", "b"), ("product_gradient", "b"), ("networks", "temporal"),
     ("networks", "depthwise"), ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("correlate", "w"),
     ("hudgins", "x"), ("ls", "x"), ("tdpsd", "x"), ("beats", "x"), ("rhythms", "held"), ("minirocket", "thresholds"),
-    ("minirocket", "x"), ("rhythms", "x"), ("rhythms", "starts"),
+    ("minirocket", "x"), ("rhythms", "x"), ("rhythms", "starts"), ("stretches_forward", "v"),
 }  # fmt: skip
 FREE_ROWS = {
     ("statistics", "x"), ("bands", "x"), ("band_tangent", "x"), ("bands", "waves"), ("band_tangent", "waves"),
 }  # fmt: skip
-FREE_COLUMNS = {("correlate", "x"), ("log_scale", "nearness"), ("bands", "x"), ("band_tangent", "x")}
+FREE_COLUMNS = {
+    ("correlate", "x"), ("log_scale", "nearness"), ("bands", "x"), ("band_tangent", "x"), ("stretches_backward", "v"),
+}  # fmt: skip
 
 
 def cases() -> list[tuple[str, str, str]]:
@@ -199,7 +209,8 @@ def test_what_does_not_fit_is_refused(kernel: str, name: str, wrong: str) -> Non
     ("kernel", "name", "value"),
     [
         ("features", "points", 64), ("features", "points", 0), ("templates", "points", 0), ("correlate", "left", 9),
-        ("correlate", "left", -1), ("correlate_gradient", "kernel", 0), ("norm_pool_forward", "pool", 0),
+        ("correlate", "left", -1), ("correlate_gradient", "kernel", 0), ("stretches_forward", "length", 0),
+        ("stretches_forward", "length", T + 1), ("stretches_backward", "length", 0), ("norm_pool_forward", "pool", 0),
         ("norm_pool_forward", "pool", 4096), ("norm_pool_backward", "times", 0), ("networks", "numbers", [1, 0, 4, 2]),
         ("networks", "numbers", [9, 6, 4, 2]), ("networks", "bias", None), ("networks", "constant", None),
         ("networks", "group", torch.tensor([0, 1, 2])), ("product", "group", torch.tensor([0, -1, 0])),
@@ -208,7 +219,7 @@ def test_what_does_not_fit_is_refused(kernel: str, name: str, wrong: str) -> Non
         ("statistics", "place", torch.tensor([0, 1, 2, 3, T - 1])), ("statistics", "lags", torch.tensor([1, 2, 4, T])),
         ("bands", "sizes", torch.tensor([1, 3])), ("bands", "sizes", torch.tensor([4, -1])),
         ("band_tangent", "sizes", torch.tensor([2, 0])), ("rhythms", "held", torch.tensor([0, 6])),
-        ("rhythms", "first", 11), ("rhythms", "count", 12),
+        ("rhythms", "first", 11), ("rhythms", "held_bins", 12),
         ("rhythms", "starts", torch.tensor([0, 8, 4])), ("rhythms", "starts", torch.tensor([0, 4, 99])),
         ("minirocket", "spans", torch.tensor([3, 2])), ("minirocket", "spans", torch.tensor([-1, 2])),
         ("minirocket", "chosen", torch.full((168, 6), C)), ("minirocket", "sizes", torch.full((168,), 99)),

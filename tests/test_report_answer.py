@@ -349,7 +349,9 @@ def test_the_terminal_tells_kinds_scores_and_temperature() -> None:
     assert f"best single candidate: {choice.chosen.name}" in lines
     assert choice.playback is not None
     after, before = (np.mean(list(own["1"].values())) for own in (choice.playback.calibrated, choice.playback.before))
-    assert any(f"1: {before:.3f} → {after:.3f}" in line for line in lines), "what one label of each class gave"
+    assert any(f"with 1 label of each class {before:.3f} becomes {after:.3f}" in line for line in lines), (
+        "what one label of each class gave"
+    )
     assert "not zero-shot" in answer(replace(choice, adaptation="online"))[4]
     rude = replace(average, weights=[replace(average.weights[0], kind="a\x1b[31m\nb")])
     assert answer(replace(choice, average=rude))[3].isprintable()

@@ -17,6 +17,8 @@ THREADED(norm_pool_forward)
 THREADED(norm_pool_backward)
 THREADED(filter_times)
 THREADED(filter_gradient)
+THREADED(stretches_forward)
+THREADED(stretches_backward)
 THREADED(product)
 THREADED(product_gradient)
 THREADED(networks)
@@ -53,6 +55,7 @@ static const struct {
 } threaded[] = {
     {"norm_pool_forward", norm_pool_forward}, {"norm_pool_backward", norm_pool_backward},
     {"filter_times", filter_times}, {"filter_gradient", filter_gradient}, {"product", product},
+    {"stretches_forward", stretches_forward}, {"stretches_backward", stretches_backward},
     {"product_gradient", product_gradient}, {"networks", networks}, {"log_scales", log_scales},
 };
 

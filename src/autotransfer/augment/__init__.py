@@ -3,7 +3,7 @@
 To add one, write one file with a subclass of `Augmentation` and add a line to AUGMENTATIONS. It changes preprocessed
 windows, and only in training steps. Random draws are a function of (fold, seed, epoch, step, row), so that an outcome
 does not depend on the jobs that a job is stacked with. Moments are computed from the changed windows by the encoder;
-precomputed tables of moments are not used.
+precomputed tables of moments are not used. One that multiplies channels by factors is a `Scaling`, and gives these.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import is_off, plain_value
 from .amplitude import Amplitude
-from .augmentation import Augmentation, TrainingBatch
+from .augmentation import Augmentation, Scaling, TrainingBatch
 from .channel_mask import ChannelMask
 from .channel_rotation import ChannelRotation
 from .mixup import Mixup
@@ -21,7 +21,7 @@ from .surrogate import Surrogate
 from .time_mask import TimeMask
 from .time_shift import TimeShift
 
-__all__ = ["AUGMENTATIONS", "Augmentation", "TrainingBatch", "augmentation_of", "augmentation_values"]
+__all__ = ["AUGMENTATIONS", "Augmentation", "Scaling", "TrainingBatch", "augmentation_of", "augmentation_values"]
 
 # By the name that a Setting has for them, in the order in which they are applied: what silences comes last, so that
 # nothing is mixed, turned or moved into the silence.

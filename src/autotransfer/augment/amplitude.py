@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ..errors import UserError
 from ..randomness import uniform
-from .augmentation import Augmentation, TrainingBatch, signals_first
+from .augmentation import Scaling, TrainingBatch
 
 
 @dataclass(frozen=True)
-class Amplitude(Augmentation):
+class Amplitude(Scaling):
     spread: float = 0.2  # factors are exp(u), u uniform in ±spread
 
     of_signals: ClassVar[bool] = True
@@ -24,6 +25,6 @@ class Amplitude(Augmentation):
         if not 0 < self.spread <= 3:
             raise UserError(f"amplitude is {self.spread}; it must lie in (0, 3]")
 
-    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
-        draw = (2 * uniform(key, x.shape[2]) - 1)[..., None] * signals_first(x, batch)  # a level is no amplitude
-        return x * (self.spread * draw).exp().to(x.dtype)
+    def factors(self, channels: int, key: Tensor, batch: TrainingBatch) -> Tensor:
+        signals = torch.arange(channels, device=key.device) < batch.signals  # a level is no amplitude
+        return (self.spread * (2 * uniform(key, channels) - 1) * signals).exp()

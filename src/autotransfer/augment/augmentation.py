@@ -48,6 +48,19 @@ class Augmentation(ABC):
         return cls.tried or (fields(cls)[0].default,)
 
 
+@dataclass(frozen=True)
+class Scaling(Augmentation):
+    """One that multiplies every channel of a window by a factor. Windows whose last channels have one value each are
+    then changed without drawing these out over time."""
+
+    @abstractmethod
+    def factors(self, channels: int, key: Tensor, batch: TrainingBatch) -> Tensor:
+        """(G, B, channels) float32."""
+
+    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
+        return x * self.factors(x.shape[2], key, batch).to(x.dtype)[..., None]
+
+
 def signals_first(x: Tensor, batch: TrainingBatch) -> Tensor:
     """(C, 1): which channels of x (G, B, C, T) are signals."""
     return (torch.arange(x.shape[2], device=x.device) < batch.signals)[:, None]

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ..errors import UserError
 from ..randomness import uniform
-from .augmentation import Augmentation, TrainingBatch
+from .augmentation import Scaling, TrainingBatch
 
 
 @dataclass(frozen=True)
-class ChannelMask(Augmentation):
+class ChannelMask(Scaling):
     probability: float = 0.1
 
     tried: ClassVar[tuple[float, ...]] = (0.1, 0.25)
@@ -23,6 +24,5 @@ class ChannelMask(Augmentation):
         if not 0 < self.probability < 1:
             raise UserError(f"channel_mask is {self.probability}; it must lie in (0, 1)")
 
-    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
-        kept = uniform(key, x.shape[2]) >= self.probability
-        return x * kept.to(x.dtype)[..., None]
+    def factors(self, channels: int, key: Tensor, batch: TrainingBatch) -> Tensor:
+        return (uniform(key, channels) >= self.probability).to(torch.float32)

@@ -375,12 +375,12 @@ def _band_tangent(x: Tensor, waves: Tensor, sizes: Tensor, quiet: float) -> Tens
 
 
 class RhythmsTables(NamedTuple):
-    """S sub-bands and F frequencies, in windows of T samples, of which `count` frequencies from `first` on count."""
+    """S sub-bands and F frequencies in windows of T samples, of whose spectrum `held_bins` from `first` on count."""
 
     first: int  # in multiples of the frequency resolution
-    count: int
+    held_bins: int
     starts: Tensor  # (S,) int64: where each sub-band begins among the numbers that count; it ends with them
-    waves: Tensor  # (2F, 2 count): sines, then cosines; real and imaginary part in turn
+    waves: Tensor  # (2F, 2 held_bins): sines, then cosines; real and imaginary part in turn
     held: Tensor  # (H,) int64, of the S · F pairs
 
 

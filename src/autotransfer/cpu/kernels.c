@@ -477,6 +477,79 @@ void filter_gradient(Parallel parallel, long threads, long count, const Filter *
     spread(parallel, threads, count, gradient_item, task);
 }
 
+/* ---- strength of stretches ------------------------------------------------------------------------------------------- */
+
+#define EIGHT 8 /* stretches that a window has, or a few more */
+
+typedef struct {
+    const float *v;                              /* (N, B, T), of which S stretches of L samples are used */
+    float *level, *square, *mean;                /* (N, B, S) twice; (N,) */
+    const float *grad_level, *grad_square;
+    float *grad_v;
+    long batch, times, stretches, length;
+} Stretches;
+
+/* Means of `together` stretches, or of the squares of their samples less `mean`: as many sums grow side by side, because
+   a stretch is too short to be summed by vectors. */
+INLINE void means_of(const float *v, long length, int together, float mean, int squared, float *out) {
+    float total[EIGHT] = {0};
+    for (long t = 0; t < length; t++) {
+        for (int k = 0; k < together; k++) {
+            const float x = v[k * length + t] - mean;
+            total[k] += squared ? x * x : x;
+        }
+    }
+    for (int k = 0; k < together; k++) out[k] = total[k] / length;
+}
+
+INLINE void means_of_window(const float *v, long count, long length, float mean, int squared, float *out) {
+    long s = 0;
+    for (; s + EIGHT <= count; s += EIGHT) means_of(v + s * length, length, EIGHT, mean, squared, out + s);
+    for (; s < count; s++) means_of(v + s * length, length, 1, mean, squared, out + s);
+}
+
+static void stretches_item(const void *given, long n) {
+    const Stretches *task = given;
+    const long count = task->stretches, length = task->length, all_of_them = task->batch * count;
+    float *level = task->level + n * all_of_them, *square = task->square + n * all_of_them;
+    const float *v = task->v + n * task->batch * task->times;
+    for (long b = 0; b < task->batch; b++)
+        means_of_window(v + b * task->times, count, length, 0.0f, 0, level + b * count);
+    const float mean = (float)(sum_of(level, all_of_them) / all_of_them);
+    task->mean[n] = mean;
+    for (long b = 0; b < task->batch; b++)
+        means_of_window(v + b * task->times, count, length, mean, 1, square + b * count);
+    for (long i = 0; i < all_of_them; i++) level[i] -= mean;
+}
+
+void stretches_forward(Parallel parallel, long threads, long count, const Stretches *task) {
+    spread(parallel, threads, count, stretches_item, task);
+}
+
+static void stretches_gradient_item(const void *given, long n) {
+    const Stretches *task = given;
+    const long count = task->stretches, length = task->length, all_of_them = task->batch * count;
+    const float *level = task->level + n * all_of_them, *grad_level = task->grad_level + n * all_of_them;
+    const float *grad_square = task->grad_square + n * all_of_them, mean = task->mean[n];
+    double total = 0.0; /* centring takes the mean of the gradient away */
+    for (long i = 0; i < all_of_them; i++) total += (double)grad_level[i] + 2.0 * grad_square[i] * level[i];
+    const float share = (float)(total / all_of_them);
+    for (long b = 0; b < task->batch; b++) {
+        const float *v = task->v + (n * task->batch + b) * task->times;
+        float *grad_v = task->grad_v + (n * task->batch + b) * task->times;
+        for (long s = 0; s < count; s++) {
+            const float slope = 2.0f * grad_square[b * count + s] / length;
+            const float constant = (grad_level[b * count + s] - share) / length;
+            for (long t = s * length; t < (s + 1) * length; t++) grad_v[t] = (v[t] - mean) * slope + constant;
+        }
+        memset(grad_v + count * length, 0, 4 * (task->times - count * length));
+    }
+}
+
+void stretches_backward(Parallel parallel, long threads, long count, const Stretches *task) {
+    spread(parallel, threads, count, stretches_gradient_item, task);
+}
+
 /* ---- thin products ---------------------------------------------------------------------------------------------------
 
    Members mix the channels of shared signals: (M, K) × (K, N) with short sides M and K. Members that read the same

@@ -23,8 +23,8 @@ from .eegnet_graph import EEGNetGraph
 from .eegnet_quick import QuickEEGNet
 from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
-from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_picked, mix_signals
-from .moments import Moments, window_moments
+from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_levelled, mix_picked, mix_signals
+from .moments import Levelled, Moments, levelled_moments, window_moments
 from .norm_pool import drawn, kept, norm_pool
 from .power import log_power, square_pool
 from .stack import Quick, Size
@@ -98,6 +98,7 @@ class EEGNet(nn.Module):
 
     capturable = True
     picks = True
+    levelled = True
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class EEGNet(nn.Module):
 
     def forward(
         self,
-        x: Tensor | Picked,
+        x: Tensor | Picked | Levelled,
         *,
         group: Tensor | None = None,
         moments: Moments | None = None,
@@ -163,14 +164,15 @@ class EEGNet(nn.Module):
     ) -> Tensor:
         """Latent codes. The keywords serve stacked training; none of them is needed otherwise.
 
-        x: (B, C, T) shared by all members, (P, B, C, T), or (G, B, C, T) with group; Picked with moments
+        x: (B, C, T) shared by all members, (P, B, C, T), or (G, B, C, T) with group; Picked with moments; or
+            Levelled
         group: (P,) which of the G batches a member reads
         moments: of the windows of x, if already known (fields (G, ...))
         noise: (G,) int32 keys; dropout is then a function of key and position, not of torch's generator
         drop: (P,) dropout probabilities in place of self.dropout
         active: (P,) bool; members that are not leave their running statistics alone
         """
-        if not isinstance(x, Picked):
+        if isinstance(x, Tensor):
             if self.members is None:
                 x, group = x[None], None
             elif x.dim() == 3:
@@ -182,6 +184,11 @@ class EEGNet(nn.Module):
         if isinstance(x, Picked):
             batch, times, signal = x.rows.shape[1], x.x.shape[2], None
             u = mix_picked(spatial, x, group)
+        elif isinstance(x, Levelled):
+            batch, times, signal = x.signals.shape[1], x.signals.shape[3], None
+            u = mix_levelled(spatial, x, group)
+            if moments is None and self.norm1.training:
+                moments = levelled_moments(x, self.kernel)
         else:
             batch, times = x.shape[1], x.shape[3]
             signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from ..cpu import available
+from .. import cpu
 from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
@@ -110,6 +110,24 @@ class _Stretches(Function):
         return torch.addcmul(constant[..., None], centred, slope[..., None])
 
 
+class _KernelStretches(Function):
+    """The same of signals (N, B, T) by kernels, which need neither a copy of the signals nor that of what is used."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        level, square, mean = cpu.stretches_forward(v, length)
+        ctx.save_for_backward(v, level, mean)
+        ctx.mark_non_differentiable(mean)
+        ctx.length = length
+        return level, square, mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_level: Tensor, grad_square: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        v, level, mean = ctx.saved_tensors
+        return cpu.stretches_backward(grad_level, grad_square, v, level, mean, ctx.length), None
+
+
 class Shallow(nn.Module):
     """Encoder z = net(x) of P members. x: (B, channels, times) or (P, B, channels, times); z: (P, B, D).
 
@@ -166,27 +184,31 @@ class Shallow(nn.Module):
         data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
         u = mix_signals(self.spatial, data, group).view(members * self.filters, batch, times)
         v = filter_times(u, self.temporal.reshape(members * self.filters, self.kernel))
-        v = v[..., : self.stretches * self.length].reshape(len(v), batch, self.stretches, self.length)
         power = (self._power(v, active) + FLOOR).log()  # (P, F, B, S)
         power = self.power_norm(power.flatten(2), None, active).view(power.shape)
         return self._dropped(power, group, noise, drop).transpose(1, 2).flatten(2)
 
     def _power(self, v: Tensor, active: Tensor | None) -> Tensor:
-        """Signals (P·F, B, S, L) -> mean squares (P, F, B, S) of the normalised signals."""
-        norm, shape = self.norm, (-1, self.filters, *v.shape[1:3])
+        """Signals (P·F, B, T) -> mean squares (P, F, B, S) of the normalised signals."""
+        norm, shape = self.norm, (-1, self.filters, v.shape[1], self.stretches)
         if not self.training:
             scale, shift = norm.affine(norm.running_mean, norm.running_var)
-            normalised = torch.addcmul(shift.view(-1, 1, 1, 1), v, scale.view(-1, 1, 1, 1))
+            normalised = torch.addcmul(shift.view(-1, 1, 1, 1), self._cut(v), scale.view(-1, 1, 1, 1))
             return normalised.square().mean(-1).view(shape)
-        level, square, mean = apply(_Stretches, v)
+        kernel = cpu.available(v)
+        level, square, mean = apply(_KernelStretches, v, self.length) if kernel else apply(_Stretches, self._cut(v))
         level, square = level.view(shape), square.view(shape)
         var = square.mean((2, 3))
-        norm.track(mean.view(var.shape), var, v[0].numel(), active)
+        norm.track(mean.view(var.shape), var, v.shape[1] * self.stretches * self.length, active)
         scale, shift = norm.affine(torch.zeros_like(var), var)
         # Spread inside the stretch and square of its mean: neither is the small difference of large numbers.
         spread = torch.addcmul(square, level, level, value=-1.0)
         level = torch.addcmul(shift[..., None, None], level, scale[..., None, None])
         return torch.addcmul(level.square(), spread, scale.square()[..., None, None])
+
+    def _cut(self, v: Tensor) -> Tensor:
+        """Signals (N, B, T) in stretches: (N, B, S, L)."""
+        return v[..., : self.stretches * self.length].reshape(*v.shape[:2], self.stretches, self.length)
 
     def _dropped(self, h: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None) -> Tensor:
         if not self.training or noise is None:
@@ -225,7 +247,7 @@ class QuickShallow:
         self.graph = ShallowGraph(net)  # without kernels
 
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
-        if available(x):
+        if cpu.available(x):
             return self.networks(x, group_of(sizes))
         codes: Tensor = self.graph(x if len(x) == 1 else x[group_of(sizes)])
         return codes

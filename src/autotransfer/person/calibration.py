@@ -122,7 +122,8 @@ def calibrated_with(model: Model, raw: Raw, *, new_day: bool = False) -> tuple[M
     """The model for the one person whose labelled windows a reader found, and how many there are of each class.
     new_day: as in `calibrated`."""
     if raw.y is None:
-        raise UserError(f"{raw.name!r} holds no y; to calibrate, y must give one label per window")
+        hint = raw.hints.get("y", "y must give one label per window")
+        raise UserError(f"{raw.name!r} holds no y; to calibrate, {hint}")
     X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     check_one_person(raw.subject, len(X))
     classes = model.card.classes

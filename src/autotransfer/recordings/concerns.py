@@ -16,7 +16,7 @@ from .artefacts import Artefacts, artefacts_of
 from .chunks import row_chunks
 from .container import check_sfreq
 from .copies import shared_samples, stretches
-from .labels import encode
+from .labels import alike_warning, encode
 from .raw import Array, Label, Raw
 from .unlabelled import unlabelled_warning, without_unlabelled
 from .windows import axes_concern, names_or_numbers, window_array
@@ -33,6 +33,7 @@ FEW_LEVELS = 6  # of floats, which may be classes whatever they are
 FEW = 2  # people whom a fold holds out
 CLIPPED = 0.05  # share of samples at the end of a device's range: the 428 people of 21 sets stay below
 FLAT = 0.5  # share of windows in which a channel does not change
+NOTHING = "nothing changes in {:.0%} of the windows"
 HUM = 0.5  # share of a channel's power at the frequency of the mains
 SAME = 0.5  # share of windows with another person's samples, from which two people are one recording
 UNKNOWN_RATE = (
@@ -102,6 +103,7 @@ def concerns(raw: Raw) -> list[str]:
         lines.append(axes_concern(tuple(X.shape), tuple(names)))
         lines.append(unlabelled_warning(missing, whole) if missing else None)
         lines.append(UNKNOWN_RATE if raw.sfreq is None else None)
+        lines += [alike_warning(people, "people"), alike_warning(classes, "classes")]
     lines.append(_class_minus_one(classes))
     if raw.subject is not None:
         lines.append(_too_many_subjects(n, len(people)))
@@ -238,7 +240,7 @@ def _artefact_concerns(
 ) -> Iterable[str]:
     """Channels with artefacts; those that never change have their own concern."""
     for share, least, what, remedy in (
-        (artefacts.flat, FLAT, "nothing changes in {:.0%} of the windows", "leave people or channels out, or --clean"),
+        (artefacts.flat, FLAT, NOTHING, "leave people or channels out, or --clean"),
         (artefacts.clipped, CLIPPED, "{:.0%} of the samples are clipped", "record with less gain, or leave them out"),
         (artefacts.mains, HUM, "{:.0%} of the power is mains hum", "filter it out, with a notch at 50 or 60 Hz"),
     ):  # fmt: skip
@@ -248,7 +250,12 @@ def _artefact_concerns(
             continue
         s, c = divmod(int(np.argmax(share)), share.shape[1])
         worst = "" if len(where) == 1 else f" ({shown(names[c])} of {shown(people[s])})"
-        yield f"{_where(where, people, names)}: {what.format(share[s, c])}{worst}; {remedy}"
+        channels, whose = _where(where, people, names)
+        if what is NOTHING and (share[share > least] == 1).all():
+            verb = "change" if channels.startswith(("channels", "some")) else "changes"
+            yield f"{channels} never {verb}, in {whose}, while a window lasts; {remedy}"
+        else:
+            yield f"{channels} of {whose}: {what.format(share[s, c])}{worst}; {remedy}"
     spread = np.where((signals.spread > 0) & ~signals.constant, signals.spread, np.nan)
     if np.isfinite(spread).all(1).sum() < FEWEST_TO_COMPARE or spread.shape[1] < 2:
         return
@@ -261,13 +268,16 @@ def _artefact_concerns(
         )
 
 
-def _where(places: Ints, people: Sequence[Label], names: Sequence[str]) -> str:
-    """places (n, 2) person and channel: 'ch1, ch4 of ann' or how many there are."""
-    who, which = (np.unique(places[:, axis]) for axis in (0, 1))
+def _where(places: Ints, people: Sequence[Label], names: Sequence[str]) -> tuple[str, str]:
+    """places (n, 2) person and channel: which channels and whose, as "channel 'ch1'" and "all 8 people"."""
+    who, which = (np.unique(places[:, axis]).tolist() for axis in (0, 1))
+    each = "" if len(places) == len(who) * len(which) else "some of the "
+    channels = f"{each}{'channels' if len(which) > 1 else 'channel'} {listed([names[c] for c in which])}"
     if len(who) == 1:
-        plural = "channels" if len(which) > 1 else "channel"
-        return f"{plural} {listed([names[c] for c in which.tolist()])} of {shown(people[int(who[0])])}"
-    return f"{len(places)} channels of {len(who)} people ({listed([str(people[s]) for s in who.tolist()])})"
+        return channels, shown(people[who[0]])
+    if len(who) == len(people):
+        return channels, f"all {len(who)} people"
+    return channels, f"{len(who)} of {len(people)} people ({listed([str(people[s]) for s in who])})"
 
 
 def _confounded_with_people(person: Ints, label: Ints) -> str | None:
@@ -319,7 +329,10 @@ def _signal_concerns(signals: Signals, n_trials: int, people: Sequence[Label], n
         yield f"X has NaN or infinite values in {most} of {n_trials} trials ({channels}): drop or interpolate them"
     for c in np.flatnonzero(signals.constant.any(0)).tolist():
         who = np.flatnonzero(signals.constant[:, c]).tolist()
-        whom = "everybody" if len(who) == len(people) else listed([str(people[s]) for s in who])
+        if len(who) == len(people) > 1:
+            yield f"channel {shown(names[c])} never changes, in all {len(who)} people: leave the channel out"
+            continue
+        whom = listed([str(people[s]) for s in who])
         yield f"channel {shown(names[c])} never changes in {whom}: leave the channel or the people out"
     scales = signals.scales
     if np.isfinite(scales).sum() < 2:

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import UserError
 from .columns import Column
 from .filters import Filter, filter_of
-from .labels import encode, encode_columns, encode_session
+from .labels import alike_warning, blanks_warning, encode, encode_columns, encode_session
 from .messages import show
 from .raw import STORED, Label, Raw
 from .ring import ring_of
@@ -82,7 +82,7 @@ class Recordings:
         filter: object = None,
         heads: object = None,
     ) -> None:
-        source = window_array(X)
+        source, given = window_array(X), y
         names = channel_names(channels, source.shape[1])
         raw = Raw(X=source, y=y, subject=subject, session=session, columns=columns, classes=classes)
         raw, missing = without_unlabelled(raw)
@@ -96,6 +96,11 @@ class Recordings:
         _check_are_classes(class_names)
         subject_codes, subject_names = encode(subject, n_trials, "subject", subjects)
         _check_enough(class_names, subject_names)
+        for warning in (
+            blanks_warning(given), alike_warning(subject_names, "people"), alike_warning(class_names, "classes")
+        ):  # fmt: skip
+            if warning is not None:
+                warnings.warn(warning, stacklevel=2)
         fields = {
             "y": y_codes,
             "subject": subject_codes,

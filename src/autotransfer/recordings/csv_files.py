@@ -8,16 +8,16 @@ say what columns are where their names do not.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError, shown
+from .csv_form import MISSING, Form, decimal_of, form_of, is_number, misfit, values_of
 from .cutting import Continuous, Cutting, Event, known_rate
 from .npy import check_memory
 from .stamps import (
@@ -31,6 +31,8 @@ from .stamps import (
     may_count,
     rises,
     seconds_of_dates,
+    slow_concern,
+    unit_of,
 )  # fmt: skip
 
 EVENTS = (
@@ -38,24 +40,30 @@ EVENTS = (
     "gesture", "trigger", "stim", "stimulus", "condition",
 )  # fmt: skip
 TIMES = ("time", "times", "timestamp", "timestamps", "seconds")  # names that mean nothing else
-PEOPLE = ("subject", "subject_id", "participant", "participant_id", "person", "user")
-NO_SIGNAL = (*PEOPLE, "session", "trial", "repetition", "rep", "run", "block", "fold")  # by their names
+PEOPLE = {"subject", "subj", "participant", "patient", "person", "user", "pid"}  # alone, or with one of
+NUMBERED = {"id", "nr", "no", "num", "number", "code", "name"}
+NO_SIGNAL = ("session", "trial", "repetition", "rep", "run", "block", "fold")  # by their names
 OPTIONS = ("time", "label", "ignore", "channels")
-HEAD = 2**20  # bytes in which the first two rows must lie
 MOST_SHARE = 0.05  # of rows: a column of trials or blocks changes in fewer
 
 
 def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     check_memory(6 * path.stat().st_size, "the samples", path, "split it into shorter files")
-    form = _form(path)
+    form = form_of(path)
     roles = _roles(form, options, path)
     table = _table(path, form, roles)
     n_times = len(next(iter(table.values())))
     if not n_times:
         raise UserError(f"{str(path)!r} holds no samples; leave it out")
+    roles.channels = [n for n in roles.channels if form.columns[n] or np.isfinite(table[n]).any()]  # rows end with one
     stamps = _stamps(form, roles, table, cutting.sfreq, path)
     values = np.stack([table[n].astype(np.float32) for n in roles.channels], axis=1)  # (samples, channels)
     events = [] if roles.event is None else list(_stretches(table[roles.event], stamps, path))
+    if roles.event is not None and (alike := sorted({event.name for event in events} & MISSING)):
+        roles.notes.append(
+            f"{', '.join(map(repr, alike))} in the column {shown(form.columns[roles.event])} are labels like others; "
+            "those that --events does not name give no windows"
+        )
     notes = dict.fromkeys(roles.notes, 1)
     if stamps.breaks:
         notes["gaps in the stamps, which no window spans"] = len(stamps.breaks)
@@ -71,14 +79,6 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     )
 
 
-class _Form(NamedTuple):
-    separator: str
-    decimal: str
-    named: bool  # whether the first row names the columns
-    columns: list[str]
-    first: list[str]  # cells of the first row of values
-
-
 @dataclass
 class _Roles:
     """What each column holds, by its index; notes explain it to the user."""
@@ -91,40 +91,11 @@ class _Roles:
     notes: list[str] = field(default_factory=list)
 
 
-def _form(path: Path) -> _Form:
-    """How a file is written, from its first two rows."""
-    with path.open("rb") as stream:
-        text = stream.read(HEAD).decode("utf-8-sig", errors="replace")
-    first, second = ([*io.StringIO(text), "", ""])[:2]
-    separator = max(",;\t", key=first.count)
-    decimal = "," if separator != "," and "," in second else "."
-    cells, below = (_cells(line, separator) for line in (first, second))
-    named = not all(_is_number(cell, decimal) or is_date(cell) for cell in cells)
-    if not named:
-        return _Form(separator, decimal, False, [f"ch{n}" for n in range(len(cells))], cells)
-    twice = next((cell for n, cell in enumerate(cells) if cell in cells[:n]), None)
-    if twice is not None:
-        raise UserError(f"{str(path)!r} has two columns named {shown(twice)}; give each its own name")
-    return _Form(separator, decimal, True, cells, below)
-
-
-def _cells(line: str, separator: str) -> list[str]:
-    return [cell.strip().strip('"').strip() for cell in line.rstrip("\r\n").split(separator)]
-
-
-def _is_number(cell: str, decimal: str) -> bool:
-    try:
-        float(cell.replace(decimal, ".") or "nan")
-    except ValueError:
-        return False
-    return True
-
-
-def _roles(form: _Form, options: dict[str, str], path: Path) -> _Roles:
+def _roles(form: Form, options: dict[str, str], path: Path) -> _Roles:
     """Roles by the names of the columns and the options; `_stamps` corrects them by the values."""
     lower = [name.lower() for name in form.columns]
     chosen = {key: [_place(name, form, key, path) for name in value.split(",")] for key, value in options.items()}
-    left_out = chosen.get("ignore", [])
+    left_out, notes = [*chosen.get("ignore", []), *form.unused], list(form.notes)
     named = [n for n, name in enumerate(lower) if name in EVENTS and n not in left_out]
     event = chosen["label"][0] if "label" in chosen else min(named, key=lambda n: EVENTS.index(lower[n]), default=None)
     free = [n for n in range(len(lower)) if n != event and n not in left_out]
@@ -136,50 +107,65 @@ def _roles(form: _Form, options: dict[str, str], path: Path) -> _Roles:
     if "channels" in chosen:
         channels = [n for n in chosen["channels"] if n not in left_out]
         clocks = [n for n in clocks if n not in channels]
-        return _Roles(channels, clocks, event, [n for n in free if n not in (*channels, *clocks)], by_user=True)
-    channels = [n for n in free if n not in clocks]
+        others = [n for n in range(len(lower)) if n not in (event, *channels, *clocks)]
+        return _Roles(channels, clocks, event, others, by_user=True, notes=notes)
+    texts = [n for n in free if n not in clocks and n < len(form.first) and not is_number(form.first[n])]
+    for n in (n for n in texts if n in named):  # of which one gives the events
+        left_out.append(n)
+        notes.append(_other_labels(form, n, event))
+    channels = [n for n in free if n not in (*clocks, *left_out)]
     if not channels:
         raise UserError(f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}")
-    for n in channels:
-        if n < len(form.first) and not _is_number(form.first[n], form.decimal):
+    for n in (n for n in texts if n in channels):
+        if len(channels) > 1 and set(channels) <= set(texts):
             raise UserError(
-                f"the column {shown(form.columns[n])} of {str(path)!r} holds text ({shown(form.first[n])}): take it "
-                f"for labels with ?label={form.columns[n]} after the path, or leave it out with "
-                f"?ignore={form.columns[n]}"
+                f"the first row of {str(path)!r} below the names holds no numbers ({shown(form.first[n])}); take rows "
+                "that are no samples out, or write numbers as 0.5 or 5e-1"
             )
-    return _Roles(channels, clocks, event, list(left_out), by_user="time" in chosen)
+        raise UserError(
+            f"the column {shown(form.columns[n])} of {str(path)!r} holds text ({shown(form.first[n])}): take it "
+            f"for labels with ?label={form.columns[n]} after the path, or leave it out with "
+            f"?ignore={form.columns[n]}"
+        )
+    return _Roles(channels, clocks, event, list(left_out), by_user="time" in chosen, notes=notes)
 
 
-def _place(name: str, form: _Form, key: str, path: Path) -> int:
+def _place(name: str, form: Form, key: str, path: Path) -> int:
     if name not in form.columns:
         there = ", ".join(map(shown, form.columns))
         raise UserError(f"{str(path)!r} has no column {shown(name)} for ?{key}=; there are {there[:400]}")
     return form.columns.index(name)
 
 
-def _table(path: Path, form: _Form, roles: _Roles) -> dict[int, NDArray[Any]]:
+def _table(path: Path, form: Form, roles: _Roles) -> dict[int, NDArray[Any]]:
     """The columns that are read, by place: (n,) float64, or text for labels and dates."""
     import pandas as pd
 
-    texts = {n for n in roles.clocks if n < len(form.first) and not _is_number(form.first[n], form.decimal)}
+    texts = {n for n in roles.clocks if n < len(form.first) and not is_number(form.first[n])}
     texts |= set() if roles.event is None else {roles.event}
-    wanted = [n for n in range(len(form.columns)) if n not in roles.ignored]
     texts |= set(roles.ignored)  # which may hold anything
+    numbers = [n for n in range(len(form.columns)) if n not in texts]
     kinds: dict[int, Any] = {n: str if n in texts else np.float64 for n in range(len(form.columns))}
+    missing: dict[Any, list[str]] = {
+        n: sorted(MISSING) for n in kinds if n != roles.event
+    }  # None and NA may be names of classes
+    decimal = decimal_of(path, form, numbers)
     try:
-        table = pd.read_csv(
-            path, sep=form.separator, decimal=form.decimal, header=None, skiprows=int(form.named), dtype=kinds,
-            names=list(range(len(form.columns))), index_col=False, compression=None, on_bad_lines="error",
-        )  # fmt: skip
+        with values_of(path, form) as rows:
+            table = pd.read_csv(
+                rows, sep=form.separator, decimal=decimal, header=None, dtype=kinds, names=list(kinds),
+                index_col=False, on_bad_lines="error", keep_default_na=False, na_values=missing,
+            )  # fmt: skip
     except (ValueError, TypeError) as error:
         raise UserError(
-            f"{str(path)!r} is no table of numbers ({' '.join(str(error).split())[:120]}); columns are channels, times "
-            f"and one of {', '.join(EVENTS[:6])}; leave others out with ?ignore=NAME,NAME after the path"
+            misfit(path, form, numbers, decimal)
+            or f"{str(path)!r} is no table of numbers ({' '.join(str(error).split())[:120]}); columns are channels, "
+            f"times and one of {', '.join(EVENTS[:6])}; leave others out with ?ignore=NAME,NAME after the path"
         ) from None
-    return {n: table[n].to_numpy() for n in wanted}
+    return {n: table[n].to_numpy() for n in kinds if n not in roles.ignored}
 
 
-def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, path: Path) -> Stamps:
+def _stamps(form: Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, path: Path) -> Stamps:
     """When samples were taken, by the names and values of columns; removes what is no channel from `roles.channels`."""
     stamps: Stamps | None = None
     for n in roles.clocks:
@@ -199,6 +185,8 @@ def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: f
             used = "does not fit --sfreq and is not used" if stamps is None else used
             if form.columns[n].lower() != "time" or stamps is None:  # a note would say nothing new
                 roles.notes.append(f"column {shown(form.columns[n])} is time: it {used}, and is no channel")
+            if stamps is not None and sfreq is None and (slow := slow_concern(name, values, stamps)) is not None:
+                roles.notes.append(slow)
         elif rises(values) or form.columns[n] != name or np.ptp(np.nan_to_num(values)) == 0:
             roles.notes.append(f"column {shown(form.columns[n])} is time, and no channel")
         else:
@@ -213,7 +201,7 @@ def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: f
 
 
 def _counters(
-    form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, stamps: Stamps | None, path: Path
+    form: Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, stamps: Stamps | None, path: Path
 ) -> Stamps | None:
     """Remove counters, and columns that name the trial or person, from the channels."""
     ramps = [n for n in roles.channels if is_ramp(table[n])]
@@ -224,8 +212,11 @@ def _counters(
             if stamps is None:
                 stamps = from_counter(values, sfreq)
             roles.notes.append(f"column {shown(name)} counts samples, and is no channel")
-        elif name.lower() in NO_SIGNAL and _stays(values):
-            if name.lower() in PEOPLE and len(np.unique(values)) > 1:
+        elif name.lower() in EVENTS and _stays(values):
+            roles.channels.remove(n)
+            roles.notes.append(_other_labels(form, n, roles.event))
+        elif (_is_person(name) or name.lower() in NO_SIGNAL) and _stays(values):
+            if _is_person(name) and len(np.unique(values)) > 1:
                 raise UserError(
                     f"{str(path)!r} holds {len(np.unique(values))} people (column {shown(name)}); give a file for each "
                     "person, and say what names of files mean with --pattern"
@@ -235,6 +226,17 @@ def _counters(
         elif n in ramps and len(ramps) < len(roles.channels) and stamps is None:
             roles.notes.append(_doubt(name, "rises evenly, as times and counters do", f"?time={name} or "))
     return stamps
+
+
+def _is_person(name: str) -> bool:
+    words, _ = unit_of(name)
+    return bool(words & PEOPLE) and words <= PEOPLE | NUMBERED
+
+
+def _other_labels(form: Form, n: int, event: int | None) -> str:
+    events = "" if event is None else f": {shown(form.columns[event])} gives the events"
+    name = form.columns[n]
+    return f"column {shown(name)} holds labels by its name, and is no channel{events}; ?label={name} takes it instead"
 
 
 def _stays(values: NDArray[Any]) -> bool:

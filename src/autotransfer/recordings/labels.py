@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from ..errors import UserError
 from .columns import Column, is_name, plain_values
 from .messages import show
 from .raw import Label
+
+MOST_ALIKE = 3  # pairs of names that a warning lists
 
 
 def encode(values: object, n_trials: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:
@@ -99,7 +103,7 @@ def check_length(length: int, n_trials: int, what: str) -> None:
 
 
 def as_list(values: object, what: str) -> list[Label]:
-    """Plain Python values from a list, an array, a Series or a tensor with one axis."""
+    """Plain Python values from a list, an array, a Series or a tensor with one axis; text without blanks around it."""
     if isinstance(values, (str, bytes, dict, set, frozenset)) or not isinstance(values, Iterable):
         raise UserError(f"{what} is {show(values)}; give a list or an array with one axis")
     shape = getattr(values, "shape", None)
@@ -122,12 +126,49 @@ def _decoded(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _plain(value: Label) -> Label:
-    """Without numpy's and torch's scalar types, which neither print nor store as what they mean."""
+    """Without numpy's and torch's scalar types, which neither print nor store as what they mean, and without blanks
+    around text, which nobody sees."""
+    if isinstance(value, str):
+        return value.strip()
     if isinstance(value, (np.generic, np.ndarray, Tensor)) and value.ndim == 0:
         return value.item()
     if type(value) is tuple:
         return tuple(_plain(part) for part in value)
     return value
+
+
+def blanks_warning(y: object) -> str | None:
+    """The warning where predictions will be called otherwise than y (N,), because text in it has blanks around it."""
+    listed = isinstance(y, (list, tuple)) or getattr(getattr(y, "dtype", None), "kind", "") in ("U", "O")
+    texts = (label for label in y if isinstance(label, str)) if listed and isinstance(y, Iterable) else ()
+    padded = next((text for text in texts if text != text.strip() and text.strip()), None)
+    return padded and f"class {show(str(padded))} is called {show(padded.strip())}: blanks around names are left out"
+
+
+def alike(labels: Sequence[Label]) -> list[tuple[Label, Label]]:
+    """Pairs of labels that differ only by upper and lower case, leading zeros or their type: ann and Ann, S01 and S1,
+    1 and '1'."""
+    first: dict[object, Label] = {}
+    return [(other, label) for label in labels if (other := first.setdefault(_loosely(label), label)) is not label]
+
+
+def alike_warning(labels: Sequence[Label], what: str) -> str | None:
+    """The warning about such labels of people or classes; what: either word."""
+    if not (pairs := alike(labels)):
+        return None
+    listed = ", ".join(f"{show(a)} and {show(b)}" for a, b in pairs[:MOST_ALIKE])
+    more = f" and {len(pairs) - MOST_ALIKE} more" if len(pairs) > MOST_ALIKE else ""
+    harm = "who is tested has trained" if what == "people" else "a model is to tell them apart"
+    return f"{listed}{more} are different {what}: if they are the same, {harm}; write each name in one way"
+
+
+def _loosely(label: Label) -> object:
+    """What labels that look alike have in common."""
+    text = unicodedata.normalize("NFKC", str(label)).strip().casefold()
+    try:
+        return float(text)
+    except ValueError:
+        return re.sub(r"(?<![\d.,])0+(?=\d)", "", text)
 
 
 def is_missing(label: Label) -> bool:

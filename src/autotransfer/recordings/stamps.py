@@ -20,6 +20,9 @@ UNITS = {
     "ms": 1e-3, "msec": 1e-3, "millis": 1e-3, "millisecond": 1e-3, "milliseconds": 1e-3,
     "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "usec": 1e-6, "micros": 1e-6, "microsecond": 1e-6, "microseconds": 1e-6,
     "ns": 1e-9, "nanos": 1e-9, "nanoseconds": 1e-9,
+    "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0,
+    "h": 3600.0, "hr": 3600.0, "hrs": 3600.0, "hour": 3600.0, "hours": 3600.0,
+    "d": 86400.0, "days": 86400.0,
 }  # fmt: skip
 CLOCKS = {"time", "times", "timestamp", "timestamps", "stamp", "datetime", "date", "clock", "elapsed"}
 SHORT = {"t", "zeit", "temps", "tiempo"}  # clocks only where the values rise evenly, too
@@ -27,6 +30,7 @@ COUNTERS = {
     "", "index", "idx", "sample", "samples", "frame", "frames", "counter", "count", "packet", "seq", "sequence", "row",
     "n", "nr", "no", "num", "number", "id", "unnamed",
 }  # fmt: skip
+TICKS = (6e17, 7e17, 1e-7)  # .NET's stamps, 100 ns since the year 1, from 1902 to 2219; as ns since 1970 they are 1990
 SINCE_1970 = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3), (1e9, 1.0))  # values from which stamps are of this unit
 JITTER = 0.5  # of the median step: nine in ten steps differ from it by less
 AGREE = 0.05  # relative difference of the rate that stamps have and the one that is given
@@ -35,6 +39,10 @@ STEADY = 0.01  # of a step: a column without a telling name whose steps differ l
 FEWEST = 16  # samples below which values are not judged
 CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*(Z|UTC|[+-]\d{2}:?\d{2}|[AaPp][Mm])?"
 DATE = re.compile(rf"\d{{1,4}}([-/.])\d{{1,2}}\1\d{{1,4}}([T ]+{CLOCK})?|{CLOCK}")
+SLOWEST, FASTEST = 0.01, 1e5  # Hz: rates of biosignals; others come of a unit that the name does not say
+SLOW = 10.0  # Hz: at most so fast, times in seconds may as well be milliseconds
+DAYS = (2e4, 8e5)  # days since 1899 or since the year 0, as Excel and MATLAB count them; as seconds they are hours,
+DAYS_FASTEST = 5e3  # Hz: and with steps of days the rate is above
 ROUND = 5e-4  # relative difference to a round rate that is the clock's
 
 
@@ -105,7 +113,11 @@ def from_clock(values: Array, name: str, sfreq: float | None, where: str) -> Sta
         unit = _unit(name, filled, period, where)
         rate = _round_rate(1 / (period * unit))
     else:
-        fitting = [unit for unit in (1.0, 1e-3, 1e-6, 1e-9) if abs(period * unit * sfreq - 1) < AGREE]
+        fitting = [
+            unit
+            for unit in (1.0, 1e-3, 1e-6, 1e-9, 60.0, 3600.0, 86400.0, 1e-7)
+            if abs(period * unit * sfreq - 1) < AGREE
+        ]
         if not fitting:
             return None
         unit, rate = fitting[0], sfreq
@@ -151,6 +163,8 @@ def _unit(name: str, values: NDArray[np.float64], period: float, where: str) -> 
     if unit is not None:
         return unit
     size = float(np.abs(values).max())
+    if TICKS[0] <= size < TICKS[1]:
+        return TICKS[2]
     for least, since in SINCE_1970:
         if size >= least and size < 1e4 * least:
             if period * since > 100:  # s: no such recording; it counts something else
@@ -161,7 +175,24 @@ def _unit(name: str, values: NDArray[np.float64], period: float, where: str) -> 
             f"the times of {where} in {shown(name)} are {period:g} apart: {1 / period:.4g} Hz in seconds, "
             f"{1e3 / period:.4g} Hz in milliseconds; give the rate, --sfreq HZ, or the unit in the name, {name}_ms"
         )
+    fastest = DAYS_FASTEST if DAYS[0] <= size < DAYS[1] else FASTEST
+    if not SLOWEST <= 1 / period <= fastest:
+        raise UserError(
+            f"the times of {where} in {shown(name)} are {period:.3g} apart: {1 / period:.4g} Hz in seconds; give the "
+            f"rate, --sfreq HZ, or the unit in the name, {name}_min, {name}_h or {name}_days"
+        )
     return 1.0
+
+
+def slow_concern(name: str, values: Array, stamps: Stamps) -> str | None:
+    """A warning for times in seconds that may be milliseconds: nothing says it, and samples would be seldom."""
+    small = unit_of(name)[1] is None and float(np.nanmax(np.abs(values))) < SINCE_1970[-1][0]
+    if stamps.sfreq is None or not small or stamps.sfreq > SLOW:
+        return None
+    return (
+        f"column {shown(name)} is taken for seconds: {stamps.sfreq:g} Hz; if it is milliseconds, give --sfreq "
+        f"{1000 * stamps.sfreq:g}"
+    )
 
 
 def _round_rate(rate: float) -> float:

@@ -180,7 +180,7 @@ def played_words(choice: Choice) -> list[str]:
             (n, f"{_mean(played.before[n])} becomes {_mean(scores)}") for n, scores in played.calibrated.items()
         ]
         lines.append(
-            f"with {first[0]} label{'s' * (first[0] != 1)} of each class {first[1]} on the windows left"
+            f"with {first[0]} label{'s' * (first[0] != '1')} of each class {first[1]} on the windows left"
             + "".join(f"; with {n}, {words}" for n, words in more)
         )
     return lines

@@ -9,13 +9,14 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from ..augment import TrainingBatch
+from ..augment import Scaling, TrainingBatch
 from ..fusing import fusing
 from ..gpu import Picked, using_kernels
 from ..gpu.autograd import with_gradient
 from ..gpu.loading import precompiling
 from ..jobs import Job
 from ..model.encoders import Encoders
+from ..model.moments import Levelled, Moments
 from ..model.start import start_from
 from ..randomness import fold_in, key_of
 from .averaging import WeightAverage, cumulative
@@ -70,6 +71,8 @@ class Trainer:
         self.net, self.classifier = self.members.net, self.members.classifier
         start_from(self.net, [getattr(setting.network, "start", None) for setting in settings], seeds)
         self.picks = not self.augmentation and bool(getattr(self.net, "picks", False))
+        scaled = all(isinstance(step, Scaling) for step in self.augmentation)
+        self.levelled = scaled and bool(getattr(self.net, "levelled", False))
         self.flat = self.members.flatten()
         self.of_encoder: Tensor | None = None  # which values (n,) learn at encoder_lr; None: it is lr for everybody
         if not torch.equal(self.options.encoder_lr, self.options.lr):
@@ -161,8 +164,7 @@ class Trainer:
     def _try_kernels(self, rows: Tensor) -> BaseException | None:
         """Why a step on these rows (G, B) cannot be taken with kernels; None where it can."""
         with using_kernels(wanted=True):
-            picked = self.prepared.picked(rows) if self.picks else None
-            x = self.prepared.gather(rows) if picked is None else picked
+            x = self._gather(rows)
             with precompiling(self.device) as precompiled:
                 self._step(rows, x)
             failure = precompiled.failure()
@@ -184,21 +186,46 @@ class Trainer:
     def _next_step(self) -> None:
         with fusing(self.fused):
             rows = self.plan.index_select(0, self.tick.view(1))[0]
-            picked = self.prepared.picked(rows) if self.picks else None
-            self._step(rows, self.prepared.gather(rows) if picked is None else picked)
+            self._step(rows, self._gather(rows))
 
-    def _step(self, rows: Tensor, x: Tensor | Picked) -> None:
+    def _gather(self, rows: Tensor) -> Tensor | Picked | Levelled:
+        """Windows of rows (G, B), as the encoder and the augmentation like them best."""
+        picked = self.prepared.picked(rows) if self.picks else None
+        if picked is not None:
+            return picked
+        levelled = self.prepared.levelled(rows) if self.levelled else None
+        return self.prepared.gather(rows) if levelled is None else levelled
+
+    def _augmented(
+        self, x: Tensor | Levelled, noise: Tensor, rows: Tensor, batch: TrainingBatch
+    ) -> tuple[Tensor | Levelled, Moments | None]:
+        """Changed windows, with their moments where these follow from tables. noise: (G,) keys of the step."""
+        factors: Tensor | None = None
+        for place, augment in enumerate(self.augmentation):
+            key = fold_in(fold_in(noise, AUGMENTED + place)[:, None], rows)
+            if isinstance(x, Tensor):
+                x = augment(x, key, batch)
+            else:
+                assert isinstance(augment, Scaling)
+                own = augment.factors(x.n_channels, key, batch)
+                factors = own if factors is None else factors * own
+        if isinstance(x, Tensor) or factors is None:
+            return x, None  # tables hold sums of unchanged windows; the encoder computes moments of augmented ones
+        x = x.times(factors)
+        return x, self.prepared.moments_of_shapes(x, rows, factors)
+
+    def _step(self, rows: Tensor, x: Tensor | Picked | Levelled) -> None:
         """One step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
         group = self.groups.of_member
         active = (self.tick < self.groups.steps)[group]
         batch = TrainingBatch(self.y[rows], self.groups.rank.gather(1, rows), self.signals)
         y, s = batch.y[group], batch.s[group]
         noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
-        for place, augment in enumerate(self.augmentation):
-            assert isinstance(x, Tensor)
-            x = augment(x, fold_in(fold_in(noise, AUGMENTED + place)[:, None], rows), batch)
-        # Tables hold sums of unchanged windows; the encoder computes moments of augmented ones.
-        moments = None if self.augmentation else self.prepared.moments(x, rows)
+        if self.augmentation:
+            assert not isinstance(x, Picked)
+            x, moments = self._augmented(x, noise, rows, batch)
+        else:
+            moments = self.prepared.moments(x, rows)
         with quick_products(rows.device):
             codes = self.net(
                 x, group=self.groups.shared, moments=moments, noise=noise, drop=self.options.drop, active=active
@@ -241,7 +268,7 @@ class Trainer:
         ending, group = torch.tensor(ends, device=self.device), self.groups.of_member
         self.flat.values.copy_(torch.where(ending[:, None], self.average.values, self.flat.values))
         for step, rows in enumerate(plan.to(self.device)):
-            x = self.prepared.gather(rows)
+            x = self._gather(rows)
             with cumulative(self.net, step):
                 self.net(
                     x, group=self.groups.shared, moments=self.prepared.moments(x, rows), noise=self.groups.keys,

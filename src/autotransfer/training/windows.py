@@ -25,16 +25,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import gpu
+from ..augment import Scaling
 from ..errors import UserError
 from ..folds import Fold
 from ..fusing import fused
 from ..gpu import Picked
 from ..jobs import Job
-from ..model.moments import Moments, edge_sums, lag_sums, moments_of, n_sums
+from ..model.moments import Levelled, Moments, edge_sums, lag_sums, level_sums, moments_of, n_sums
 from ..preprocessing import FittedPreprocessing, Preprocessing
+from ..preprocessing.append_scale import AppendScale
+from ..preprocessing.standardise import Standardise
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
 from . import packing
+from .shapes import Shapes
 
 Rows = NDArray[np.int64]
 CHUNK = 2**22  # elements worked on at once while preparing
@@ -46,9 +50,10 @@ class Windows:
 
     def __init__(
         self, recordings: Recordings, preprocessing: Preprocessing, kernel: int, *, device: torch.device,
-        dtype: torch.dtype, in_memory: bool = True,
+        dtype: torch.dtype, in_memory: bool = True, apart: bool = True,
     ) -> None:  # fmt: skip
-        """kernel: of the encoder's first filters, for which moments of the windows are tabulated; 0: nobody asks."""
+        """kernel: of the encoder's first filters, for which moments of the windows are tabulated; 0: nobody asks.
+        apart: there is memory for `shapes`."""
         self.recordings, self.preprocessing, self.in_memory = recordings, preprocessing, in_memory
         self.device, self.dtype = device, dtype
         self.y, self.subject = recordings.y.to(device), recordings.subject.to(device)
@@ -56,6 +61,7 @@ class Windows:
         self.done = 0  # transforms that X has been through
         self.ready: tuple[int, Tensor] | None = None  # see Stage
         self.sums: Tensor | None = None  # (N, n_sums) or, without edges, (N, 1 + kernel)
+        self.shapes: Shapes | None = None  # where a fold changes nothing but appended levels
         if not in_memory:
             self.X = recordings.X
             return
@@ -72,6 +78,8 @@ class Windows:
             self.X, self.done = torch.cat(parts), preprocessing.by_fold
         if self.kernel and preprocessing.tabulated and self.done == len(preprocessing.transforms):
             self.sums = self._table(lambda rows: self.X[rows], edges=_has_edges(self.X[0].numel(), kernel))
+        if apart and self.kernel and _has_shapes(preprocessing, device):
+            self.shapes = Shapes(self.X, kernel, self._chunks(), edges=_has_edges(self.X[0].numel(), kernel))
 
     def _chunks(self) -> list[slice]:
         return _chunks(self.recordings)
@@ -103,8 +111,17 @@ class Prepared:
     def __init__(self, windows: Windows, training: Sequence[Rows], held_out: Sequence[Rows]) -> None:
         self.windows = windows
         self.fitted = windows._fit(training)
+        self.shapes = windows.shapes
+        if self.shapes is not None and not self.shapes.hold(self._scale()[1], training):
+            self.shapes = None
         self.lags: Tensor | None = None  # (G, N, 1 + kernel) where windows depend on the fold
-        if windows.kernel and windows.preprocessing.tabulated and windows.in_memory and windows.sums is None:
+        if (
+            self.shapes is None
+            and windows.kernel
+            and windows.preprocessing.tabulated
+            and windows.in_memory
+            and windows.sums is None
+        ):
             self.lags = self._lags_by_group(len(training))
         self.newcomers: Newcomers | None = None  # None: held-out windows are prepared as training windows are
         if windows.preprocessing.follows and any(len(rows) for rows in held_out):
@@ -155,7 +172,7 @@ class Prepared:
     def of_group(self, group: int) -> Prepared:
         """What one group alone trains on, to `gather` from; statistics are views."""
         alone = copy.copy(self)
-        alone.fitted, alone.lags, alone.newcomers = self.fitted.of_group(group), None, None
+        alone.fitted, alone.lags, alone.newcomers, alone.shapes = self.fitted.of_group(group), None, None, None
         return alone
 
     def gather(self, rows: Tensor) -> Tensor:
@@ -177,6 +194,20 @@ class Prepared:
         windows = self.windows
         ready = windows.sums is not None and windows.sums.shape[1] == n_sums(windows.kernel)
         return Picked(windows.X, rows) if ready and gpu.available(windows.X) else None
+
+    def levelled(self, rows: Tensor) -> Levelled | None:
+        """What `gather` would give of training rows (G, B), without drawing levels out over time: None where there is
+        no table of shapes."""
+        if self.shapes is None:
+            return None
+        signals = _gathered(self.shapes.x, rows, None, None).transpose(1, 2)
+        return Levelled(signals, self.shapes.levels(rows, *self._scale()))
+
+    def _scale(self) -> tuple[Tensor, Tensor]:
+        """Shift and scale (G, C) of every group."""
+        affine = self.fitted.steps[self.windows.done].affine()
+        assert affine is not None
+        return affine
 
     def held_out(self, rows: Tensor) -> Tensor:
         """What `gather` gives for people whom the groups are not trained on."""
@@ -217,11 +248,15 @@ class Prepared:
         # Channel-major, as the encoder likes it, and never the buffer itself.
         return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
 
-    def moments(self, x: Tensor | Picked, rows: Tensor) -> Moments | None:
+    def moments(self, x: Tensor | Picked | Levelled, rows: Tensor) -> Moments | None:
         """Of gathered windows x (G, B, C, T), from the table where there is one. None: nobody needs them, or the
         encoder works them out."""
         windows = self.windows
         kernel = windows.kernel
+        levelled = x if isinstance(x, Levelled) else self.levelled(rows)
+        if levelled is not None:
+            return self.moments_of_shapes(levelled, rows)
+        assert not isinstance(x, Levelled)
         if windows.sums is not None:
             sums = sum_rows(windows.sums, rows)
         elif self.lags is not None:
@@ -233,6 +268,20 @@ class Prepared:
         if sums.shape[1] < n_sums(kernel):
             sums = torch.cat([sums, edge_sums(x.transpose(1, 2).flatten(1, 2), kernel)], -1)
         return moments_of(sums, kernel, x[0].numel())
+
+    def moments_of_shapes(self, x: Levelled, rows: Tensor, factors: Tensor | None = None) -> Moments:
+        """factors: (G, B, channels) that channels of `levelled` were multiplied by to give x."""
+        assert self.shapes is not None
+        _, batch, channels, times = x.signals.shape
+        kernel = self.windows.kernel
+        if factors is None:
+            sums = sum_rows(self.shapes.sums, rows)
+        else:
+            sums = self.shapes.scaled_lags(rows, factors[..., :channels])
+        if sums.shape[1] < n_sums(kernel):
+            sums = torch.cat([sums, edge_sums(x.signals.transpose(1, 2).flatten(1, 2), kernel)], -1)
+        sums = sums + level_sums(x.levels.flatten(1), times, kernel)
+        return moments_of(sums, kernel, batch * x.n_channels * times)
 
     def select(self, stay: Tensor) -> None:
         """Keep these groups."""
@@ -298,7 +347,9 @@ def _gathered(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | N
     _, channels, times = X.shape
     places = rows[:, None, :] * channels + torch.arange(channels, device=X.device)[None, :, None]
     x = X.view(-1, times).index_select(0, places.flatten()).view(*places.shape, times)
-    return x if shift is None or inv_std is None else (x - shift[:, :, None, None]) * inv_std[:, :, None, None]
+    if shift is None or inv_std is None:
+        return x
+    return x.sub_(shift[:, :, None, None]).mul_(inv_std[:, :, None, None])  # in place: it is a copy already
 
 
 def sum_rows(table: Tensor, rows: Tensor) -> Tensor:
@@ -320,7 +371,10 @@ def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype
     recordings, so that nobody can be given another data set's; `release` lets them go.
     """
     preprocessing = job.setting.preprocessing
-    kernel = job.setting.network.moments_kernel(recordings.sfreq) if not job.setting.augmentation else 0
+    kernel = job.setting.network.moments_kernel(recordings.sfreq)
+    if augmentation := job.setting.augmentation:  # of tables, shapes alone serve changed windows
+        scaled = all(isinstance(step, Scaling) for step in augmentation)
+        kernel = kernel if scaled and _has_shapes(preprocessing, device) else 0
     key = (preprocessing, kernel, str(device), dtype)
     kept: dict[Any, Windows] = recordings.derived.setdefault("windows", {})
     if key not in kept:
@@ -329,7 +383,11 @@ def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype
         size = math.prod(preprocessing.shape(recordings.n_channels, recordings.n_times))
         sums = n_sums(kernel) if kernel and _has_edges(size, kernel) else 0
         in_memory = packing.fits(recordings, device, dtype, preprocessing, sums)
-        kept[key] = Windows(recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=in_memory)
+        shapes = recordings.X[0].numel() + recordings.n_channels * (1 + kernel)
+        apart = packing.fits(recordings, device, dtype, preprocessing, sums + shapes)
+        kept[key] = Windows(
+            recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=in_memory, apart=apart
+        )
     return kept[key]
 
 
@@ -364,6 +422,12 @@ def _chunks(recordings: Recordings) -> list[slice]:
     """Of windows to work on at once."""
     step = max(1, CHUNK // max(1, recordings.X[0].numel()))
     return [slice(start, start + step) for start in range(0, recordings.n_trials, step)]
+
+
+def _has_shapes(preprocessing: Preprocessing, device: torch.device) -> bool:
+    """Whether `Shapes` are what folds leave unchanged of windows, where there is a use for them."""
+    by_fold = preprocessing.transforms[preprocessing.by_fold :]
+    return device.type == "cpu" and by_fold == (Standardise("train"), AppendScale())
 
 
 def _has_edges(size: int, kernel: int) -> bool:

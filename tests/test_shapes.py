@@ -1,0 +1,156 @@
+"""Windows whose levels are not drawn out over time: against the plain computation, in values and in gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import autotransfer as at
+from autotransfer.model import layers
+from autotransfer.model.eegnet import EEGNet
+from autotransfer.model.moments import Levelled, level_sums, levelled_moments, window_moments, window_sums
+from autotransfer.randomness import as_keys
+from autotransfer.training.trainer import Trainer
+from autotransfer.training.windows import windows_for
+from tiny import assert_same_outcome
+
+CPU = torch.device("cpu")
+SETTING = {"standardise": "train", "append_scale": True, "batch_size": 16, "max_epochs": 2, "checkpoint": "last"}
+
+
+def levelled(dtype: torch.dtype, groups: int = 2, batch: int = 5, channels: int = 3, times: int = 40) -> Levelled:
+    signals = torch.randn(groups, channels, batch, times, dtype=dtype).transpose(1, 2)
+    return Levelled(signals, torch.randn(groups, batch, 4, dtype=dtype))
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 9, 64])
+@pytest.mark.parametrize("times", [8, 40, 101])
+def test_sums_of_levels_are_those_of_rows_of_one_value(kernel: int, times: int) -> None:
+    levels = torch.randn(3, 5, dtype=torch.float64)
+    drawn_out = levels[..., None].expand(3, 5, times).contiguous()
+    torch.testing.assert_close(level_sums(levels, times, kernel), window_sums(drawn_out, kernel))
+
+
+def test_lags_in_float32_are_those_in_float64() -> None:
+    for rows in (7, 64, 320):
+        x = torch.randn(2, rows, 50)
+        exact = window_sums(x.double(), 9)
+        assert (window_sums(x, 9) - exact).abs().max() < 2e-6 * exact.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("group", [None, [1, 0, 0]])
+def test_mixed_channels_and_their_gradients(dtype: torch.dtype, group: list[int] | None) -> None:
+    whose = None if group is None else torch.tensor(group)
+    x = levelled(dtype)
+    w = torch.randn(2 if group is None else 3, 6, 7, dtype=dtype)
+    grad = torch.randn(len(w), 6, 5 * 40, dtype=dtype)
+    exact = x.drawn_out().transpose(1, 2).flatten(2).double()
+    mixed, slopes = [], []
+    for inputs in (x, exact):
+        own = w.clone().requires_grad_() if inputs is x else w.double().requires_grad_()
+        if isinstance(inputs, Levelled):
+            out = layers.mix_levelled(own, inputs, whose)
+        else:
+            out = torch.bmm(own, inputs if whose is None else inputs[whose])
+        out.backward(grad.to(out.dtype))
+        assert own.grad is not None
+        mixed.append(out.detach().double())
+        slopes.append(own.grad.double())
+    digits = 1e-12 if dtype is torch.float64 else 1e-5
+    torch.testing.assert_close(mixed[0], mixed[1], rtol=digits, atol=10 * digits)
+    torch.testing.assert_close(slopes[0], slopes[1], rtol=digits, atol=100 * digits)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_network_sees_no_difference(masked: bool) -> None:
+    """float64: codes, running statistics and gradients of all parameters; `masked`: with channels silenced."""
+    torch.manual_seed(0)
+    x = levelled(torch.float64)
+    if masked:
+        x = x.times((torch.rand(2, 5, 7) > 0.3).double())
+    results: list[list[Tensor]] = []
+    for windows in (x, x.drawn_out()):
+        net = EEGNet(7, 40, 2, temporal_kernel=9, log_power=True, seeds=[1, 2]).double()
+        z = net(windows, noise=as_keys([5, 6]))
+        z.square().sum().backward()
+        results.append([z.detach(), *(p.grad for p in net.parameters() if p.grad is not None), *net.buffers()])
+    assert len(results[0]) > 10
+    for found, plain in zip(*results, strict=True):
+        torch.testing.assert_close(found, plain, rtol=1e-9, atol=1e-9)
+    moments = levelled_moments(x, 9), window_moments(x.drawn_out().transpose(1, 2).flatten(1, 2), 9)
+    torch.testing.assert_close(moments[0].covariance, moments[1].covariance)
+
+
+def recordings(*, flat: bool = False) -> at.Recordings:
+    rec = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=3, n_times=48, sfreq=64)
+    X = 50 + 2 * rec.X.numpy().copy()
+    X[5, 1] = 0.1  # an electrode that fell off
+    if flat:
+        X[7, 2] = 3 + 1e-6 * X[7, 2]  # hardly moves, which is not the same in folds of other scales
+    return at.Recordings(X, rec.y.numpy(), rec.subject.numpy(), sfreq=64)
+
+
+def trainer_of(rec: at.Recordings, dtype: torch.dtype, **options: Any) -> Trainer:
+    jobs = [at.Job(at.Setting(**SETTING | options), fold) for fold in at.leave_one_subject_out(rec)[:3]]
+    return Trainer(jobs, windows_for(rec, jobs[0], device=CPU, dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"channel_mask": 0.3},
+        {"amplitude": 0.5},
+        {"amplitude": 0.5, "channel_mask": 0.3},
+        {"checkpoint": "averaged"},
+    ],
+    ids=str,
+)
+def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
+    """In float64, with the tables and without them."""
+    rec = recordings()
+    found, plain = (trainer_of(rec, torch.float64, log_power=True, **options) for _ in range(2))
+    assert found.prepared.shapes is not None
+    plain.levelled = False
+    rows = found.groups.plan(1)[0]
+    x = found.prepared.levelled(rows)
+    assert x is not None
+    torch.testing.assert_close(x.drawn_out(), plain.prepared.gather(rows), rtol=1e-9, atol=1e-9)
+    tabulated = found.prepared.moments(x, rows)
+    exact = window_moments(x.drawn_out().transpose(1, 2).flatten(1, 2), found.prepared.windows.kernel)
+    assert tabulated is not None
+    torch.testing.assert_close(tabulated.covariance, exact.covariance)
+    torch.testing.assert_close(tabulated.mean, exact.mean)
+    factors = torch.rand(3, len(rows[0]), x.n_channels, dtype=torch.float64)
+    changed = x.times(factors)
+    tabulated = found.prepared.moments_of_shapes(changed, rows, factors)
+    exact = window_moments(changed.drawn_out().transpose(1, 2).flatten(1, 2), found.prepared.windows.kernel)
+    torch.testing.assert_close(tabulated.covariance, exact.covariance)
+    torch.testing.assert_close(tabulated.mean, exact.mean)
+    for _ in range(2):
+        for trainer in (found, plain):
+            trainer.train_epoch()
+    torch.testing.assert_close(found.flat.values, plain.flat.values, rtol=0, atol=1e-8)
+    torch.testing.assert_close(found.flat.stats, plain.flat.stats, rtol=0, atol=1e-8)
+    found.select([2])
+    x = found.prepared.levelled(rows[2:])
+    assert x is not None
+    torch.testing.assert_close(x.drawn_out(), plain.prepared.gather(rows)[2:], rtol=1e-9, atol=1e-9)
+
+
+def test_a_channel_that_hardly_moves_is_left_to_the_transform() -> None:
+    assert trainer_of(recordings(flat=True), torch.float64).prepared.shapes is None
+
+
+@pytest.mark.parametrize("options", [{}, {"channel_mask": 0.3}], ids=str)
+def test_a_member_alone_is_the_member_of_a_stack(options: dict[str, Any]) -> None:
+    rec = recordings()
+    jobs = [at.Job(at.Setting(**SETTING | options), f, seed=s) for f in at.leave_one_subject_out(rec) for s in (0, 1)]
+    together = at.train(rec, jobs, device="cpu")
+    (alone,) = at.train(rec, [jobs[5]], device="cpu")
+    assert together[5].population == len(jobs)
+    assert_same_outcome(alone, together[5])
