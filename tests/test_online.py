@@ -281,9 +281,9 @@ def person(gain: float, worst: float, name: str = "online balanced, prior 8") ->
 
 
 def test_the_average_is_used_where_it_gains_most_where_it_gains_least() -> None:
-    assert following.chosen([person(0.2, 0.1)] * 4) == "online balanced, prior 8"
-    assert following.chosen([person(0.2, 0.01)] * 4) == "shift"
-    assert following.chosen([person(0.2, -0.01)] * 4) == "shift"
+    assert following.delivered([person(0.2, 0.1)] * 4) == "online balanced, prior 8"
+    assert following.delivered([person(0.2, 0.01)] * 4) == "shift"
+    assert following.delivered([person(0.2, -0.01)] * 4) == "shift"
     found = playback.online_of({name: person(0.2, 0.1) for name in "abcd"})
     assert found["online_session"]
     assert found["online_all_windows"]
@@ -354,7 +354,7 @@ def test_somebody_without_the_average_is_as_delivered_by_every_rule() -> None:
         assert own.shape == other.shape, field
     assert all((still.gains(rule) == 0).all() for rule in following.RULES)
     assert all(following.all_gain(still, rule) == 0 for rule in following.RULES)
-    assert following.chosen([*[like] * 8, still]) == "online balanced, prior 8"
+    assert following.delivered([*[like] * 8, still]) == "online balanced, prior 8"
     found = playback.online_of({"a": like, "b": like, "c": still})
     assert found["online"]["recorded"]["c"] == 0.5
 
@@ -364,7 +364,7 @@ def test_few_people_choose_nothing_for_each_other(n: int) -> None:
     people = {str(k): person(0.2, 0.1) for k in range(n)}
     played = playback.Playback(
         **playback.orders_of(people), **playback.online_of(people), before={}, calibrated={}, own={},
-        follows=following.chosen(list(people.values()), list(following.ADAPTATION_METHODS)), calibrates=[],
+        follows=following.delivered(list(people.values()), list(following.ADAPTATION_METHODS)), calibrates=[],
     )  # fmt: skip
     assert not played.online_session
     assert played.adapted == played.zero_shot

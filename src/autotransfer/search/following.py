@@ -2,17 +2,17 @@
 
 Every method is tried in every order of the windows: adaptation methods on codes (person/adaptation.py), and the average
 for sessions with every rule (training/centring.py). Means over a dozen people are uncertain, and one person who loses
-much by a method may be all that speaks against it. Therefore lower bounds of mean gains decide (Student's t over
-people, so that few people must agree more):
+much by a method may be all that speaks against it. Therefore bounds of mean gains decide, one standard error below the
+mean (Student's t over people at the level SURE, so that few people must agree more):
 
-    whether    the bound at the level SURE of the gain over all orders together lies above 0, and the mean in no order
-               below 0. Orders are those of the same windows, so that they show together what none may show alone; a
-               bound for each of them would refuse gains that a dozen people share
-    which      of these methods the one whose bound in its worst order is largest, at the level CAREFUL, about one
-               standard error below the mean: a method that gains nearly everybody something is taken before one that
-               gains hardly more and some people lose by
+    whether    the bound of the gain over all orders together lies above 0, and the mean in no order below 0. Orders are
+               those of the same windows, so that they show together what none may show alone; a bound for each of
+               them would refuse gains that a dozen people share
+    which      of these methods the one whose bound in its worst order is largest: a method that gains nearly everybody
+               something is taken before one that gains hardly more and some people lose by
 
-Where no method is left the delivered model does not adapt.
+Where no method is left the delivered model does not adapt; nor where people lost, in any order, by the method that the
+others chose for them, because a new person can expect the same.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ from ..person.decoder import Decoder
 from ..training.centring import CENTRING_RULES, CentringRule
 from ..training.metrics import balanced_accuracy_of
 
-FEWEST = 3  # people who can show anything
-SURE = 0.95  # level of the bound that says whether a method gains
-CAREFUL = 0.84  # level of the bounds that methods are compared by
+FEWEST = 2  # people who can show anything
+SURE = 0.84  # level of lower bounds: about one standard error
 DRAWS = 500  # of a bootstrap of one person's windows
 ROUNDING = 1e-9  # of a mean of scores
 SEEN = (0, 10, 30, 100)  # windows before each stretch of a curve
@@ -150,21 +149,30 @@ def clearly_loses(before: NDArray[np.bool_], after: NDArray[np.bool_], y: NDArra
 
 
 def chosen(people: Sequence[Followed], among: Sequence[str] = METHODS) -> str:
-    """The method for a new person, by the gains of these people."""
+    """The method that is best for these people."""
     if len(people) < FEWEST:
         return NO_ADAPTATION
     gains = np.stack([person.methods - person.zero_shot for person in people])  # (people, methods, orders)
-    clear = (least_mean(gains.mean(2), SURE) > ROUNDING) & (gains.mean(0).min(1) > -ROUNDING)  # (methods,)
-    worst = least_mean(gains, CAREFUL).min(1)
+    clear = (least_mean(gains.mean(2)) > ROUNDING) & (gains.mean(0).min(1) > -ROUNDING)  # (methods,)
+    worst = least_mean(gains).min(1)
     places = [place for place in np.flatnonzero(clear) if METHODS[place] in among]
     return METHODS[max(places, key=worst.__getitem__)] if places else NO_ADAPTATION
 
 
-def least_mean(values: NDArray[np.float64], level: float) -> NDArray[np.float64]:
-    """Lower bound of the mean over people (people, ...) -> (...)."""
+def delivered(people: Sequence[Followed], among: Sequence[str] = METHODS) -> str:
+    """The same for a new person: none where these people, by the method that the others chose, lost in some order or
+    gained in none."""
+    if not people:
+        return NO_ADAPTATION
+    gains = np.mean([p.gains(chosen([*people[:n], *people[n + 1 :]], among)) for n, p in enumerate(people)], 0)
+    return chosen(people, among) if gains.min() >= 0 and gains.max() > 0 else NO_ADAPTATION
+
+
+def least_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Lower bound at the level SURE of the mean over people (people, ...) -> (...)."""
     n = len(values)
     error = values.std(0, ddof=1) / np.sqrt(n)
-    return np.asarray(values.mean(0) - stdtrit(n - 1, level) * error)
+    return np.asarray(values.mean(0) - stdtrit(n - 1, SURE) * error)
 
 
 def rule_of(people: Sequence[Followed], method: str) -> str:

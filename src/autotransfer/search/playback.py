@@ -91,7 +91,7 @@ def play_back(
         before=tables.get("before", {}),
         calibrated=tables.get("calibrated", {}),
         own=tables.get("own", {}),
-        follows=following.chosen(list(followed.values()), list(ADAPTATION_METHODS)),
+        follows=following.delivered(list(followed.values()), list(ADAPTATION_METHODS)),
         calibrates=calibrates(tables.get("before", {}), tables.get("calibrated", {})),
         trust=trust,
     )
@@ -132,7 +132,7 @@ def orders_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
 
     return {
         "zero_shot": scores(dict.fromkeys(followed, NO_ADAPTATION)),
-        "adapted": scores({name: following.chosen(_others(followed, name)) for name in followed}),
+        "adapted": scores({name: following.delivered(_others(followed, name)) for name in followed}),
         "ways": {method: scores(dict.fromkeys(followed, method)) for method in ADAPTATION_METHODS},
     }
 
@@ -154,7 +154,7 @@ def online_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
     gained = []
     for name, person in followed.items():
         others = _others(followed, name)
-        method = following.chosen(others)
+        method = following.delivered(others)
         rule = following.rule_of(others, method)
         gained.append(following.all_gain(person, rule))
         all_windows[name] = float(person.zero_shot[0]) + gained[-1]
@@ -166,7 +166,7 @@ def online_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
             online[order][name] = float(person.score(rule)[k])
             if following.clearly_loses(before[k], after[k], person.truth[k]):
                 losing[order].append(name)
-    method = following.chosen(people)
+    method = following.delivered(people)
     stacked = {line: np.stack(curves) for line, curves in lines.items()}  # (people, orders, stretches)
     curves = {
         order: {line: [_mean(stretch) for stretch in values[:, k].T] for line, values in stacked.items()}
