@@ -6,11 +6,12 @@ import argparse
 import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from autotransfer.runs.csv_tables import as_it_was, changed, harmless
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")
 
@@ -33,6 +34,8 @@ def command(description: str | None, out: str | None, *names: str, files: str = 
 
 def read_table(path: Path, **options: Any) -> pd.DataFrame:
     """What `csv_of` wrote; options of pandas' `read_csv`. Empty text stays text."""
+    import pandas as pd  # peers that need no table do without
+
     return changed(pd.read_csv(path, keep_default_na=False, **options), as_it_was)
 
 
