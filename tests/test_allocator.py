@@ -38,6 +38,27 @@ def test_training_has_no_page_faults_once_it_is_under_way() -> None:
     assert int(told) < 250  # in most epochs: pieces find their places in the first; one signal alone is 8,192 pages
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)]
+)
+def test_commands_let_waiting_threads_sleep_before_torch_is_loaded(
+    given: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several runs on one machine would otherwise wait for each other's spinning."""
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    code = (
+        "import os, sys, autotransfer.cli as cli\n"
+        "loaded = 'torch' in sys.modules\n"
+        "cli.app = lambda: print(loaded, os.environ.get('GOMP_SPINCOUNT'))\n"
+        "cli.main()"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | given
+    ).stdout
+    assert told.split() == ["False", str(expected)]
+
+
 FREED = """
 import ctypes, resource
 import numpy as np
