@@ -72,8 +72,8 @@ def main() -> None:
     # torch for ARM brings an allocator that hands freed memory back to the system after 10 ms, and a training step has
     # it again page by page (training/allocator.py). It reads this once, when torch is loaded: milliseconds to wait.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")
-    # Threads of OpenMP wait for each other by spinning, for milliseconds, on cores that another run may need. Alone a step
-    # is hardly slower if they soon sleep; four runs on the cores of one are several times faster. Read once, too.
+    # Threads of OpenMP wait for each other by spinning, for milliseconds, on cores that another run may need. Alone a
+    # step is hardly slower if they soon sleep; four runs on the cores of one are several times faster. Read once, too.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     # No source lines for users.
