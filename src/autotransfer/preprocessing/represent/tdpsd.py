@@ -34,7 +34,7 @@ class TDPSD(Representation):
         spread = deviation_of(signal)
         unit = signal / spread[..., None]
         a, b = (moments(of) for of in (unit, (unit.square() + FLOOR).log()))
-        fused = -2 * a * b / (a.square() + b.square() + torch.finfo(a.dtype).tiny)  # 0 where a flat channel has 0/0
+        fused = -2 * a * b / (a.square() + b.square()).clamp(min=QUIET)  # 0 where a flat channel has 0/0
         return torch.cat([fused, log(spread)[..., None]], -1)
 
     def few(self, x: Tensor) -> Tensor:

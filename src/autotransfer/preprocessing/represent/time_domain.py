@@ -109,7 +109,7 @@ def size(x: Tensor) -> Tensor:
 def deviation_of(x: Tensor) -> Tensor:
     """Root mean square of (..., T): (...)."""
     # Away from 0, where the root has no slope; `log` holds nothing smaller apart.
-    return (x.square().mean(-1) + torch.finfo(x.dtype).tiny).sqrt()
+    return x.square().mean(-1).sqrt().clamp(min=QUIET)  # exporters drop so small a number where it is added
 
 
 def crossings(x: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ def autoregression(x: Tensor, order: int = ORDER) -> Tensor:
     a = torch.ones_like(x[..., :1])
     for _ in range(order):
         energy = (forward.square() + backward.square()).sum(-1, keepdim=True)
-        reflection = -2 * (forward * backward).sum(-1, keepdim=True) / (energy + torch.finfo(x.dtype).tiny)
+        reflection = -2 * (forward * backward).sum(-1, keepdim=True) / energy.clamp(min=QUIET)
         forward, backward = forward + reflection * backward, backward + reflection * forward
         forward, backward = forward[..., 1:], backward[..., :-1]
         longer = torch.cat([a, torch.zeros_like(a[..., :1])], -1)
