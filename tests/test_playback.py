@@ -104,14 +104,14 @@ def followed(gains: dict[tuple[str, str], float]) -> following.Followed:
     return following.Followed(np.full(len(ORDERS), 0.5), ways)
 
 
-def test_the_way_is_taken_that_gains_most_where_it_gains_least() -> None:
-    gains = {("shift", order): 0.1 for order in ORDERS} | {("statistics", order): 0.3 for order in ORDERS}
-    assert following.chosen([followed(gains)] * 3) == "statistics"
-    gains["statistics", "one-sided"] = 0.09  # however much is gained in the other orders
+def test_a_later_method_is_taken_where_it_is_better_on_average_and_worse_in_no_order() -> None:
+    gains = {("statistics", order): 0.1 for order in ORDERS} | {("shift", order): 0.3 for order in ORDERS}
     assert following.chosen([followed(gains)] * 3) == "shift"
-    gains["shift", "balanced"] = -0.01
+    gains["shift", "one-sided"] = 0.09  # however much is gained in the other orders
     assert following.chosen([followed(gains)] * 3) == "statistics"
-    gains["statistics", "recorded"] = -0.01
+    gains["statistics", "balanced"] = -0.01
+    assert following.chosen([followed(gains)] * 3) == "shift"
+    gains["shift", "recorded"] = -0.01
     assert following.chosen([followed(gains)] * 3) == "none"
     lost = {key: -1.1 * gain for key, gain in gains.items()}
     assert following.chosen([followed(gains), followed(lost)]) == "none"
@@ -228,15 +228,21 @@ def test_one_person_who_gains_much_does_not_decide_for_many() -> None:
     assert following.chosen(gaining("statistics", *[0.03] * 8, -0.01)) == "statistics"
 
 
-def test_a_small_gain_of_everybody_is_taken_before_a_larger_one_that_some_lose_by() -> None:
-    mixed, small = [0.2, 0.15, 0.1, 0.1, 0.15, -0.1, 0.2, -0.05], 0.07
-    people = [
-        followed({("statistics", order): gain for order in ORDERS} | {("shift", order): small for order in ORDERS})
-        for gain in mixed
-    ]
-    assert np.mean(mixed) > 1.3 * small
-    assert following.chosen(people) == "shift"
-    assert following.chosen(people, ["statistics"]) == "statistics"  # better than nothing
+def test_a_method_stays_until_another_is_clearly_better_for_the_same_people() -> None:
+    """Each gains clearly by itself; what decides is how the two differ, person by person."""
+
+    def people(small: list[float], large: list[float]) -> list[following.Followed]:
+        methods = {"statistics": small, "shift": large}
+        return [
+            followed({(name, order): gains[n] for name, gains in methods.items() for order in ORDERS})
+            for n in range(len(small))
+        ]
+
+    steady, mixed = [0.07] * 8, [0.2, 0.15, 0.1, 0.1, 0.15, -0.1, 0.2, -0.05]
+    assert np.mean(mixed) > 1.3 * np.mean(steady)
+    assert following.chosen(people(steady, mixed)) == "statistics"
+    assert following.chosen(people(steady, mixed), ["shift"]) == "shift"  # better than nothing
+    assert following.chosen(people(mixed, [gain + 0.01 for gain in mixed])) == "shift"
 
 
 def test_few_people_must_agree_more() -> None:
@@ -268,13 +274,13 @@ def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
     assert following.chosen([*people, followed(clear | {("shift", last): -0.4})]) == "none"
 
 
-def test_the_delivered_model_does_not_follow_where_people_lost_in_one_order() -> None:
-    """One person loses in the last order by what two others choose, and gains more in the other orders."""
-    *most, last = ORDERS
-    gains = {("shift", order): 0.3 for order in most}
-    people = [followed(gains | {("shift", last): value}) for value in (0.2, 0.2, -0.3)]
+def test_the_delivered_model_does_not_follow_where_people_lost_by_what_others_chose() -> None:
+    """All five together choose it; without one of those who gain, four do not, and the one who loses gets it."""
+    gains = [0.1, 0.1, 0.1, 0.1, -0.1]
+    people = gaining("shift", *gains)
     assert following.chosen(people) == "shift"
-    nested = [own.gains(following.chosen([*people[:n], *people[n + 1 :]])).mean() for n, own in enumerate(people)]
-    assert np.mean(nested) > 0
+    assert following.chosen(people[1:]) == "none"
+    assert following.chosen(people[:-1]) == "shift"
     assert following.delivered(people) == "none"
+    assert following.delivered(gaining("shift", *gains * 3)) == "shift"
     assert following.delivered([]) == "none"

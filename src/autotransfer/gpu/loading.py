@@ -45,7 +45,9 @@ def loaded(name: str) -> Any:
 def precompiling(device: torch.device) -> Iterator[Precompiled]:
     """Inside, in this thread, kernels are compiled in place of being run: their results are whatever is in new memory,
     and what is computed from them means nothing. At the end all are compiled; `failure` says why one could not be."""
-    there = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
+    there = None
+    if device.type == "cuda":  # "cuda" alone is the current device of this thread, which the others do not share
+        there = partial(torch.cuda.set_device, torch.cuda.current_device() if device.index is None else device.index)
     with ThreadPoolExecutor(os.cpu_count(), initializer=there) as threads:
         precompiled = Precompiled(threads)
         token = _precompiling.set(precompiled)

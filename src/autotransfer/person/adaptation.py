@@ -174,11 +174,11 @@ class Entropy:
         return weight.expand(*bias.shape[:-2], *weight.shape), bias.expand(*bias.shape[:-2], *weight.shape[::2])
 
 
-ADAPTATION_METHODS: dict[str, type[AdaptationMethod]] = {
-    "shift": Shift,
-    "self-training": SelfTraining,
-    "prototypes": Prototypes,
+ADAPTATION_METHODS: dict[str, type[AdaptationMethod]] = {  # in the order in which held-out people compare them
     "statistics": Statistics,
+    "self-training": SelfTraining,
+    "shift": Shift,
+    "prototypes": Prototypes,
     "entropy": Entropy,
 }
 NO_ADAPTATION = "none"

@@ -1,18 +1,20 @@
 """How a session learns from a person without labels: chosen on held-out people who are played back.
 
-Every method is tried in every order of the windows: adaptation methods on codes (person/adaptation.py), and the average
-for sessions with every rule (training/centring.py). Means over a dozen people are uncertain, and one person who loses
-much by a method may be all that speaks against it. Therefore bounds of mean gains decide, one standard error below the
-mean (Student's t over people at the level SURE, so that few people must agree more):
+Every method is tried in every order of the windows: the average for sessions (training/centring.py), and adaptation
+methods on codes (person/adaptation.py). They are compared one after the other, beginning with no adaptation: a method
+takes the place of the one before it where it is clearly better for these people,
 
-    whether    the bound of the gain over all orders together lies above 0, and the mean in no order below 0. Orders are
-               those of the same windows, so that they show together what none may show alone; a bound for each of
-               them would refuse gains that a dozen people share
-    which      of these methods the one whose bound in its worst order is largest: a method that gains nearly everybody
-               something is taken before one that gains hardly more and some people lose by
+    on average   by a lower bound of the mean difference over all orders together, one standard error below the mean
+                 (Student's t over people at the level SURE, so that few people must agree more)
+    in no order  worse by the mean difference
 
-Where no method is left the delivered model does not adapt; nor where people lost, in any order, by the method that the
-others chose for them, because a new person can expect the same.
+Means alone would let one person who gains much decide for all. Bounds for each order would refuse what a dozen people
+share: orders are those of the same windows, and show together what none may show alone. A choice among many methods at
+once, by whichever measure, takes the one that was luckiest with these people; the fixed sequence, most promising first,
+changes only for evidence.
+
+The delivered model does not adapt where people did not gain, all orders together, by the method that the others chose
+for them: a new person can expect the same.
 """
 
 from __future__ import annotations
@@ -148,24 +150,28 @@ def clearly_loses(before: NDArray[np.bool_], after: NDArray[np.bool_], y: NDArra
     return bool(np.quantile(total, 0.975) < 0)
 
 
-def chosen(people: Sequence[Followed], among: Sequence[str] = METHODS) -> str:
-    """The method that is best for these people."""
+def chosen(people: Sequence[Followed], among: Sequence[str] | None = None) -> str:
+    """The best method for these people; among: compared in this order, all methods unless given."""
+    best = NO_ADAPTATION
     if len(people) < FEWEST:
-        return NO_ADAPTATION
-    gains = np.stack([person.methods - person.zero_shot for person in people])  # (people, methods, orders)
-    clear = (least_mean(gains.mean(2)) > ROUNDING) & (gains.mean(0).min(1) > -ROUNDING)  # (methods,)
-    worst = least_mean(gains).min(1)
-    places = [place for place in np.flatnonzero(clear) if METHODS[place] in among]
-    return METHODS[max(places, key=worst.__getitem__)] if places else NO_ADAPTATION
+        return best
+    for method in _sequence(people) if among is None else among:
+        better = np.stack([person.score(method) - person.score(best) for person in people])  # (people, orders)
+        if least_mean(better.mean(1)) > ROUNDING and better.mean(0).min() > -ROUNDING:
+            best = method
+    return best
 
 
-def delivered(people: Sequence[Followed], among: Sequence[str] = METHODS) -> str:
-    """The same for a new person: none where these people, by the method that the others chose, lost in some order or
-    gained in none."""
-    if not people:
-        return NO_ADAPTATION
-    gains = np.mean([p.gains(chosen([*people[:n], *people[n + 1 :]], among)) for n, p in enumerate(people)], 0)
-    return chosen(people, among) if gains.min() >= 0 and gains.max() > 0 else NO_ADAPTATION
+def delivered(people: Sequence[Followed], among: Sequence[str] | None = None) -> str:
+    """The method for a new person: none where these people did not gain by the method that the others chose."""
+    gains = [p.gains(chosen([*people[:n], *people[n + 1 :]], among)) for n, p in enumerate(people)]
+    return chosen(people, among) if people and np.mean(gains) > ROUNDING else NO_ADAPTATION
+
+
+def _sequence(people: Sequence[Followed]) -> list[str]:
+    """The average for sessions by its best rule, where there is one, then every adaptation method."""
+    averaged = all(person.rules.size for person in people)
+    return [*([rule_of(people)] if averaged else []), *ADAPTATION_METHODS]
 
 
 def least_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -175,11 +181,9 @@ def least_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(values.mean(0) - stdtrit(n - 1, SURE) * error)
 
 
-def rule_of(people: Sequence[Followed], method: str) -> str:
-    """The rule of the average for sessions: the method if it is a rule, else the rule whose worst order is best, where
-    all windows at once count as one more order. Without people, the default rule."""
-    if method in RULES:
-        return method
+def rule_of(people: Sequence[Followed]) -> str:
+    """The rule of the average for sessions whose worst order is best, where all windows at once count as one more
+    order. Without people, the default rule."""
     if not people:
         return CentringRule().name
     gains = [np.column_stack([p.rules - p.zero_shot, p.all_windows - p.zero_shot[0]]) for p in people]

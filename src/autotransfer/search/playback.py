@@ -155,7 +155,7 @@ def online_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
     for name, person in followed.items():
         others = _others(followed, name)
         method = following.delivered(others)
-        rule = following.rule_of(others, method)
+        rule = following.rule_of(others)
         gained.append(following.all_gain(person, rule))
         all_windows[name] = float(person.zero_shot[0]) + gained[-1]
         before, after = person.right_by(NO_ADAPTATION), person.right_by(method)
@@ -176,7 +176,7 @@ def online_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
         "online": online,
         "all_windows": all_windows,
         "losing": losing,
-        "rule": following.RULES[following.rule_of(people, method)],
+        "rule": following.RULES[following.rule_of(people)],
         "online_session": method in following.RULES,
         "online_all_windows": float(np.mean(gained)) >= 0,
         "seen": list(following.SEEN),
