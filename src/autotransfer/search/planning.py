@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from ..errors import UserError, shown
-from ..folds import USUAL_FOLDS, check_scorable, groups_of, in_units, leave_groups_out, turns
+from ..folds import USUAL_FOLDS, groups_of, leave_groups_out, turns
 from ..jobs import Job
 from ..model.adapters import is_adapted
 from ..model.encoders import Encoders
@@ -20,14 +20,14 @@ from ..models.base import bound_base
 from ..preprocessing.represent.base_layout import is_layout
 from ..preprocessing.represent.foundation import is_foundation
 from ..preprocessing.represent.pretrained import is_base
-from ..recordings import Recordings, load
+from ..recordings import Recordings
 from ..recordings.ring import check_ring
 from ..runs.choice import StageScore
 from ..runs.options import RunOptions
-from ..runs.run import Run, Tell, check_columns, check_encoder, check_modules, check_packages, check_unused
+from ..runs.preparation import check_modules, prepare
+from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
 from ..training.members import size_of
-from ..training.packing import resolve_device
 from ..training.train import check_jobs
 from ..words import clock
 from .costs import Costs
@@ -250,31 +250,23 @@ def begin(
     """
     start = time.monotonic()
     check_unused(folder)
-    resolve_device(options.device)
-    check_packages(options)
-    check_encoder(options, encoders)
     if again is None and options.seconds is not None and not here:
         raise UserError(f"time {options.time} is planned for this machine; leave out either --time or --cluster")
-    recordings = load(options.source, **options.cutting) if recordings is None else recordings
-    recordings = in_units(recordings, options.hold_out)
-    check_scorable(recordings)
-    resolved = options.for_data(recordings)
-    check_columns(resolved, recordings)
+    prepared = prepare(options, encoders, recordings)
     say = (lambda _: None) if tell is None else tell
     if again is not None:
-        plan = plan_again(again, resolved, recordings, encoders)
-    elif here and worth_timing(recordings, resolved):
+        plan = plan_again(again, prepared.options, prepared.recordings, encoders)
+    elif here and worth_timing(prepared.recordings, prepared.options):
         say("timing a few steps of every network")
-        costs = Costs.measure(recordings, resolved, encoders)
-        plan = cut(recordings, options, costs, time.monotonic() - start)
+        costs = Costs.measure(prepared.recordings, prepared.options, encoders)
+        plan = cut(prepared.recordings, options, costs, time.monotonic() - start)
         for line in cost_words(plan):
             say(line)
     else:
-        plan = plan_of(resolved, recordings)
-    performed = RunOptions.from_dict(plan.options)
-    for line in why_folds(recordings, options, plan):
+        plan = plan_of(prepared.options, prepared.recordings)
+    for line in why_folds(prepared.recordings, options, plan):
         say(line)
-    run = Run.create(folder, performed, encoders, recordings)
+    run = Run.start(folder, prepared.with_options(RunOptions.from_dict(plan.options)))
     run.ledger.remember(plan=plan, asked=options.to_dict(), spent=time.monotonic() - start)
     return run
 
