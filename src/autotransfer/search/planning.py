@@ -31,7 +31,7 @@ from ..training.members import size_of
 from ..training.train import check_jobs
 from ..words import clock
 from .costs import Costs
-from .kinds import closed_forms, list_of, networks, online_forms, uncentred
+from .kinds import Candidates, candidates_of, list_of, uncentred
 from .plan import CLOSED_FORMS, Plan, Stage, Training, network_name
 from .plan_words import cost_words, why_folds
 from .stages import SHORTLIST_PER_METHOD
@@ -48,8 +48,8 @@ LITTLE = 2e9
 
 def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = None) -> Plan:
     """options: resolved for these recordings. costs: of trainings, where they were timed."""
-    settings = networks(options, options.settings(), recordings)
-    solved = closed_forms(options, recordings)
+    candidates = candidates_of(options, recordings)
+    settings = candidates.networks
     folds = len(groups_of(recordings, options.n_folds))
     busy = 1.0 if costs is None else costs.busy
     plan = Plan(
@@ -71,11 +71,10 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
             plan, searched=tried, candidates=going_on, search_seconds=first, later_seconds=later + plan.pairs * mean
         )
     if not options.staged:
-        return _timed(plan.among([*settings, *solved]), options, costs)
-    costly = [form for form in closed_forms(options, recordings, costly=True) if form not in solved]
-    stages = _stages(options, settings, solved, costly, folds, costs)
+        return _timed(plan.among(candidates.every), options, costs)
+    stages = _stages(options, candidates, folds, costs)
     quick = set(stages[0].settings)
-    online = [Training(form, options.seed) for form in online_forms(options, recordings) if uncentred(form) in quick]
+    online = [Training(form, options.seed) for form in candidates.online if uncentred(form) in quick]
     stages[0] = replace(stages[0], online=online)
     return _timed(replace(plan, stages=stages), options, costs)
 
@@ -86,12 +85,9 @@ def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
     return max(counts.values(), default=0) <= SHORTLIST_PER_METHOD
 
 
-def _stages(
-    options: RunOptions, settings: Sequence[Setting], solved: Sequence[Setting], costly: Sequence[Setting], folds: int,
-    costs: Costs | None,
-) -> list[Stage]:  # fmt: skip
-    """One for the closed forms that are quick, then one for each network and seed, without penalties first. costly:
-    closed forms that take minutes."""
+def _stages(options: RunOptions, candidates: Candidates, folds: int, costs: Costs | None) -> list[Stage]:
+    """One for the closed forms that are quick, then one for each network and seed, without penalties first."""
+    settings, solved, costly, _ = candidates
     first, *further = options.every_seed
     price = {form: 0.0 if costs is None else costs.stage([form], folds, options) / costs.busy for form in solved}
     least = min(price.values(), default=0.0)  # the cheapest is quick in any case
