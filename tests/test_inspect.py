@@ -355,6 +355,8 @@ def test_the_overview_counts() -> None:
         "nothing looks wrong",
     ):
         assert part in text
+    assert "too few" not in text
+    assert "5 (too few to tell a gain from chance)" in "\n".join(overview(raw(subjects=tuple("abcde"))).lines())
 
 
 def test_the_overview_of_what_has_no_labels() -> None:

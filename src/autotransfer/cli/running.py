@@ -251,6 +251,7 @@ def resume(
 ) -> None:
     """Continue a run after any interruption, or one that ended because its time was over; finished jobs are never
     trained again."""
+    from ..runs.choice import out_of_time, read_choice
     from ..runs.lock import Lock
     from ..runs.options import EVERYTHING, parse_time
     from ..runs.recovery import reopen
@@ -273,7 +274,8 @@ def resume(
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # killed after all else was done
                     write_report(opened)
-            say(f"{folder} is finished; its report is {folder / 'report.html'}")
+            more = "; resume --time 10m gives it longer" if out_of_time(read_choice(folder).ended) else ""
+            say(f"{folder} is finished; its report is {folder / 'report.html'}{more}")
             return
         with followers(folder, live=live, tensorboard=tensorboard):
             carry_through(opened, executor)
