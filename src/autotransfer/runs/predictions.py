@@ -15,9 +15,7 @@ from ..training.conformal import decisions, least_confidence, least_probability,
 from ..training.sequence import LEAST, sequences, smooth, usable_stay
 
 
-def probabilities(
-    model: Model, raw: Raw, adapt: str | None = None, *, X: Tensor | None = None
-) -> NDArray[np.float64]:
+def probabilities(model: Model, raw: Raw, adapt: str | None = None, *, X: Tensor | None = None) -> NDArray[np.float64]:
     """Probabilities (N, classes) of windows from a reader; channel names, rate and subjects may be missing. adapt: as
     of `predict_proba`. X: what `model.read` gave of them, where that is known already."""
     X = model.read(raw) if X is None else X
