@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..files import writable, write_atomically
 from ..folds import Fold
 from ..jobs import HISTORY, Job, Record
@@ -36,7 +36,7 @@ from .executor import LOG_PROBS
 from .ledger import FINISHED, REMEDY, Entry, Ledger
 from .lock import Lock
 from .options import RunOptions
-from .provenance import fingerprint, versions
+from .provenance import changed_column, column_digests, fingerprint, versions
 from .recovery import make_sound
 from .regression import NUMBERS, is_regression
 from .run import Run, Tell, begin_ledger, check_unused
@@ -63,6 +63,7 @@ class NumberRun(Run):
         facts: dict[str, Any] = {
             "options": resolved.to_dict() | {"source": absolute(options.source) if options.source else ""},
             "fingerprint": fingerprint(recordings),
+            "columns": column_digests(recordings),
             "data": Data.of(recordings),
             "versions": versions(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -94,6 +95,10 @@ class NumberRun(Run):
                 targets = load_targets(options.source, options.target, **options.cutting)
             if fingerprint(targets.recordings) != ledger.recall("fingerprint", str):
                 raise UserError(f"the data are not those that {folder} was begun with; restore them or start a new run")
+            if (column := changed_column(ledger.recall("columns", dict[str, str]), targets.recordings)) is not None:
+                raise UserError(
+                    f"the column {shown(column)} is not as when {folder} was begun; restore it or start a new run"
+                )
             run = cls(folder, ledger, targets, options)
             check_entries(ledger, ledger.entries(), len(run.groups) + 1, scored=False)
             check_populations(ledger)
