@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -151,9 +152,10 @@ class NumberRun(Run):
             if known[entry.key] in FINISHED:
                 parts.append(self._predicted(entry, fold).numpy())
                 continue
+            start = time.perf_counter()
             parts.append(solve(fold))
             predicted = torch.from_numpy(np.ascontiguousarray(parts[-1].T))
-            self.ledger.finish(entry.key, _solved_record(), save({LOG_PROBS: predicted}))
+            self.ledger.finish(entry.key, _solved_record(time.perf_counter() - start), save({LOG_PROBS: predicted}))
         return self._by_window(parts)
 
     def trained(self, setting: Setting) -> Floats | None:
@@ -231,10 +233,10 @@ def opened(folder: Path, targets: Targets, options: RunOptions, tell: Tell | Non
             yield run
 
 
-def _solved_record() -> Record:
+def _solved_record(seconds: float) -> Record:
     """Of a closed form, which has neither scores of classes nor epochs."""
     nothing = np.zeros((1, 1), dtype=np.int64)
     return Record(
         best_epoch=1, epochs=1, validation_score=math.nan, test_score=math.nan, validation_confusion=nothing,
-        test_confusion=nothing, history={name: [] for name in HISTORY}, seconds=0.0, population=1,
+        test_confusion=nothing, history={name: [] for name in HISTORY}, seconds=seconds, population=1,
     )  # fmt: skip
