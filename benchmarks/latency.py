@@ -132,6 +132,13 @@ def each_took(work: Callable[[int], object], timed: int) -> np.ndarray:
     return np.array(took[WARM_UP:])
 
 
+def in_turn(
+    predict: Callable[[Any], object], windows: Sequence[Any] | np.ndarray | torch.Tensor
+) -> Callable[[int], object]:
+    """For `each_took`: the k-th time, prediction of the k-th window, from the first again after the last."""
+    return lambda k: predict(windows[k % len(windows)])
+
+
 def part_rows(model: Model, windows: torch.Tensor, timed: int, *, online: bool = False) -> Iterator[str]:
     """Preparing and encoding by each stack of parts, in turn as in a session, and combining what they predict."""
     decoder = Decoder(model, online=online)
@@ -190,11 +197,11 @@ def run_rows(run: Path, timed: int, *, export: bool = False) -> Iterator[str]:
             yield f"  {name}: {error}"
             continue
         by = "" if not adapt or session.adapts else " (does not adapt)"
-        took = each_took(lambda k, session=session: session.predict_proba(arrays[k % len(arrays)]), timed)  # type: ignore[misc]
+        took = each_took(in_turn(session.predict_proba, arrays), timed)
         yield f"  {name + by:<60} {len(model.parts):>3} {Taken.of(took)}"
     for name in ("onnx", "torch") if export else ():
         predict = FORMATS[name].open(FORMATS[name].write(model), None)
-        took = each_took(lambda k, predict=predict: predict(windows[k % 64][None]), timed)  # type: ignore[misc]
+        took = each_took(in_turn(predict, windows[:, None]), timed)
         yield f"  {name:<60} {len(model.parts):>3} {Taken.of(took)}"
 
 

@@ -12,6 +12,7 @@ import autotransfer as at
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.executor import tensors_of
 from autotransfer.training.averaging import WeightAverage
+from autotransfer.training.prepared import Prepared
 from autotransfer.training.train import run
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
@@ -106,7 +107,7 @@ def test_a_users_own_norms_are_followed_too() -> None:
     outcomes = at.train(rec, jobs, encoders={"mine": mine})
     fold = jobs[0].fold
     windows = windows_for(rec, jobs[0], device=CPU, dtype=torch.float32)
-    x = windows.for_groups([fold.train], [fold.test]).gather(torch.from_numpy(fold.train)[None])[0]
+    x = Prepared(windows, [fold.train], [fold.test]).gather(torch.from_numpy(fold.train)[None])[0]
     name = next(name for name in outcomes[0].state if name.endswith("running_mean"))
     torch.testing.assert_close(outcomes[0].state[name], x.mean((0, 2)), atol=0.05, rtol=0)
 

@@ -66,6 +66,21 @@ def test_separators_at_the_end(tmp_path: Path) -> None:
             holds(opened(tmp_path, "\n".join([header, *(row + end for row in rows())])), VALUES, "a", "b", "c")
 
 
+def test_rows_that_are_too_short(tmp_path: Path) -> None:
+    lines = rows()
+    for place, fields in ((0, "1.0"), (20, "1.0,2.0"), (N - 1, "1.0,2.0")):  # the last one is often cut off
+        cut = [*lines[:place], fields, *lines[place + 1 :]]
+        why = f"line {place + 2} of .* has {fields.count(',') + 1} fields?, and other rows have 3; complete it"
+        refused(tmp_path, "\n".join(["a,b,c", *cut]), why)
+    missing = [*lines[:20], "1.0,2.0,", "   ", "", *lines[21:]]
+    assert np.isnan(opened(tmp_path, "\n".join(["a,b,c", *missing])).read(0, N)).sum() == 1, "a field without a value"
+    recording = opened(tmp_path, "\n".join(["a,b,c,d,e", *lines]))
+    holds(recording, VALUES, "a", "b", "c")
+    assert next(iter(recording.notes)) == "rows have 3 fields and the header 5 names: 'd', 'e' left out"
+    assert opened(tmp_path, "\n".join(["a,b,c,label", *lines])).events == []
+    refused(tmp_path, "\n".join(["a,b,c,label", f"{lines[0]},x", *lines[1:]]), "line 3 of .* has 3 fields")
+
+
 def test_other_fields_without_a_name_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, "\n".join(["a,b,c", *(row + ",9" for row in rows())]), "line 2 of .* has 4 fields, .* names 3")
     some = [row + (",9" if n < 5 else "") for n, row in enumerate(rows())]

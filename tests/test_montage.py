@@ -200,6 +200,20 @@ def test_commands_estimate_and_rename(model: Any, tmp_path: Path) -> None:
     assert any("--rename left=F4" in str(one.message) for one in caught), "it may have another name"
 
 
+def test_predict_and_calibrate_arrange_channels_and_say_what_is_missing_once(model: Any, tmp_path: Path) -> None:
+    model.save(tmp_path / "run" / "model")
+    X, names = without(ROWS, "F4")
+    labelled = {"y": REC.y.numpy()[ROWS], "subject": np.full(len(ROWS), "ann")}
+    np.savez(tmp_path / "less.npz", X=X, **labelled, meta=json.dumps({"sfreq": 40.0, "channels": names}))
+    for command in (["predict"], ["calibrate", "--out", str(tmp_path / "ann")]):
+        given = [command[0], str(tmp_path / "run"), str(tmp_path / "less.npz"), *command[1:]]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = CliRunner().invoke(app, given)
+        assert result.exit_code == 0, result.output
+        assert sum("'F4' is missing" in str(one.message) for one in caught) == 1, command
+
+
 def test_renaming_that_cannot_be() -> None:
     assert renamed_channels(["a", "b"], ["a=F3"]) == ["F3", "b"]
     assert renamed_channels(["a", "b"], ["a=b", "b=a"]) == ["b", "a"]

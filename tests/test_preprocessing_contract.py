@@ -24,13 +24,14 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.kinds import PENALISED, UNPENALISED, closed_forms
 from autotransfer.training import windows as windows_module
-from autotransfer.training.windows import Prepared, Windows, held_out_rows
+from autotransfer.training.prepared import Prepared
+from autotransfer.training.windows import Windows
 from tiny import assert_same_outcome, people, preprocessed, stacked_jobs, tiny, tiny_file
 
 CPU = torch.device("cpu")
 REC = people(n_subjects=4, per=70)  # more windows of a person than are worked on at once
 FOLDS = [at.leave_one_subject_out(REC)[place] for place in (0, 1, 2, 0)]  # two groups may share a fold
-TRAINING, HELD_OUT = [fold.train for fold in FOLDS], [held_out_rows(fold) for fold in FOLDS]
+TRAINING, HELD_OUT = [fold.train for fold in FOLDS], [fold.held_out_rows for fold in FOLDS]
 KERNEL = 5
 
 VALUES = {  # beside the default of each
@@ -81,7 +82,7 @@ def fit(way: Preprocessing, training: list[np.ndarray], data: at.Recordings = RE
 
 def prepare(way: Preprocessing, data: at.Recordings = REC, kernel: int = KERNEL, **more: object) -> Prepared:
     options = {"device": CPU, "dtype": torch.float64} | more
-    return Windows(data, way, kernel, **options).for_groups(TRAINING, HELD_OUT)  # type: ignore[arg-type]
+    return Prepared(Windows(data, way, kernel, **options), TRAINING, HELD_OUT)  # type: ignore[arg-type]
 
 
 def some_rows(of: list[np.ndarray], n: int = 9) -> Tensor:
@@ -306,7 +307,7 @@ def test_nobody_need_be_held_out(way: Preprocessing, in_memory: bool) -> None:
     """One group that trains on everybody."""
     everybody = np.arange(REC.n_trials)
     windows = Windows(REC, way, 0, device=CPU, dtype=torch.float64, in_memory=in_memory)
-    prepared = windows.for_groups([everybody], [everybody[:0]])
+    prepared = Prepared(windows, [everybody], [everybody[:0]])
     rows = torch.from_numpy(everybody)[None]
     expected = fit(way, [everybody])(REC.X.double()[None], REC.subject[None])
     torch.testing.assert_close(prepared.gather(rows), expected, **EXACT)

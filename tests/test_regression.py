@@ -234,6 +234,7 @@ def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_p
     (train, test) = run.each_fold[2].train, run.each_fold[2].test
     assert set(np.array(who)[test]) == {"p2"}
     np.testing.assert_allclose(predicted[:, test], ridge(codes[train], y[train], STRENGTHS).predict(codes[test]))
+    assert all(entry.record is not None and entry.record.seconds > 0 for entry in run.ledger.entries()), "for status"
     run.ledger.close()
 
 

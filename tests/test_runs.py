@@ -7,8 +7,10 @@ import multiprocessing
 import os
 import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -341,6 +343,40 @@ def test_changed_data_are_noticed(tmp_path: Path) -> None:
     save_npz(path, at.Recordings(X, recordings.y, recordings.subject, sfreq=16))
     with pytest.raises(UserError, match="has changed since"):
         Run.open(tmp_path / "run")
+
+
+def test_changed_sessions_and_columns_of_the_same_windows_are_noticed(tmp_path: Path) -> None:
+    rec, day = tiny(), np.arange(48) % 2
+    path = tmp_path / "data.npz"
+
+    def write(**more: Any) -> None:
+        save_npz(path, at.Recordings(rec.X, rec.y, rec.subject, sfreq=16, **more))
+
+    columns = {"room": np.where(day, "a", "b"), "age": np.linspace(20, 30, 48)}
+    write(session=day, columns=columns)
+    run = Run.create(tmp_path / "run", RunOptions(source=str(path)))
+    run.ledger.close()
+
+    def open_again() -> None:
+        Run.open(tmp_path / "run").ledger.close()
+
+    open_again()
+    write(session=day + 3, columns=columns | {"hour": np.arange(48) % 5})  # in the same order; and one that is new
+    open_again()
+    for name, other in {
+        "session": {"session": day[::-1], "columns": columns},
+        "room": {"session": day, "columns": columns | {"room": np.where(day, "b", "a")}},
+        "age": {"session": day, "columns": {"room": columns["room"]}},
+    }.items():
+        write(**other)
+        with pytest.raises(UserError, match=f"has changed since .* in the column '{name}'; restore it"):
+            open_again()
+    write(columns=columns)
+    with pytest.raises(UserError, match="in the column 'session'"):
+        open_again()
+    with closing(Ledger(tmp_path / "run" / "ledger.sqlite")) as ledger:  # as an earlier version left it
+        ledger.connection.execute("DELETE FROM facts WHERE name = 'columns'")
+    open_again()
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:

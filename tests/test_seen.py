@@ -54,9 +54,14 @@ def raw_of(rows: np.ndarray, name: str = "other", **changes: object) -> Raw:
 
 
 def lines(model: Mixture, raw: Raw) -> list[str]:
-    found = PersonScores.of(model, raw, probabilities(model, raw))
+    X = model.read(raw)
+    found = PersonScores.of(model, raw, probabilities(model, raw, X=X))
     assert found is not None
-    return found.seen(model, raw, METRIC)
+    return found.seen(model, raw, X, METRIC)
+
+
+def of_training(model: Mixture, raw: Raw) -> str | None:
+    return training_words(model, raw, model.read(raw))
 
 
 def test_people_who_were_in_training_are_named(model: Mixture) -> None:
@@ -112,10 +117,10 @@ def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(m
 
 def test_calibrating_for_somebody_of_the_training_is_said(model: Mixture) -> None:
     seen, new = np.arange(6), np.flatnonzero(NEW)[:6]
-    assert "trained on windows of this person" in str(training_words(model, raw_of(seen)))
-    assert "same name: 1 person ('3')" in str(training_words(model, raw_of(new, name="study", subject=["3"] * 6)))
+    assert "trained on windows of this person" in str(of_training(model, raw_of(seen)))
+    assert "same name: 1 person ('3')" in str(of_training(model, raw_of(new, name="study", subject=["3"] * 6)))
     for subject in (None, ["5"] * 6):
-        assert training_words(model, raw_of(new, subject=subject)) is None
+        assert of_training(model, raw_of(new, subject=subject)) is None
 
 
 def test_a_card_holds_digests_and_neither_names_nor_many(model: Mixture) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import os
+import pickle
 import warnings
 from dataclasses import replace
 from itertools import product
@@ -250,6 +252,19 @@ def test_a_damaged_session_is_refused_in_one_line(tmp_path: Path, damage: str) -
         at.Session.load(path, own)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_a_session_is_copied_and_not_pickled() -> None:
+    session = at.Session(model(standardise="online"))
+    session.predict_proba(OWN[:5])
+    for twin in (copy.copy(session), copy.deepcopy(session)):
+        expected = twin.predict_proba(OWN[5])
+        assert session.n_windows == 5
+        assert twin.n_windows == 6
+    np.testing.assert_array_equal(session.predict_proba(OWN[5]), expected)
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(UserError, match=r"write it with session\.save\(file\)"):
+            pickle.dumps(session, protocol)
 
 
 def test_a_session_that_cannot_be_written(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import autotransfer as at
 from autotransfer.preprocessing import Preprocessing
 from autotransfer.preprocessing.standardise import KINDS
 from autotransfer.training import packing
-from autotransfer.training.windows import Prepared, Windows
+from autotransfer.training.prepared import Prepared
+from autotransfer.training.windows import Windows
 from tiny import tiny
 
 CPU = torch.device("cpu")
@@ -24,7 +25,7 @@ def from_file(recordings: at.Recordings, standardise: str) -> Prepared:
     """What is gathered is compared with windows in memory in test_preprocessing_contract.py."""
     way = Preprocessing.of({"standardise": standardise})
     windows = Windows(recordings, way, 5, device=CPU, dtype=torch.float32, in_memory=False)
-    return windows.for_groups([np.arange(20), np.arange(24)], [np.arange(0)] * 2)
+    return Prepared(windows, [np.arange(20), np.arange(24)], [np.arange(0)] * 2)
 
 
 def test_batches_come_in_the_order_of_the_plan() -> None:
@@ -72,6 +73,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 import sys, numpy as np, torch, autotransfer as at
 from pathlib import Path
 from autotransfer.training import packing, windows as t
+from autotransfer.training.prepared import Prepared
 from autotransfer.preprocessing import Preprocessing
 folder = Path(sys.argv[1]); n = 65536
 X = np.lib.format.open_memmap(folder / 'X.npy', mode='w+', dtype=np.float32, shape=(n, 8, 128))
@@ -86,13 +88,13 @@ rec = at.load(folder)
 fold = at.leave_one_subject_out(rec)[0]
 fold = type(fold)(fold.train[:2048], fold.validation[:256], fold.test[:256], 'a', 'b')
 before, seen = own(), []
-read = t.Prepared._read
-t.Prepared._read = lambda self, *rest: (seen.append(own()), read(self, *rest))[1]
+read = Prepared._read
+Prepared._read = lambda self, *rest: (seen.append(own()), read(self, *rest))[1]
 at.train(rec, [at.Job(at.Setting(max_epochs=1), fold)], 'cpu')
 print(max(seen) - before)
 way = Preprocessing.of({'standardise': 'trial'})
 windows = t.Windows(rec, way, 0, device=torch.device('cpu'), dtype=torch.float32, in_memory=False)
-prepared = windows.for_groups([fold.train], [fold.test])
+prepared = Prepared(windows, [fold.train], [fold.test])
 before, seen = own(), []
 for rows, x in prepared.batches(torch.randint(0, n, (400, 1, 512))): seen.append(own())
 print(max(seen) - before)

@@ -56,6 +56,11 @@ class Fold:
         first, second = sorted(sets, key=lambda rows: (len(rows) == 0, rows[0] if len(rows) else 0))
         return first, second
 
+    @property
+    def held_out_rows(self) -> Rows:
+        """Both held-out sets, in the order of the data."""
+        return np.union1d(self.validation, self.test).astype(np.int64)
+
     def swapped(self) -> Fold:
         """The same training rows, with the validation and the test subject exchanged."""
         return Fold(self.train, self.test, self.validation, self.test_subject, self.validation_subject)

@@ -274,8 +274,8 @@ def resume(
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # killed after all else was done
                     write_report(opened)
-            more = "; resume --time 10m gives it longer" if out_of_time(read_choice(folder).ended) else ""
-            say(f"{folder} is finished; its report is {folder / 'report.html'}{more}")
+            remedy = "; resume --time 10m gives it longer" if out_of_time(read_choice(folder).ended) else ""
+            say(f"{folder} is finished; its report is {folder / 'report.html'}{remedy}")
             return
         with followers(folder, live=live, tensorboard=tensorboard):
             carry_through(opened, executor)

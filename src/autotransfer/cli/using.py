@@ -109,13 +109,14 @@ def predict(
     raw = windowing.read_for(saved, data, rename or ())
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
-    probability = probabilities(saved, raw, None if adapt == "none" else adapt)
+    X = saved.read(raw)
+    probability = probabilities(saved, raw, None if adapt == "none" else adapt, X=X)
     smoothed = in_sequence(saved, raw, probability) if sequence else None
     seconds = None if saved.card.sfreq is None else saved.card.n_times / saved.card.sfreq
     notes = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished(folder), *card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, probability)
-        notes += [] if scored is None else [*scored.seen(saved, raw, metric_of(metric)), *scored.lines(metric)]
+        notes += [] if scored is None else [*scored.seen(saved, raw, X, metric_of(metric)), *scored.lines(metric)]
         if scored is not None and smoothed is not None:
             notes.append(f"in sequence: {replace(scored, probability=smoothed).mean_words(metric)}")
     except UserError as error:  # predictions need no labels
@@ -144,6 +145,7 @@ def calibrate(
     """Make a model for one person from a run's model and a few of their labelled windows."""
     from ..models.loading import load_classifier
     from ..person.calibration import calibrated_with, training_words, untried_words
+    from ..recordings.container import check_sfreq
     from ..runs.lock import refuse_links
     from ..runs.run import holds_run
 
@@ -155,11 +157,12 @@ def calibrate(
         refuse_links(known)
     saved = load_classifier(folder / "model", own_encoders(encoder))
     raw = windowing.read_for(saved, data, rename or ())
-    made, counts = calibrated_with(saved, raw, new_day=new_day)
+    X = saved.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
+    made, counts = calibrated_with(saved, raw, X=X, new_day=new_day)
     made.save(out / "model")
     say(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
-    for warning in filter(None, (training_words(saved, raw), untried_words(saved))):
+    for warning in filter(None, (training_words(saved, raw, X), untried_words(saved))):
         print(warning, file=sys.stderr)
 
 

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from sklearn.utils.validation import check_is_fitted
 
 from .. import schema
-from ..errors import UserError, one_line
+from ..errors import UserError, one_line, shown
 from ..folds import in_units
 from ..model.encoders import Encoders
 from ..models.loading import load_classifier
@@ -29,7 +29,7 @@ from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
 from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
 from ..runs.preparation import check_packages
-from ..runs.provenance import fingerprint
+from ..runs.provenance import changed_column, column_digests, fingerprint
 from ..runs.recovery import reopen
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_unused, is_run
@@ -224,6 +224,12 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     nuisance = options.nuisance if options.nuisance == run.options.nuisance else SUBJECT  # told below where they differ
     if not same_names or fingerprint(known, nuisance) != fingerprint(asked, nuisance):
         raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
+    given = {name: digest for name, digest in column_digests(asked).items() if digest}  # those left out are the run's
+    if (column := changed_column(given, known)) is not None:
+        raise UserError(
+            f"{run.folder} holds a run on data with another column {shown(column)}; choose another run_folder (None in "
+            "cross-validation)"
+        )
     stored = run.ledger.recall("asked", dict[str, Any])
     if stored is None:  # it was begun in another way
         stored, options = run.options.to_dict(), options.for_data(run.recordings)

@@ -43,6 +43,8 @@ def temporal_kernel_for(sfreq: float | None) -> int:
 class EEGNetOptions(EncoderOptions):
     """Hyperparameters of `EEGNet`; the defaults are those of the published EEGNet-8,2."""
 
+    kind_names = ("EEGNet", "EEGNet")
+
     temporal_filters: int = 8
     spatial_depth: int = 2
     latent_filters: int = 16

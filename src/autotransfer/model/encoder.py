@@ -18,6 +18,7 @@ class EncoderOptions:
     """Hyperparameters of one kind of encoder. A subclass adds fields with defaults, and either `module`, one network,
     or, where it can be stacked better than torch.func does it, `stack`."""
 
+    kind_names: ClassVar[tuple[str, str] | None] = None  # as a label of reports, and inside a sentence; None: its name
     closed_form: ClassVar[bool] = False  # whether it is solved and not trained; `stack` then gives a `Solved`
     per_member: ClassVar[tuple[str, ...]] = ()  # ("dropout",) where `stack` takes a probability for each member
 

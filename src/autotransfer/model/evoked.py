@@ -25,6 +25,8 @@ MOST_FILTERS = 16  # of all classes together, unless there are more classes: the
 class EvokedOptions(TemplatesOptions):
     """Hyperparameters of `Evoked`."""
 
+    kind_names = ("Evoked responses", "evoked responses")
+
     def filters(self, size: Size) -> int:
         return min(super().filters(size), max(1, MOST_FILTERS // size.classes))
 

@@ -47,6 +47,8 @@ def shallow_kernel_for(sfreq: float | None) -> int:
 class ShallowOptions(EncoderOptions):
     """Hyperparameters of `Shallow`."""
 
+    kind_names = ("Shallow network", "the shallow network")
+
     power_filters: int = 32  # each with spatial weights and a temporal kernel of its own
     temporal_kernel: int | str | None = None  # samples; None: a fifth of a second, within [3, 64]; "half": half of that
     dropout: float = 0.25

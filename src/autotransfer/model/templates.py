@@ -27,6 +27,8 @@ FLAT = 1e-6  # a signal that varies by less than this share of its level correla
 class TemplatesOptions(SolvedOptions):
     """Hyperparameters of `Templates`."""
 
+    kind_names = ("Templates", "templates")
+
     template_filters: int = 4  # spatial filters for each class, as many as channels and 32 in all allow
 
     def __post_init__(self) -> None:

@@ -32,6 +32,8 @@ DOUBT = 0.02  # share of the votes that all classes get alike: a logarithm of no
 class TreesOptions(SolvedOptions):
     """Hyperparameters of `Trees`. There is no covariance to shrink."""
 
+    kind_names = ("Trees", "randomised trees")
+
     trees: int = 100  # that vote
     depth: int = 9  # levels of a tree, at most
 

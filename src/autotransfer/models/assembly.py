@@ -19,8 +19,8 @@ from ..settings import Setting
 from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
 from ..training.days import Days, fit_days
 from ..training.effects import Effects, fit_effects, stacked
+from ..training.represented import represented
 from ..training.sequence import stay_of
-from ..training.windows import represented
 from .card import ModelCard, OnlineCard
 from .mixture import Mixture
 from .montage import fit_montage

@@ -114,17 +114,20 @@ def check_one_person(subject: object, n_windows: int) -> None:
     """Raise where windows are of several people, by `subject` (n,); None: nobody says whose they are."""
     if subject is not None and len(people := encode(subject, n_windows, "subject")[1]) > 1:
         raise UserError(
-            f"the windows are of {len(people)} people ({show(list(people))}); a model is made for one of them: give the windows of one person"
+            f"the windows are of {len(people)} people ({show(list(people))}); a model is made for one of them: give "
+            "the windows of one person"
         )
 
 
-def calibrated_with(model: Model, raw: Raw, *, new_day: bool = False) -> tuple[Model, dict[Any, int]]:
+def calibrated_with(
+    model: Model, raw: Raw, *, X: Tensor | None = None, new_day: bool = False
+) -> tuple[Model, dict[Any, int]]:
     """The model for the one person whose labelled windows a reader found, and how many there are of each class.
-    new_day: as in `calibrated`."""
+    X: what `model.check` gave of the windows, where that is known already. new_day: as in `calibrated`."""
     if raw.y is None:
         hint = raw.hints.get("y", "y must give one label per window")
         raise UserError(f"{raw.name!r} holds no y; to calibrate, {hint}")
-    X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
+    X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq)) if X is None else X
     check_one_person(raw.subject, len(X))
     classes = model.card.classes
     y = labels_of(classes, raw.y, len(X), raw.classes)
@@ -135,9 +138,9 @@ def calibrated_with(model: Model, raw: Raw, *, new_day: bool = False) -> tuple[M
     return for_person, {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
 
 
-def training_words(model: Model, raw: Raw) -> str | None:
-    """A warning where the windows of a reader are of a person whom the model was trained on; None otherwise."""
-    X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
+def training_words(model: Model, raw: Raw, X: Tensor) -> str | None:
+    """A warning where the windows of a reader are of a person whom the model was trained on; None otherwise. X: the
+    windows as `model.check` arranges them, as they were in training."""
     whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
     return calibration_words(model.card.seen, raw.name, X, whose)
 

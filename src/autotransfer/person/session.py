@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 import torch
@@ -138,6 +138,17 @@ class Session:
 
     def __copy__(self) -> Self:
         return copy.deepcopy(self)  # labels and what is known of the person are changed in place
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = self.__class__.__new__(self.__class__)
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    def __reduce__(self) -> NoReturn:
+        raise UserError(
+            "a session cannot be pickled; write it with session.save(file) and open it with Session.load(file, model)"
+        )
 
     def predict(self, window: object, abstain: float | None = None) -> Any:
         """The likeliest class of the next window, one of `classes_`; of n windows an array (n,).

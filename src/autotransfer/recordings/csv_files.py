@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError, shown
-from .csv_form import MISSING, Form, decimal_of, form_of, is_number, misfit, values_of
+from .csv_form import MISSING, Form, decimal_of, form_of, is_number, misfit, unfilled, values_of
 from .cutting import Continuous, Cutting, Event, known_rate
 from .npy import check_memory
 from .stamps import (
@@ -55,7 +55,10 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     n_times = len(next(iter(table.values())))
     if not n_times:
         raise UserError(f"{str(path)!r} holds no samples; leave it out")
-    roles.channels = [n for n in roles.channels if form.columns[n] or np.isfinite(table[n]).any()]  # rows end with one
+    empty = _columns_without_fields(path, form, table, roles)
+    roles.channels = [  # rows may end with a separator, after which there is no name
+        n for n in roles.channels if n not in empty and (form.columns[n] or np.isfinite(table[n]).any())
+    ]
     stamps = _stamps(form, roles, table, cutting.sfreq, path)
     values = np.stack([table[n].astype(np.float32) for n in roles.channels], axis=1)  # (samples, channels)
     events = [] if roles.event is None else list(_stretches(table[roles.event], stamps, path))
@@ -163,6 +166,22 @@ def _table(path: Path, form: Form, roles: _Roles) -> dict[int, NDArray[Any]]:
             f"times and one of {', '.join(EVENTS[:6])}; leave others out with ?ignore=NAME,NAME after the path"
         ) from None
     return {n: table[n].to_numpy() for n in kinds if n not in roles.ignored}
+
+
+def _columns_without_fields(path: Path, form: Form, table: dict[int, NDArray[Any]], roles: _Roles) -> list[int]:
+    """The last columns, where no row has fields for them; a row that is shorter than others is refused."""
+    import pandas as pd
+
+    last = max(n for n, name in enumerate(form.columns) if name or n == 0)
+    values = table.get(last)
+    if values is not None and not (pd.isna(values) | (values == "")).any():
+        return []  # every row reaches the last column that has a name
+    width = unfilled(path, form, last + 1)
+    empty = list(range(width, last + 1))
+    if empty:
+        names = ", ".join(shown(form.columns[n]) for n in empty)
+        roles.notes.append(f"rows have {width} fields and the header {last + 1} names: {names} left out")
+    return empty
 
 
 def _stamps(form: Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, path: Path) -> Stamps:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UserError, shown
+from ..words import count
 from .stamps import is_date, rises
 
 HEAD = 2**20  # characters in which the first two rows must lie
@@ -180,6 +181,22 @@ def misfit(path: Path, form: Form, numbers: Collection[int], decimal: str) -> st
             if ("." if decimal == "," else ",") in cell or cell.count(decimal) > 1:
                 return f"{_cell(path, line, form.columns[n], cell)}, and {decimal!r} is the decimal mark; {POINT}"
     return None
+
+
+def unfilled(path: Path, form: Form, width: int) -> int:
+    """How many of so many fields every row has; rows of which some have fewer than others are refused."""
+    lengths: dict[int, int] = {}  # of rows, each with the first line that has it
+    for line, cells in rows_of(path, form):
+        if len(cells) > 1 or cells[0]:  # pandas leaves lines of blanks out
+            lengths.setdefault(min(len(cells), width), line)
+    if len(lengths) > 1:
+        line = min(first for length, first in lengths.items() if length < max(lengths))
+        fields = next(length for length, first in lengths.items() if first == line)
+        raise UserError(
+            f"line {line} of {str(path)!r} has {count(fields, 'field')}, and other rows have {max(lengths)}; complete "
+            "it or take it out"
+        )
+    return next(iter(lengths), width)
 
 
 def _cell(path: Path, line: int, column: str, cell: str) -> str:

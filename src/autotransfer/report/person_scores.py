@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..errors import UserError
 from ..folds import SESSION
@@ -18,7 +19,6 @@ from ..models.mixture import Model
 from ..models.seen import CALIBRATION, seen_words
 from ..person.calibration import labels_of
 from ..recordings import Raw
-from ..recordings.container import check_sfreq
 from ..recordings.labels import named
 from ..runs.verdict import measured_words
 from ..training.intervals import bootstrap_interval
@@ -58,10 +58,9 @@ class PersonScores:
         people = None if raw.subject is None else named(raw.subject, len(y), "subject", raw.subjects)
         return cls([str(name) for name in model.card.classes], y, probability, people)
 
-    def seen(self, model: Model, raw: Raw, metric: Metric) -> list[str]:
+    def seen(self, model: Model, raw: Raw, X: Tensor, metric: Metric) -> list[str]:
         """Lines that say which of these people and windows are not new to the model, and what the score is without
-        windows that it was calibrated with."""
-        X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))  # arranged as in training, to be recognised
+        windows that it was calibrated with. X: the windows as `model.read` arranges them, as they were in training."""
         whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
         lines, calibrated = seen_words(model.card.seen, raw.name, X, whose)
         rest = np.flatnonzero(~calibrated)

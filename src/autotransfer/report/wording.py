@@ -9,6 +9,8 @@ from typing import Any
 
 from ..censoring import CENSORS
 from ..errors import number
+from ..model.encoders import ENCODERS
+from ..preprocessing.represent import REPRESENTATIONS
 from ..settings import SUBJECT, Setting
 from ..words import count as count
 from ..words import range_words
@@ -19,26 +21,7 @@ from .summary import Summary
 
 SIGNIFICANT = 0.05  # corrected p below this is called significant
 ESTIMATOR_NAMES = {"ssge": "SSGE", "stein": "Stein", "tikhonov": "Tikhonov", "nu_method": "ν-method"}
-KIND_NAMES = {  # of candidates: as a label, and inside a sentence
-    "eegnet": ("EEGNet", "EEGNet"),
-    "shallow": ("Shallow network", "the shallow network"),
-    "features": ("Linear on features", "linear models on features"),
-    "tangent": ("Tangent space", "tangent space"),
-    "templates": ("Templates", "templates"),
-    "evoked": ("Evoked responses", "evoked responses"),
-    "tdar": ("Time domain and AR", "time-domain features with autoregression"),
-    "ls4": ("LS4 features", "the four features of LS4"),
-    "ls9": ("LS9 features", "the nine features of LS9"),
-    "hudgins": ("Hudgins features", "Hudgins' time-domain features"),
-    "tdpsd": ("TDPSD features", "power spectrum descriptors of the time domain"),
-    "rhythms": ("Rhythms", "correlations with rhythms"),
-    "bands": ("Band power", "band power"),
-    "fine_bands": ("Fine band power", "power in fine bands"),
-    "band_tangent": ("Tangent space of bands", "tangent space of bands"),
-    "statistics": ("Statistics", "statistics of windows"),
-    "beats": ("Heartbeats", "shapes of heartbeats"),
-    "minirocket": ("MiniRocket", "MiniRocket"),
-    "trees": ("Trees", "randomised trees"),
+PRETRAINED_NAMES = {  # kinds that are made of a base or a foundation encoder, and stand in no registry
     "base": ("Pretrained base", "the pretrained base"),
     "random_base": ("Untrained base", "the base with untrained networks"),
     "tuned_base": ("Fine-tuned base", "the fine-tuned base"),
@@ -47,6 +30,9 @@ KIND_NAMES = {  # of candidates: as a label, and inside a sentence
     "tuned_foundation": ("Fine-tuned foundation encoder", "the fine-tuned foundation encoder"),
     "tuned_random_foundation": ("Fine-tuned untrained encoder", "the fine-tuned encoder with untrained weights"),
     "random_foundation": ("Untrained foundation encoder", "the foundation encoder with untrained weights"),
+}
+KIND_NAMES = PRETRAINED_NAMES | {  # of candidates: as a label, and inside a sentence
+    name: kind.kind_names for name, kind in (ENCODERS | REPRESENTATIONS).items() if kind.kind_names is not None
 }
 # what is kept of trainings at a constant rate, in words
 CONSTANT = {"last": "constant rate, last epoch", "averaged": "constant rate, averaged weights"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..files import writable, write_atomically
 from ..folds import Fold
 from ..jobs import HISTORY, Job, Record
@@ -36,7 +37,7 @@ from .executor import LOG_PROBS
 from .ledger import FINISHED, REMEDY, Entry, Ledger
 from .lock import Lock
 from .options import RunOptions
-from .provenance import fingerprint, versions
+from .provenance import changed_column, column_digests, fingerprint, versions
 from .recovery import make_sound
 from .regression import NUMBERS, is_regression
 from .run import Run, Tell, begin_ledger, check_unused
@@ -63,6 +64,7 @@ class NumberRun(Run):
         facts: dict[str, Any] = {
             "options": resolved.to_dict() | {"source": absolute(options.source) if options.source else ""},
             "fingerprint": fingerprint(recordings),
+            "columns": column_digests(recordings),
             "data": Data.of(recordings),
             "versions": versions(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -94,6 +96,10 @@ class NumberRun(Run):
                 targets = load_targets(options.source, options.target, **options.cutting)
             if fingerprint(targets.recordings) != ledger.recall("fingerprint", str):
                 raise UserError(f"the data are not those that {folder} was begun with; restore them or start a new run")
+            if (column := changed_column(ledger.recall("columns", dict[str, str]), targets.recordings)) is not None:
+                raise UserError(
+                    f"the column {shown(column)} is not as when {folder} was begun; restore it or start a new run"
+                )
             run = cls(folder, ledger, targets, options)
             check_entries(ledger, ledger.entries(), len(run.groups) + 1, scored=False)
             check_populations(ledger)
@@ -146,9 +152,10 @@ class NumberRun(Run):
             if known[entry.key] in FINISHED:
                 parts.append(self._predicted(entry, fold).numpy())
                 continue
+            start = time.perf_counter()
             parts.append(solve(fold))
             predicted = torch.from_numpy(np.ascontiguousarray(parts[-1].T))
-            self.ledger.finish(entry.key, _solved_record(), save({LOG_PROBS: predicted}))
+            self.ledger.finish(entry.key, _solved_record(time.perf_counter() - start), save({LOG_PROBS: predicted}))
         return self._by_window(parts)
 
     def trained(self, setting: Setting) -> Floats | None:
@@ -226,10 +233,10 @@ def opened(folder: Path, targets: Targets, options: RunOptions, tell: Tell | Non
             yield run
 
 
-def _solved_record() -> Record:
+def _solved_record(seconds: float) -> Record:
     """Of a closed form, which has neither scores of classes nor epochs."""
     nothing = np.zeros((1, 1), dtype=np.int64)
     return Record(
         best_epoch=1, epochs=1, validation_score=math.nan, test_score=math.nan, validation_confusion=nothing,
-        test_confusion=nothing, history={name: [] for name in HISTORY}, seconds=0.0, population=1,
+        test_confusion=nothing, history={name: [] for name in HISTORY}, seconds=seconds, population=1,
     )  # fmt: skip

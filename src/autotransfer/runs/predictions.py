@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..models.mixture import Model
 from ..recordings import Raw
@@ -14,10 +15,10 @@ from ..training.conformal import decisions, least_confidence, least_probability,
 from ..training.sequence import LEAST, sequences, smooth, usable_stay
 
 
-def probabilities(model: Model, raw: Raw, adapt: str | None = None) -> NDArray[np.float64]:
+def probabilities(model: Model, raw: Raw, adapt: str | None = None, *, X: Tensor | None = None) -> NDArray[np.float64]:
     """Probabilities (N, classes) of windows from a reader; channel names, rate and subjects may be missing. adapt: as
-    of `predict_proba`."""
-    X = model.read(raw)
+    of `predict_proba`. X: what `model.read` gave of them, where that is known already."""
+    X = model.read(raw) if X is None else X
     return model.predict_checked(X, people_of_windows(raw.subject, len(X)), adapt)
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from .. import kernels
 from ..recordings import Recordings
 from ..settings import SUBJECT
-from ..training.nuisance import raw_values
+from ..training.nuisance import columns_of, raw_values
 
 
 def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
@@ -27,6 +27,27 @@ def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
         for values in raw_values(recordings, nuisance):
             digest.update(values)
     return digest.hexdigest()
+
+
+def column_digests(recordings: Recordings) -> dict[str, str]:
+    """Of the sessions, '' where there are none, and of every column, by name. The fingerprint is that of windows,
+    classes and people; reports, days and groups depend on these."""
+    digests = {"session": ""}
+    for name in columns_of(recordings)[1:]:
+        digest = hashlib.blake2b(digest_size=8)
+        for values in raw_values(recordings, name):
+            digest.update(values)
+        if name in recordings.columns:
+            digest.update(repr([str(label) for label in recordings.columns[name].labels or ()]).encode())
+        digests[name] = digest.hexdigest()
+    return digests
+
+
+def changed_column(known: dict[str, str] | None, recordings: Recordings) -> str | None:
+    """The first column that is not as it was by its `column_digests`, None where all are. Further columns do not
+    matter. known: None of a run by an earlier version, which did not note them."""
+    digests = column_digests(recordings)
+    return next((name for name, digest in (known or {}).items() if digests.get(name) != digest), None)
 
 
 def versions(*also: str) -> dict[str, str]:

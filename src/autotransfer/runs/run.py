@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..files import sync_folder, writable, write_atomically
 from ..folds import (
     groups_of,
@@ -46,7 +46,7 @@ from .ledger import FINISHED, REMEDY, UNVALIDATED, Entry, Ledger, backup_of
 from .lock import remove_database
 from .options import RunOptions
 from .preparation import Prepared, check_encoder, prepare
-from .provenance import fingerprint, versions
+from .provenance import changed_column, column_digests, fingerprint, versions
 from .regression import CHOICE, NUMBERS
 from .study import NAME, study_text
 
@@ -112,6 +112,7 @@ class Run:
             | {"source": absolute(options.source), "base": None if options.base is None else absolute(options.base)},
             "fingerprint": windows if options.nuisance == SUBJECT else fingerprint(recordings, options.nuisance),
             "windows": windows,
+            "columns": column_digests(recordings),
             "data": Data.of(recordings),
             "versions": versions(*["braindecode"] * f"{options.base or options.encoder}".startswith(PREFIX)),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -160,12 +161,15 @@ class Run:
             if options.base is not None and (folder / BASE).is_dir():
                 options = replace(options, base=str(folder / BASE))
             known, noted = ledger.recall("fingerprint", str), ledger.recall("data", Data)
+            columns = ledger.recall("columns", dict[str, str])
 
             def find() -> Recordings:
                 loaded = _load_again(folder, options) if recordings is None else recordings
                 loaded = in_units(loaded, options.hold_out)
                 if fingerprint(loaded, options.nuisance) != known:
                     raise _changed(folder, options.source, moved=source is not None)
+                if (column := changed_column(columns, loaded)) is not None:
+                    raise _changed(folder, options.source, moved=source is not None, column=column)
                 if (noted or Data.of(loaded)) != Data.of(loaded):
                     raise UserError(f"the ledger {ledger.path} tells other data than {options.source} has; {REMEDY}")
                 if options.base is not None:
@@ -307,10 +311,11 @@ def _load_again(folder: Path, options: RunOptions) -> Recordings:
     return load(source, **options.cutting)
 
 
-def _changed(folder: Path, source: str, *, moved: bool) -> UserError:
+def _changed(folder: Path, source: str, *, moved: bool, column: str | None = None) -> UserError:
+    where = "" if column is None else f" in the column {shown(column)}"
     if moved:
-        return UserError(f"{source} does not hold the data that {folder} was begun with; give another --data")
-    return UserError(f"{source} has changed since {folder} was begun; restore it or start a new run")
+        return UserError(f"{source} does not hold the data that {folder} was begun with{where}; give another --data")
+    return UserError(f"{source} has changed since {folder} was begun{where}; restore it or start a new run")
 
 
 def _taken(folder: Path) -> UserError:

@@ -45,8 +45,8 @@ from ..runs.regression import CONSTANT, PEER, Part, RegressionChoice, Stage
 from ..settings import Setting
 from ..training.continuous import METRICS, correlation, held_out_coverage, interval_radii, r2, radius_at, rmse
 from ..training.packing import resolve_device
+from ..training.represented import represented
 from ..training.ridge import Ridge, ridge
-from ..training.windows import represented
 from .kinds import closed_forms
 from .number_networks import NumberPlan, name_of, networks_of, train_networks
 

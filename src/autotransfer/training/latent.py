@@ -13,6 +13,7 @@ from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from .members import Members, size_of
+from .prepared import Prepared
 from .windows import release, windows_for
 
 CHUNK = 256
@@ -60,7 +61,7 @@ def encode_states(
         members.load(states)
         members.train(False)
         training = [job.fold.train for job in jobs]
-        prepared = windows.for_groups(training, [_unseen(recordings, train, rows) for train in training])
+        prepared = Prepared(windows, training, [_unseen(recordings, train, rows) for train in training])
         codes, logits = [], []
         for start in range(0, len(rows), CHUNK):
             chunk = torch.as_tensor(rows[start : start + CHUNK], device=place)

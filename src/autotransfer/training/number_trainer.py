@@ -12,11 +12,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..folds import Rows
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..settings import LOSSES
 from .trainer import Trainer
-from .windows import Rows, Windows
+from .windows import Windows
 
 # Errors beyond which a loss grows linearly, in standard deviations of the target.
 KNEES = {"huber": 1.0, "squared": math.inf}

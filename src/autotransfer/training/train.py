@@ -22,7 +22,7 @@ from .outcomes import outcome_of
 from .packing import pack, resolve_device
 from .progress import Progress
 from .trainer import Trainer
-from .windows import check_whole_subjects, release, windows_for
+from .windows import release, windows_for
 
 
 def run(
@@ -130,11 +130,29 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
                 f"a fold has no validation rows ({job.fold}), so nothing can choose the best epoch; "
                 "use checkpoint='last', or hold somebody out"
             )
-    check_whole_subjects(recordings, jobs)
+    _check_whole_subjects(recordings, jobs)
     asked = {(job.setting.nuisance, job.fold.trajectory): job.fold.train for job in jobs}
     for (nuisance, _), rows in asked.items():
         if nuisance is not None and nuisance != SUBJECT:  # where one person is left, training goes on without a penalty
             check_nuisance(recordings, nuisance, [rows])
+
+
+def _check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
+    """Online transforms prepare training subjects with all their windows, so none of these may be held out."""
+    subject, seen = recordings.subject.numpy(), set[str]()
+    for job in jobs:
+        fold = job.fold
+        if not job.setting.preprocessing.follows or fold.trajectory in seen:
+            continue
+        seen.add(fold.trajectory)
+        trains = np.bincount(subject[fold.train], minlength=recordings.n_subjects)
+        split = (trains > 0) & (trains < np.bincount(subject, minlength=recordings.n_subjects))
+        if split.any():
+            name = recordings.subjects[int(split.argmax())]
+            raise UserError(
+                f"a fold trains on some of subject {name!r}'s windows only; turn, standardise, align or centre "
+                "'online' needs folds that leave out whole subjects"
+            )
 
 
 def _as_asked(job: Job, outcome: Outcome) -> Outcome:

@@ -30,8 +30,9 @@ from .memory import out_of_memory
 from .metrics import apart, class_weights, row_losses, weighted_mean, weighted_nll
 from .optimiser import AdamW
 from .packing import program_of
+from .prepared import Prepared
 from .program import Program, quick_products
-from .windows import Windows, held_out_rows
+from .windows import Windows
 
 # The time that fusing saves in a member's step, and that compiling takes for the optimiser and each method, on a GPU.
 SAVED, COMPILING = 4e-6, 5.0  # seconds
@@ -55,7 +56,7 @@ class Trainer:
         self.kind = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
         self.groups = MemberGroups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
         folds = [job.fold for job in self.groups.jobs]
-        self.prepared = windows.for_groups([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
+        self.prepared = Prepared(windows, [fold.train for fold in folds], [fold.held_out_rows for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
         self.apart = None if recordings.heads is None else apart(recordings.heads).to(device=device, dtype=dtype)
         self.augmentation = [step.bound(recordings, first.preprocessing, device) for step in first.augmentation]

@@ -17,6 +17,8 @@ from .base import POINTS, QUIET, Representation, centred, deviation, stretches
 
 @dataclass(frozen=True)
 class Features(Representation):
+    kind_names = ("Linear on features", "linear models on features")
+
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return channels, min(POINTS, times) + min(POINTS, times // 2) + 2
 

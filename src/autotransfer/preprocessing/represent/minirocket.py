@@ -36,6 +36,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True)
 class MiniRocket(Representation):
+    kind_names = ("MiniRocket", "MiniRocket")
     shortest: ClassVar[int] = WEIGHTS
     by_fold: ClassVar[bool] = True
     costly: ClassVar[bool] = True

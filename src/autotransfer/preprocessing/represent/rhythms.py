@@ -34,6 +34,8 @@ RIDGE = 1e-9  # of unit variances: copied channels leave covariances invertible
 class Rhythms(Representation):
     """constants: the frequencies, Hz."""
 
+    kind_names = ("Rhythms", "correlations with rhythms")
+
     reads: ClassVar[tuple[str, ...]] = ("sfreq", "constants")
     shortest: ClassVar[int] = 16
     seconds: ClassVar[float] = 2.0

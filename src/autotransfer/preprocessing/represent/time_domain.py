@@ -40,6 +40,7 @@ class TimeDomain(Representation):
 
 @dataclass(frozen=True)
 class Hudgins(TimeDomain):
+    kind_names = ("Hudgins features", "Hudgins' time-domain features")
     count = 4
 
     def numbers(self, x: Tensor) -> Tensor:
@@ -55,6 +56,7 @@ class Hudgins(TimeDomain):
 
 @dataclass(frozen=True)
 class TimeDomainAR(TimeDomain):
+    kind_names = ("Time domain and AR", "time-domain features with autoregression")
     count = Hudgins.count + ORDER
     shortest = 2 * ORDER
 
@@ -68,6 +70,7 @@ class TimeDomainAR(TimeDomain):
 
 @dataclass(frozen=True)
 class LS4(TimeDomain):
+    kind_names = ("LS4 features", "the four features of LS4")
     count = 4
 
     def numbers(self, x: Tensor) -> Tensor:
@@ -83,6 +86,7 @@ class LS4(TimeDomain):
 
 @dataclass(frozen=True)
 class LS9(TimeDomain):
+    kind_names = ("LS9 features", "the nine features of LS9")
     count = LS4.count + 4
 
     def numbers(self, x: Tensor) -> Tensor:

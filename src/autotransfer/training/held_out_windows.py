@@ -1,0 +1,66 @@
+"""Windows of held-out people, where a transform follows each of them in the order of recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..folds import Rows
+from ..preprocessing import FittedPreprocessing
+from ..recordings.chunks import row_chunks
+from .collected import CollectedWindows
+from .gathering import channel_major
+from .windows import Windows
+
+
+class HeldOutWindows:
+    """Prepared windows of the held-out people of G groups."""
+
+    def __init__(
+        self, windows: Windows, fitted: FittedPreprocessing, training: Sequence[Rows], held_out: Sequence[Rows]
+    ) -> None:
+        """Every held-out person of every group, followed in the order of recording with the group's prior.
+
+        The prior comes from the training people, so a held-out window looks different in every fold. Folds that
+        several groups share are computed once for all of them.
+        """
+        rec = windows.recordings
+        start, X = (0, rec.X) if windows.ready is None else windows.ready
+        who = rec.subject.numpy()
+        places = np.full((len(training), len(who)), -1, dtype=np.int64)
+        first: dict[tuple[bytes, bytes], int] = {}
+        collected = CollectedWindows(in_memory=windows.in_memory)
+        for g, (train, held) in enumerate(zip(training, held_out, strict=True)):
+            same = first.setdefault((train.tobytes(), held.tobytes()), g)
+            if same < g:
+                places[g] = places[same]
+                continue
+            of_group = fitted.of_group(g)
+            for person in np.unique(who[held]):
+                rows = np.sort(held[who[held] == person])
+                places[g, rows] = np.arange(collected.count, collected.count + len(rows))
+                follower = of_group.follow(start)
+                whole = follower.at_once or windows.in_memory
+                for chunk in [slice(None)] if whole else row_chunks(len(rows), rec.X[0].numel()):
+                    raw = X[torch.from_numpy(rows[chunk])].to(device=windows.device, dtype=windows.dtype)
+                    collected.add(follower.feed(raw)[0])
+        self.device = windows.device
+        self.prepared = collected.joined()  # (K, channels, times), in memory or in a temporary file
+        # (G, N): where a group finds a row's window; -1: it is not held out there
+        self.places = torch.from_numpy(places).to(self.device)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """rows: (G, B) -> windows (G, B, channels, times), channel-major in memory; those of -1 are anybody's."""
+        places = self.places.gather(1, rows).clamp(min=0)
+        return channel_major(self.prepared[places.to(self.prepared.device)].to(device=self.device))
+
+    def mixed(self, rows: Tensor, x: Tensor) -> Tensor:
+        """x (G, B, channels, times) of rows (G, B), in place of which held-out people's windows are as here."""
+        return torch.where((self.places.gather(1, rows) >= 0)[..., None, None], self.gather(rows), x)
+
+    def select(self, stay: Tensor) -> None:
+        """Keep these groups."""
+        self.places = self.places[stay]

@@ -1,0 +1,172 @@
+"""Windows prepared for training: gathered from memory, or read from their file a minibatch at a time.
+
+Members hold rows, never copies of data. What a fold changes is done to each minibatch. From a file everything is, and
+the next minibatch is read while the present one trains.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+from .. import gpu
+from ..folds import Rows
+from ..gpu import Picked
+from ..model.moments import Levelled, Moments, edge_sums, level_sums, moments_of, n_sums
+from .gathering import channel_major, gathered, sum_rows
+from .held_out_windows import HeldOutWindows
+from .windows import Windows
+
+
+class Prepared:
+    """Windows as each of G groups has them, fitted on its training rows: `gather` those that a group trains on,
+    `held_out` those of people it has never seen."""
+
+    def __init__(self, windows: Windows, training: Sequence[Rows], held_out: Sequence[Rows]) -> None:
+        self.windows = windows
+        self.fitted = windows.fit(training)
+        self.shapes = windows.shapes
+        if self.shapes is not None and not self.shapes.hold(self._scale()[1], training):
+            self.shapes = None
+        self.lags: Tensor | None = None  # (G, N, 1 + kernel) where windows depend on the fold
+        if (
+            self.shapes is None
+            and windows.kernel
+            and windows.preprocessing.tabulated
+            and windows.in_memory
+            and windows.sums is None
+        ):
+            self.lags = torch.stack([self._lags_of(group) for group in range(len(training))])
+        self.followed: HeldOutWindows | None = None  # None: held-out windows are prepared as training windows are
+        if windows.preprocessing.follows and any(len(rows) for rows in held_out):
+            self.followed = HeldOutWindows(windows, self.fitted, training, held_out)
+
+    def _lags_of(self, group: int) -> Tensor:
+        """(N, 1 + kernel): of all windows, as a group has them."""
+        windows, fitted = self.windows, self.fitted.of_group(group)
+        return windows.table(
+            lambda rows: fitted(windows.X[rows][None], windows.subject[rows][None], start=windows.done)[0], edges=False
+        )
+
+    def of_group(self, group: int) -> Prepared:
+        """What one group alone trains on, to `gather` from; statistics are views."""
+        alone = copy.copy(self)
+        alone.fitted, alone.lags, alone.followed, alone.shapes = self.fitted.of_group(group), None, None, None
+        return alone
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """rows: (G, B) -> windows (G, B, channels, times), channel-major in memory."""
+        windows = self.windows
+        if not windows.in_memory:
+            return self._prepared(self._read(rows), rows)
+        start, steps = windows.done, self.fitted.steps
+        affine = steps[start].affine() if start < len(steps) else None
+        if affine is None:
+            x = gathered(windows.X, rows, None, None).transpose(1, 2)
+        else:
+            x, start = gathered(windows.X, rows, *affine).transpose(1, 2), start + 1
+        return x if start == len(steps) else channel_major(self.fitted(x, windows.subject[rows], start=start))
+
+    def picked(self, rows: Tensor) -> Picked | None:
+        """What `gather` would give, left where it is: None where windows are changed before the encoder sees them, or
+        no kernel reads them there."""
+        windows = self.windows
+        ready = windows.sums is not None and windows.sums.shape[1] == n_sums(windows.kernel)
+        return Picked(windows.X, rows) if ready and gpu.available(windows.X) else None
+
+    def levelled(self, rows: Tensor) -> Levelled | None:
+        """What `gather` would give of training rows (G, B), without drawing levels out over time: None where there is
+        no table of shapes."""
+        if self.shapes is None:
+            return None
+        signals = gathered(self.shapes.x, rows, None, None).transpose(1, 2)
+        return Levelled(signals, self.shapes.levels(rows, *self._scale()))
+
+    def _scale(self) -> tuple[Tensor, Tensor]:
+        """Shift and scale (G, C) of every group."""
+        affine = self.fitted.steps[self.windows.done].affine()
+        assert affine is not None
+        return affine
+
+    def held_out(self, rows: Tensor) -> Tensor:
+        """What `gather` gives for people whom the groups are not trained on."""
+        return self.gather(rows) if self.followed is None else self.followed.gather(rows)
+
+    def mixed(self, rows: Tensor) -> Tensor:
+        """Windows of anybody: as held out where the group has followed them, else as trained on."""
+        x = self.gather(rows)
+        return x if self.followed is None else self.followed.mixed(rows, x)
+
+    def batches(self, plan: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """plan: (steps, G, B) -> for every step its rows (G, B) and their windows, read from the file.
+
+        The next minibatch is read while its predecessor trains. Two buffers take turns: memory that one thread takes
+        and another frees piles up in the allocator.
+        """
+        X = self.windows.X
+        buffers = [X.new_empty(plan[0].numel(), *X.shape[1:]) for _ in range(2)]
+        with ThreadPoolExecutor(1) as reader:
+            coming = reader.submit(self._read, plan[0], buffers[0])
+            for step, rows in enumerate(plan):
+                x = coming.result()
+                if step + 1 < len(plan):
+                    coming = reader.submit(self._read, plan[step + 1], buffers[(step + 1) % 2])
+                yield rows, self._prepared(x, rows)
+
+    def _read(self, rows: Tensor, into: Tensor | None = None) -> Tensor:
+        """rows: (G, B) -> raw windows (G, B, channels, times) in host memory, that of `into` (GB, channels, times)."""
+        X = self.windows.X
+        return torch.index_select(X, 0, rows.flatten().cpu(), out=into).view(*rows.shape, *X.shape[1:])
+
+    def _prepared(self, x: Tensor, rows: Tensor) -> Tensor:
+        x = x.to(device=self.windows.device, dtype=self.windows.dtype)
+        x = self.fitted(x, self.windows.subject[rows])
+        # Channel-major, as the encoder likes it, and never the buffer itself.
+        return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
+
+    def moments(self, x: Tensor | Picked | Levelled, rows: Tensor) -> Moments | None:
+        """Of gathered windows x (G, B, C, T), from the table where there is one. None: nobody needs them, or the
+        encoder works them out."""
+        windows = self.windows
+        kernel = windows.kernel
+        levelled = x if isinstance(x, Levelled) else self.levelled(rows)
+        if levelled is not None:
+            return self.moments_of_shapes(levelled, rows)
+        assert not isinstance(x, Levelled)
+        if windows.sums is not None:
+            sums = sum_rows(windows.sums, rows)
+        elif self.lags is not None:
+            sums = self.lags[torch.arange(rows.shape[0], device=rows.device)[:, None], rows].sum(1)
+        else:
+            return None
+        if isinstance(x, Picked):
+            return moments_of(sums, kernel, rows.shape[1] * windows.X[0].numel())
+        if sums.shape[1] < n_sums(kernel):
+            sums = torch.cat([sums, edge_sums(x.transpose(1, 2).flatten(1, 2), kernel)], -1)
+        return moments_of(sums, kernel, x[0].numel())
+
+    def moments_of_shapes(self, x: Levelled, rows: Tensor, factors: Tensor | None = None) -> Moments:
+        """factors: (G, B, channels) that channels of `levelled` were multiplied by to give x."""
+        assert self.shapes is not None
+        _, batch, channels, times = x.signals.shape
+        kernel = self.windows.kernel
+        if factors is None:
+            sums = sum_rows(self.shapes.sums, rows)
+        else:
+            sums = self.shapes.scaled_lags(rows, factors[..., :channels])
+        if sums.shape[1] < n_sums(kernel):
+            sums = torch.cat([sums, edge_sums(x.signals.transpose(1, 2).flatten(1, 2), kernel)], -1)
+        sums = sums + level_sums(x.levels.flatten(1), times, kernel)
+        return moments_of(sums, kernel, batch * x.n_channels * times)
+
+    def select(self, stay: Tensor) -> None:
+        """Keep these groups."""
+        self.fitted.select(stay)
+        if self.lags is not None:
+            self.lags = self.lags[stay]
+        if self.followed is not None:
+            self.followed.select(stay)

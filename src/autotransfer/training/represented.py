@@ -1,0 +1,49 @@
+"""All windows of a data set in a representation that is the same for everybody, computed once and kept with the
+recordings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..preprocessing import Preprocessing
+from ..recordings import Recordings
+from . import packing
+
+CHUNK = 2**22  # elements worked on at once while preparing
+
+
+def represented(recordings: Recordings, preprocessing: Preprocessing) -> tuple[int, Tensor] | None:
+    """How many transforms lead to a representation that is the same for everybody, and all windows after these, to use
+    a model on the recordings it was trained on. None where there is no such representation, or no memory for it."""
+    device, dtype = torch.device("cpu"), torch.float32
+    if not preprocessing.represented or not packing.fits(recordings, device, dtype, preprocessing):
+        return None
+    return represented_on(recordings, preprocessing, device, dtype)
+
+
+def represented_on(
+    recordings: Recordings, preprocessing: Preprocessing, device: torch.device, dtype: torch.dtype
+) -> tuple[int, Tensor]:
+    """The same on any device, where there is memory. Computed once for every preprocessing that begins with the same
+    transforms. All that are kept need less memory than the recordings."""
+    chain = Preprocessing(preprocessing.transforms[: preprocessing.represented])
+    kept: dict[Any, Tensor] = recordings.derived.setdefault("represented", {})
+    key = (chain, str(device), dtype)
+    if key not in kept:
+        X, subject = recordings.X.to(device=device, dtype=dtype), recordings.subject.to(device)
+        fitted = chain.fit(X, subject, [np.arange(len(X))], ring=recordings.ring)
+        made = torch.cat([fitted(X[rows][None], subject[rows][None])[0] for rows in chunks(recordings)])
+        while kept and sum(windows.numel() for windows in kept.values()) + made.numel() > X.numel():
+            del kept[next(iter(kept))]
+        kept[key] = made
+    return preprocessing.represented, kept[key]
+
+
+def chunks(recordings: Recordings) -> list[slice]:
+    """Of windows to work on at once."""
+    step = max(1, CHUNK // max(1, recordings.X[0].numel()))
+    return [slice(start, start + step) for start in range(0, recordings.n_trials, step)]
