@@ -1,6 +1,6 @@
 """What a default run has after its first stage, everybody played back:
 
-    python -m benchmarks.first_answer DATA.npz... --runs FOLDER --out docs/results/first_answer.csv
+    python -m benchmarks.first_answer DATA.npz... --runs FOLDER --out docs/results/first_answer.csv [--online online.csv]
 
 Protocol. Every option has its default but the time, which has no limit, so that the machine's speed does not decide how
 many people a fold leaves out; the run is left when its first answer (closed forms) is written. Then everybody is played
@@ -17,7 +17,8 @@ One row of the CSV is the score of one person in one case:
                         with N labelled windows of each class, of the windows that are left: without the labels, with
                         them, and by the best classifier of the person's labels alone
 
-Nothing is chosen by this command. The closed forms were developed on these sets: these are development figures.
+--online adds the same playback in every order of the windows to a table of benchmarks.online. Nothing is chosen by this
+command. The closed forms were developed on these sets: these are development figures.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from .by_dataset import measure_datasets
 from .csv_rows import command
 from .evidence import table_of
 from .markdown import markdown
-from .online import everybody
+from .online import add_rows, everybody
 
 COLUMNS = ["data", "case", "subject", "score"]
 OURS = ("zero_shot", "windows", "session", "all_windows", "before", "calibrated", "own")  # first words of cases
@@ -117,13 +118,17 @@ def after_the_first_stage(folder: Path) -> str:
 
 def measured(recordings: at.Recordings, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     source = next(file for file in asked.files if Path(file).stem == recordings.name)
-    for row in rows_of(first_answer(source, asked.runs / recordings.name)):
+    choice = first_answer(source, asked.runs / recordings.name)
+    if asked.online is not None and choice.playback is not None:
+        add_rows(asked.online, recordings.name, choice.playback)
+    for row in rows_of(choice):
         yield {"data": recordings.name} | row
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = command(__doc__, None)
     parser.add_argument("--runs", type=Path, required=True, help="where the folders of runs shall be")
+    parser.add_argument("--online", type=Path, help="table of benchmarks.online that the playback is added to")
     asked = parser.parse_args(arguments)
     measure_datasets(asked, COLUMNS, measured)
     print(after_the_first_stage(asked.out.parent))

@@ -83,6 +83,16 @@ def rows_of(dataset: str, played: Playback) -> Iterator[tuple[object, ...]]:
             yield dataset, subject, order, "all_windows", score, False
 
 
+def add_rows(out: Path, dataset: str, played: Playback) -> pd.DataFrame:
+    """The table in this file, with the rows of a set in place of those that it had."""
+    rows = pd.DataFrame(list(rows_of(dataset, played)), columns=COLUMNS)
+    if out.exists():
+        table = read_table(out, dtype={"subject": str, "dataset": str})
+        rows = pd.concat([table[table["dataset"] != dataset], rows], ignore_index=True)
+    write_atomically(out, csv_of(rows))
+    return rows
+
+
 def summary(table: pd.DataFrame) -> Iterator[str]:
     """The three figures that the protocol asks for, and the means behind them."""
     wide = table.pivot_table(index=["dataset", "subject", "order"], columns="method", values="score").reset_index()
@@ -128,9 +138,7 @@ def main() -> None:
         if played is None:
             print(f"{source.stem}: nobody could be played back")
             continue
-        rows = pd.DataFrame(list(rows_of(source.stem, played)), columns=COLUMNS)
-        table = rows if table is None else pd.concat([table, rows], ignore_index=True)
-        write_atomically(options.out, csv_of(table))
+        table = add_rows(options.out, source.stem, played)
         print(f"{source.stem}: a session does {played.session}")
     if table is not None:
         print("\n".join(summary(table)))

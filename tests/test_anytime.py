@@ -294,7 +294,9 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
     run = start(tmp_path, time="0.001s")
     conduct(run, quiet, shown=False, played=0)
     run.ledger.close()
+    assert "resume --time 10m gives it longer" in told("resume", run.folder)
     assert "everything in its plan was trained" in told("resume", run.folder, "--time", "none")
+    assert "resume --time" not in told("resume", run.folder)
     choice, expected = read_choice(run.folder), read_choice(whole)
     assert [stage.name for stage in choice.stages] == STAGES
     assert choice.left_out == []

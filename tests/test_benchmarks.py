@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from benchmarks import anytime, floor, growth, latency, shipped, timing
+from benchmarks import anytime, floor, growth, latency, online, shipped, timing
 from benchmarks.__main__ import SECTIONS, main
 from benchmarks.encoder import peaks_here
 from benchmarks.options import Options
@@ -26,6 +26,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import autotransfer as at
 from autotransfer.models.saving import write_model
 from autotransfer.models.stacks import stacks_of
+from autotransfer.runs.choice import Playback
+from autotransfer.search.playback import ORDERS
 
 MIB = 2**20
 
@@ -262,3 +264,21 @@ def test_latency_of_a_delivered_model_part_by_part(tmp_path: Path, monkeypatch: 
         clock, median, least = map(float, row.split()[-3:])
         assert 0 <= least <= median
         assert clock > 0
+
+
+def test_a_set_that_is_played_back_again_takes_the_place_of_its_rows(tmp_path: Path) -> None:
+    def played(gain: float) -> Playback:
+        before, after = ({order: {"a": score} for order in ORDERS} for score in (0.5, 0.5 + gain))
+        return Playback(
+            zero_shot=before, adapted=after, online=after, all_windows={"a": 0.7}, before={}, calibrated={}, own={},
+            follows="shift", calibrates=[], ways={}, losing={"recorded": ["a"]},
+        )  # fmt: skip
+
+    out = tmp_path / "online.csv"
+    online.add_rows(out, "first", played(0.3))
+    online.add_rows(out, "second", played(0.1))
+    table = online.add_rows(out, "first", played(0.1))
+    assert table["dataset"].value_counts().to_dict() == {"first": 16, "second": 16}
+    lines = list(online.summary(table))
+    assert lines[0] == "session: +0.1000 of +0.2000 (50%), recorded"
+    assert "clearly losing: 25.0% of 8 people and orders" in lines

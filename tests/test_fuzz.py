@@ -18,7 +18,7 @@ from autotransfer.models.card import DIGEST
 from autotransfer.models.loading import load_model
 from autotransfer.recordings import load, save_npz
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import check_encoder
+from autotransfer.runs.preparation import check_encoder
 from autotransfer.training.packing import resolve_device
 from faults import assert_one_line, call, few_settings, tampered
 from fuzz import OTHERS, SOME, Fuzz

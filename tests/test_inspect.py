@@ -355,6 +355,9 @@ def test_the_overview_counts() -> None:
         "nothing looks wrong",
     ):
         assert part in text
+    assert "too few" not in text
+    five = raw(subject=np.repeat([0, 1, 2, 3, 4, 4], PER))
+    assert "5 (too few to tell a gain from chance)" in "\n".join(overview(five).lines())
 
 
 def test_the_overview_of_what_has_no_labels() -> None:

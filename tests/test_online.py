@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -267,6 +268,12 @@ def test_what_is_played_back_is_what_a_session_does(model: Mixture) -> None:
     )
 
 
+def told(people: dict[str, Followed]) -> dict[str, Any]:
+    """All that a playback says of how sessions learn."""
+    choices, method = playback.choices_of(people)
+    return playback.orders_of(people, choices) | playback.online_of(people, choices, method)
+
+
 def person(gain: float, worst: float, name: str = "online balanced, prior 8") -> Followed:
     """Somebody who gains by one rule, in one order something else."""
     rules = np.full((len(following.RULES), len(ORDERS)), 0.4)
@@ -287,20 +294,20 @@ def test_the_average_is_used_unless_an_order_loses_or_another_method_is_clearly_
     assert following.chosen([person(0.2, 0.01)] * 4) == "online balanced, prior 8"  # .02 is better in one order only
     assert following.chosen([person(0.2, -0.01)] * 4) == first
     assert following.chosen([person(0.015, 0.015)] * 4) == first
-    found = playback.online_of({name: person(0.2, 0.1) for name in "abcd"})
+    found = told({name: person(0.2, 0.1) for name in "abcd"})
     assert found["online_session"]
     assert found["online_all_windows"]
     assert found["rule"] == following.RULES["online balanced, prior 8"]
     assert found["online"]["one-sided"]["a"] == pytest.approx(0.6)
-    assert not playback.online_of({name: person(0.2, -0.01) for name in "abcd"})["online_session"]
-    assert playback.online_of({"a": person(0.2, 0.1)._replace(rules=following.NONE)}) == {}
+    assert not told({name: person(0.2, -0.01) for name in "abcd"})["online_session"]
+    assert "online" not in told({"a": person(0.2, 0.1)._replace(rules=following.NONE)})
 
 
 def test_nobody_chooses_their_own_rule() -> None:
     """One person loses by what the others gain by, and is shown with it."""
     every = {name: person(0.2, 0.2) for name in "abc"} | {"d": person(-0.3, -0.3)}
-    assert playback.online_of(every)["online"]["recorded"]["d"] == pytest.approx(0.2)
-    assert playback.orders_of(every)["adapted"]["recorded"]["d"] == pytest.approx(0.2)
+    assert told(every)["online"]["recorded"]["d"] == pytest.approx(0.2)
+    assert told(every)["adapted"]["recorded"]["d"] == pytest.approx(0.2)
 
 
 def test_a_clear_loss_is_told_from_chance() -> None:
@@ -358,7 +365,7 @@ def test_somebody_without_the_average_is_as_delivered_by_every_rule() -> None:
     assert all((still.gains(rule) == 0).all() for rule in following.RULES)
     assert all(following.all_gain(still, rule) == 0 for rule in following.RULES)
     assert following.delivered([*[like] * 8, still]) == "online balanced, prior 8"
-    found = playback.online_of({"a": like, "b": like, "c": still})
+    found = told({"a": like, "b": like, "c": still})
     assert found["online"]["recorded"]["c"] == 0.5
 
 
@@ -366,7 +373,7 @@ def test_somebody_without_the_average_is_as_delivered_by_every_rule() -> None:
 def test_few_people_choose_nothing_for_each_other(n: int) -> None:
     people = {str(k): person(0.2, 0.1) for k in range(n)}
     played = playback.Playback(
-        **playback.orders_of(people), **playback.online_of(people), before={}, calibrated={}, own={},
+        **told(people), before={}, calibrated={}, own={},
         follows=following.delivered(list(people.values()), list(following.ADAPTATION_METHODS)), calibrates=[],
     )  # fmt: skip
     assert not played.online_session

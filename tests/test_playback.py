@@ -124,7 +124,7 @@ def test_nobody_chooses_how_they_are_followed() -> None:
     """One person loses by what the others gain by, and gets it all the same."""
     every = {name: followed({("shift", order): 0.2 for order in ORDERS}) for name in "abc"}
     every["d"] = followed({("shift", order): -0.4 for order in ORDERS})
-    found = playback.orders_of(every)
+    found = playback.orders_of(every, playback.choices_of(every)[0])
     assert found["adapted"]["recorded"]["d"] == pytest.approx(0.1)
     assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"] == 0.5  # d spoils it for them
     assert found["ways"]["shift"]["balanced"]["a"] == pytest.approx(0.7)
@@ -255,7 +255,7 @@ def test_few_people_must_agree_more() -> None:
 def test_what_is_told_of_a_person_is_what_the_others_choose() -> None:
     people = gaining("statistics", 0.5, 0.5, 0.5, -0.1)
     every = {str(n): own for n, own in enumerate(people)}
-    kept = playback.orders_of(every)["adapted"]["recorded"]
+    kept = playback.orders_of(every, playback.choices_of(every)[0])["adapted"]["recorded"]
     for n, (name, own) in enumerate(every.items()):
         assert kept[name] == own.score(following.delivered([*people[:n], *people[n + 1 :]]))[0]
     assert len(set(kept.values())) > 1
@@ -284,3 +284,15 @@ def test_the_delivered_model_does_not_follow_where_people_lost_by_what_others_ch
     assert following.delivered(people) == "none"
     assert following.delivered(gaining("shift", *gains * 3)) == "shift"
     assert following.delivered([]) == "none"
+
+
+def test_sessions_do_not_learn_where_nobody_gained_by_what_the_others_chose() -> None:
+    """Three people who gain choose it for each other; of two the other one alone shows nothing, so that none of the
+    three is played back with it."""
+    three = dict(zip("abc", gaining("shift", 0.1, 0.1, 0.1), strict=True))
+    choices, method = playback.choices_of(three)
+    assert following.delivered(list(three.values())) == "shift"
+    assert (choices, method) == (dict.fromkeys("abc", "none"), "none")
+    many = dict(zip("abcdefgh", gaining("shift", *[0.1] * 8), strict=True))
+    assert playback.choices_of(many) == (dict.fromkeys("abcdefgh", "shift"), "shift")
+    assert playback.choices_of({}) == ({}, "none")

@@ -86,7 +86,7 @@ def test_the_terminal_says_where_nobody_was_played_back() -> None:
     assert not any(line in words for words in answer(played))
     choice = replace(played, playback=None)
     assert line in answer(choice)
-    assert f"{line}: {OVER}" in answer(replace(choice, ended=OVER))
+    assert f"{line}: the time was too short for that" in answer(replace(choice, ended=OVER))
     assert not any(line in words for words in answer(replace(choice, adaptation="transductive")))
 
 

@@ -103,8 +103,8 @@ def test_a_signal_waits_for_an_epoch_but_not_for_ever(monkeypatch: pytest.Monkey
 def test_before_a_run_begins_a_signal_leaves_nothing(tmp_path: Path) -> None:
     script = f"""
 import os, signal, sys
-from autotransfer.runs import run
-run.check_packages = lambda options: os.kill(os.getpid(), signal.SIGTERM)
+from autotransfer.runs import preparation
+preparation.check_packages = lambda options: os.kill(os.getpid(), signal.SIGTERM)
 sys.argv = ["autotransfer", "run", "synthetic", "--out", {str(tmp_path / "run")!r}, "--dry-run"]
 from autotransfer.cli import main
 main()

@@ -200,21 +200,17 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     if options.target != "classes":
         describe_regression(options)
         return
-    from ..folds import check_scorable, describe, in_units, leave_groups_out, whole_people
-    from ..recordings import load
+    from ..folds import describe, leave_groups_out, whole_people
     from ..recordings.concerns import concerns
     from ..runs.options import RunOptions
-    from ..runs.run import check_columns, check_packages
+    from ..runs.preparation import prepare
     from ..search.costs import Costs
     from ..search.plan_words import balances, cost_words, stage_lines, why_folds, work_words
     from ..search.planning import cut, plan_again
 
     start = time.monotonic()
-    check_packages(options)
-    recordings = in_units(load(options.source, **options.cutting), options.hold_out)
-    check_scorable(recordings)
-    resolved = options.for_data(recordings)
-    check_columns(resolved, recordings)
+    prepared = prepare(options, encoders)
+    resolved, recordings = prepared.options, prepared.recordings
     planned = None if again is None else plan_again(again, resolved, recordings, encoders)
     costs = Costs.measure(recordings, resolved, encoders)
     plan = cut(recordings, options, costs, time.monotonic() - start) if planned is None else planned
@@ -255,6 +251,7 @@ def resume(
 ) -> None:
     """Continue a run after any interruption, or one that ended because its time was over; finished jobs are never
     trained again."""
+    from ..runs.choice import out_of_time, read_choice
     from ..runs.lock import Lock
     from ..runs.options import EVERYTHING, parse_time
     from ..runs.recovery import reopen
@@ -277,7 +274,8 @@ def resume(
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # killed after all else was done
                     write_report(opened)
-            say(f"{folder} is finished; its report is {folder / 'report.html'}")
+            remedy = "; resume --time 10m gives it longer" if out_of_time(read_choice(folder).ended) else ""
+            say(f"{folder} is finished; its report is {folder / 'report.html'}{remedy}")
             return
         with followers(folder, live=live, tensorboard=tensorboard):
             carry_through(opened, executor)

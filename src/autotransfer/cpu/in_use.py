@@ -315,7 +315,7 @@ def _beats(x: Tensor, half: int, points: int, quiet: float) -> Tensor:
     x, rows, times = _rows_of(x, "beats")
     check_sizes("beats", half=half, points=points, samples_left=2 * half + 2 - points)
     channels = x.shape[-2]
-    out, rooms = x.new_empty(*x.shape[:-1], points + 1), (_room(rows, times), _room(2 * half + 1), _room(times))
+    out, rooms = x.new_empty(*x.shape[:-1], points + 1), (_room(channels, times), _room(2 * half + 1), _room(times))
     windows = rows // max(channels, 1)
     _call("beats_of", windows, channels, times, half, points, quiet, _whole(x), *rooms, _room(points), out)
     return out

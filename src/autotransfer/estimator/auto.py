@@ -28,10 +28,11 @@ from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
 from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
+from ..runs.preparation import check_packages
 from ..runs.provenance import changed_column, column_digests, fingerprint
 from ..runs.recovery import reopen
 from ..runs.results import results_table, trained
-from ..runs.run import Run, Tell, check_packages, check_unused, is_run
+from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.planning import begin
 from ..search.procedure import conduct
 from ..settings import SUBJECT, Setting

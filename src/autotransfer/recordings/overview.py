@@ -20,6 +20,7 @@ BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60  # characters of a picture
 MOST_PEOPLE = 40  # rows that the terminal shows
 UNKNOWN = "unknown"
+FEWEST_PEOPLE = 6  # whose scores can tell a gain from chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,8 @@ class Overview:
         yield "sampling rate", UNKNOWN if self.sfreq is None else f"{self.sfreq:g} Hz"
         yield "channels", f"{len(self.channels)}: {_some(self.channels)}"
         yield "classes", UNKNOWN if not self.classes else ", ".join(self._class_counts())
-        yield "people", UNKNOWN if not self.people else str(len(self.people))
+        few = " (too few to tell a gain from chance)" if len(self.people) < FEWEST_PEOPLE else ""
+        yield "people", UNKNOWN if not self.people else f"{len(self.people)}{few}"
         if self.sessions is not None:
             low, high = min(self.sessions), max(self.sessions)
             yield "sessions", f"{low if low == high else f'{low} to {high}'} per person"

@@ -165,7 +165,7 @@ def played_words(choice: Choice) -> list[str]:
     if played is None:
         if choice.adaptation == "transductive":
             return []
-        why = f": {choice.ended}" if out_of_time(choice.ended) else ""
+        why = ": the time was too short for that" if out_of_time(choice.ended) else ""
         return [f"neither adaptation nor labels were tried on held-out people{why}"]
     people = len(next(iter(played.zero_shot.values())))
     metric = "" if choice.metric == BALANCED_ACCURACY else ", in balanced accuracy"

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
@@ -24,27 +23,21 @@ from torch import Tensor
 from ..errors import UserError, shown
 from ..files import sync_folder, writable, write_atomically
 from ..folds import (
-    check_scorable,
     groups_of,
     held_out_groups,
     in_units,
-    leave_groups_out,
     make_fold,
     scorable,
     whole_people,
 )
 from ..jobs import Job
-from ..model.any_module import latent_dim
 from ..model.braindecode_models import PREFIX
-from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
+from ..model.encoders import Encoders
 from ..models.base import bound_base, copy_base
 from ..recordings import Recordings, absolute, load
 from ..recordings.concerns import concerns
-from ..recordings.optional import need
 from ..settings import SUBJECT, Setting
-from ..training.members import size_of
-from ..training.nuisance import check_nuisance
-from ..training.packing import pack, resolve_device
+from ..training.packing import pack
 from ..training.progress import Progress
 from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
@@ -52,6 +45,7 @@ from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
 from .ledger import FINISHED, REMEDY, UNVALIDATED, Entry, Ledger, backup_of
 from .lock import remove_database
 from .options import RunOptions
+from .preparation import Prepared, check_encoder, prepare
 from .provenance import changed_column, column_digests, fingerprint, versions
 from .regression import CHOICE, NUMBERS
 from .study import NAME, study_text
@@ -104,17 +98,12 @@ class Run:
         recordings: where they are in memory already; otherwise they are loaded from `options.source`.
         """
         check_unused(folder)
-        resolve_device(options.device)
-        check_packages(options)
-        check_encoder(options, encoders)
-        recordings = load(options.source, **options.cutting) if recordings is None else recordings
-        recordings = in_units(recordings, options.hold_out)
-        options = options.for_data(recordings)
-        check_columns(options, recordings)
-        check_scorable(recordings)
-        check_modules(options.settings(), encoders, recordings)
-        if options.base is not None:
-            bound_base(options.base, recordings)  # also complains
+        return cls.start(folder, prepare(options, encoders, recordings))
+
+    @classmethod
+    def start(cls, folder: Path, prepared: Prepared) -> Run:
+        """The same where everything was looked at before."""
+        options, recordings = prepared.options, prepared.recordings
         for line in concerns(whole_people(recordings).raw()):
             warnings.warn(line, stacklevel=2)
         windows = fingerprint(recordings)
@@ -138,7 +127,7 @@ class Run:
                 copy_base(options.base, folder / BASE)
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
-        return cls(folder, ledger, recordings, options, encoders, options.storage)
+        return cls(folder, ledger, recordings, options, prepared.encoders, options.storage)
 
     @classmethod
     def open(
@@ -358,35 +347,6 @@ def job_of(recordings: Recordings, entry: Entry, folds: int | None = None) -> Jo
     validation = () if entry.validation == UNVALIDATED else groups[entry.validation]
     fold = make_fold(recordings, validation, groups[entry.test])
     return Job(entry.setting, fold, entry.seed)
-
-
-def check_packages(options: RunOptions) -> None:
-    """Raise if an optional package is missing, before any work is done."""
-    if options.search == "tpe":
-        need("optuna", "search tpe", "optuna")
-        if (options.storage or "").startswith("postgresql"):
-            need("psycopg", f"the storage {options.storage!r}", "psycopg[binary]")
-
-
-def check_columns(options: RunOptions, recordings: Recordings) -> None:
-    """A nuisance other than people must be in the data, and differ among the people who train. options: resolved."""
-    if options.nuisance != SUBJECT:
-        folds = leave_groups_out(recordings, options.n_folds)
-        check_nuisance(recordings, options.nuisance, [fold.train for fold in folds])
-
-
-def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
-    for name in {setting.encoder for setting in options.settings()} - set(ENCODERS):
-        find_factory(name, encoders)
-
-
-def check_modules(settings: Sequence[Setting], encoders: Encoders | None, recordings: Recordings) -> None:
-    """Raise if a user's encoder is not known, or cannot take these windows."""
-    foreign = {setting.encoder: setting for setting in reversed(settings) if setting.encoder not in ENCODERS}
-    for setting in foreign.values():
-        size = size_of(recordings, setting)
-        module = encoder_options(setting.encoder, setting.network, encoders).module(size)
-        latent_dim(module, torch.zeros(2, size.channels, size.times))
 
 
 def is_run(folder: Path) -> bool:

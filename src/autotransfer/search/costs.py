@@ -26,7 +26,7 @@ from ..training.closed_form import population_of
 from ..training.packing import member_bytes, pack, resolve_device
 from ..training.trainer import Trainer
 from ..training.windows import release, windows_for
-from .kinds import NetworkSpec, closed_forms, network_spec, networks
+from .kinds import NetworkSpec, candidates_of, network_spec
 
 TIMED_MEMBERS = 10  # trained in one stack at most, as in a run: alone each would take longer
 TIMED_STEPS = 2
@@ -74,10 +74,7 @@ class Costs:
         """options: resolved for these recordings; later questions may be about other epochs and folds. settings: those
         to time; None: all that the options ask for."""
         device = resolve_device(options.device)
-        every = [] if settings is None else list(settings)
-        if settings is None:
-            every = networks(options, options.settings(), recordings)
-            every += closed_forms(options, recordings, costly=options.staged)
+        every = candidates_of(options, recordings).every if settings is None else list(settings)
         sample = {network_spec(setting): setting for setting in reversed(every)}  # the first of each, without a penalty
         folds = leave_groups_out(recordings, options.n_folds)[:TIMED_MEMBERS]
         speeds: dict[NetworkSpec, Speed | SolvingSpeed] = {}
@@ -124,7 +121,7 @@ class Costs:
     def bytes(self, options: RunOptions, encoders: Encoders | None = None) -> int:
         """Memory that a run takes."""
         fold = leave_groups_out(self.recordings, options.n_folds)[0]
-        jobs = [Job(setting, fold) for setting in networks(options, options.settings(), self.recordings)]
+        jobs = [Job(setting, fold) for setting in candidates_of(options, self.recordings).networks]
         device = resolve_device(options.device)
         packs = pack(self.recordings, jobs, options.population, device=device, dtype=DTYPE, encoders=encoders)
         return 2 * self.recordings.X.numel() * DTYPE.itemsize + max(map(len, packs)) * self.largest

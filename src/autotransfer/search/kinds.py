@@ -111,6 +111,30 @@ def list_of(setting: Setting, *, apart: bool) -> object:
     return network_spec(setting) if apart else setting.augmentation
 
 
+class Candidates(NamedTuple):
+    """What options ask for on some recordings."""
+
+    networks: list[Setting]  # the plain one first
+    solved: list[Setting]  # closed forms for the first answer
+    costly: list[Setting]  # closed forms that take minutes, of runs that answer in stages
+    online: list[Setting]  # closed forms for sessions: those of the first answer, centred by person
+
+    @property
+    def every(self) -> list[Setting]:
+        """All that the average may contain."""
+        return [*self.networks, *self.solved, *self.costly]
+
+
+def candidates_of(options: RunOptions, recordings: Recordings) -> Candidates:
+    """options: resolved for these recordings."""
+    solved = closed_forms(options, recordings)
+    costly, online = list[Setting](), list[Setting]()
+    if options.staged:
+        costly = [form for form in closed_forms(options, recordings, costly=True) if form not in solved]
+        online = online_forms(options, recordings)
+    return Candidates(networks(options, options.settings(), recordings), solved, costly, online)
+
+
 def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recordings) -> list[Setting]:
     """The plain network, then every setting of the grid with each network, then networks without a penalty: those that
     align, the first one with the augmentations of the signal and, where channels form a ring, networks that turn a

@@ -9,7 +9,7 @@ from ..runs.options import RunOptions
 from ..training.batches import BALANCES, n_people
 from ..words import clock
 from .costs import people_held_out
-from .kinds import networks
+from .kinds import candidates_of
 from .plan import Plan
 
 SURE = 1.4  # estimates are this factor off, up or down, on an idle machine
@@ -101,7 +101,7 @@ def balances(recordings: Recordings, options: RunOptions, plan: Plan) -> list[st
     """How the batches of penalised networks are made up, in words, where such are expected within the limit."""
     lines = []
     if plan.searched:
-        settings = networks(options, options.settings(), recordings)
+        settings = candidates_of(options, recordings).networks
     else:
         settings = [setting for stage in plan.expected for setting in stage.settings]
     settings = [setting for setting in settings if setting.penalty is not None]

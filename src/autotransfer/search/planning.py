@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from ..errors import UserError, shown
-from ..folds import USUAL_FOLDS, check_scorable, groups_of, in_units, leave_groups_out, turns
+from ..folds import USUAL_FOLDS, groups_of, leave_groups_out, turns
 from ..jobs import Job
 from ..model.adapters import is_adapted
 from ..model.encoders import Encoders
@@ -20,18 +20,18 @@ from ..models.base import bound_base
 from ..preprocessing.represent.base_layout import is_layout
 from ..preprocessing.represent.foundation import is_foundation
 from ..preprocessing.represent.pretrained import is_base
-from ..recordings import Recordings, load
+from ..recordings import Recordings
 from ..recordings.ring import check_ring
 from ..runs.choice import StageScore
 from ..runs.options import RunOptions
-from ..runs.run import Run, Tell, check_columns, check_encoder, check_modules, check_packages, check_unused
+from ..runs.preparation import check_modules, prepare
+from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
 from ..training.members import size_of
-from ..training.packing import resolve_device
 from ..training.train import check_jobs
 from ..words import clock
 from .costs import Costs
-from .kinds import closed_forms, list_of, networks, online_forms, uncentred
+from .kinds import Candidates, candidates_of, list_of, uncentred
 from .plan import CLOSED_FORMS, Plan, Stage, Training, network_name
 from .plan_words import cost_words, why_folds
 from .stages import SHORTLIST_PER_METHOD
@@ -48,8 +48,8 @@ LITTLE = 2e9
 
 def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = None) -> Plan:
     """options: resolved for these recordings. costs: of trainings, where they were timed."""
-    settings = networks(options, options.settings(), recordings)
-    solved = closed_forms(options, recordings)
+    candidates = candidates_of(options, recordings)
+    settings = candidates.networks
     folds = len(groups_of(recordings, options.n_folds))
     busy = 1.0 if costs is None else costs.busy
     plan = Plan(
@@ -71,11 +71,10 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
             plan, searched=tried, candidates=going_on, search_seconds=first, later_seconds=later + plan.pairs * mean
         )
     if not options.staged:
-        return _timed(plan.among([*settings, *solved]), options, costs)
-    costly = [form for form in closed_forms(options, recordings, costly=True) if form not in solved]
-    stages = _stages(options, settings, solved, costly, folds, costs)
+        return _timed(plan.among(candidates.every), options, costs)
+    stages = _stages(options, candidates, folds, costs)
     quick = set(stages[0].settings)
-    online = [Training(form, options.seed) for form in online_forms(options, recordings) if uncentred(form) in quick]
+    online = [Training(form, options.seed) for form in candidates.online if uncentred(form) in quick]
     stages[0] = replace(stages[0], online=online)
     return _timed(replace(plan, stages=stages), options, costs)
 
@@ -86,12 +85,9 @@ def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
     return max(counts.values(), default=0) <= SHORTLIST_PER_METHOD
 
 
-def _stages(
-    options: RunOptions, settings: Sequence[Setting], solved: Sequence[Setting], costly: Sequence[Setting], folds: int,
-    costs: Costs | None,
-) -> list[Stage]:  # fmt: skip
-    """One for the closed forms that are quick, then one for each network and seed, without penalties first. costly:
-    closed forms that take minutes."""
+def _stages(options: RunOptions, candidates: Candidates, folds: int, costs: Costs | None) -> list[Stage]:
+    """One for the closed forms that are quick, then one for each network and seed, without penalties first."""
+    settings, solved, costly, _ = candidates
     first, *further = options.every_seed
     price = {form: 0.0 if costs is None else costs.stage([form], folds, options) / costs.busy for form in solved}
     least = min(price.values(), default=0.0)  # the cheapest is quick in any case
@@ -250,31 +246,23 @@ def begin(
     """
     start = time.monotonic()
     check_unused(folder)
-    resolve_device(options.device)
-    check_packages(options)
-    check_encoder(options, encoders)
     if again is None and options.seconds is not None and not here:
         raise UserError(f"time {options.time} is planned for this machine; leave out either --time or --cluster")
-    recordings = load(options.source, **options.cutting) if recordings is None else recordings
-    recordings = in_units(recordings, options.hold_out)
-    check_scorable(recordings)
-    resolved = options.for_data(recordings)
-    check_columns(resolved, recordings)
+    prepared = prepare(options, encoders, recordings)
     say = (lambda _: None) if tell is None else tell
     if again is not None:
-        plan = plan_again(again, resolved, recordings, encoders)
-    elif here and worth_timing(recordings, resolved):
+        plan = plan_again(again, prepared.options, prepared.recordings, encoders)
+    elif here and worth_timing(prepared.recordings, prepared.options):
         say("timing a few steps of every network")
-        costs = Costs.measure(recordings, resolved, encoders)
-        plan = cut(recordings, options, costs, time.monotonic() - start)
+        costs = Costs.measure(prepared.recordings, prepared.options, encoders)
+        plan = cut(prepared.recordings, options, costs, time.monotonic() - start)
         for line in cost_words(plan):
             say(line)
     else:
-        plan = plan_of(resolved, recordings)
-    performed = RunOptions.from_dict(plan.options)
-    for line in why_folds(recordings, options, plan):
+        plan = plan_of(prepared.options, prepared.recordings)
+    for line in why_folds(prepared.recordings, options, plan):
         say(line)
-    run = Run.create(folder, performed, encoders, recordings)
+    run = Run.start(folder, prepared.with_options(RunOptions.from_dict(plan.options)))
     run.ledger.remember(plan=plan, asked=options.to_dict(), spent=time.monotonic() - start)
     return run
 

@@ -85,13 +85,15 @@ def play_back(
     trust = {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()}
     below = {labels: most_tried(labels, trust) for labels in LABELS}
     trust = {str(labels): trust[str(number)] for labels, number in below.items() if number is not None}
+    choices, method = choices_of(followed)
+    solely = following.delivered(list(followed.values()), list(ADAPTATION_METHODS))
     playback = Playback(
-        **orders_of(followed),
-        **online_of(followed),
+        **orders_of(followed, choices),
+        **online_of(followed, choices, method),
         before=tables.get("before", {}),
         calibrated=tables.get("calibrated", {}),
         own=tables.get("own", {}),
-        follows=following.delivered(list(followed.values()), list(ADAPTATION_METHODS)),
+        follows=solely if method in following.RULES else method,
         calibrates=calibrates(tables.get("before", {}), tables.get("calibrated", {})),
         trust=trust,
     )
@@ -119,9 +121,18 @@ def by_person(played: Playback, units: Units) -> Playback:
     )
 
 
-def orders_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
-    """Scores by the order of windows: `zero_shot`, `adapted` by the method that would be delivered without the person,
-    and `ways`, by every adaptation method."""
+def choices_of(followed: dict[str, following.Followed]) -> tuple[dict[str, str], str]:
+    """How a session learns: for each person as the others choose, and as all of them do, which is not at all where
+    people did not gain by what the others chose."""
+    choices = {name: following.delivered(_others(followed, name)) for name in followed}
+    gains = [person.gains(choices[name]).mean() for name, person in followed.items()]
+    gained = bool(gains) and float(np.mean(gains)) > following.ROUNDING
+    return choices, following.delivered(list(followed.values())) if gained else NO_ADAPTATION
+
+
+def orders_of(followed: dict[str, following.Followed], choices: dict[str, str]) -> dict[str, Any]:
+    """Scores by the order of windows: `zero_shot`, `adapted` as the others choose, and `ways`, by every adaptation
+    method."""
 
     def scores(methods: dict[str, str]) -> dict[str, Scores]:
         """methods: by person."""
@@ -132,7 +143,7 @@ def orders_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
 
     return {
         "zero_shot": scores(dict.fromkeys(followed, NO_ADAPTATION)),
-        "adapted": scores({name: following.delivered(_others(followed, name)) for name in followed}),
+        "adapted": scores(choices),
         "ways": {method: scores(dict.fromkeys(followed, method)) for method in ADAPTATION_METHODS},
     }
 
@@ -141,9 +152,9 @@ def _others(followed: dict[str, following.Followed], name: str) -> list[followin
     return [other for whose, other in followed.items() if whose != name]
 
 
-def online_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
+def online_of(followed: dict[str, following.Followed], choices: dict[str, str], method: str) -> dict[str, Any]:
     """Fields of the average for sessions: scores by the rule that the others choose, the rule of everybody, and
-    curves."""
+    curves. choices, method: see `choices_of`."""
     people = list(followed.values())
     if any(not person.rules.size for person in people):
         return {}
@@ -153,12 +164,10 @@ def online_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
     lines: dict[str, list[NDArray[np.float64]]] = {"zero_shot": [], "session": [], "all_windows": []}
     gained = []
     for name, person in followed.items():
-        others = _others(followed, name)
-        method = following.delivered(others)
-        rule = following.rule_of(others)
+        rule = following.rule_of(_others(followed, name))
         gained.append(following.all_gain(person, rule))
         all_windows[name] = float(person.zero_shot[0]) + gained[-1]
-        before, after = person.right_by(NO_ADAPTATION), person.right_by(method)
+        before, after = person.right_by(NO_ADAPTATION), person.right_by(choices[name])
         whole = person.all_right[list(following.RULES).index(rule)]
         for line, right in {"zero_shot": before, "session": after, "all_windows": whole}.items():
             lines[line].append(following.curve(right, person.truth))
@@ -166,7 +175,6 @@ def online_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
             online[order][name] = float(person.score(rule)[k])
             if following.clearly_loses(before[k], after[k], person.truth[k]):
                 losing[order].append(name)
-    method = following.delivered(people)
     stacked = {line: np.stack(curves) for line, curves in lines.items()}  # (people, orders, stretches)
     curves = {
         order: {line: [_mean(stretch) for stretch in values[:, k].T] for line, values in stacked.items()}

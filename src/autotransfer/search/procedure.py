@@ -17,8 +17,9 @@ from ..runs.choice import NO_ROOM, OVER, Choice, Playback, StageScore, out_of_ti
 from ..runs.csv_tables import csv_of
 from ..runs.executor import LocalExecutor, OutOfTime
 from ..runs.ledger import FINISHED, Entry, stage_name
+from ..runs.preparation import check_packages
 from ..runs.results import results_table, trained
-from ..runs.run import Run, Tell, check_packages
+from ..runs.run import Run, Tell
 from ..settings import Setting
 from ..training.progress import working
 from ..words import clock

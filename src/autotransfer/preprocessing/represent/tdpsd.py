@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from .base import QUIET, Representation, centred, log
 from .time_domain import deviation_of, difference
 
 POWER = 0.1  # to which moments are raised, so that they hardly depend on amplitude
+LEAST = float(np.finfo(np.float64).tiny) ** (POWER / 2) / POWER  # what 0 is raised to
 FLOOR = 1e-4  # of the power in a sample, in units of the variance: 0 has no logarithm
 
 
@@ -60,4 +62,5 @@ def moments(x: Tensor) -> Tensor:
 
 def raised(square: Tensor) -> Tensor:
     """A squared moment (...) as the power of its root."""
-    return (square + torch.finfo(square.dtype).tiny) ** (POWER / 2) / POWER
+    power = (square + torch.finfo(square.dtype).tiny) ** (POWER / 2) / POWER
+    return power.clamp(min=LEAST)  # once more: exporters write `tiny` in single precision, where it is 0

@@ -112,8 +112,8 @@ def size(x: Tensor) -> Tensor:
 
 def deviation_of(x: Tensor) -> Tensor:
     """Root mean square of (..., T): (...)."""
-    # Away from 0, where the root has no slope; `log` holds nothing smaller apart.
-    return x.square().mean(-1).sqrt().clamp(min=QUIET)  # exporters drop so small a number where it is added
+    # Away from 0, where the root has no slope; bounded once more because exporters drop a number as small as `tiny`.
+    return (x.square().mean(-1) + torch.finfo(x.dtype).tiny).sqrt().clamp(min=QUIET)
 
 
 def crossings(x: Tensor) -> Tensor:
@@ -134,7 +134,8 @@ def l_scale(x: Tensor) -> Tensor:
 def mean_root(x: Tensor) -> Tensor:
     """Modulus of the mean of complex square roots of (..., T): roots of positive samples are real, of negative ones
     imaginary."""
-    # A root has no slope at 0: what is below the least normal number is 0 in every respect.
+    # A root has no slope at 0: what is below the least normal number is 0 in every respect. Where exporters drop that
+    # number the result is 0, which `log` bounds as well.
     root = (x.abs() + torch.finfo(x.dtype).tiny).sqrt()
     real, imaginary = (torch.where(sign, root, 0.0).mean(-1) for sign in (x > 0, x < 0))
     return (real.square() + imaginary.square() + torch.finfo(x.dtype).tiny).sqrt()
@@ -147,7 +148,7 @@ def autoregression(x: Tensor, order: int = ORDER) -> Tensor:
     a = torch.ones_like(x[..., :1])
     for _ in range(order):
         energy = (forward.square() + backward.square()).sum(-1, keepdim=True)
-        reflection = -2 * (forward * backward).sum(-1, keepdim=True) / energy.clamp(min=QUIET)
+        reflection = -2 * (forward * backward).sum(-1, keepdim=True) / energy.clamp(min=QUIET**2)
         forward, backward = forward + reflection * backward, backward + reflection * forward
         forward, backward = forward[..., 1:], backward[..., :-1]
         longer = torch.cat([a, torch.zeros_like(a[..., :1])], -1)
