@@ -1,6 +1,7 @@
 """What a default run has after its first stage, everybody played back:
 
-    python -m benchmarks.first_answer DATA.npz... --runs FOLDER --out docs/results/first_answer.csv [--online online.csv]
+    python -m benchmarks.first_answer DATA.npz... --runs FOLDER --out docs/results/first_answer.csv
+        [--online docs/results/online.csv]
 
 Protocol. Every option has its default but the time, which has no limit, so that the machine's speed does not decide how
 many people a fold leaves out; the run is left when its first answer (closed forms) is written. Then everybody is played

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 import pandas as pd
 import pytest
-from benchmarks import asking, days
+import torch
+from benchmarks import asking, days, smoothing
 
 import autotransfer as at
 
@@ -52,3 +55,17 @@ def test_days(people: list[asking.Person]) -> None:
         assert row["days"] == 1
         assert row["today"] >= row["none"] - 0.1
     assert "synthetic" in days.table_of(pd.DataFrame(rows))
+
+
+def test_smoothing_gains_where_classes_last() -> None:
+    order = np.lexsort((REC.y.numpy(), REC.subject.numpy()))  # a class, then the other
+    lasting = at.Recordings(REC.X[order] + 2 * torch.randn(REC.X.shape, generator=torch.Generator().manual_seed(0)),
+                            REC.y[order], REC.subject[order], session=SESSION, sfreq=REC.sfreq)  # fmt: skip
+    rows = pd.DataFrame(list(smoothing.measured(lasting, argparse.Namespace(folds=4))))
+    assert list(rows.columns) == smoothing.COLUMNS
+    assert len(rows) == 4
+    # two sessions of three people, each of 24 windows of one class, and one pair added of either kind
+    assert rows["stay"].unique() == [pytest.approx((23 * 6 + 1) / (23 * 6 + 2), abs=1e-4)]
+    assert rows["whole"].mean() > rows["single"].mean() + 0.1
+    rows["dataset"] = "lasting"
+    assert "| lasting | 4 | 0.993 |" in smoothing.table_of(rows)

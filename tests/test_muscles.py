@@ -118,6 +118,11 @@ def test_autoregression_finds_the_process() -> None:
     np.testing.assert_allclose(autoregression(torch.from_numpy(x), 2), [-1.2, 0.7], atol=0.02)
 
 
+def test_autoregression_is_the_same_in_any_unit() -> None:
+    x = windows()[:, 1]
+    torch.testing.assert_close(autoregression(1e-12 * (x - 5)), autoregression(x - 5), rtol=1e-9, atol=1e-9)
+
+
 def six(x: Signal) -> list[float]:
     """LibEMG's functions M0, M2, M4, SPARSI, IRF and WLF before they are fused."""
     n = len(x)

@@ -114,7 +114,8 @@ def check_one_person(subject: object, n_windows: int) -> None:
     """Raise where windows are of several people, by `subject` (n,); None: nobody says whose they are."""
     if subject is not None and len(people := encode(subject, n_windows, "subject")[1]) > 1:
         raise UserError(
-            f"the windows are of {len(people)} people ({show(list(people))}); a model is made for one of them: give the windows of one person"
+            f"the windows are of {len(people)} people ({show(list(people))}); a model is made for one of them: give "
+            "the windows of one person"
         )
 
 
