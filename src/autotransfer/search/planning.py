@@ -33,7 +33,7 @@ from ..words import clock
 from .costs import Costs
 from .kinds import Candidates, candidates_of, list_of, uncentred
 from .plan import CLOSED_FORMS, Plan, Stage, Training, network_name
-from .plan_words import cost_words, why_folds
+from .plan_words import SURE, cost_words, why_folds
 from .stages import SHORTLIST_PER_METHOD
 
 FEWEST = 5  # folds that a limit may ask for
@@ -224,10 +224,12 @@ def cut(recordings: Recordings, asked: RunOptions, costs: Costs, spent: float = 
             )
         return least
 
-    def fits(plan: Plan, most: int) -> bool:
+    def fits(plan: Plan, most: int, room: float) -> bool:
         return sum(stage.seconds for stage in [s for s in plan.stages if s.main][:most]) <= room
 
-    return next((plan for most in (len(whole.stages), 2) for plan in plans if fits(plan, most)), whole)
+    # Closed forms lose by fewer folds: one network must be sure to fit before they are shortened for it.
+    every, one = (len(whole.stages), room), (2, room / SURE)
+    return next((plan for many in (every, one) for plan in plans if fits(plan, *many)), whole)
 
 
 def begin(
