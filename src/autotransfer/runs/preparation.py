@@ -21,14 +21,14 @@ from .options import RunOptions
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Preparation:
     """What a run needs; nothing that can be wrong with it is left to be found."""
 
     options: RunOptions  # resolved for the recordings
     recordings: Recordings  # whose `subject` is the unit that is held out
     encoders: Encoders | None = None
 
-    def with_options(self, options: RunOptions) -> Prepared:
+    def with_options(self, options: RunOptions) -> Preparation:
         """The same recordings with other folds or steps."""
         options = options.for_data(self.recordings)
         if options.nuisance != SUBJECT:  # must be in the data, and differ among the people who train
@@ -37,7 +37,7 @@ class Prepared:
         return replace(self, options=options)
 
 
-def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: Recordings | None = None) -> Prepared:
+def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: Recordings | None = None) -> Preparation:
     """recordings: where they are in memory already; otherwise they are loaded from `options.source`."""
     resolve_device(options.device)
     check_packages(options)
@@ -45,7 +45,7 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
     recordings = load(options.source, **options.cutting) if recordings is None else recordings
     recordings = in_units(recordings, options.hold_out)
     check_scorable(recordings)
-    prepared = Prepared(options, recordings, encoders).with_options(options)
+    prepared = Preparation(options, recordings, encoders).with_options(options)
     check_modules(prepared.options.settings(), encoders, recordings)
     if options.base is not None:
         bound_base(options.base, recordings)

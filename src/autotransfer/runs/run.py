@@ -45,7 +45,7 @@ from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
 from .ledger import FINISHED, REMEDY, UNVALIDATED, Entry, Ledger, backup_of
 from .lock import remove_database
 from .options import RunOptions
-from .preparation import Prepared, check_encoder, prepare
+from .preparation import Preparation, check_encoder, prepare
 from .provenance import changed_column, column_digests, fingerprint, versions
 from .regression import CHOICE, NUMBERS
 from .study import NAME, study_text
@@ -101,7 +101,7 @@ class Run:
         return cls.start(folder, prepare(options, encoders, recordings))
 
     @classmethod
-    def start(cls, folder: Path, prepared: Prepared) -> Run:
+    def start(cls, folder: Path, prepared: Preparation) -> Run:
         """The same where everything was looked at before."""
         options, recordings = prepared.options, prepared.recordings
         for line in concerns(whole_people(recordings).raw()):
