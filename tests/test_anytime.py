@@ -295,6 +295,10 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
     conduct(run, quiet, shown=False, played=0)
     run.ledger.close()
     assert "resume --time 10m gives it longer" in told("resume", run.folder)
+    (run.folder / "report.html").unlink()  # as if it was stopped after all else was done
+    again = told("resume", run.folder)
+    assert "ended: the time was over" in again
+    assert (run.folder / "report.html").exists()
     assert "everything in its plan was trained" in told("resume", run.folder, "--time", "none")
     assert "resume --time" not in told("resume", run.folder)
     choice, expected = read_choice(run.folder), read_choice(whole)
@@ -304,6 +308,19 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
     assert table_of(run.folder).equals(table_of(whole))
     with pytest.raises(UserError, match="everything in its plan was trained; leave --time out"):
         told("resume", run.folder, "--time", "10m")
+
+
+def test_more_time_that_trains_nothing_keeps_the_people_who_were_played_back(tmp_path: Path) -> None:
+    run = start(tmp_path, time="1h")
+    plan = planning.plan_of(run.options, run.recordings)
+    run.ledger.remember(plan=plan.with_stage(2, replace(plan.stages[2], left_out="no time was left", seconds=1e9)))
+    first = conduct(run, quiet, shown=False, played=12)
+    assert first.playback is not None
+    planning.give_more(run, 60.0)
+    again = conduct(run, quiet, shown=False, played=2)
+    run.ledger.close()
+    assert len(again.stages) == len(first.stages)
+    assert again.playback == first.playback
 
 
 def test_stages_that_had_no_time_come_after_those_that_had(tmp_path: Path) -> None:

@@ -346,7 +346,7 @@ def test_changed_data_are_noticed(tmp_path: Path) -> None:
 
 
 def test_changed_sessions_and_columns_of_the_same_windows_are_noticed(tmp_path: Path) -> None:
-    rec, day = tiny(), np.arange(48) % 2
+    rec, day = tiny(), np.arange(48) // 2 % 2
     path = tmp_path / "data.npz"
 
     def write(**more: Any) -> None:

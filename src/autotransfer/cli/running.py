@@ -271,10 +271,12 @@ def resume(
         if time is not None:
             give_more(opened, more)
         if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
+            choice = read_choice(folder)
             with closing(opened.ledger):
-                if not (folder / "report.html").exists():  # killed after all else was done
+                if not (folder / "report.html").exists():  # stopped after all else was done
                     write_report(opened)
-            remedy = "; resume --time 10m gives it longer" if out_of_time(read_choice(folder).ended) else ""
+                    say_answer(choice)
+            remedy = "; resume --time 10m gives it longer" if out_of_time(choice.ended) else ""
             say(f"{folder} is finished; its report is {folder / 'report.html'}{remedy}")
             return
         with followers(folder, live=live, tensorboard=tensorboard):

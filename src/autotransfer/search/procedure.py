@@ -279,8 +279,9 @@ class Conductor:
         online: OnlineWeights | None, *, last: bool,
     ) -> Playback | None:  # fmt: skip
         """Held-out people use the first answer, which is quick, and the last. Answers in between keep the playback of
-        the first, and so does a last answer that repeats the first, unless there was no time for it."""
-        repeated = len(self.answers) == 1 and since is not None
+        the first. So does a last answer that repeats the first, or that of a run which had ended and was given more
+        time, unless there was no time for it then."""
+        repeated = since is not None and (len(self.answers) == 1 or read_choice(self.run.folder).ended is not None)
         if repeated or (len(self.answers) > 1 and not last):
             earlier = read_choice(self.run.folder).playback
             if earlier is not None or not repeated:
