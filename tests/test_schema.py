@@ -231,7 +231,7 @@ POOL: list[Any] = [
     "balanced", "people", "shuffled", "constant", "inverse_sqrt", "best", "last", "half", "median", "perplexity",
     "stein", "ssge", "nu_method", "all", "bernoulli", "clique", "labelled", "paper", "marginal", "conditional",
     "complementary", "adversary", "began", "mmd", "mige", "pairwise_mmd", "my_encoder", "your_encoder", "features",
-    "tangent", "auto", "huber",
+    "tangent", "auto", "huber", "base:0123456789abcdef",
 ]  # fmt: skip
 
 
@@ -255,6 +255,7 @@ def test_settings_that_differ_have_names_that_differ() -> None:
     bases = [options.apply(setting) for setting in (at.Setting(), *METHODS, RICH)]
     delayed = {"standardise": "none", "delays": 2, "represent": "features", "centre": "online"}
     solved = [at.Setting(encoder="linear", **delayed), at.Setting(encoder="templates", standardise="train")]
+    solved += [at.Setting(encoder="trees", standardise="none")]
     solved += [
         at.Setting(encoder="linear", represent=name, sfreq=100.0, constants=(1.0, 2.0))
         for name, kind in REPRESENTATIONS.items() if kind.reads
