@@ -318,8 +318,8 @@ def test_seeds_multiply_stage_two(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nested_full_never_sees_the_subject(tmp_path: Path) -> None:
     """Flipping a subject's labels changes neither the shortlist nor the choice made for that subject."""
-    _, clean = run_tiny(tmp_path, nested="full")
-    subject = 2
+    _, clean = run_tiny(tmp_path, nested="full", epochs=12)
+    subject = next(n for n in range(4) if clean.nested_full_test_scores[str(n)] != 0.5)  # flipped, 0.5 stays
     recordings = tiny()
     y = recordings.y.clone()
     y[recordings.subject == subject] = 1 - y[recordings.subject == subject]
@@ -329,7 +329,7 @@ def test_nested_full_never_sees_the_subject(tmp_path: Path) -> None:
         recordings.X, y, recordings.subject, sfreq=16, classes=["left", "right"], channels=["C3", "C4"], name="tiny"
     )
     save_npz(path, flipped)
-    _, corrupted = run_tiny(tmp_path / "flipped", nested="full", source=str(path))
+    _, corrupted = run_tiny(tmp_path / "flipped", nested="full", epochs=12, source=str(path))
     assert corrupted.nested_full_choices[str(subject)] == clean.nested_full_choices[str(subject)]
     assert corrupted.nested_full_test_scores[str(subject)] != clean.nested_full_test_scores[str(subject)]
     assert corrupted.validation_mean != clean.validation_mean
