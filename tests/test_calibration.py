@@ -358,7 +358,7 @@ def test_evidence_is_counted_once_a_window() -> None:
 
 def test_a_way_that_nobody_knows_is_refused() -> None:
     clf = with_model(mixed(), with_card(mixed().model_, follows="guesswork"))
-    with pytest.raises(UserError, match=r"'guesswork', which is none of shift, self-training"):
+    with pytest.raises(UserError, match=r"'guesswork', which is none of statistics, self-training"):
         at.Session(clf, adapt=True)
 
 
