@@ -6,6 +6,7 @@ import dataclasses
 import json
 import pickle
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,19 @@ def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tm
     np.testing.assert_array_equal(fitted.predict_proba(X), model.predict_proba(RECORDINGS.X))
     assert fitted.classes_.tolist() == ["left", "right"]
     assert set(fitted.predict(X)) <= {"left", "right"}
+
+
+def test_an_unknown_sampling_rate_is_told_once_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise UserError("enough")
+
+    monkeypatch.setattr(module, "begin", stop)
+    with pytest.warns(UserWarning, match=r"AutoTransferClassifier\(sfreq=200\)") as told, pytest.raises(UserError):
+        small(sfreq=None).fit(X, Y, subjects=SUBJECTS)
+    assert [warning.filename for warning in told] == [__file__], "once, and where fit was called"
+    with warnings.catch_warnings(), pytest.raises(UserError, match="enough"):
+        warnings.simplefilter("error")
+        small().fit(X, Y, subjects=SUBJECTS)
 
 
 def test_the_folder_holds_what_a_run_leaves(fitted: at.AutoTransferClassifier) -> None:

@@ -592,6 +592,13 @@ def test_predict_cuts_as_the_model_needs(tmp_path: Path) -> None:
         assert result.code == 0, result.err
         assert len(result.out.splitlines()) == 1 + windows
         assert result.out.splitlines()[1].startswith("0,new,")
+    (tmp_path / "people").mkdir()
+    (tmp_path / "new.csv").rename(tmp_path / "people" / "bo.csv")
+    result = call("predict", tmp_path / "run", tmp_path / "people")
+    assert result.code == 2
+    assert "--pattern '{subject}.csv'" in result.err
+    assert "--window" not in result.err, "the model knows how long its windows are"
+    assert call("predict", tmp_path / "run", tmp_path / "people", "--pattern", "{subject}.csv").code == 0
 
 
 @pytest.mark.usefixtures("read_here")

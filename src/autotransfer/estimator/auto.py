@@ -38,7 +38,7 @@ from ..search.procedure import conduct
 from ..settings import SUBJECT, Setting
 from ..training.packing import resolve_device
 from ..training.scoring import BALANCED_ACCURACY
-from .inputs import encoder_of, seed_of
+from .inputs import encoder_of, seed_of, warn_of_unknown_rate
 from .window_classifier import WindowClassifier
 
 DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
@@ -71,7 +71,8 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
         more candidate, networks that start from it and learn on are another; people left out give them their weights.
         People of the base are refused. None: there is none
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes z
-    sfreq: sampling rate in Hz; gives temporal kernels their length, EEGNet's half a second. Epochs bring their own
+    sfreq: sampling rate in Hz; gives temporal kernels their length, EEGNet's half a second, and representations their
+        rhythms and bands: fit warns where it is unknown. Epochs bring their own
     random_state: seed of everything random
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy". The run
@@ -109,6 +110,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
             plotly_of()  # the report is drawn when all is done
 
     def _train(self, recordings: Recordings) -> Model:
+        warn_of_unknown_rate(recordings.sfreq, type(self).__name__, stacklevel=3)
         name, encoders = encoder_of(self.encoder)
         options, kept = self._options(name), self.run_folder is not None
         with (

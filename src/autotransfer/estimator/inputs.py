@@ -135,6 +135,17 @@ def agreed_rate(asked: float | None, of_epochs: Any) -> Any:
     return of_epochs if asked is None else asked
 
 
+def warn_of_unknown_rate(rate: object, kind: str, stacklevel: int) -> None:
+    """kind: the estimator's class."""
+    if rate is None:
+        warnings.warn(
+            "the sampling rate is unknown: representations of rhythms, bands and beats are left out, and networks filter "
+            f"over 64 samples, however long these last; give it in Hz, {kind}(sfreq=200)",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
 def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
     """The name by which a setting knows the encoder, and the user's own factory under that name."""
     if isinstance(encoder, str) and is_ours(encoder):

@@ -23,7 +23,7 @@ from ..runs.number_run import check_open, opened
 from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
 from ..search.regression import check_device, conduct, search
 from ..training.continuous import around, radius_at
-from .inputs import agreed_rate, column_of, ids_of, raw_windows, seed_of
+from .inputs import agreed_rate, column_of, ids_of, raw_windows, seed_of, warn_of_unknown_rate
 from .window_classifier import WindowEstimator
 
 Floats = NDArray[np.float64]
@@ -52,7 +52,8 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
     at_least: the R² that you need of every person; `choice_` and the report say who is below it
     run_folder: where choice.json, results.csv, report.html, the model and all predictions for people left out are kept.
         fit continues an interrupted run that it finds there. None: nowhere
-    sfreq: sampling rate in Hz; epochs bring their own
+    sfreq: sampling rate in Hz, for representations of rhythms and bands: fit warns where it is unknown. Epochs bring
+        their own
     verbose: say what is done
 
     After fit: `verdict_`, R² on people it has not seen beside a simple model, in a sentence; `next_person_` (low,
@@ -106,6 +107,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         ids = ids_of(subjects, groups, None, raw.subject, n_trials)
         rate = agreed_rate(self.sfreq, raw.sfreq)
         targets = Targets.of(replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate))
+        warn_of_unknown_rate(rate, type(self).__name__, stacklevel=2)
         tell = print if self.verbose else None
         if folder is None:
             regression = search(targets, options, tell, shown=bool(self.verbose))

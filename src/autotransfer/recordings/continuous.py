@@ -179,7 +179,7 @@ def files_in(folder: Path, options: Options, cutting: Cutting) -> Files:
         files = labelled_files(folder, cutting.pattern)
     else:
         files = [(path, by_name(_stem(path))) for path in recordings_in(folder)]
-        _check_plain(folder, [path for path, _ in files])
+        _check_plain(folder, [path for path, _ in files], cutting)
     unknown = next((path for path, _ in files if ending(path) is None), None)
     if unknown is not None:
         raise UserError(f"{str(unknown)!r} fits the pattern, but its kind of file is none of {', '.join(ENDINGS)}")
@@ -202,7 +202,7 @@ def recordings_in(folder: Path) -> list[Path]:
     return [path for path in files_below(folder) if ending(path) is not None]
 
 
-def _check_plain(folder: Path, paths: list[Path]) -> None:
+def _check_plain(folder: Path, paths: list[Path], cutting: Cutting) -> None:
     """Raise unless names are clear without a pattern: one format, files in one folder or named as in BIDS."""
     kinds = sorted({ending(path) or "" for path in paths})
     nested = [path for path in paths if path.parent != folder and not path.name.startswith("sub-")]
@@ -214,9 +214,11 @@ def _check_plain(folder: Path, paths: list[Path]) -> None:
         name = path.relative_to(folder).as_posix()
         likely = "/".join(["{subject}", *["*"] * (name.count("/") - 1), f"*{path.suffix}"])
         likely = likely if "/" in name else f"{{subject}}{path.suffix}"
+        # A model that is to predict knows the length of its windows, and asks for no classes.
+        cut = "; long recordings also need --window SECONDS, and --events unless names of files have the class"
         raise UserError(
             f"{shown(name, 200)} in {str(folder)!r} {why}; say what names of files mean, --pattern '{likely}', or "
-            f"{EXAMPLE}; long recordings also need --window SECONDS, and --events unless names of files have the class"
+            f"{EXAMPLE}{cut if cutting.window is None else ''}"
         )
     if len(kinds) > 1:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")
