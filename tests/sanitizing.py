@@ -5,7 +5,9 @@ torch do themselves would be reported, too. So the kernels run in a process of t
 stand-in for the library of kernels sends it every call, with the tensors whose addresses the call has.
 
 `python tests/sanitizing.py [--seconds S] [--seed N]` drives every kernel in every build that this machine can run, for
-so long each, and prints a table; `make sanitize` calls it. tests/test_sanitize.py runs a few cases.
+so long each, and prints a table; `make sanitize` calls it. tests/test_sanitize.py runs a few cases. A case is one
+comparison with plain torch on random shapes; calls are those of functions in C: a case makes one or several, by its
+kernel and its shapes.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from autotransfer.preprocessing.represent.minirocket import THRESHOLDS, FittedMi
 from autotransfer.preprocessing.standardise import OwnScale
 from autotransfer.preprocessing.transform import Fitted
 from autotransfer.randomness import mix
+from autotransfer.search.kinds import RHYTHMS
 
 HERE = Path(__file__).parent
 FUNCTIONS = frozenset(re.findall(r"^(?:void|int) (\w+)\(", compiling.SOURCE.read_text(), re.MULTILINE))
@@ -403,7 +406,8 @@ def prepared(make: Callable[[], Fitted]) -> Callable[[random.Random], Compared]:
 
 def represented(name: str) -> Callable[[random.Random], Compared]:
     def case(draw: random.Random) -> Compared:
-        spec = REPRESENTATIONS[name](64.0, (5.0, 8.0, 12.0))
+        whole_band = name == "rhythms" and draw.random() < 0.5  # as for EEG without known stimuli: up to the last wave
+        spec = REPRESENTATIONS[name](*((128.0, tuple(map(float, RHYTHMS))) if whole_band else (64.0, (5.0, 8.0, 12.0))))
         groups, windows, channels, times = sizes(draw, 3, 4, 9, 90)
         x = normal(groups, windows, channels, times + spec.shortest - 1)
         fitted: Fitted = EveryWindow(spec)

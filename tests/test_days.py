@@ -209,11 +209,11 @@ def test_shares_are_saved_and_a_reader_tells_days(model: Mixture, tmp_path: Path
     both = np.append(FIRST, SECOND)
     raw = Raw(X=REC.X[both].numpy(), y=labels_of(both).numpy(), session=DAYS[both])
     want = calibrated(model, REC.X[both], labels_of(both), torch.from_numpy(DAYS[both])).predict_proba(REC.X[LATER])
-    np.testing.assert_allclose(calibrated_with(again, raw)[0].predict_proba(REC.X[LATER]), want, atol=1e-5)
-    other = calibrated_with(again, raw, new_day=True)[0].predict_proba(REC.X[LATER])
+    np.testing.assert_allclose(calibrated_with(again, raw, REC.X[both])[0].predict_proba(REC.X[LATER]), want, atol=1e-5)
+    other = calibrated_with(again, raw, REC.X[both], new_day=True)[0].predict_proba(REC.X[LATER])
     assert np.abs(other - want).max() > 1e-3
     with pytest.raises(UserError, match="session"):
-        calibrated_with(again, Raw(X=raw.X, y=raw.y, session=DAYS[:3]))
+        calibrated_with(again, Raw(X=raw.X, y=raw.y, session=DAYS[:3]), REC.X[both])
 
 
 def test_where_nobody_came_twice_labels_of_all_days_count_alike() -> None:

@@ -127,7 +127,7 @@ DOORS = {
     "Session of a calibrated model": Door(session(CALIBRATED)),
     "Session, window by window": Door(session(MIXTURE, one_by_one=True)),
     "predict": Door(lambda X, _: probabilities(MIXTURE, Raw(X=X))),
-    "calibrate": Door(lambda X, _: coefficients(calibrated_with(MIXTURE, Raw(X=X, y=CLASSES[Y]))[0])),
+    "calibrate": Door(lambda X, _: coefficients(calibrated_with(MIXTURE, Raw(X=X, y=CLASSES[Y]), MIXTURE.check(X))[0])),
 }  # fmt: skip
 
 
@@ -280,7 +280,10 @@ ASKED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "estimator": ("subjects", lambda s: estimator(at.CensoredClassifier, ENSEMBLE).predict_proba(TRUE, s)),
     "transform": ("subjects", lambda s: estimator(at.CensoredClassifier, ENSEMBLE).transform(TRUE, s)),
     "predict": ("subject", lambda s: probabilities(MIXTURE, Raw(X=TRUE, subject=s))),
-    "calibrate": ("subject", lambda s: calibrated_with(MIXTURE, Raw(X=TRUE, y=CLASSES[Y], subject=s))),
+    "calibrate": (
+        "subject",
+        lambda s: calibrated_with(MIXTURE, Raw(X=TRUE, y=CLASSES[Y], subject=s), MIXTURE.check(TRUE)),
+    ),
     "Recordings": ("subject", lambda s: at.Recordings(TRUE, np.tile([0, 1], N // 2), s)),
     "Recordings, sessions": (
         "session",

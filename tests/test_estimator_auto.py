@@ -80,9 +80,10 @@ def test_an_unknown_sampling_rate_is_told_once_with_the_remedy(monkeypatch: pyte
     with pytest.warns(UserWarning, match=r"AutoTransferClassifier\(sfreq=200\)") as told, pytest.raises(UserError):
         small(sfreq=None).fit(X, Y, subjects=SUBJECTS)
     assert [warning.filename for warning in told] == [__file__], "once, and where fit was called"
-    with warnings.catch_warnings(), pytest.raises(UserError, match="enough"):
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        small().fit(X, Y, subjects=SUBJECTS)
+        with pytest.raises(UserError, match="enough"):
+            small().fit(X, Y, subjects=SUBJECTS)
 
 
 def test_the_folder_holds_what_a_run_leaves(fitted: at.AutoTransferClassifier) -> None:
@@ -151,6 +152,19 @@ def test_a_folder_with_another_run_is_refused(fitted: at.AutoTransferClassifier)
         clone(fitted).set_params(epochs=3).fit(X, Y, subjects=SUBJECTS)
     with pytest.raises(UserError, match="holds a run with seed=0, not 1"):
         clone(fitted).set_params(random_state=1).fit(X, Y, subjects=SUBJECTS)
+
+
+def test_a_folder_with_a_run_on_another_column_is_refused(tmp_path: Path) -> None:
+    def with_ages(*ages: int) -> at.Recordings:
+        columns = {"age": np.array(ages)[RECORDINGS.subject.numpy()]} if ages else None
+        return at.Recordings(X, Y, SUBJECTS, sfreq=16, columns=columns)
+
+    options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, device="cpu")
+    run = Run.create(tmp_path / "run", options, recordings=with_ages(20, 30, 40, 50))
+    for same in (with_ages(20, 30, 40, 50), with_ages()):  # those left out are the run's
+        module._check_same(run, same, options)
+    with pytest.raises(UserError, match="holds a run on data with another column 'age'; choose another run_folder"):
+        module._check_same(run, with_ages(20, 30, 40, 51), options)
 
 
 @pytest.mark.slow

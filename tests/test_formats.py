@@ -11,6 +11,7 @@ import re
 import struct
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from autotransfer.errors import UserError
 from autotransfer.recordings import Cutting, Raw, absolute, read
 from autotransfer.recordings.cutting import Continuous, Event, cut, events_of
 from autotransfer.recordings.pattern import matcher
+from autotransfer.recordings.wfdb_records import _averaged
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.study import study_text
 
@@ -330,6 +332,35 @@ def test_bids_names_and_files_without_such_events(tmp_path: Path) -> None:
     assert raw.y == ["T1", "T2", "T1", "T2", "T1"], "the window on the bad stretch is left out"
 
 
+@pytest.mark.usefixtures("read_here")
+def test_an_annotation_that_begins_before_the_recording_keeps_its_onset(tmp_path: Path) -> None:
+    edfio = pytest.importorskip("edfio", reason="the tests write .edf files with edfio")
+    pytest.importorskip("mne", reason="needs the mne extra")
+    signals = [
+        edfio.EdfSignal(row, SFREQ, label=name, physical_dimension="uV")
+        for row, name in zip(ramp(), ("C3", "C4"), strict=True)
+    ]
+    notes = [edfio.EdfAnnotation(*note) for note in ((-0.5, 2.0, "T1"), (0.0, 1.0, "T2"), (4.0, 2.0, "T1"))]
+    edfio.Edf(signals, annotations=notes).write(tmp_path / "ann.edf")
+    for more, starts in (({}, [0, 400]), ({"offset": 1.0}, [50, 100, 500]), ({"hop": 1.0}, [0, 50, 400, 500])):
+        raw = read(tmp_path / "ann.edf", Cutting.of(window=1.0, events="T1=left,T2=right", **more))
+        assert sorted(np.round(np.asarray(raw.X)[:, 0, 0] * 1e6).astype(int)) == starts
+        assert any(note.startswith("annotations begin before the recording") for note in raw.notes)
+        assert any(note.endswith(": 1") for note in raw.notes)
+
+
+@pytest.mark.usefixtures("read_here")
+def test_channels_of_several_rates_are_told(tmp_path: Path) -> None:
+    edfio = pytest.importorskip("edfio", reason="the tests write .edf files with edfio")
+    pytest.importorskip("mne", reason="needs the mne extra")
+    for name, rates in (("ann", (100, 50)), ("bob", (100, 100))):
+        signals = [edfio.EdfSignal(np.sin(np.arange(10 * rate)), rate, label=f"C{n}") for n, rate in enumerate(rates)]
+        edfio.Edf(signals).write(tmp_path / f"{name}.edf")
+    told = read(tmp_path / "ann.edf", Cutting(window=1.0)).notes
+    assert told == ("channels are sampled at 50 and 100 Hz: all are resampled to 100 Hz",)
+    assert read(tmp_path / "bob.edf", Cutting(window=1.0)).notes == ()
+
+
 def test_a_damaged_edf_is_one_line(tmp_path: Path) -> None:
     path = edf_file(tmp_path / "ann.edf")
     path.write_bytes(path.read_bytes()[:300])
@@ -542,6 +573,9 @@ def test_wfdb_records_with_annotations(tmp_path: Path) -> None:
     rhythm = read(tmp_path / "study" / "ann.hea", Cutting.of(window=1.0, hop=1.0, events="(AFIB=af,(N=sinus"))
     assert firsts(rhythm) == [500, 600, 700, 800, 900]
     assert rhythm.y == ["af", "af", "sinus", "sinus", "sinus"]
+    assert beats.notes == ()
+    several = SimpleNamespace(fs=125.0, samps_per_frame=[1, 4])
+    assert list(_averaged(several)) == ["signals are sampled at 125 and 500 Hz: faster ones are averaged to 125 Hz"]
     refused("there is no file .*ann.qrs", f"{tmp_path / 'study' / 'ann.hea'}?annotator=qrs", window=1.0)
     refused("the annotator is", f"{tmp_path / 'study' / 'ann.hea'}?annotator=../x", window=1.0)
 

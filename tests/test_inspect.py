@@ -184,6 +184,8 @@ def test_names_that_look_alike(names: list[Any], pairs: str) -> None:
 
 def test_classes_that_look_alike() -> None:
     y = np.where(np.arange(PEOPLE * PER) % 4 == 0, "Rest", np.where(raw().y == 0, "rest", "move"))  # type: ignore[comparison-overlap]
+    beats = np.array(["N", "A", "a", "V"])[np.arange(len(y)) % 4]
+    assert not any("different classes" in line for line in concerns(raw(y=beats, classes=None))), "case has a meaning"
     line = said("^'Rest' and 'rest' are different classes: if they are the same, a model is to", y=y, classes=None)
     assert f"! {line}" in list(overview(raw(y=y, classes=None)).lines())
 

@@ -257,6 +257,23 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pyt
         at.AutoTransferRegressor(run_folder=folder).fit(targets.recordings.X, targets.values, subjects=np.zeros(96))
 
 
+def test_a_run_goes_on_only_with_the_columns_it_was_begun_with(tmp_path: Path) -> None:
+    def with_ages(*ages: int) -> Targets:
+        recordings = power().recordings
+        raw = replace(recordings.raw(), y=power().values, classes=None)
+        return Targets.of(replace(raw, columns={"age": np.repeat(ages, 24).tolist()}) if ages else raw)
+
+    folder, known = tmp_path / "run", with_ages(20, 30, 40, 50)
+    NumberRun.begin(folder, known, options()).ledger.close()
+    NumberRun.reopen(folder, known).ledger.close()
+    for other in (with_ages(20, 30, 40, 51), with_ages()):
+        with pytest.raises(at.UserError, match=r"the column 'age' is not as when .* was begun; restore it"):
+            NumberRun.reopen(folder, other)
+    moved = replace(known.recordings.raw(), X=known.recordings.X + 1, y=known.values, classes=None)
+    with pytest.raises(at.UserError, match=r"the data are not those that .* was begun with"):
+        NumberRun.reopen(folder, Targets.of(moved))
+
+
 def _die(now: bool = True) -> None:
     if now:
         raise Killed

@@ -92,7 +92,7 @@ def test_other_windows_of_people_with_the_same_names_are_doubtful(model: Mixture
 def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(model: Mixture) -> None:
     rows = np.flatnonzero(NEW)
     few = raw_of(rows[:10])
-    made, _ = calibrated_with(model, few)
+    made, _ = calibrated_with(model, few, REC.X[rows[:10]])
     assert made is not model
     assert lines(model, raw_of(rows)) == []
     first, second = lines(made, raw_of(rows))
@@ -101,7 +101,9 @@ def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(m
     p = probabilities(made, rest)
     assert second == f"balanced accuracy of the other 14 windows: {METRIC.score(rest.y, p):.3f}"
     assert len(lines(made, few)) == 1, "nothing is left to score"
-    again, _ = calibrated_with(made, raw_of(rows[10:12])) if made.card.calibrates != [] else (made, None)
+    again, _ = (
+        calibrated_with(made, raw_of(rows[10:12]), REC.X[rows[10:12]]) if made.card.calibrates != [] else (made, None)
+    )
     assert "calibrated with" in lines(again, few)[0], "what calibrated it before is not forgotten"
     scores = {"metric": "balanced_accuracy", "chance": 0.5, "nested_test_mean": 0.7, "verdict": "The model scores 0.7."}
     for one, when in (

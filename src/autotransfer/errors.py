@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import fields
 from functools import cache
+from types import FrameType
 from typing import Any
 
 
@@ -26,6 +28,19 @@ def one_line(error: BaseException, most: int = 200) -> str:
     """The text of another library's exception for a message, shortened."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def users_line() -> int:
+    """The `stacklevel` with which a warning of the calling function points to the line of the user's program that led
+    to it, whichever door that came through."""
+    package, outermost, level = __name__.partition(".")[0], 0, 0
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        level += 1
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] == package:
+            outermost = level
+        frame = frame.f_back
+    return outermost + 1
 
 
 def plain_value(value: Any) -> Any:

@@ -158,7 +158,7 @@ def calibrate(
     saved = load_classifier(folder / "model", own_encoders(encoder))
     raw = windowing.read_for(saved, data, rename or ())
     X = saved.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
-    made, counts = calibrated_with(saved, raw, X=X, new_day=new_day)
+    made, counts = calibrated_with(saved, raw, X, new_day=new_day)
     made.save(out / "model")
     say(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))

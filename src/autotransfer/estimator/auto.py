@@ -110,7 +110,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
             plotly_of()  # the report is drawn when all is done
 
     def _train(self, recordings: Recordings) -> Model:
-        warn_of_unknown_rate(recordings.sfreq, type(self).__name__, stacklevel=3)
+        warn_of_unknown_rate(recordings.sfreq, type(self).__name__)
         name, encoders = encoder_of(self.encoder)
         options, kept = self._options(name), self.run_folder is not None
         with (

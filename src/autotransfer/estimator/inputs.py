@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from torch import nn
 
-from ..errors import UserError
+from ..errors import UserError, users_line
 from ..model.encoders import ENCODERS, Encoders, encoder_name, find_factory, is_ours
 from ..recordings import Raw, Recordings
 from ..recordings.labels import as_list, check_length
@@ -135,14 +135,14 @@ def agreed_rate(asked: float | None, of_epochs: Any) -> Any:
     return of_epochs if asked is None else asked
 
 
-def warn_of_unknown_rate(rate: object, kind: str, stacklevel: int) -> None:
+def warn_of_unknown_rate(rate: object, kind: str) -> None:
     """kind: the estimator's class."""
     if rate is None:
         warnings.warn(
-            "the sampling rate is unknown: representations of rhythms, bands and beats are left out, and networks filter "
-            f"over 64 samples, however long these last; give it in Hz, {kind}(sfreq=200)",
+            "the sampling rate is unknown: representations of rhythms, bands and beats are left out, and networks "
+            f"filter over 64 samples, however long these last; give it in Hz, {kind}(sfreq=200)",
             UserWarning,
-            stacklevel=stacklevel + 1,
+            stacklevel=users_line(),
         )
 
 

@@ -107,7 +107,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         ids = ids_of(subjects, groups, None, raw.subject, n_trials)
         rate = agreed_rate(self.sfreq, raw.sfreq)
         targets = Targets.of(replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate))
-        warn_of_unknown_rate(rate, type(self).__name__, stacklevel=2)
+        warn_of_unknown_rate(rate, type(self).__name__)
         tell = print if self.verbose else None
         if folder is None:
             regression = search(targets, options, tell, shown=bool(self.verbose))

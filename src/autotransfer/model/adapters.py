@@ -27,6 +27,10 @@ from .any_module import Factory
 
 RANK = 8
 PREFIX = "tuned_"  # before the kind of the frozen encoder
+KIND_NAMES = {  # as a label, and inside a sentence
+    f"{PREFIX}foundation": ("Fine-tuned foundation encoder", "the fine-tuned foundation encoder"),
+    f"{PREFIX}random_foundation": ("Fine-tuned untrained encoder", "the fine-tuned encoder with untrained weights"),
+}
 NAME = re.compile(rf"{PREFIX}(?:random_)?foundation:([0-9a-f]{{16}}):([1-9][0-9]{{0,3}})")
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention)
 

@@ -14,6 +14,10 @@ from torch import Tensor, nn
 
 from ..errors import UserError, shown
 
+KIND_NAMES = {  # of networks in the layout of a base, as a label and inside a sentence
+    "tuned_base": ("Fine-tuned base", "the fine-tuned base"),
+    "scratch_base": ("Base's network from scratch", "the base's network from scratch"),
+}
 NAME = re.compile(r"base:([0-9a-f]{16})")
 
 _opened: dict[str, Mapping[str, Tensor]] = {}  # tensors (M, ...) of the members of a base, by the name in settings

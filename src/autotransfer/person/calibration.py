@@ -23,7 +23,6 @@ from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
 from ..models.seen import calibration_seen, calibration_words
 from ..recordings import Raw
-from ..recordings.container import check_sfreq
 from ..recordings.labels import encode, encode_session, named
 from ..recordings.messages import show
 from ..training.days import on_another_day
@@ -119,15 +118,12 @@ def check_one_person(subject: object, n_windows: int) -> None:
         )
 
 
-def calibrated_with(
-    model: Model, raw: Raw, *, X: Tensor | None = None, new_day: bool = False
-) -> tuple[Model, dict[Any, int]]:
+def calibrated_with(model: Model, raw: Raw, X: Tensor, *, new_day: bool = False) -> tuple[Model, dict[Any, int]]:
     """The model for the one person whose labelled windows a reader found, and how many there are of each class.
-    X: what `model.check` gave of the windows, where that is known already. new_day: as in `calibrated`."""
+    X: the windows as `model.check` arranges them. new_day: as in `calibrated`."""
     if raw.y is None:
         hint = raw.hints.get("y", "y must give one label per window")
         raise UserError(f"{raw.name!r} holds no y; to calibrate, {hint}")
-    X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq)) if X is None else X
     check_one_person(raw.subject, len(X))
     classes = model.card.classes
     y = labels_of(classes, raw.y, len(X), raw.classes)

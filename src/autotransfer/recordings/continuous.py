@@ -19,7 +19,7 @@ from .child import blocks_in_child
 from .csv_files import OPTIONS as CSV_OPTIONS
 from .csv_files import open_csv
 from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
-from .edf import open_with_mne
+from .edf import EARLY, open_with_mne
 from .filters import filter_of
 from .pattern import EXAMPLE, Labels, by_name, check_inside, files_below, labelled_files, matcher
 from .raw import Raw
@@ -62,6 +62,7 @@ REMEDIES = Remedies(
     sfreq="resample all files to the same rate, or give the one of a table's stamps, --sfreq HZ",
     times="cut windows of one length with --window SECONDS (window=...)",
 )
+COUNTED = ("gaps", EARLY)  # notes whose number says how often, and not in how many files
 LONG = 3  # events that last so many windows are worth more than one
 MOST_SHOWN = 8  # names of events that a message lists
 
@@ -258,7 +259,7 @@ def _command(source: str, events: Events, cutting: Cutting) -> str:
 def _noted(notes: Counter[str], n_files: int) -> Iterator[str]:
     """Notes of the readers, a line for each."""
     for note, count in notes.items():
-        if note.startswith("gaps"):
+        if note.startswith(COUNTED):
             yield f"{note}: {count}"
         else:
             yield note if count == n_files else f"{note} ({count} of {n_files} files)"

@@ -11,6 +11,7 @@ from .epochs import data_channels, quiet
 from .optional import need
 
 READERS = {".edf": "read_raw_edf", ".bdf": "read_raw_bdf", ".gdf": "read_raw_gdf", ".fif": "read_raw_fif"}
+EARLY = "annotations begin before the recording, and windows that would begin there are left out"
 NO_CLASS = ("bad", "edge")  # annotations that begin so mark what is not to be used, as in MNE
 
 
@@ -18,7 +19,16 @@ def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Cont
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     mne = need("mne", f"reading {ending} files", "mne")
     with quiet(mne):
-        return continuous_of(getattr(mne.io, READERS[ending])(path, preload=False))
+        recording = continuous_of(raw := getattr(mne.io, READERS[ending])(path, preload=False))
+        if ending in (".edf", ".bdf"):
+            recording.events, n_early = _from_their_onset(recording.events, mne, path)
+            rates = _rates(path, raw.ch_names)
+            if len(rates) > 1:
+                listed = " and ".join(f"{rate:g}" for rate in sorted(rates))
+                recording.notes[f"channels are sampled at {listed} Hz: all are resampled to {recording.sfreq:g} Hz"] = 1
+            if n_early:
+                recording.notes[EARLY] = n_early
+        return recording
 
 
 def continuous_of(raw: Any) -> Continuous:
@@ -46,6 +56,36 @@ def _annotations(raw: Any) -> Iterator[Event]:
     samples = raw.time_as_index(notes.onset, use_rounding=True, origin=notes.orig_time)  # of the stored samples
     for sample, duration, name in zip(samples, notes.duration, notes.description, strict=True):
         yield Event(float(sample) / float(raw.info["sfreq"]), float(duration), str(name).strip())
+
+
+def _from_their_onset(events: list[Event], mne: Any, path: Path) -> tuple[list[Event], int]:
+    """Events with their own onset, and how many of them begin before the recording: MNE moves such an onset to the
+    first sample, where a window would hold the middle of the event."""
+    if not any(event.onset == 0 and event.duration > 0 for event in events):
+        return events, 0
+    stated = mne.read_annotations(path)
+    early: dict[str, list[Event]] = {}
+    for onset, duration, name in zip(stated.onset, stated.duration, stated.description, strict=True):
+        if onset < 0 < onset + duration:
+            early.setdefault(str(name).strip(), []).append(Event(float(onset), float(duration), str(name).strip()))
+    moved = [
+        early[event.name].pop() if event.onset == 0 and event.duration > 0 and early.get(event.name) else event
+        for event in events
+    ]
+    return moved, sum(event.onset < 0 for event in moved)
+
+
+def _rates(path: Path, channels: list[str]) -> set[float]:
+    """Sampling rates (Hz) that the header of an EDF or BDF file states for these channels."""
+    with path.open("rb") as file:
+        head = file.read(256)
+        n, seconds = int(head[252:256]), float(head[244:252])
+        names = [file.read(16).decode("latin-1").strip() for _ in range(n)]
+        file.seek(256 + 216 * n)
+        samples = [int(file.read(8)) for _ in range(n)]
+    if seconds <= 0:
+        return set()
+    return {count / seconds for name, count in zip(names, samples, strict=True) if name in channels}
 
 
 def _triggers(mne: Any, raw: Any) -> Iterator[Event]:

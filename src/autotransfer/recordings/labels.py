@@ -16,6 +16,7 @@ from .columns import Column, is_name, plain_values
 from .messages import show
 from .raw import Label
 
+BEATS = frozenset("NLRBAaJSVrFejnE/fQ?")  # symbols of heart beats in PhysioNet's annotations: A and a are two kinds
 MOST_ALIKE = 3  # pairs of names that a warning lists
 
 
@@ -154,7 +155,7 @@ def alike(labels: Sequence[Label]) -> list[tuple[Label, Label]]:
 
 def alike_warning(labels: Sequence[Label], what: str) -> str | None:
     """The warning about such labels of people or classes; what: either word."""
-    if not (pairs := alike(labels)):
+    if not (pairs := alike(labels)) or (what == "classes" and "N" in labels and BEATS.issuperset(labels)):
         return None
     listed = ", ".join(f"{show(a)} and {show(b)}" for a, b in pairs[:MOST_ALIKE])
     more = f" and {len(pairs) - MOST_ALIKE} more" if len(pairs) > MOST_ALIKE else ""

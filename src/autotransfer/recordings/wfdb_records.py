@@ -36,7 +36,17 @@ def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuo
         channels=tuple(names) if distinct else tuple(f"ch{c}" for c in range(values.shape[1])),
         sfreq=float(record.fs),
         events=_annotations(wfdb, path, stem, options.get("annotator"), float(record.fs)),
+        notes=_averaged(header),
     )
+
+
+def _averaged(header: Any) -> dict[str, int]:
+    """A note where signals have several samples in a frame, of which the mean is read."""
+    rates = {float(header.fs) * (count or 1) for count in getattr(header, "samps_per_frame", None) or [1]}
+    if rates == {float(header.fs)}:
+        return {}
+    listed = " and ".join(f"{rate:g}" for rate in sorted(rates))
+    return {f"signals are sampled at {listed} Hz: faster ones are averaged to {header.fs:g} Hz": 1}
 
 
 def _checked_header(wfdb: Any, path: Path, depth: int) -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 
 from ..censoring import CENSORS
 from ..errors import number
+from ..model import adapters, start
 from ..model.encoders import ENCODERS
-from ..preprocessing.represent import REPRESENTATIONS
+from ..preprocessing.represent import REPRESENTATIONS, foundation, pretrained
 from ..settings import SUBJECT, Setting
 from ..words import count as count
 from ..words import range_words
@@ -21,17 +22,9 @@ from .summary import Summary
 
 SIGNIFICANT = 0.05  # corrected p below this is called significant
 ESTIMATOR_NAMES = {"ssge": "SSGE", "stein": "Stein", "tikhonov": "Tikhonov", "nu_method": "ν-method"}
-PRETRAINED_NAMES = {  # kinds that are made of a base or a foundation encoder, and stand in no registry
-    "base": ("Pretrained base", "the pretrained base"),
-    "random_base": ("Untrained base", "the base with untrained networks"),
-    "tuned_base": ("Fine-tuned base", "the fine-tuned base"),
-    "scratch_base": ("Base's network from scratch", "the base's network from scratch"),
-    "foundation": ("Foundation encoder", "the foundation encoder"),
-    "tuned_foundation": ("Fine-tuned foundation encoder", "the fine-tuned foundation encoder"),
-    "tuned_random_foundation": ("Fine-tuned untrained encoder", "the fine-tuned encoder with untrained weights"),
-    "random_foundation": ("Untrained foundation encoder", "the foundation encoder with untrained weights"),
-}
-KIND_NAMES = PRETRAINED_NAMES | {  # of candidates: as a label, and inside a sentence
+# Of candidates: as a label, and inside a sentence. Kinds of a base or a foundation encoder stand in no registry.
+KIND_NAMES = pretrained.KIND_NAMES | foundation.KIND_NAMES | start.KIND_NAMES | adapters.KIND_NAMES
+KIND_NAMES |= {
     name: kind.kind_names for name, kind in (ENCODERS | REPRESENTATIONS).items() if kind.kind_names is not None
 }
 # what is kept of trainings at a constant rate, in words

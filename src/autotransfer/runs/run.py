@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
-from ..errors import UserError, shown
+from ..errors import UserError, shown, users_line
 from ..files import sync_folder, writable, write_atomically
 from ..folds import (
     groups_of,
@@ -105,7 +105,7 @@ class Run:
         """The same where everything was looked at before."""
         options, recordings = prepared.options, prepared.recordings
         for line in concerns(whole_people(recordings).raw()):
-            warnings.warn(line, stacklevel=2)
+            warnings.warn(line, stacklevel=users_line())
         windows = fingerprint(recordings)
         facts: dict[str, Any] = {
             "options": options.to_dict()  # resume may be called from elsewhere

@@ -162,10 +162,29 @@ def chosen(people: Sequence[Followed], among: Sequence[str] | None = None) -> st
     return best
 
 
+class Choices:
+    """The methods that some of these people choose; the same people are asked once. among: see `chosen`."""
+
+    def __init__(self, people: Sequence[Followed], among: Sequence[str] | None = None) -> None:
+        self.people, self.among = list(people), among
+        self._chosen: dict[frozenset[int], str] = {}
+
+    def chosen(self, without: frozenset[int]) -> str:
+        """The best method for everybody but the people at these places."""
+        if without not in self._chosen:
+            self._chosen[without] = chosen([p for n, p in enumerate(self.people) if n not in without], self.among)
+        return self._chosen[without]
+
+    def delivered(self, without: frozenset[int] = frozenset()) -> str:
+        """The method for a new person: none where these people did not gain by the method that the others chose."""
+        left = [(n, person) for n, person in enumerate(self.people) if n not in without]
+        gains = [person.gains(self.chosen(without | {n})) for n, person in left]
+        return self.chosen(without) if left and np.mean(gains) > ROUNDING else NO_ADAPTATION
+
+
 def delivered(people: Sequence[Followed], among: Sequence[str] | None = None) -> str:
-    """The method for a new person: none where these people did not gain by the method that the others chose."""
-    gains = [p.gains(chosen([*people[:n], *people[n + 1 :]], among)) for n, p in enumerate(people)]
-    return chosen(people, among) if people and np.mean(gains) > ROUNDING else NO_ADAPTATION
+    """The method that these people give a new one."""
+    return Choices(people, among).delivered()
 
 
 def _sequence(people: Sequence[Followed]) -> list[str]:

@@ -86,14 +86,16 @@ def play_back(
     below = {labels: most_tried(labels, trust) for labels in LABELS}
     trust = {str(labels): trust[str(number)] for labels, number in below.items() if number is not None}
     choices, method = choices_of(followed)
-    solely = following.delivered(list(followed.values()), list(ADAPTATION_METHODS))
+    follows = method
+    if method in following.RULES:  # models without the average for sessions adapt too
+        follows = following.delivered(list(followed.values()), list(ADAPTATION_METHODS))
     playback = Playback(
         **orders_of(followed, choices),
         **online_of(followed, choices, method),
         before=tables.get("before", {}),
         calibrated=tables.get("calibrated", {}),
         own=tables.get("own", {}),
-        follows=solely if method in following.RULES else method,
+        follows=follows,
         calibrates=calibrates(tables.get("before", {}), tables.get("calibrated", {})),
         trust=trust,
     )
@@ -124,10 +126,11 @@ def by_person(played: Playback, units: Units) -> Playback:
 def choices_of(followed: dict[str, following.Followed]) -> tuple[dict[str, str], str]:
     """How a session learns: for each person as the others choose, and as all of them do, which is not at all where
     people did not gain by what the others chose."""
-    choices = {name: following.delivered(_others(followed, name)) for name in followed}
+    everybody = following.Choices(list(followed.values()))
+    choices = {name: everybody.delivered(frozenset({place})) for place, name in enumerate(followed)}
     gains = [person.gains(choices[name]).mean() for name, person in followed.items()]
     gained = bool(gains) and float(np.mean(gains)) > following.ROUNDING
-    return choices, following.delivered(list(followed.values())) if gained else NO_ADAPTATION
+    return choices, everybody.delivered() if gained else NO_ADAPTATION
 
 
 def orders_of(followed: dict[str, following.Followed], choices: dict[str, str]) -> dict[str, Any]:

@@ -37,7 +37,11 @@ from ..transform import Fitted, Rows, Stage, with_prefix
 from .base import InGraph, Representation, in_pieces
 from .pretrained import at_one_scale, in_layout
 
-KINDS = ("foundation", "random_foundation")
+KIND_NAMES = {  # as a label, and inside a sentence
+    "foundation": ("Foundation encoder", "the foundation encoder"),
+    "random_foundation": ("Untrained foundation encoder", "the foundation encoder with untrained weights"),
+}
+KINDS = tuple(KIND_NAMES)  # trained, untrained
 NAME = re.compile(r"(foundation|random_foundation):([0-9a-f]{16}):([1-9][0-9]{0,4})")
 PARTS = {"channels": 2, "rates": 1, "config": 1, "weights": 1}  # tensors of an encoder, with their dimensions
 Shapes = Mapping[str, tuple[int, ...]]  # of tensors by name

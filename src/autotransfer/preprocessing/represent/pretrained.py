@@ -28,6 +28,10 @@ from ...recordings.layout import resampling, starts
 from ..transform import Fitted, Rows, Stage
 from .base import QUIET, InGraph, Representation, for_groups, in_pieces
 
+KIND_NAMES = {  # as a label, and inside a sentence
+    "base": ("Pretrained base", "the pretrained base"),
+    "random_base": ("Untrained base", "the base with untrained networks"),
+}
 NAME = re.compile(r"(base|random_base):([0-9a-f]{16}):([1-9][0-9]{0,4})")
 STRETCHES = 8  # of a window, at least: see model/shallow.py
 FLOOR = 1e-3  # of a power: see model/power.py
@@ -48,7 +52,7 @@ _opened: dict[str, Weights] = {}  # by the digest that settings have
 
 def is_base(name: object) -> bool:
     """Whether a representation has this name because it is of a base."""
-    return isinstance(name, str) and name.partition(":")[0] in ("base", "random_base")
+    return isinstance(name, str) and name.partition(":")[0] in KIND_NAMES
 
 
 def know(name: str, weights: Weights) -> None:
