@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from autotransfer.search import average
 from autotransfer.search.average import blocks, calibration, find_nested, find_weights, without_kind
 from autotransfer.search.held_out import HeldOutLogProbs
+from autotransfer.search.weights import combined
 from autotransfer.settings import Setting
 
 PEOPLE, CLASSES = 6, 3
@@ -124,6 +125,22 @@ def test_the_calibration_error_is_the_gap(confidence: float, hits: int, error: f
     assert found.error == pytest.approx(error, abs=1e-6)
     assert found.accuracy == pytest.approx([hits / 10])
     assert found.share == pytest.approx([1.0])
+
+
+def test_few_people_who_differ_get_no_temperature() -> None:
+    """Nested weights of five people have their temperature from two of them."""
+    generator, y, log_p = np.random.default_rng(0), {}, {}
+    for person, factor in enumerate((0.35, 1.25, 1.3, 1.2, 1.4)):  # what would make each well calibrated
+        logits = 1.5 * generator.normal(size=(1, 400, CLASSES))
+        p, said = (combined(np.array([much]), logits) for much in (factor, 1.0))
+        y[person] = (np.exp(p).cumsum(1) > generator.random((400, 1))).argmax(1)
+        for fold in (((person - 1) % 5, person), (person, (person + 1) % 5)):
+            log_p[fold, person] = said[None].astype(np.float32)
+    held_out = HeldOutLogProbs([Setting()], log_p, y)
+    nested = find_nested(held_out, [0])
+    assert [weights.temperature for weights in nested.weights.values()] == pytest.approx([1.0] * 5, abs=0.05)
+    found = calibration(held_out, nested)
+    assert found.error <= found.error_before + 0.002
 
 
 def test_a_temperature_calibrates_what_is_too_sure() -> None:

@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 
-from autotransfer.search.weights import _log_loss, combined, equal_classes, fit, sharpness
+from autotransfer.search import weights as module
+from autotransfer.search.weights import _log_loss, combined, equal_classes, fit, sharpness, sharpness_for_others
 
 
 def drawn(quality: list[float], n: int = 400, classes: int = 3, seed: int = 0) -> tuple[NDArray, NDArray]:
@@ -85,6 +86,67 @@ def test_predictions_without_a_mistake_do_not_become_certain() -> None:
     y = np.array([0, 1, 0, 1])
     log_p = np.log(np.where(np.eye(2)[y] > 0, 0.7, 0.3))
     assert 2 < sharpness(log_p, y, even(4)) < 50
+
+
+def people_with(factors: list[float], n: int = 400, seed: int = 0) -> tuple[list[NDArray], list[NDArray]]:
+    """Log-probabilities (n, 3) of people, and classes that these would be right about if multiplied by a factor each
+    (their own logarithm)."""
+    generator, log_p, y = np.random.default_rng(seed), [], []
+    for factor in factors:
+        logits = 1.5 * generator.normal(size=(n, 3))
+        p = np.exp(factor_of(logits, np.exp(factor)))
+        y.append((p.cumsum(1) > generator.random((n, 1))).argmax(1))
+        log_p.append(factor_of(logits, 1.0))
+    return log_p, y
+
+
+def factor_of(logits: NDArray, factor: float) -> NDArray:
+    return combined(np.array([factor]), logits[None])
+
+
+def test_people_who_agree_on_a_temperature_keep_it() -> None:
+    log_p, y = people_with([-0.9] * 12)
+    assert np.log(sharpness_for_others(log_p, y)) == pytest.approx(-0.9, abs=0.1)
+    plain = np.log(sharpness(np.concatenate(log_p[:2]), np.concatenate(y[:2]), even(800)))
+    assert plain < np.log(sharpness_for_others(log_p[:2], y[:2])) - 0.05 < 0.7 * plain, "two show it, but less surely"
+
+
+def test_people_who_differ_leave_the_probabilities_as_they_are() -> None:
+    log_p, y = people_with([-1.0, 0.3, 0.4, 0.9, -0.2])
+    assert sharpness_for_others(log_p, y) == 1
+    assert sharpness_for_others(log_p[1:3], y[1:3]) == 1, "two agree by chance on a little"
+
+
+@pytest.mark.parametrize("centre", [0.0, -1.1])
+def test_a_temperature_of_two_people_hardly_harms_the_next(centre: float) -> None:
+    """Of people who differ by as much as in recordings, around no temperature at all or around a strong one."""
+    generator = np.random.default_rng(0)
+    losses = np.zeros(3)  # the best for both people, none, drawn towards none
+    for seed in range(40):
+        log_p, y = people_with((centre + 0.6 * generator.normal(size=3)).tolist(), n=150, seed=seed)
+        weight = np.concatenate([equal_classes(classes) for classes in y[:2]]) / 2
+        plain = sharpness(np.concatenate(log_p[:2]), np.concatenate(y[:2]), weight)
+        for place, factor in enumerate((plain, 1.0, sharpness_for_others(log_p[:2], y[:2]))):
+            losses[place] += _log_loss(np.array([factor]), log_p[2][None], y[2], equal_classes(y[2]))[0] / 40
+    best, none, drawn_to_none = losses
+    assert drawn_to_none - none < (0.4 * (best - none) if centre == 0 else -0.08)
+
+
+def test_the_step_to_a_persons_own_temperature_is_newtons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variance of the steps, read off from how far the temperature is drawn, is that of numeric derivatives."""
+    monkeypatch.setattr(module, "KNOWN", 0)
+    log_p, y = people_with([-1.0, -0.7, -1.3], seed=3)
+    weights = [equal_classes(classes) for classes in y]
+    m = np.log(sharpness(np.concatenate(log_p), np.concatenate(y), np.concatenate(weights) / 3))
+
+    def loss(person: int, power: float) -> float:
+        return _log_loss(np.exp([power]), log_p[person][None], y[person], weights[person])[0]
+
+    slopes = np.array([loss(k, m + 1e-4) - loss(k, m - 1e-4) for k in range(3)]) / 2e-4
+    curvature = np.mean([loss(k, m + 1e-2) - 2 * loss(k, m) + loss(k, m - 1e-2) for k in range(3)]) / 1e-4
+    drawn_by = 1 - np.log(sharpness_for_others(log_p, y)) / m
+    wanted = (slopes / curvature).var(ddof=1) / (3 * m**2)
+    assert drawn_by == pytest.approx(wanted, rel=0.05)  # the doubt about m leaves a little slope
 
 
 def test_classes_count_the_same() -> None:

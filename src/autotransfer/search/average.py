@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..runs.choice import Calibration, Reliability
 from .held_out import HeldOutLogProbs
-from .weights import Floats, combined, equal_classes, fit, sharpness
+from .weights import Floats, combined, equal_classes, fit, sharpness_for_others
 
 MOST = 12  # candidates that are delivered: a prediction waits for all of them
 LEAST = 0.01  # share of the weights below which a candidate is not worth waiting for
@@ -61,10 +61,9 @@ def find_weights(held_out: HeldOutLogProbs, among: Sequence[int], without: Seque
     people = whole or rest
     pools = [held_out.of_person(person, out)[kept] for person in people]
     labels = [held_out.y[person] for person in people]
-    mixed = np.concatenate([combined(beta, pool) for pool in pools])
-    even = np.concatenate([equal_classes(y) for y in labels]) / len(people)
+    shares = beta / beta.sum()
     exponents = np.zeros(len(held_out.candidates))
-    exponents[kept] = beta * sharpness(mixed, np.concatenate(labels), even)
+    exponents[kept] = shares * sharpness_for_others([combined(shares, pool) for pool in pools], labels)
     return Weights(exponents)
 
 
