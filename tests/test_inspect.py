@@ -267,6 +267,18 @@ def test_one_recording_under_two_names() -> None:
     assert concerns(raw(X=X)) == [], "what rests is nobody's copy"
 
 
+def test_one_recording_in_two_units() -> None:
+    X = np.asarray(raw().X).astype(np.float32)
+    X[PER : 2 * PER] = np.float32(0.37) * X[:PER] + np.float32(1.5)
+    said("0 and 1 are one recording in two units or with two offsets, by (9.|100)%", X=X)
+    X[PER : 2 * PER : 2] = np.random.default_rng(1).standard_normal(X[PER : 2 * PER : 2].shape)
+    X[PER + 1] *= 1.01 + 0.01 * np.arange(X.shape[-1])
+    assert concerns(raw(X=X)) == [], "fewer than half"
+    steps = np.random.default_rng(0).integers(0, 2, (PEOPLE, 1, 3, 32))
+    X = np.repeat(steps[:1] * np.arange(1.0, PEOPLE + 1)[:, None, None, None], PER, 1).reshape(-1, 3, 32)
+    assert not any("two units" in line for line in concerns(raw(X=X))), "two levels are in nobody's recording alone"
+
+
 def test_sessions_that_share_samples() -> None:
     signal = np.random.default_rng(0).standard_normal((PEOPLE, 3, PER * 16 + 32))
     X = np.stack([signal[n // PER, :, 16 * (n % PER) : 16 * (n % PER) + 32] for n in range(PEOPLE * PER)])

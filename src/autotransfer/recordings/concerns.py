@@ -15,7 +15,7 @@ from ..errors import shown
 from .artefacts import Artefacts, artefacts_of
 from .chunks import row_chunks
 from .container import check_sfreq
-from .copies import shared_samples, stretches
+from .copies import shapes, shared_samples, stretches
 from .labels import alike_warning, encode
 from .raw import Array, Label, Raw
 from .unlabelled import unlabelled_warning, without_unlabelled
@@ -222,6 +222,14 @@ def _copy_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], ses
             )
     if len(between) > MOST_PAIRS:
         yield f"{len(between) - MOST_PAIRS} further pairs of people share samples"
+    told = {(pair.first, pair.second) for pair in between}
+    scaled = [p for p in shared_samples(shapes(X), person) if p.share >= SAME and (p.first, p.second) not in told]
+    for pair in scaled[:MOST_PAIRS]:
+        yield (
+            f"{shown(people[pair.first])} and {shown(people[pair.second])} are one recording in two units or with two "
+            f"offsets, by {pair.share:.0%} of the windows of one of them, so that who is tested has trained; leave one "
+            "of them out"
+        )
     if session is None or between:
         return
     code, _ = encode(session, len(person), "session")

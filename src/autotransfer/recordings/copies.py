@@ -4,7 +4,7 @@ sessions of a person, they show windows that overlap, so that test windows hold 
 Overlapping windows may begin at different samples. Every stretch of LENGTH samples therefore has a fingerprint that
 does not depend on its position. One fingerprint in KEPT is kept, chosen by its value, so that the same stretches are
 kept of every copy. Windows with a common fingerprint share samples: 64 bits do not coincide by chance in a million
-windows.
+windows. A copy in another unit or with another offset shares no sample; `shapes` find it where it was cut alike.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .raw import Array
 
 LENGTH = 16  # samples of a stretch; of shorter windows half of them
 KEPT = 8
+SOME = 8  # channels that tell a window's shape
 THINNED = 16  # of the kept stretches one in so many is a trace
 LEAST_SHARED = 0.02  # of a person's traces: two people of different studies who share so many are the same person
 VARIED = 4  # different values that a stretch must have at least: resting or lost signals are alike in everybody
@@ -118,6 +119,29 @@ def stretches(X: Array | Tensor, thinned: int = 1) -> Stretches:
         where, _ = np.nonzero(kept)
         keys.append(prints[kept])
         rows.append(where + part.start)
+    every, where = np.concatenate(keys), np.concatenate(rows)
+    order = np.argsort(every, kind="stable")
+    return Stretches(every[order], where[order])
+
+
+def shapes(X: Array | Tensor) -> Stretches:
+    """A fingerprint of each window of X (N, C, T) that neither its unit nor its offset changes: some samples of some
+    channels, each channel standardised over the window, to three digits. A copy in float32 differs in one window in a
+    hundred or so. Windows whose samples take few values have none."""
+    n_channels, n_times = min(int(X.shape[1]), SOME), int(X.shape[2])
+    places = np.unique(np.linspace(0, n_times - 1, LENGTH).astype(np.int64))
+    odd = np.random.default_rng(0).integers(1, 2**63, n_channels * len(places), dtype=np.uint64) | np.uint64(1)
+    keys, rows = [], []
+    for part in row_chunks(int(X.shape[0]), 4 * n_channels * n_times):
+        values = np.asarray(X[part][:, :n_channels], dtype=np.float64)
+        with np.errstate(all="ignore"):  # of constant and of lost channels nothing is left
+            centred = values - values.mean(-1, keepdims=True)
+            standard = centred[..., places] / centred.std(-1, keepdims=True)
+        codes = np.rint(500 * np.nan_to_num(standard, posinf=0.0, neginf=0.0)).astype(np.int64).reshape(len(values), -1)
+        different = (np.diff(np.sort(codes, 1), axis=1) != 0).sum(1) + 1
+        kept = np.flatnonzero(2 * different > codes.shape[1])
+        keys.append(_mixed(codes[kept].view(np.uint64) * odd).sum(1, dtype=np.uint64))
+        rows.append(kept + part.start)
     every, where = np.concatenate(keys), np.concatenate(rows)
     order = np.argsort(every, kind="stable")
     return Stretches(every[order], where[order])
