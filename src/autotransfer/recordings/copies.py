@@ -49,10 +49,11 @@ def shared_samples(
 ) -> list[Shared]:
     """Pairs of groups that share samples, most first. group (N,); within (N,): only groups of the same."""
     keys, rows = stretches
+    if not len(keys):
+        return []
     begins = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
     ends = np.r_[begins[1:], len(keys)]
-    lowest = np.minimum.reduceat(group[rows], begins) if len(begins) else begins
-    highest = np.maximum.reduceat(group[rows], begins) if len(begins) else begins
+    lowest, highest = np.minimum.reduceat(group[rows], begins), np.maximum.reduceat(group[rows], begins)
     pairs: dict[tuple[int, int], tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
     for k in np.flatnonzero(lowest != highest).tolist():
         windows = rows[begins[k] : ends[k]]

@@ -112,20 +112,18 @@ def shares_above(responses: Tensor, thresholds: Tensor, dtype: torch.dtype = tor
 def convolved(x: Tensor) -> Tensor:
     """Windows (n, C, T) -> (n, D · 84, T), float64, dilation by dilation."""
     channels, times = int(x.shape[-2]), int(x.shape[-1])
-    places, beyond = _places(times)
+    spans, middle = dilations(times), WEIGHTS // 2
+    beyond = middle * spans[-1]
     padded = nn.functional.pad(x.to(torch.float64), (beyond, beyond))
-    shifted = padded.index_select(-1, places.flatten().to(x.device)).view(-1, channels, *places.shape)
-    stacked = shifted.permute(0, 2, 3, 1, 4).flatten(2, 3)  # (n, D, 9 · C, T)
-    return (kernels(channels, len(places)).to(x.device) @ stacked).flatten(1, 2)
-
-
-@cache
-def _places(times: int) -> tuple[Tensor, int]:
-    """Samples (D, 9, T) that each weight meets in a padded window, and by how many it is padded on either side."""
-    spans = np.array(dilations(times))
-    beyond = int(spans[-1]) * (WEIGHTS // 2)
-    offsets = spans[:, None] * (np.arange(WEIGHTS) - WEIGHTS // 2)
-    return torch.from_numpy(beyond + offsets[..., None] + np.arange(times)), beyond
+    # Slices, because an exported graph takes longer to gather samples one by one than for the products.
+    shifted = [
+        torch.cat(
+            [padded[..., first : first + times] for first in range(beyond - middle * d, beyond + middle * d + 1, d)], -2
+        )
+        for d in spans
+    ]
+    stacked = torch.stack(shifted, -3)  # (n, D, 9 · C, T)
+    return (kernels(channels, len(spans)).to(x.device) @ stacked).flatten(1, 2)
 
 
 @cache
