@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from benchmarks import field, field_peers, field_tables
 from benchmarks.csv_rows import append, known_rows
 from benchmarks.shallow import Task, task_of
+from sklearn.linear_model import RidgeClassifierCV
 
 import autotransfer as at
 from autotransfer.errors import UserError
@@ -133,6 +135,21 @@ def test_eegnet_is_aligned_by_person_and_trained_as_in_a_run(monkeypatch: pytest
     rows = next(field.evaluate(rec, "eegnet_aligned", 0, skip={"1", "2", "3"}))
     assert [(row["adaptation"], row["person"]) for row in rows] == [("transductive", str(rec.subjects[0]))]
     assert 0 <= rows[0]["score"] <= 1
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_ridge_of_inner_products_is_that_of_scikit_learn(n_classes: int) -> None:
+    """Rows of unequal classes and more features than rows, where strengths matter."""
+    rng = np.random.default_rng(n_classes)
+    y = np.minimum(rng.integers(n_classes + 2, size=90), n_classes - 1)
+    values = rng.standard_normal((90, 150)) + 0.25 * y[:, None] * (np.arange(150) < 20) + 3.0
+    known, test = np.arange(60), np.arange(60, 90)
+    theirs = RidgeClassifierCV(field_peers.STRENGTHS, class_weight="balanced").fit(values[known], y[known])
+    gram = torch.as_tensor(values @ values.T)
+    ours = field_peers.ridge(gram, y[known], known, test, "cpu")
+    assert (ours == theirs.predict(values[test])).all()
+    assert len(np.unique(ours)) == n_classes
+    assert theirs.alpha_ not in (field_peers.STRENGTHS[0], 1.0)
 
 
 @pytest.mark.parametrize(
