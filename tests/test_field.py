@@ -201,15 +201,6 @@ def test_tables_hold_complete_peers_alone(folder: Path) -> None:
         field_tables.ahead(None, folder)  # type: ignore[arg-type]
 
 
-def test_sets_without_a_run_of_the_adaptation_are_named(folder: Path) -> None:
-    fixed = {"adaptation": "transductive", "seed": 0, "seconds": 1.0, "set": "eeg_a", "family": "good"}
-    scores = [("Good", "p", 0.9), ("Good", "q", 0.7), ("Half", "p", 1.0), ("Worse", "p", 0.5), ("Worse", "q", 0.5)]
-    rows = [fixed | {"peer": peer, "person": one, "score": value} for peer, one, value in scores]
-    append(folder / "field.csv", rows, field.COLUMNS)
-    table = field_tables.without_run(None, folder).splitlines()  # type: ignore[arg-type]
-    assert table[2:] == ["| eeg_a | 2 | Good | 0.800 | 0.800 |"]
-
-
 def test_what_was_not_run_is_said(folder: Path) -> None:
     board = "dataset,mode,pipeline,subject,score\n" + "".join(
         f"{name},zero-shot,AutoTransfer,{one},0.8\n" for name in ("eeg_a", "emg_b", "emg_c") for one in "pq"
