@@ -28,7 +28,7 @@ from autotransfer.preprocessing.represent import base_layout, foundation
 from autotransfer.preprocessing.represent.pretrained import at_one_scale
 from autotransfer.recordings import save_npz
 from autotransfer.runs.options import RunOptions
-from autotransfer.search.kinds import closed_forms, fine_tuned, networks
+from autotransfer.search.kinds import closed_forms, networks
 
 MODELS = '''
 import torch
@@ -433,7 +433,7 @@ def test_adapters_start_at_the_frozen_encoder_and_alone_are_trained(folder: Path
     nn.init.normal_(net.up[0])
     assert torch.equal(net.merged()(x), net(x))
     assert not torch.allclose(net(x), z, atol=0.1)
-    tuned, _ = fine_tuned(at.Setting(max_epochs=2), bound_to(folder, own))
+    tuned, _ = networks([at.Setting(max_epochs=2)], own, "zero-shot", "one", base=bound_to(folder, own))[-2:]
     fold = at.leave_one_subject_out(own)[0]
     _, stacked = at.train(own, [at.Job(tuned, fold, seed) for seed in (0, 1)], "cpu")
     (alone,) = at.train(own, [at.Job(tuned, fold, 1)], "cpu")

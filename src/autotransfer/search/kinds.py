@@ -165,20 +165,10 @@ def networks(
             unpenalised += [network | {"turn": adaptation} for network in penalised]
     pairs = [(setting, network) for network in penalised[: {"one": 1, "none": 0}.get(which)] for setting in settings]
     pairs += [(plain, network) for network in unpenalised]
-    candidates = [plain, *(_with_network(setting, network, encoder) for setting, network in pairs)]
-    if which != "none" and base is not None:
-        candidates += fine_tuned(plain, base)
-    return list(dict.fromkeys(candidates))
-
-
-def fine_tuned(plain: Setting, base: Bound) -> list[Setting]:
-    """A network that starts from a base, or from a foundation encoder, and the same network from random weights, so
-    that a gain is the pretraining's."""
-    slower = {"encoder_lr": SLOWER * plain.training.lr}
-    return [
-        plain.replace(network=None, **AVERAGED, **keywords, **(slower if keywords.get("start") else {}))
-        for keywords in base.tuned
-    ]
+    if which != "none" and base is not None:  # beside each, the same from random weights: a gain is the pretraining's
+        slower = {"encoder_lr": SLOWER * plain.training.lr}
+        pairs += [(plain, network | (slower if network.get("start") else {})) for network in base.tuned]
+    return list(dict.fromkeys([plain, *(_with_network(setting, network, encoder) for setting, network in pairs)]))
 
 
 def _with_network(setting: Setting, network: dict[str, Any], own: str) -> Setting:
