@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 import autotransfer as at
@@ -33,6 +34,7 @@ Predict = Callable[[Task], Answers]
 ZERO_SHOT, TRANSDUCTIVE = "zero-shot", "transductive"
 GROUPS = ("HTD", "LS4", "LS9", "TDPSD", "TDAR")  # of LibEMG; the others have no more to say, or take minutes
 KERNELS = 10_000  # MiniRocket's, as published
+STRENGTHS = np.logspace(-3, 3, 10)  # of ridge regression, as published
 BANDS = ((6, 45), (12, 45), (18, 45))  # Hz, of the filter banks: a stimulus and its harmonics, from low to high
 WEIGHTS = [number**-1.25 + 0.25 for number in range(1, len(BANDS) + 1)]  # of these bands, as published
 LOCKED = 0.1  # agreement of phases, from 0 (as by chance) to 1, below which averages of windows hold no response
@@ -116,37 +118,75 @@ def _both(name: str, values: Array, recordings: at.Recordings, fitted: Callable[
 
 def minirocket(recordings: at.Recordings, seed: int, device: str) -> Predict:
     """MiniRocket (Dempster et al. 2021) with ridge regression."""
-    from aeon.classification.convolution_based import MiniRocketClassifier
+    from aeon.transformations.collection.convolution_based import MiniRocket
+    from sklearn.preprocessing import StandardScaler
 
-    return _of_kernels(
-        "MiniRocket", lambda: MiniRocketClassifier(KERNELS, class_weight="balanced", random_state=seed, n_jobs=1),
-        recordings,
-    )  # fmt: skip
+    def features(X: Array) -> Array:
+        kernels = MiniRocket(KERNELS, random_state=seed, n_jobs=torch.get_num_threads())
+        return np.asarray(StandardScaler(with_mean=False).fit_transform(kernels.fit_transform(X)))
+
+    return _of_kernels("MiniRocket", features, recordings, device)
 
 
 def multirocket_hydra(recordings: at.Recordings, seed: int, device: str) -> Predict:
     """MultiRocket-Hydra (Dempster et al. 2023), the strongest of the time-series field for its time."""
-    from aeon.classification.convolution_based import MultiRocketHydraClassifier
+    from aeon.classification.convolution_based._hydra import _SparseScaler  # the only place that has it
+    from aeon.transformations.collection.convolution_based import HydraTransformer, MultiRocket
+    from sklearn.preprocessing import StandardScaler
 
-    return _of_kernels(
-        "MultiRocket-Hydra", lambda: MultiRocketHydraClassifier(class_weight="balanced", random_state=seed, n_jobs=1),
-        recordings,
-    )  # fmt: skip
+    def features(X: Array) -> Array:
+        threads = torch.get_num_threads()
+        hydra = HydraTransformer(random_state=seed, n_jobs=threads).fit_transform(X)
+        multirocket = MultiRocket(random_state=seed, n_jobs=threads).fit_transform(X)
+        scaled = _SparseScaler().fit_transform(hydra), StandardScaler().fit_transform(multirocket)
+        return np.concatenate([np.asarray(values, dtype=np.float32) for values in scaled], 1)
+
+    return _of_kernels("MultiRocket-Hydra", features, recordings, device)
 
 
-def _of_kernels(name: str, made: Callable[[], Any], recordings: at.Recordings) -> Predict:
-    """Kernels sum channels, so channels are in units of the known people, or of each person."""
+def _of_kernels(name: str, features: Callable[[Array], Array], recordings: at.Recordings, device: str) -> Predict:
+    """aeon's features (N, D) of windows (N, C, T), once for all folds: their thresholds and scales are those of all
+    windows, without labels, which flatters them a little. Kernels sum channels, so channels are in units of all people,
+    or of each person."""
     windows, subject = recordings.X.numpy().astype(np.float32), recordings.subject.numpy()
-    alike = windows.copy()
+    by_each = windows.copy()
     for person in np.unique(subject):
-        alike[subject == person] = _standardised(windows[subject == person], windows[subject == person])
+        by_each[subject == person] = _standardised(windows[subject == person], windows[subject == person])
+    grams = {}
+    for adaptation, X in ((ZERO_SHOT, _standardised(windows, windows)), (TRANSDUCTIVE, by_each)):
+        values = torch.as_tensor(np.nan_to_num(features(X)), device=device, dtype=torch.float64)
+        grams[adaptation] = (values @ values.T).cpu()  # (N, N)
 
     def predict(task: Task) -> Answers:
-        for adaptation, X in ((ZERO_SHOT, _standardised(windows, windows[task.known])), (TRANSDUCTIVE, alike)):
-            model = made().fit(X[task.known], task.y[task.known])
-            yield name, adaptation, np.asarray(model.predict(X[task.test]))
+        for adaptation, gram in grams.items():
+            yield name, adaptation, ridge(gram, task.y[task.known], task.known, task.test, device)
 
     return predict
+
+
+def ridge(gram: torch.Tensor, y: Classes, known: Classes, test: Classes, device: str) -> Classes:
+    """What scikit-learn's RidgeClassifierCV says of the test rows, from inner products (N, N) of all rows: classes
+    weighted equally, the strength chosen by leaving single rows out, the intercept not penalised."""
+    classes, labels, counts = np.unique(y, return_inverse=True, return_counts=True)
+    columns = np.arange(len(classes)) if len(classes) > 2 else np.array([1])
+    truth = np.where(labels[:, None] == columns, 1.0, -1.0)  # (n, K), of two classes (n, 1)
+    weight = torch.as_tensor(len(y) / (len(classes) * counts[labels]), device=device)
+    target = torch.as_tensor(truth, device=device)
+    inner, outer = gram[known][:, known].to(device), gram[test][:, known].to(device)
+    share = weight / weight.sum()
+    mean, towards, level = share @ target, inner @ share, share @ inner @ share
+    inner = inner - towards - towards[:, None] + level  # of rows less their weighted mean
+    outer = outer - towards - (outer @ share)[:, None] + level
+    root = weight.sqrt()
+    inner, target, flat = root[:, None] * inner * root, root[:, None] * (target - mean), share.sqrt()
+    eye, best = torch.eye(len(y), device=device, dtype=torch.float64), (math.inf, target)
+    for strength in STRENGTHS:
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(inner + strength * eye))
+        dual = inverse @ target
+        left_out = dual / (inverse.diagonal() - flat**2 / strength)[:, None]
+        best = min(best, (float((left_out**2).mean()), dual), key=lambda one: one[0])
+    scores = (outer @ (root[:, None] * best[1]) + mean).cpu().numpy()
+    return np.asarray(classes[scores.argmax(1) if len(classes) > 2 else (scores[:, 0] > 0).astype(int)])
 
 
 def _standardised(windows: Array, like: Array) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import fmean
 
 import pandas as pd
 
@@ -72,24 +71,6 @@ def ahead(evidence: Evidence, folder: Path) -> str:
     return markdown(heads, [cells for _, cells in sorted(rows)]) if rows else "None on the sets below.\n"
 
 
-def without_run(evidence: Evidence, folder: Path) -> str:
-    """The best peer with a person's unlabelled windows on the sets whose run that had them has not been made: nobody
-    can be compared there."""
-    every, transductive = table_of(folder, "shipped"), "transductive"
-    runs = every[~every["data"].isin(every.loc[every["adaptation"] == transductive, "data"])]
-    field = table_of(folder, "field")
-    scores = scores_by(field[field["adaptation"] == transductive], "set", "peer", "person")
-    rows = []
-    for data, people in runs.groupby("data"):
-        means = {peer: fmean(values.values()) for peer, values in scores.get(str(data), {}).items()
-                 if set(values) >= set(people["subject"])}  # fmt: skip
-        if means:
-            best = max(means, key=lambda peer: means[peer])
-            rows.append([str(data), str(len(people)), best, score(means[best]), score(people["score"].mean())])
-    heads = ["data set", "people", "best peer with their unlabelled windows", "its mean", f"{OURS} without them"]
-    return markdown(heads, rows) if rows else NOTHING
-
-
 def by_signal(evidence: Evidence, folder: Path) -> str:
     """Means over people, a table for each signal and adaptation; a peer stands where it was measured."""
     blocks = []
@@ -148,6 +129,6 @@ def coverage(evidence: Evidence, folder: Path) -> str:
 
 
 PARTS = {
-    "field_ahead": ahead, "field_without_run": without_run, "field_differences": gaps, "field": by_signal,
+    "field_ahead": ahead, "field_differences": gaps, "field": by_signal,
     "field_coverage": coverage,
 }  # fmt: skip

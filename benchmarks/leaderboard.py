@@ -69,7 +69,10 @@ def known(folder: Path) -> pd.DataFrame:
             add(mode, "AutoTransfer", played.by_set(got, "calibrated", labels))
             add(mode, "own classifier", played.by_set(sets, "own", labels))
     _add_confirmed(Confirmed(folder), add)
-    _add_field(folder, {(row[0], row[3]) for row in rows if row[1:3] == ["zero-shot", "AutoTransfer"]}, add)
+    asked = {(row[0], row[3]) for row in rows if row[1:3] == ["zero-shot", "AutoTransfer"]}
+    _add_everybody(table_of(folder, "field").rename(columns={"set": "dataset", "person": "subject"}), asked, add)
+    shipped = table_of(folder, "shipped").rename(columns={"data": "dataset"})
+    _add_everybody(shipped.assign(peer="AutoTransfer, today's defaults"), asked, add)
     return pd.DataFrame(rows, columns=COLUMNS).sort_values(COLUMNS[:4], kind="stable")
 
 
@@ -91,17 +94,16 @@ def _add_confirmed(confirmed: Confirmed, add: Callable[[str, str, Scores], None]
         add(f"labels-{number}", "own classifier", personal)
 
 
-def _add_field(folder: Path, asked: set[tuple[object, object]], add: Callable[[str, str, Scores], None]) -> None:
-    """Peers of the field on the sets where they have everybody who is asked for, as (set, subject)."""
-    for (mode, peer), rows in table_of(folder, "field").groupby(["adaptation", "peer"]):
-        for dataset, scores in scores_by(rows, "set", "person").items():
+def _add_everybody(
+    table: pd.DataFrame, asked: set[tuple[object, object]], add: Callable[[str, str, Scores], None]
+) -> None:
+    """Peers on the sets where they have everybody who is asked for, as (set, subject)."""
+    for (mode, peer), rows in table.groupby(["adaptation", "peer"]):
+        for dataset, scores in scores_by(rows, "dataset", "subject").items():
             people = {subject for name, subject in asked if name == dataset}
             if people and people <= set(scores):
-                add(
-                    str(mode),
-                    str(peer),
-                    {dataset: {subject: value for subject, value in scores.items() if subject in people}},
-                )
+                known_of = {subject: value for subject, value in scores.items() if subject in people}
+                add(str(mode), str(peer), {dataset: known_of})
 
 
 def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:

@@ -1,4 +1,5 @@
 """What a base of other studies is worth on the eight armband sets: each is the target once, the base is of the others.
+Other families are named by --sets and --targets.
 
     python -m benchmarks.pretraining --data FOLDER --out FOLDER [--targets emg_uci,emg_minimal] [--device cuda]
 
@@ -225,8 +226,9 @@ def measure(
             target.learn("zero-shot", "joint", every.recordings, rows, y, fixed | {"steps": 2 * steps})
             lap("joint")
             pool, rows = pooled_by_name(every, name)
-            target.learn("zero-shot", "pooled", pool, rows, y, fixed | {"steps": steps})
-            lap("pooled")
+            if len(rows) < pool.n_trials:  # others have gestures of these names
+                target.learn("zero-shot", "pooled", pool, rows, y, fixed | {"steps": steps})
+                lap("pooled")
             # They use nothing of a new person, and may be averaged with what does.
             for (adaptation, model, number, many), log_probs in list(target.log_probs.items()):
                 if model in ("joint", "pooled", "tuned_base", "scratch_base") and adaptation == "zero-shot":

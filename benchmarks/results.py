@@ -1,4 +1,4 @@
-"""Tables and figures of docs/results.md, docs/results_details.md and docs/leaderboard.md, from committed CSVs:
+"""Tables and figures of docs/results.md, results_details.md, leaderboard.md and pretraining.md, from committed CSVs:
 python -m benchmarks.results [FOLDER] [--page FILE ...]
 
 FOLDER (docs/results) holds peers.csv (`python -m benchmarks.peers`) and results.csv, scores.csv and leakage.csv
@@ -22,7 +22,7 @@ from autotransfer.report.statistics import Paired, holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
 from autotransfer.words import range_words
 
-from . import averages, confirmation, field_tables, leaderboard, overview, played
+from . import averages, base_tables, confirmation, field_tables, leaderboard, overview, played
 from .anytime import at_moments, limit_costs
 from .changes import changes_table, turned
 from .control import control, leakage, penalty, removed, same_settings
@@ -249,7 +249,7 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "average_one_seed": averages.one_seed, "overview": overview.table, "claims": overview.claims,
     "equivalence": overview.equivalent, "harm": overview.harmed,
     "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
-    **confirmation.PARTS, **field_tables.PARTS, "leaderboard": leaderboard.page,
+    **confirmation.PARTS, **field_tables.PARTS, **base_tables.PARTS, "leaderboard": leaderboard.page,
     "shipped": lambda _, folder: as_shipped(folder), "anytime": lambda _, folder: at_moments(folder),
     "limit_costs": lambda _, folder: limit_costs(folder),
     "first_answer": lambda _, folder: after_the_first_stage(folder),
@@ -276,7 +276,7 @@ def main(arguments: list[str] | None = None) -> None:
     root = Path(__file__).parent.parent / "docs"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=root / "results")
-    pages = [root / name for name in ("results.md", "results_details.md", "leaderboard.md")]
+    pages = [root / name for name in ("results.md", "results_details.md", "leaderboard.md", "pretraining.md")]
     parser.add_argument("--page", type=Path, nargs="+", default=pages)
     options = parser.parse_args(arguments)
     evidence = read(options.folder)

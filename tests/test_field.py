@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from benchmarks import field, field_peers, field_tables
 from benchmarks.csv_rows import append, known_rows
 from benchmarks.shallow import Task, task_of
+from sklearn.linear_model import RidgeClassifierCV
 
 import autotransfer as at
 from autotransfer.errors import UserError
@@ -135,6 +137,21 @@ def test_eegnet_is_aligned_by_person_and_trained_as_in_a_run(monkeypatch: pytest
     assert 0 <= rows[0]["score"] <= 1
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_ridge_of_inner_products_is_that_of_scikit_learn(n_classes: int) -> None:
+    """Rows of unequal classes and more features than rows, where strengths matter."""
+    rng = np.random.default_rng(n_classes)
+    y = np.minimum(rng.integers(n_classes + 2, size=90), n_classes - 1)
+    values = rng.standard_normal((90, 150)) + 0.25 * y[:, None] * (np.arange(150) < 20) + 3.0
+    known, test = np.arange(60), np.arange(60, 90)
+    theirs = RidgeClassifierCV(field_peers.STRENGTHS, class_weight="balanced").fit(values[known], y[known])
+    gram = torch.as_tensor(values @ values.T)
+    ours = field_peers.ridge(gram, y[known], known, test, "cpu")
+    assert (ours == theirs.predict(values[test])).all()
+    assert len(np.unique(ours)) == n_classes
+    assert theirs.alpha_ not in (field_peers.STRENGTHS[0], 1.0)
+
+
 @pytest.mark.parametrize(
     ("family", "package"), [("catch22", "pycatch22"), ("minirocket", "aeon"), ("libemg", "librosa")]
 )
@@ -182,15 +199,6 @@ def test_tables_hold_complete_peers_alone(folder: Path) -> None:
     (folder / "field.csv").unlink()
     with pytest.raises(FileNotFoundError, match="field"):
         field_tables.ahead(None, folder)  # type: ignore[arg-type]
-
-
-def test_sets_without_a_run_of_the_adaptation_are_named(folder: Path) -> None:
-    fixed = {"adaptation": "transductive", "seed": 0, "seconds": 1.0, "set": "eeg_a", "family": "good"}
-    scores = [("Good", "p", 0.9), ("Good", "q", 0.7), ("Half", "p", 1.0), ("Worse", "p", 0.5), ("Worse", "q", 0.5)]
-    rows = [fixed | {"peer": peer, "person": one, "score": value} for peer, one, value in scores]
-    append(folder / "field.csv", rows, field.COLUMNS)
-    table = field_tables.without_run(None, folder).splitlines()  # type: ignore[arg-type]
-    assert table[2:] == ["| eeg_a | 2 | Good | 0.800 | 0.800 |"]
 
 
 def test_what_was_not_run_is_said(folder: Path) -> None:
