@@ -311,7 +311,7 @@ def test_names_say_model_weights_and_options(folder: Path, monkeypatch: pytest.M
     with pytest.raises(at.UserError, match="no model 'Nothing'"):
         open_foundation(f"braindecode:Nothing,pretrained={folder}")
     asked: list[str] = []
-    monkeypatch.setattr("autotransfer.models.foundation.download", lambda name: asked.append(name) or folder)
+    monkeypatch.setattr("autotransfer.models.hub.download", lambda name: asked.append(name) or folder)
     open_foundation("braindecode:Wave,pretrained=me/wave")
     open_foundation("hf:me/wave")
     assert asked == ["hf:me/wave", "hf:me/wave"]

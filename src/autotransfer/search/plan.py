@@ -27,7 +27,6 @@ PLAN = "plan.json"
 GIVEN_UP = "it was given up when the time was over"  # of a stage
 LATE = 10.0  # seconds that peers, and people who play their windows, may take together before the last answer
 CLOSED_FORMS = "closed forms"  # the first stage
-SECRET = {"storage": None}  # options that a plan does without: a storage may have a password, and a plan is shared
 
 
 class Training(NamedTuple):
@@ -146,11 +145,16 @@ class Plan:
         done = replace(stage, name=f"{stage.name} (a part)", trainings=whole)
         return replace(self, stages=[*self.stages[:number], done, *self.stages[number + 1 :], rest])
 
+    @property
+    def _shared_options(self) -> RunOptions:
+        """Without a storage, which may have a password: plans are shared."""
+        return replace(self.options, storage=None)
+
     def performed(self, answered: Sequence[int]) -> Plan:
         """The stages that were answered, to be performed again whatever the clock says."""
         stages = [self.stages[number] for number in answered]
         return replace(
-            self, options=replace(self.options, **SECRET), stages=stages, searched=0, search_seconds=0.0,
+            self, options=self._shared_options, stages=stages, searched=0, search_seconds=0.0,
             later_seconds=0.0, limit=None, spent=0.0, fixed=True, left_out=[],
         )  # fmt: skip
 
@@ -169,7 +173,7 @@ class Plan:
         where the user has given it again, and then it is the one given.
         given: names of the options that the user gave.
         """
-        planned = replace(self.options, **SECRET)
+        planned = self._shared_options
         if planned.base is None and asked.base is not None:
             raise UserError(f"the plan has no base; leave {shown(asked.base)} out, or --plan")
         if planned.base is not None and asked.base is None:
