@@ -59,6 +59,18 @@ def _answers_are_whole() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def brief_answers() -> Iterator[None]:
+    """One person in place of twelve uses the model of a run, and no model of another library is scored beside it: both
+    together are a third of a tiny run. For modules that say nothing about them."""
+    from autotransfer.search import peers, procedure
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(procedure.conduct.__kwdefaults__, "played", 1)
+        patch.setattr(peers, "PEERS", {})
+        yield
+
+
 @pytest.fixture
 def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are read in this process and not in a child, which takes a second or two to import MNE or SciPy. What is

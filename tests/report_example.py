@@ -198,10 +198,10 @@ def _leakage(draw: Any, subjects: tuple[str, ...], level: float) -> list[Leak]:
 
 
 def _latent(draw: Any, subjects: tuple[str, ...], classes: tuple[str, ...], apart: float) -> list[Point]:
-    s, c = draw.integers(0, len(subjects), 600), draw.integers(0, len(classes), 600)
+    s, c = draw.integers(0, len(subjects), 200), draw.integers(0, len(classes), 200)
     turn, side = 2 * np.pi * s / len(subjects), 2 * np.pi * c / len(classes)
     xy = apart * np.stack([np.cos(turn), np.sin(turn)], 1) + 1.6 * np.stack([np.cos(side), np.sin(side)], 1)
-    xy += draw.normal(0, 0.5, (600, 2))
+    xy += draw.normal(0, 0.5, (200, 2))
     return [Point(*where, subjects[i], classes[j]) for where, i, j in zip(xy.tolist(), s, c, strict=True)]
 
 

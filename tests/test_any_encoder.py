@@ -22,6 +22,8 @@ from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 
 class Small(nn.Module):
     """What a user writes in five minutes."""

@@ -35,6 +35,8 @@ from autotransfer.training.progress import Progress
 from faults import Interrupted, few_closed_forms, quiet, table_of
 from tiny import tiny, tiny_file
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 STAGES = ["closed forms", "eegnet, seed 0", "shallow, seed 0", "eegnet as published, seed 0"]
 
 
@@ -314,10 +316,10 @@ def test_more_time_that_trains_nothing_keeps_the_people_who_were_played_back(tmp
     run = start(tmp_path, time="1h")
     plan = planning.plan_of(run.prepared)
     run.ledger.remember(plan=plan.with_stage(2, replace(plan.stages[2], left_out="no time was left", seconds=1e9)))
-    first = conduct(run, quiet, shown=False, played=12)
+    first = conduct(run, quiet, shown=False, played=2)
     assert first.playback is not None
     planning.give_more(run, 60.0)
-    again = conduct(run, quiet, shown=False, played=2)
+    again = conduct(run, quiet, shown=False, played=4)
     run.ledger.close()
     assert len(again.stages) == len(first.stages)
     assert again.playback == first.playback

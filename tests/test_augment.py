@@ -32,6 +32,8 @@ from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import Windows, windows_for
 from tiny import assert_same_outcome, people, stacked_jobs, tiny, tiny_file
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 CPU = torch.device("cpu")
 LAST_BITS = {"surrogate": 1e-5}  # what some libraries make of a Fourier transform depends on how many there are
 every = pytest.mark.parametrize("name", list(AUGMENTATIONS))

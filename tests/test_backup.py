@@ -39,6 +39,8 @@ from faults import (
 )
 from tiny import tiny, tiny_file
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 SHORT = {"epochs": 3, "population": 3}
 
 

@@ -24,6 +24,8 @@ from autotransfer.runs.progress import Work, read_work
 from test_schema import choice
 from tiny import tiny, tiny_file
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 LONG = ["--epochs", "5000", "--patience", "5000", "--kinds", "features", "--networks", "main"]
 
 

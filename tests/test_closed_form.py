@@ -40,6 +40,8 @@ from autotransfer.training.windows import Windows, windows_for
 from report_outline import light
 from tiny import people, tiny, tiny_file
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 SOLVED = [name for name, kind in ENCODERS.items() if kind.closed_form]
 CPU = torch.device("cpu")
 WAYS: dict[str, dict[str, Any]] = {

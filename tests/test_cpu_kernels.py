@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -354,12 +355,24 @@ def test_kernels_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernels_for(torch.ones(3)) is None
 
 
+def empty_cache(patch: pytest.MonkeyPatch, home: Path) -> Path:
+    """In which libraries are made quickly."""
+    patch.setenv("XDG_CACHE_HOME", str(home))
+    patch.setattr(compiling, "FLAGS", [flag.replace("-O3", "-O0") for flag in compiling.FLAGS])
+    return home / "autotransfer"
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of an empty cache, in which libraries are made quickly."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(compiling, "FLAGS", [flag.replace("-O3", "-O0") for flag in compiling.FLAGS])
-    return tmp_path / "autotransfer"
+    return empty_cache(monkeypatch, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As it is made into an empty cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        empty_cache(patch, tmp_path_factory.mktemp("cache"))
+        return compiling.compiled()
 
 
 @compiled
@@ -375,8 +388,10 @@ def test_the_library_is_made_once_and_for_its_user_alone(folder: Path, monkeypat
 
 @compiled
 @pytest.mark.parametrize("change", ["damaged", "cut", "link", "open", "foreign"])
-def test_a_library_that_is_not_ours_is_made_anew(folder: Path, tmp_path: Path, change: str) -> None:
-    path = compiling.compiled()
+def test_a_library_that_is_not_ours_is_made_anew(folder: Path, library: Path, tmp_path: Path, change: str) -> None:
+    folder.mkdir(mode=0o700)
+    path = Path(shutil.copy2(library, folder))
+    assert compiling.is_ours(path)
     content = path.read_bytes()
     if change == "damaged":
         path.write_bytes(content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])

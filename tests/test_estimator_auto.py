@@ -31,6 +31,8 @@ from autotransfer.search.procedure import conduct
 from faults import few_closed_forms
 from tiny import tiny, tiny_file
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 RECORDINGS = tiny()
 X = RECORDINGS.X.numpy()
 Y = np.array(["left", "right"])[RECORDINGS.y.numpy()]

@@ -34,6 +34,8 @@ from autotransfer.search import decision, procedure
 from autotransfer.search.validation import validation_scores
 from tiny import tiny_file
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 # A censor
 
 

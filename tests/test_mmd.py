@@ -93,7 +93,7 @@ def test_pairwise_mmd_equals_a_double_loop(mode: str, options: dict):
     z, y, s = batch()
     censor = make_censor("pairwise_mmd", mode, latent_dim=6, members=3, seed=[4, 5, 6], **SIZES, **options)
     terms = make_terms(mode, z, y, s)
-    for _ in range(3):
+    for _ in range(3 if options else 1):  # all pairs are the same at each step
         expected = [sum(t.sign * looped_pairs(t, p, "median", pair_rule(censor, p)) for t in terms) for p in range(3)]
         torch.testing.assert_close(censor(z, y, s), torch.tensor(expected, dtype=z.dtype), rtol=1e-9, atol=1e-12)
         censor.after_step()

@@ -206,7 +206,9 @@ def test_without_mne(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a-epo.fif", "a_epo.fif", "a.fif", "a-epo.fif.gz", "a.FIF"])
-def test_a_file_gives_what_the_object_gives(tmp_path: Path, name: str) -> None:
+def test_a_file_gives_what_the_object_gives(tmp_path: Path, name: str, request: pytest.FixtureRequest) -> None:
+    if name != "a-epo.fif":  # one is read in a child, as users read it
+        request.getfixturevalue("read_here")
     epochs = make(metadata={"Participant_ID": PEOPLE})
     epochs.save(tmp_path / "b-epo.fif.gz" if name.endswith("gz") else tmp_path / "b-epo.fif")
     next(tmp_path.iterdir()).rename(tmp_path / name)
@@ -315,7 +317,7 @@ def test_a_file_that_mne_would_read_forever_is_refused(
     refused(lambda: load(tmp_path / "a-epo.fif"), "a-epo.fif' cannot be read: its reader did not finish within 5 s; ")
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 6))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 6))])
 def test_damage_is_refused_in_one_line(intact: bytes, tmp_path: Path, seed: int) -> None:
     rng, content = np.random.default_rng(seed), bytearray(intact)
     for place in rng.integers(0, len(content), 4):

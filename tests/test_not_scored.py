@@ -21,6 +21,8 @@ from autotransfer.training.metrics import balanced_accuracy
 from faults import OPTIONS, call, few_settings, finish, interrupted_run
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 SHORT = ["--epochs", 2, "--batch-size", 16, "--device", "cpu", "--seeds", 1]
 NAMES = ["p0", "one class", "p2", "p3", "one trial", "p5"]
 

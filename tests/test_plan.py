@@ -28,6 +28,8 @@ from autotransfer.search.planning import begin, cut, plan_of
 from faults import assert_one_line, call
 from tiny import tiny, tiny_file
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 
 class Known(Costs):
     """Every training of a network takes as long as it has epochs."""

@@ -32,6 +32,8 @@ from autotransfer.search.validation import validation_scores
 from faults import ARGUMENTS, Command, Way, assert_same_run, kill_one_run, quiet, wait_for_a_write
 from tiny import tiny, tiny_file
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 REQUIRED = {
     "stage", "method", "mode", "strength", "estimator", "length_scale", "regularization", "standardise", "fold",
     "validation_subject", "test_subject", "seed", "best_epoch", "validation_score", "test_score", "seconds",

@@ -88,11 +88,11 @@ def test_the_page_has_a_short_example_of_each_kind() -> None:
         assert len(one.text.strip().splitlines()) <= 30, one.path
 
 
-def histories(setting: at.Setting, **how: Any) -> torch.Tensor:
-    """Losses and scores of two folds with two seeds: (jobs, names, epochs)."""
+def histories(setting: at.Setting, some: slice = slice(None)) -> torch.Tensor:
+    """Losses and scores of some of two folds with two seeds, trained as one stack: (jobs, names, epochs)."""
     recordings = tiny()
     jobs = [at.Job(setting, fold, seed) for seed in (0, 1) for fold in at.leave_one_subject_out(recordings)[:2]]
-    outcomes = at.train(recordings, jobs, dtype=torch.float64, **how)
+    outcomes = at.train(recordings, jobs[some], dtype=torch.float64)
     assert all(outcome.failure is None for outcome in outcomes)
     found = torch.tensor([[outcome.history[name] for name in HISTORY] for outcome in outcomes], dtype=torch.float64)
     assert found.isfinite().all()
@@ -101,7 +101,7 @@ def histories(setting: at.Setting, **how: Any) -> torch.Tensor:
 
 def check_alone(setting: at.Setting) -> None:
     """Stacked equals solo. Products of matrices may differ in their last bits."""
-    torch.testing.assert_close(histories(setting), histories(setting, population=1), rtol=0, atol=1e-9)
+    torch.testing.assert_close(histories(setting)[2:3], histories(setting, slice(2, 3)), rtol=0, atol=1e-9)
 
 
 def quick(**given: Any) -> at.Setting:

@@ -29,7 +29,7 @@ from tiny import tiny_file
 def finished(folder: Path, **changes: object) -> tuple[Run, Choice]:
     given = {"source": str(tiny_file(folder, n_subjects=5)), "epochs": 2, "batch_size": 8, "device": "cpu"}
     run = Run.create(folder / "run", RunOptions(**given | changes))
-    return run, conduct(run, quiet, shown=False)
+    return run, conduct(run, quiet, shown=False, played=1)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -222,12 +223,18 @@ def without_times(outcome: at.Outcome) -> str:
     return schema.to_json(replace(own, seconds=0.0, swapped=replace(own.swapped, seconds=0.0)))
 
 
+@cache
+def uninterrupted() -> dict[at.Job, at.Outcome]:
+    recordings = tiny()
+    jobs = jobs_of(recordings)
+    return dict(zip(jobs, at.train(recordings, jobs, "cpu"), strict=True))
+
+
 @pytest.mark.parametrize("stop", [1, 3, 5, 6])
 def test_a_checkpoint_continues_bit_for_bit(tmp_path: Path, stop: int) -> None:
     """Also after members have left, and with critics, draws and BEGAN's k in flight."""
-    recordings = tiny()
-    jobs = jobs_of(recordings)
-    whole = dict(zip(jobs, at.train(recordings, jobs, "cpu"), strict=True))
+    recordings, whole = tiny(), uninterrupted()
+    jobs = list(whole)
     lost = [known.history["validation_loss"] for job, known in whole.items() if job.setting.checkpoint == "last"]
     assert any(min(losses) < losses[-1] for losses in lost), "or the best epoch could pass for the last"
     windows = windows_for(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)

@@ -79,7 +79,7 @@ def test_a_member_of_32_equals_itself_alone(dtype: torch.dtype, tolerance: float
     assert len({len(job.fold.train) // 16 for job in jobs}) > 1, "the folds must have unequal numbers of batches"
     together = at.train(recordings, jobs, device="cpu", dtype=dtype)
     assert all(outcome.population == 32 for outcome in together)
-    for position in (0, 5, 13, 20, 31):
+    for position in (0, 5, 13, 20, 31) if dtype == torch.float32 else (5, 20):
         (alone,) = at.train(recordings, [jobs[position]], device="cpu", dtype=dtype)
         assert alone.population == 1
         assert_same(alone, together[position], tolerance)
@@ -113,7 +113,7 @@ def test_members_that_finish_early_leave_and_change_nothing() -> None:
     jobs = [replace_setting(job, max_epochs=2 + index % 3) for index, job in enumerate(many_jobs(recordings)[:24:3])]
     together = at.train(recordings, jobs, device="cpu")
     assert [outcome.epochs for outcome in together] == [job.setting.max_epochs for job in jobs]
-    for job, outcome in zip(jobs, together, strict=True):
+    for job, outcome in zip(jobs[2:6], together[2:6], strict=True):  # of every length
         (alone,) = at.train(recordings, [job], device="cpu")
         assert_same(alone, outcome, 0)
 

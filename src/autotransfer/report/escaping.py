@@ -80,6 +80,8 @@ def script_json(value: Any) -> Html:
 
 
 def _known(value: Any) -> Any:
+    if isinstance(value, str):  # as most are
+        return plain(value)
     if isinstance(value, dict):
         return {plain(key): _known(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

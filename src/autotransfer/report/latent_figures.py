@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple
 
 import numpy as np
 
@@ -120,7 +119,9 @@ def _picture(summary: Summary, by: str, reading: str) -> Figure | None:
         data=[trace for panel, cloud in enumerate(clouds.values()) for trace in _clouds(cloud, by, names, panel)],
         layout=plot.stacked(*parts),
         columns=("model", "x", "y", "subject", "class"),
-        rows=[[side, *astuple(point)] for side, cloud in clouds.items() for point in cloud],
+        rows=[
+            [side, point.x, point.y, point.subject, point.label] for side, cloud in clouds.items() for point in cloud
+        ],
         panels=len(clouds),
         height=400,
         square=True,

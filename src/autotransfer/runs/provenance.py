@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from .. import kernels
@@ -53,9 +54,13 @@ def changed_column(known: dict[str, str] | None, recordings: Recordings) -> str 
 def versions(*also: str) -> dict[str, str]:
     """What outcomes may depend on besides the data."""
     installed = {"python": platform.python_version(), "kernels": kernels.description()}
-    for package in ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas", *also):
-        try:
-            installed[package] = version(package)
-        except PackageNotFoundError:
-            installed[package] = "not installed"
-    return installed
+    packages = ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas", *also)
+    return installed | {package: _version(package) for package in packages}
+
+
+@cache  # reading a package's metadata takes some 20 ms, and what is imported stays
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

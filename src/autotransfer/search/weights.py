@@ -15,7 +15,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import logsumexp
 
 Floats = NDArray[np.float64]
 SHRINKAGE = 0.01  # λ, in units of the log-loss
@@ -65,7 +64,8 @@ def _log_loss(beta: Floats, log_p: NDArray[np.floating], y: NDArray[np.int64], w
 def combined(beta: Floats, log_p: NDArray[np.floating]) -> Floats:
     """Normalised log-probabilities (N, C) of the weighted candidates log_p (K, N, C)."""
     mixed = np.tensordot(beta, log_p, 1).astype(np.float64)
-    return np.asarray(mixed - logsumexp(mixed, axis=1, keepdims=True))
+    mixed -= mixed.max(1, keepdims=True)  # SciPy's logsumexp takes ten times as long on the few rows of a person
+    return np.asarray(mixed - np.log(np.exp(mixed).sum(1, keepdims=True)))
 
 
 def equal_classes(y: NDArray[np.int64]) -> Floats:
