@@ -34,7 +34,6 @@ from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.person.asking import RECENT, WORTH, expected_gain
 from autotransfer.person.decoder import Decoder
 from autotransfer.person.labels import Labels
-from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import closed_forms
 from autotransfer.search.labelled import groups_of
 from autotransfer.settings import Setting
@@ -54,9 +53,8 @@ MARKS = (1, 2, 3, 5)  # labels for every class, at which both are compared
 
 def forms(recordings: at.Recordings) -> list[Setting]:
     """One closed form of each representation that a run has for these signals."""
-    options = RunOptions(source=recordings.name, adaptation="zero-shot")
     of_kind: dict[str, Setting] = {}
-    for setting in closed_forms(options, recordings):
+    for setting in closed_forms("zero-shot", recordings):
         if setting.encoder == "linear":
             of_kind.setdefault(setting.kind, setting)
     return list(of_kind.values())

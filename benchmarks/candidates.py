@@ -9,8 +9,9 @@ import numpy as np
 
 import autotransfer as at
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import resolved
 from autotransfer.search.kinds import networks
-from autotransfer.search.plan import network_name
+from autotransfer.search.planning import network_name
 
 from . import floor
 from .options import Options
@@ -42,12 +43,13 @@ def recordings_of(channels: list[str], times: int, sfreq: float, size: str) -> a
 
 def steps_of(recordings: at.Recordings, options: Options) -> dict[str, Step]:
     """By the names that reports have; the plain network, which is every run's baseline, first."""
-    asked = RunOptions.of("recommended", source="noise", adaptation="zero-shot").for_data(recordings)
-    settings = [setting for setting in networks(asked, asked.settings(), recordings) if setting.penalty is None]
+    asked = resolved(RunOptions.of("recommended", source="noise", adaptation="zero-shot"), recordings)
+    every = networks(asked.settings(), recordings, "zero-shot")
+    settings = [setting for setting in every if setting.penalty is None]
     members = options.members[-1] if options.members else MEMBERS[options.size]
     steps = {}
     for setting in settings:
-        name = network_name(asked, setting, 0).removesuffix(", seed 0")
+        name = network_name(setting, 0, asked.plain).removesuffix(", seed 0")
         steps[name] = stacked_step(recordings, setting.replace(batch_size=BATCH), members, options.device)
     return steps
 

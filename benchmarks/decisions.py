@@ -18,7 +18,7 @@ import autotransfer as at
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.decision import decide
-from autotransfer.search.kinds import closed_forms
+from autotransfer.search.kinds import candidates_of
 
 from .by_dataset import measure_datasets
 from .csv_rows import command
@@ -35,7 +35,7 @@ def measured(recordings: at.Recordings, _: argparse.Namespace) -> Iterator[dict[
         options = RunOptions(source=recordings.name, adaptation="auto", folds="auto", device="cpu")
         run = Run.create(Path(folder) / "run", options, recordings=recordings)
         with closing(run.ledger):
-            candidates = closed_forms(run.options, run.recordings)
+            candidates = candidates_of(run.prepared).solved
             run.add(run.entry("folds", setting, *fold, 0) for setting in candidates for fold in run.folds())
             run.work(shown=False)
             answering = decide(run, candidates)[0].answering

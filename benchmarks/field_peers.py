@@ -22,6 +22,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import leave_groups_out
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import resolved
 from autotransfer.search.kinds import HARMONICS, STIMULUS
 
 from .shallow import Array, Task, by_person, discriminant
@@ -327,7 +328,7 @@ def folds_of(recordings: at.Recordings) -> list[at.Fold]:
 
 
 def _options(recordings: at.Recordings) -> RunOptions:
-    return RunOptions.of("recommended", source="field").for_data(recordings)
+    return resolved(RunOptions.of("recommended", source="field"), recordings)
 
 
 PEERS = {

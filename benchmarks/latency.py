@@ -29,6 +29,7 @@ from autotransfer.models.loading import load_classifier
 from autotransfer.models.mixture import Mixture, Model
 from autotransfer.person.decoder import Decoder
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import resolved
 from autotransfer.search.kinds import closed_forms, networks
 from autotransfer.search.models import most_of_each
 from autotransfer.settings import Setting
@@ -49,9 +50,9 @@ def random_mixture(
     """Of twelve candidates, the networks first, then one of each closed form as far as there is room."""
     rec = at.synthetic(n_subjects=6, trials_per_class=10, n_channels=channels, n_times=times, seed=0)
     rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=sfreq)
-    options = RunOptions(source="synthetic", adaptation=adaptation).for_data(rec)
-    trained = networks(options, options.settings(), rec)
-    solved = closed_forms(options, rec)
+    options = resolved(RunOptions(source="synthetic", adaptation=adaptation), rec)
+    trained = networks(options.settings(), rec, adaptation)
+    solved = closed_forms(adaptation, rec)
     chosen = [*trained[: CANDIDATES - 3], *solved[::2]][:CANDIDATES]
     members = 1 if refit else most_of_each(sum(not setting.network.closed_form for setting in chosen))
     folds = at.leave_one_subject_out(rec)

@@ -24,6 +24,7 @@ from autotransfer.censoring import CENSORS
 from autotransfer.files import write_atomically
 from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import resolved
 from autotransfer.settings import Setting
 from autotransfer.training.latent import encode
 from autotransfer.training.leakage import leakage
@@ -55,7 +56,7 @@ def read(z: NDArray[np.float32], s: NDArray[np.int64]) -> tuple[float, float, fl
 
 def measured(source: str, options: argparse.Namespace) -> pd.DataFrame:
     recordings = at.load(source)
-    epochs = options.epochs or RunOptions(source=recordings.name).for_data(recordings).max_epochs
+    epochs = options.epochs or resolved(RunOptions(source=recordings.name), recordings).max_epochs
     all_folds = at.leave_one_subject_out(recordings)
     folds = [all_folds[k] for k in np.linspace(0, len(all_folds) - 1, options.folds).round().astype(int)]
     tried = list(settings_of(base(epochs)))

@@ -20,6 +20,7 @@ import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
 from autotransfer.censoring import CENSORS
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import resolved
 from autotransfer.search.kinds import AVERAGED, PENALISED
 from autotransfer.settings import Setting
 
@@ -123,7 +124,7 @@ def rows_of(recordings: at.Recordings, change: Change, outcomes: Sequence[at.Out
 
 def run(source: str, options: argparse.Namespace) -> None:
     recordings = at.load(source)
-    epochs = options.epochs or RunOptions(source=recordings.name).for_data(recordings).max_epochs
+    epochs = options.epochs or resolved(RunOptions(source=recordings.name), recordings).max_epochs
     done = {(row["dataset"], row["change"]) for row in known_rows(options.out)}
     missing = [c for c in changes_of(recordings, options.parts, epochs) if (recordings.name, c.name) not in done]
     folds = at.leave_one_subject_out(recordings)

@@ -38,7 +38,7 @@ from autotransfer.models.base import Base
 from autotransfer.pretraining.pretrain import SETTING, pretrain
 from autotransfer.pretraining.studies import Studies
 from autotransfer.runs.csv_tables import csv_of
-from autotransfer.runs.options import RunOptions, epochs_for
+from autotransfer.runs.options import epochs_for
 from autotransfer.search.kinds import AVERAGED, LINEAR, SHRINKAGES, SLOWER, closed_forms
 from autotransfer.training.metrics import balanced_accuracy_of
 
@@ -201,7 +201,7 @@ def measure(
     names = base.bind(sets[name])
     lap("base")
     for adaptation in ADAPTATIONS:
-        forms = closed_forms(RunOptions(source="", adaptation=adaptation), sets[name])
+        forms = closed_forms(adaptation, sets[name])
         # Without those that turn the ring, which take their time.
         target.solve(adaptation, "closed", [form for form in forms if "turn" not in form.to_dict()])
         for kind in ("base", "random_base"):

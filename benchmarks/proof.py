@@ -29,6 +29,7 @@ from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.executor import LocalExecutor
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import resolved
 from autotransfer.runs.results import Trained, trained
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
@@ -67,7 +68,7 @@ def run_of(source: str, options: argparse.Namespace) -> Run:
         return Run.create(folder, RunOptions(source=source, device=options.device, **asked))
     run = Run.open(folder)
     stored = run.options.to_dict()
-    wanted = RunOptions(source=source, **asked).for_data(run.recordings).to_dict()
+    wanted = resolved(RunOptions(source=source, **asked), run.recordings).to_dict()
     for key in asked:
         if stored[key] != wanted[key]:
             run.ledger.close()

@@ -36,6 +36,7 @@ from autotransfer.model.layers import BatchNorm, Linear
 from autotransfer.model.stack import Size
 from autotransfer.randomness import as_keys, fold_in, key_of
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import resolved
 from autotransfer.training.metrics import balanced_accuracy_of
 from autotransfer.training.packing import SHARE, free_memory, resolve_device
 
@@ -270,7 +271,7 @@ def classes_of(population: Population, gathered: Callable[[Tensor], Tensor], row
 
 def usual_epochs(recordings: at.Recordings) -> int:
     """What a run of the library gives these recordings."""
-    return RunOptions(source=recordings.name).for_data(recordings).max_epochs
+    return resolved(RunOptions(source=recordings.name), recordings).max_epochs
 
 
 def room(recordings: at.Recordings, device: torch.device) -> int:

@@ -17,7 +17,6 @@ import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.models.assembly import assemble
 from autotransfer.models.saved_model import SavedModel
-from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import closed_forms
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy_of
@@ -30,7 +29,7 @@ COLUMNS = ("dataset", "turn", "subject", "places", "score")
 
 def settings(recordings: at.Recordings) -> tuple[Setting, Setting]:
     """As a transductive run has them: the first one centres a person's tangent vectors, the other turns as well."""
-    forms = closed_forms(RunOptions(source=recordings.name, adaptation="transductive"), recordings)
+    forms = closed_forms("transductive", recordings)
     centred = [form for form in forms if form.kind == "tangent" and _value(form, "centre") == "transductive"]
     plain, turned = (next(s for s in centred if (_value(s, "turn") != "none") == turns) for turns in (False, True))
     return plain, turned

@@ -182,7 +182,7 @@ def _command(
     torch.set_num_threads(1)
     executor.CHECKPOINT_EVERY = checkpoint_every
     if from_file:
-        packing.fits = lambda *_: False  # type: ignore[assignment]  # as if memory could not hold the windows
+        packing.room_beside = lambda *_: -1.0  # type: ignore[assignment]  # as if memory could not hold the windows
     if largest_file is not None:
         import resource
 

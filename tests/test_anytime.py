@@ -314,7 +314,7 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
 
 def test_more_time_that_trains_nothing_keeps_the_people_who_were_played_back(tmp_path: Path) -> None:
     run = start(tmp_path, time="1h")
-    plan = planning.plan_of(run.options, run.recordings)
+    plan = planning.plan_of(run.prepared)
     run.ledger.remember(plan=plan.with_stage(2, replace(plan.stages[2], left_out="no time was left", seconds=1e9)))
     first = conduct(run, quiet, shown=False, played=2)
     assert first.playback is not None
@@ -327,7 +327,7 @@ def test_more_time_that_trains_nothing_keeps_the_people_who_were_played_back(tmp
 
 def test_stages_that_had_no_time_come_after_those_that_had(tmp_path: Path) -> None:
     run = start(tmp_path, time="1h")
-    plan = planning.plan_of(run.options, run.recordings)
+    plan = planning.plan_of(run.prepared)
     run.ledger.remember(plan=plan.with_stage(1, replace(plan.stages[1], left_out="no time was left")))
     conduct(run, quiet, shown=False, played=0)
     planning.give_more(run, None)

@@ -11,7 +11,7 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export.formats import FORMATS
-from autotransfer.training.packing import fits, member_bytes, program_of
+from autotransfer.training.packing import member_bytes, program_of, room_beside
 from autotransfer.training.windows import windows_for
 from test_export import difference, random_model, raw_windows
 from tiny import people, preprocessed
@@ -44,7 +44,7 @@ def test_other_transforms_are_other_programs_and_need_other_memory(monkeypatch: 
     assert both > plain
     monkeypatch.setattr("autotransfer.training.packing.free_memory", lambda _: 5 * rec.X.numel() * 4)
     cpu = torch.device("cpu")
-    held = [fits(rec, cpu, torch.float32, job.setting.preprocessing) for job in jobs]
+    held = [room_beside(rec, cpu, torch.float32, job.setting.preprocessing) >= 0 for job in jobs]
     assert held == [True, True, True, False, False], "windows with their scales are three times as large"
 
 

@@ -23,6 +23,7 @@ from autotransfer.errors import UserError
 from autotransfer.model.moments import window_moments
 from autotransfer.randomness import uniform
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import Preparation
 from autotransfer.runs.run import Run
 from autotransfer.search.kinds import signal_of
 from autotransfer.search.planning import all_go_on, plan_of
@@ -368,7 +369,7 @@ def test_a_run_trains_the_whole_grid_on_every_fold(tmp_path: Path) -> None:
     assert options.adaptation is None
     assert all_go_on(settings, apart=False)
     recordings = at.load(tmp_path / "tiny.npz")
-    plan = plan_of(options, recordings)
+    plan = plan_of(Preparation(options, recordings))
     assert (plan.searched, plan.trainings) == (0, 4 * len(settings))
     choice = conduct(Run.create(tmp_path / "run", options), lambda _: None, shown=False)
     names = {options.name_of(setting) for setting in settings}
@@ -390,12 +391,12 @@ def test_networks_of_a_run_meet_every_augmentation() -> None:
     count = len(at.grid("augmented"))
     for ring in (True, False):  # without one, a rotation of channels would be refused
         recordings = at.Recordings(made.X, made.y, made.subject, ring=ring)
-        found = networks(options, options.settings(), recordings)
+        found = networks(options.settings(), recordings, "zero-shot")
         assert len(found) == 1 + 2 * (count - (not ring))
         assert any(setting.channel_rotation for setting in found) == ring
         assert all_go_on(found, apart=True)
         plain = replace(options, adaptation=None)
-        assert len(networks(plain, plain.settings(), recordings)) == count - (not ring)
+        assert len(networks(plain.settings(), recordings, None)) == count - (not ring)
     with pytest.raises(UserError, match="augmented grid has none"):
         RunOptions(source="x", grid="augmented", search="tpe")
 

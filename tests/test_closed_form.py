@@ -26,6 +26,7 @@ from autotransfer.report.collect import collect
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.executor import tensors_of
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import Preparation
 from autotransfer.runs.run import Run
 from autotransfer.search import decision, procedure
 from autotransfer.search.costs import Costs
@@ -357,6 +358,7 @@ def test_it_is_chosen_beside_a_network_and_delivered(
 def test_the_estimate_knows_that_one_epoch_is_all(name: str, tmp_path: Path) -> None:
     options = RunOptions(source=str(tiny_file(tmp_path)), encoder=name, epochs=20, adaptation="none")
     assert options.settings() == [at.Setting(encoder=name)]
-    plan = plan_of(options, tiny(), Costs.measure(tiny(), options))
+    prepared = Preparation(options, tiny())
+    plan = plan_of(prepared, Costs.measure(prepared, options.settings()))
     assert len(plan.stages[0].trainings) * plan.folds == 4
     assert 0 < plan.seconds < 60

@@ -17,9 +17,10 @@ from autotransfer import machine
 from autotransfer.models.assembly import ensemble
 from autotransfer.preprocessing.represent.base import EveryWindow
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import Preparation, resolved
 from autotransfer.search import costs
 from autotransfer.search.costs import Costs, SolvingSpeed
-from autotransfer.search.kinds import SHRINKAGES, closed_forms, network_spec
+from autotransfer.search.kinds import SHRINKAGES, candidates_of, network_spec
 from autotransfer.search.planning import plan_of
 from autotransfer.training import progress
 from tiny import tiny
@@ -32,7 +33,7 @@ def test_the_estimate_is_of_stacks_as_they_will_be_trained(monkeypatch: pytest.M
     options = RunOptions(source="tiny", epochs=40, batch_size=8, device="cpu", grid="uncensored", adaptation="none")
     (setting,) = options.settings()
     jobs = [at.Job(setting, fold) for fold in at.leave_one_subject_out(recordings)]
-    expected = len(jobs) * Costs.measure(recordings, options).training(setting, options)
+    expected = len(jobs) * Costs.measure(Preparation(options, recordings), [setting]).training(setting, 2)
     start = time.process_time()
     at.train(recordings, jobs, "cpu", progress=False)
     spent = time.process_time() - start
@@ -64,12 +65,13 @@ def test_closed_forms_that_are_alike_are_solved_together_and_share_the_cost(monk
     """Several shrinkages of a covariance are solved from one set of codes, which a fold pays for once."""
     recordings, timed = tiny(n_subjects=8, per_class=20), Timed()
     options = RunOptions.of("recommended", source="tiny", adaptation="zero-shot", device="cpu", networks="none")
-    options = options.for_data(recordings)
+    prepared = Preparation(resolved(options, recordings), recordings)
     monkeypatch.setattr(costs, "_population", timed.population)
     monkeypatch.setattr(costs, "_trained", lambda *_: costs.Speed(1.0, 1.0))
     monkeypatch.setattr(costs.time, "perf_counter", lambda: timed.now)
-    measured = Costs.measure(recordings, options)
-    solved = [form for form in closed_forms(options, recordings) if form.encoder == "linear"]
+    candidates = candidates_of(prepared)
+    measured = Costs.measure(prepared, candidates.every)
+    solved = [form for form in candidates.solved if form.encoder == "linear"]
     alike = [form for form in solved if form.preprocessing == solved[0].preprocessing]
     assert len(alike) == len(SHRINKAGES) == 2
     for form in alike:
@@ -77,9 +79,11 @@ def test_closed_forms_that_are_alike_are_solved_together_and_share_the_cost(monk
         assert isinstance(speed, SolvingSpeed)
         assert (speed.once, speed.fold, speed.row) == pytest.approx((0.5, 0.05, 0.0005))
     fold = 0.1 + 0.001 * recordings.n_trials + 2 * costs.WRITING
-    assert measured.stage(alike, 8, options) == pytest.approx(1.0 + 8 * fold)
+    assert measured.stage(alike, prepared.groups) == pytest.approx(1.0 + 8 * fold)
     groups = len(solved) / 2
-    assert measured.stage(solved, 8, options) == pytest.approx(groups * (1.0 + 8 * fold)), "the first work of each once"
+    assert measured.stage(solved, prepared.groups) == pytest.approx(groups * (1.0 + 8 * fold)), (
+        "the first work of each once"
+    )
 
 
 def test_a_machine_that_others_use_is_called_busy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +95,7 @@ def test_a_machine_that_others_use_is_called_busy(monkeypatch: pytest.MonkeyPatc
     for queued, busy in ((3.0, 3.0), (0.0, 1.0)):
         monkeypatch.setattr(costs, "waited", iter([1.0, 1.0 + queued]).__next__)
         monkeypatch.setattr(costs.time, "process_time", iter([10.0, 11.5]).__next__)
-        assert Costs.measure(recordings, options).busy == pytest.approx(busy)
+        assert Costs.measure(Preparation(options, recordings), options.settings()).busy == pytest.approx(busy)
 
 
 def test_waiting_for_a_core_is_read_from_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +135,8 @@ def test_an_estimate_of_long_epochs_takes_few_of_their_steps(monkeypatch: pytest
     monkeypatch.setattr(Trainer, "_step", lambda self, *args: (taken.append(1), step(self, *args))[1])
     recordings = tiny(per_class=60)
     options = RunOptions(source="tiny", epochs=3, batch_size=2, device="cpu")
-    assert plan_of(options, recordings, Costs.measure(recordings, options)).seconds > 0
+    prepared = Preparation(options, recordings)
+    assert plan_of(prepared, Costs.measure(prepared, candidates_of(prepared).every)).seconds > 0
     assert len(taken) < 100, "an epoch has 120 steps"
 
 

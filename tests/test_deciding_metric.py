@@ -17,6 +17,7 @@ from autotransfer.report.comparison import contenders
 from autotransfer.report.one_person import person_lines
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import resolved
 from autotransfer.runs.run import Run
 from autotransfer.schema import from_values, to_values
 from autotransfer.search.decision import decide
@@ -112,7 +113,8 @@ def test_costs_of_mistakes_decide(run: Run, tmp_path: Path) -> None:
     """Costs of named classes in another order than the recordings have them."""
     file = tmp_path / "costs.json"
     file.write_text('{"classes": ["right", "left"], "costs": [[0, 5], [1, 0]]}')
-    asked = RunOptions.of("recommended", source=run.options.source, metric=str(file)).for_data(run.recordings)
+    asked = RunOptions.of("recommended", source=run.options.source, metric=str(file))
+    asked = resolved(asked, run.recordings)
     before, run.options = run.options, replace(run.options, metric=asked.metric)
     try:
         assert RunOptions.from_dict(run.options.to_dict()).metric == asked.metric  # the file is not needed again

@@ -49,7 +49,7 @@ def test_the_baseline_is_the_plain_network_and_the_best_uncensored_stands_beside
     own = table[(table["setting"] == choice.best_uncensored.name) & (table["stage"] != "nested")]
     scores = dict(zip(own["test_subject"].astype(str), own["test_score"], strict=True))
     assert choice.test_scores["best_uncensored"] == pytest.approx(scores)
-    trainings = plan_of(run.options, run.recordings).trainings
+    trainings = plan_of(run.prepared).trainings
     assert trainings - 3 <= len(table) <= trainings
 
 

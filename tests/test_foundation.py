@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,13 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.model.adapters import Adapted
-from autotransfer.models.base import bound_base
-from autotransfer.models.foundation import FoundationEncoder, open_foundation
+from autotransfer.models.base import open_base
+from autotransfer.models.foundation import Bound, FoundationEncoder, open_foundation
 from autotransfer.preprocessing.represent import base_layout, foundation
 from autotransfer.preprocessing.represent.pretrained import at_one_scale
 from autotransfer.recordings import save_npz
 from autotransfer.runs.options import RunOptions
-from autotransfer.search.kinds import closed_forms, fine_tuned, networks
+from autotransfer.search.kinds import closed_forms, networks
 
 MODELS = '''
 import torch
@@ -312,7 +311,7 @@ def test_names_say_model_weights_and_options(folder: Path, monkeypatch: pytest.M
     with pytest.raises(at.UserError, match="no model 'Nothing'"):
         open_foundation(f"braindecode:Nothing,pretrained={folder}")
     asked: list[str] = []
-    monkeypatch.setattr("autotransfer.models.foundation.download", lambda name: asked.append(name) or folder)
+    monkeypatch.setattr("autotransfer.models.hub.download", lambda name: asked.append(name) or folder)
     open_foundation("braindecode:Wave,pretrained=me/wave")
     open_foundation("hf:me/wave")
     assert asked == ["hf:me/wave", "hf:me/wave"]
@@ -330,9 +329,13 @@ def test_an_encoder_with_pretrained_weights_is_a_base(folder: Path) -> None:
         at.CensoredClassifier(encoder=name, max_epochs=1).fit(own.X.numpy(), own.y.numpy(), subjects=own.subject)
 
 
+def bound_to(folder: Path, recordings: at.Recordings) -> Bound:
+    return open_base(str(folder)).bound_to(recordings)
+
+
 def test_it_is_a_candidate_beside_untrained_weights(folder: Path) -> None:
     own = target()
-    forms = closed_forms(RunOptions(source="", adaptation="online", base=str(folder)), own)
+    forms = closed_forms("online", own, base=bound_to(folder, own))
     assert {(one.kind, one.to_dict().get("centre", "none")) for one in forms if "foundation" in one.kind} == {
         (kind, centre) for kind in ("foundation", "random_foundation") for centre in ("none", "online")
     }
@@ -342,7 +345,7 @@ def test_a_model_holds_its_encoder_once_and_needs_no_folder(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = target()
-    name = bound_base(str(folder), own).kinds["foundation"]
+    name = bound_to(folder, own).kinds["foundation"]
     setting = at.Setting(encoder="linear", standardise="none", represent=name)
     outcomes = at.train(
         own, [at.Job(setting, fold) for fold in at.leave_one_subject_out(own)[:2]], device="cpu", progress=False
@@ -369,7 +372,7 @@ def test_a_model_holds_its_encoder_once_and_needs_no_folder(
 @pytest.mark.parametrize("tuned", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_graph_has_the_encoder_in_it(folder: Path, tmp_path: Path, tuned: bool) -> None:
     own = target()
-    bound = bound_base(str(folder), own)
+    bound = bound_to(folder, own)
     frozen = {"encoder": "linear", "standardise": "none", "represent": bound.kinds["foundation"]}
     setting = at.Setting(**bound.tuned[0] | {"max_epochs": 2} if tuned else frozen)
     (outcome,) = at.train(own, [at.Job(setting, at.leave_one_subject_out(own)[0])], device="cpu", progress=False)
@@ -415,7 +418,7 @@ def test_adapters_reach_what_their_rank_allows(rank: int) -> None:
 
 def test_adapters_start_at_the_frozen_encoder_and_alone_are_trained(folder: Path) -> None:
     own = target()
-    digest = bound_base(str(folder), own).kinds["foundation"].split(":")[1]
+    digest = bound_to(folder, own).kinds["foundation"].split(":")[1]
     encoder = foundation._opened[digest]
     before = {name: tensor.clone() for name, tensor in encoder.module.state_dict().items()}
     net = Adapted(digest, 2).train()
@@ -430,8 +433,7 @@ def test_adapters_start_at_the_frozen_encoder_and_alone_are_trained(folder: Path
     nn.init.normal_(net.up[0])
     assert torch.equal(net.merged()(x), net(x))
     assert not torch.allclose(net(x), z, atol=0.1)
-    options = RunOptions(source="", adaptation="zero-shot", base=str(folder))
-    tuned, _ = fine_tuned(options, at.Setting(max_epochs=2), own)
+    tuned, _ = networks([at.Setting(max_epochs=2)], own, "zero-shot", "one", base=bound_to(folder, own))[-2:]
     fold = at.leave_one_subject_out(own)[0]
     _, stacked = at.train(own, [at.Job(tuned, fold, seed) for seed in (0, 1)], "cpu")
     (alone,) = at.train(own, [at.Job(tuned, fold, 1)], "cpu")
@@ -462,7 +464,7 @@ def test_adapters_see_pieces_of_long_windows_as_the_frozen_encoder_does(folder: 
     plain = target()
     X = torch.cat([plain.X, 3 * plain.X.flip(-1), plain.X], -1)
     long = at.Recordings(X=X, y=plain.y, subject=plain.subject, sfreq=plain.sfreq, channels=plain.channels)
-    bound = bound_base(str(folder), long)
+    bound = bound_to(folder, long)
     fitted = at.Setting(**bound.tuned[0]).preprocessing.fit(long.X, long.subject, [np.arange(9)])
     z = Adapted(bound.tuned[0]["encoder"].split(":")[1], 3)(fitted(long.X[None, :6], long.subject[None, :6])[0])
     assert torch.allclose(z, numbers(bound.kinds["foundation"], long)[:, :-1], atol=1e-5)
@@ -470,12 +472,12 @@ def test_adapters_see_pieces_of_long_windows_as_the_frozen_encoder_does(folder: 
 
 def test_adapters_are_candidates_beside_untrained_weights(folder: Path) -> None:
     own, fold = target(), at.leave_one_subject_out(target())[0]
-    options = RunOptions(source="", adaptation="zero-shot", base=str(folder), epochs=2)
-    made = [one for one in networks(options, options.settings(), own) if "foundation" in one.kind]
+    plain, bound = at.Setting(max_epochs=2), bound_to(folder, own)
+    made = [one for one in networks([plain], own, "zero-shot", base=bound) if "foundation" in one.kind]
     assert [one.kind for one in made] == ["tuned_foundation", "tuned_random_foundation"]
     assert made[0].replace(encoder=made[1].encoder) == made[1], "they differ in the frozen weights alone"
     assert [at.Setting.from_json(one.to_json()) for one in made] == made
-    without = networks(replace(options, networks="none"), options.settings(), own)
+    without = networks([plain], own, "zero-shot", "none", base=bound)
     assert not [one for one in without if "foundation" in one.kind]
     for name, told in (("tuned_foundation:x", "DIGEST:RANK"), (f"tuned_foundation:{'0' * 16}:8", "not open here")):
         with pytest.raises(at.UserError, match=told):
@@ -484,7 +486,7 @@ def test_adapters_are_candidates_beside_untrained_weights(folder: Path) -> None:
 
 def test_a_model_with_adapters_needs_no_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = target()
-    setting = at.Setting(**bound_base(str(folder), own).tuned[0], max_epochs=2)
+    setting = at.Setting(**bound_to(folder, own).tuned[0], max_epochs=2)
     (outcome,) = at.train(own, [at.Job(setting, at.leave_one_subject_out(own)[0])], "cpu")
     model = outcome.model()
     expected = model.predict_proba(own.X[:5])

@@ -15,6 +15,7 @@ from autotransfer.folds import divide, leave_groups_out, name_of
 from autotransfer.report.collect import collect
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import resolved
 from autotransfer.runs.run import Run
 from autotransfer.search import stages
 from autotransfer.search.average import find_weights
@@ -169,7 +170,7 @@ def test_folds_by_default() -> None:
     many, few = tiny(21, per_class=2), tiny(20, per_class=2)
 
     def settled(rec: at.Recordings, **options: object) -> int | str:
-        return RunOptions(source="x", **options).for_data(rec).folds
+        return resolved(RunOptions(source="x", **options), rec).folds
 
     assert settled(many) == "all", "nobody asked"
     assert (settled(many, folds="auto"), settled(few, folds="auto")) == (10, "all")

@@ -11,8 +11,18 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import Preparation, resolved
 from autotransfer.runs.run import Run
-from autotransfer.search.kinds import CHANNELS, CONSTANTS, REPRESENTED, SHRINKAGES, closed_forms, networks, represented
+from autotransfer.search.kinds import (
+    CHANNELS,
+    CONSTANTS,
+    REPRESENTED,
+    SHRINKAGES,
+    candidates_of,
+    closed_forms,
+    networks,
+    represented,
+)
 from autotransfer.search.plan_words import work_words
 from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
@@ -22,9 +32,8 @@ USED = {"zero-shot": {"none"}, "online": {"none", "online"}, "transductive": {"n
 
 
 def candidates(recordings: at.Recordings | None = None, **options: str) -> list[at.Setting]:
-    own = RunOptions(source="x", **options)
-    recordings = recordings or tiny()
-    return networks(own, own.settings(), recordings) + closed_forms(own, recordings)
+    made = candidates_of(Preparation(RunOptions(source="x", **options), recordings or tiny()))
+    return made.networks + made.solved
 
 
 @pytest.mark.parametrize("name", USED)
@@ -90,7 +99,7 @@ def test_the_estimate_counts_what_is_trained(tmp_path: Path) -> None:
         source=str(tiny_file(tmp_path, n_subjects=3)), epochs=1, batch_size=8, device="cpu", adaptation="zero-shot",
         seeds=2, grid="uncensored",
     )  # fmt: skip
-    plan = plan_of(options, tiny(3))
+    plan = plan_of(Preparation(options, tiny(3)))
     run = Run.create(tmp_path / "run", options)
     conduct(run, lambda _: None, shown=False)
     entries = run.ledger.entries("folds", records=False)
@@ -151,8 +160,8 @@ def test_what_gained_is_a_candidate_for_signals_of_its_kind(preprocessing: str) 
     for name, augmentation in taken_up.items():
         channels = [f"{name}{n}" for n in range(plain.n_channels)]
         own = at.Recordings(plain.X, plain.y, plain.subject, sfreq=200.0, channels=channels)
-        options = RunOptions(source="tiny", adaptation=preprocessing).for_data(own)
-        found = [one for one in networks(options, options.settings(), own) if one.augmentation]
+        options = resolved(RunOptions(source="tiny", adaptation=preprocessing), own)
+        found = [one for one in networks(options.settings(), own, preprocessing) if one.augmentation]
         assert len(found) == bool(augmentation)
         assert all(augmentation in options.name_of(one) for one in found)
 
@@ -165,12 +174,12 @@ def muscles(**more: object) -> at.Recordings:
 @pytest.mark.parametrize("name", USED)
 def test_what_a_field_knows_of_its_signal_stands_beside_what_serves_any(name: str) -> None:
     special = set(REPRESENTED["emg"])
-    forms = closed_forms(RunOptions(source="x", adaptation=name), muscles())
+    forms = closed_forms(name, muscles())
     assert special < {setting.kind for setting in forms}
     own = [setting for setting in forms if setting.kind in special]
     assert {setting.centre for setting in own} == {"none"} | ({name} - {"zero-shot"})
     assert len(own) == len(special) * len(SHRINKAGES) * len(USED[name])
-    assert not special & {setting.kind for setting in closed_forms(RunOptions(source="x", adaptation=name), tiny())}
+    assert not special & {setting.kind for setting in closed_forms(name, tiny())}
 
 
 def test_every_representation_of_the_table_exists_and_says_what_it_must_be_told() -> None:
@@ -186,8 +195,8 @@ def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch
     assert kinds("emg", tiny()) == [*REPRESENTED["emg"]]
     assert kinds("tdpsd, other,hudgins", muscles()) == ["tdpsd", "hudgins"]
     assert kinds("emg,tangent", tiny()) == kinds("emg,emg", tiny()), "what any signal has is there already"
-    options = RunOptions(source="x", adaptation="zero-shot", kinds="ls4")
-    assert {setting.kind for setting in closed_forms(options, muscles())} == {"features", "tangent", "templates", "ls4"}
+    named = {setting.kind for setting in closed_forms("zero-shot", muscles(), "ls4")}
+    assert named == {"features", "tangent", "templates", "ls4"}
     with pytest.raises(UserError, match=r"unknown kind 'emgs'; choose from 'eeg', 'emg', .*'tdpsd'"):
         kinds("emgs", tiny())
 
@@ -220,15 +229,14 @@ def test_frequencies_are_those_of_the_stimuli_where_classes_are_named_after_them
 
 
 def test_windows_decide_what_they_are_taken_for() -> None:
-    options = RunOptions(source="x", adaptation="transductive")
-    long, short = (closed_forms(options, signals("eeg", times)) for times in (300, 90))
+    long, short = (closed_forms("transductive", signals("eeg", times)) for times in (300, 90))
     bands = {"bands", "fine_bands", "band_tangent", "rhythms"}
     assert {one.kind for one in long} == {"features", "tangent", "templates"} | bands
     assert {one.kind for one in short} == {"features", "tangent", "templates", "evoked"}
     assert {(one.standardise, one.align) for one in short if one.kind == "evoked"} == {
         ("train", "none"), ("none", "transductive"),
     }  # fmt: skip
-    named = closed_forms(RunOptions(source="x", adaptation="zero-shot", kinds="bands"), signals("eeg", 90))
+    named = closed_forms("zero-shot", signals("eeg", 90), "bands")
     assert {one.kind for one in named} == {"features", "tangent", "templates", "bands"}, "who names it has it"
     assert not bands & {one["represent"] for one in represented(None, signals("eeg", 30, sfreq=1.0))}, "no such bands"
 

@@ -130,7 +130,7 @@ def test_a_loss_of_numbers_is_refused_where_classes_are_told_apart() -> None:
 def test_which_networks_are_tried() -> None:
     targets = power()
     for networks, adaptation, number in (("all", "zero-shot", 2), ("one", "zero-shot", 1), ("all", "online", 3)):
-        asked = options(networks=networks, adaptation=adaptation, loss="squared").for_data(targets.recordings)
+        asked = options(networks=networks, adaptation=adaptation, loss="squared", epochs=2)
         candidates = network_candidates(asked, targets.recordings)
         assert len(candidates) == number
         for setting in candidates:

@@ -336,16 +336,11 @@ def test_one_class_comes_before_all_others() -> None:
 
 
 def test_closed_forms_of_sessions_are_those_of_the_run_centred() -> None:
-    options = at_options("zero-shot")
-    forms = kinds.online_forms(options, REC)
+    forms = kinds.online_forms("zero-shot", REC)
     assert forms
     assert {one.adaptation for one in forms} == {"online"}
-    assert {kinds.uncentred(one) for one in forms} <= set(kinds.closed_forms(options, REC))
-    assert kinds.online_forms(at_options("online"), REC) == []
-
-
-def at_options(adaptation: str) -> kinds.RunOptions:
-    return kinds.RunOptions(source="x", adaptation=adaptation)
+    assert {kinds.uncentred(one) for one in forms} <= set(kinds.closed_forms("zero-shot", REC))
+    assert kinds.online_forms("online", REC) == []
 
 
 def zero_shot_person() -> Followed:

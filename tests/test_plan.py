@@ -17,10 +17,11 @@ import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.runs.options import PRESETS, RunOptions, parse_time
+from autotransfer.runs.preparation import Preparation, resolved
 from autotransfer.search import plan as plans
 from autotransfer.search import planning
 from autotransfer.search.costs import Costs, SolvingSpeed, Speed
-from autotransfer.search.kinds import networks
+from autotransfer.search.kinds import candidates_of, networks
 from autotransfer.search.plan import Plan, read_plan
 from autotransfer.search.plan_words import SURE, cost_words, stage_lines, why_folds
 from autotransfer.search.planning import begin, cut, plan_of
@@ -36,7 +37,7 @@ class Known(Costs):
     def __init__(self, recordings: at.Recordings) -> None:
         super().__init__(recordings, {})
 
-    def training(self, setting: at.Setting, options: RunOptions) -> float:
+    def training(self, setting: at.Setting, held_out: int) -> float:
         return 0.01 if setting.network.closed_form else float(setting.max_epochs)
 
 
@@ -47,8 +48,13 @@ def options(**changes: object) -> RunOptions:
     return RunOptions.of("recommended", **{"source": "tiny.npz", "adaptation": "zero-shot", "device": "cpu"} | changes)
 
 
-def planned(**changes: object) -> Plan:
-    return cut(MANY, options(**changes), Known(MANY))
+def prepared(asked: RunOptions, recordings: at.Recordings = MANY) -> Preparation:
+    return Preparation(resolved(asked, recordings), recordings)
+
+
+def planned(spent: float = 0.0, costs: type[Known] = Known, **changes: object) -> Plan:
+    asked = options(**changes)
+    return cut(prepared(asked), asked, costs(MANY), spent)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,7 @@ def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
     assert last == sorted(last), "penalties come last"
     seeds = [training.seed for stage in plan.stages for training in stage.trainings if training.setting.penalty is None]
     assert seeds == sorted(seeds), "one seed after the other"
-    every = networks(options(), options().for_data(MANY).settings(), MANY)
+    every = candidates_of(prepared(options())).networks
     trained = {training for stage in plan.stages for training in stage.trainings}
     assert {(one, seed) for one in every for seed in range(3)} <= trained, "everything is in it"
 
@@ -127,8 +133,7 @@ def test_a_plan_is_not_shortened_for_a_network_that_it_then_has_no_time_for() ->
     main = sum(stage.seconds for stage in whole.stages if stage.main)
     for limit in np.linspace(5, 1.5 * main, 12):
         for spent in (0.0, 0.4 * limit, 0.9 * limit):
-            asked = options(time=f"{limit:.0f}s")
-            plan = cut(MANY, asked, Known(MANY), spent)
+            plan = planned(spent, time=f"{limit:.0f}s")
             trained = [stage for stage in plan.expected if not stage.solved]
             words = " ".join(cost_words(plan))
             assert bool(trained) == ("no network fits" not in words)
@@ -150,8 +155,8 @@ def test_whatever_the_limit_the_first_stage_is_planned_for() -> None:
 
 def test_the_papers_rule_keeps_its_folds() -> None:
     asked = {"grid": "quick", "rule": "published", "adaptation": None}
-    whole = cut(MANY, options(**asked, time="none"), Known(MANY))
-    plan = cut(MANY, options(**asked, time=f"{whole.stages[0].seconds / 40:.0f}s"), Known(MANY))
+    whole = planned(**asked, time="none")
+    plan = planned(**asked, time=f"{whole.stages[0].seconds / 40:.0f}s")
     assert plan.folds == 24
 
 
@@ -164,10 +169,10 @@ def test_a_search_that_does_not_fit_is_refused_with_the_least() -> None:
 
 def test_costlier_closed_forms_do_not_keep_the_first_answer_waiting() -> None:
     class Slow(Known):
-        def training(self, setting: at.Setting, options: RunOptions) -> float:
-            return 100.0 if setting.kind == "tangent" else super().training(setting, options)
+        def training(self, setting: at.Setting, held_out: int) -> float:
+            return 100.0 if setting.kind == "tangent" else super().training(setting, held_out)
 
-    plan = cut(MANY, options(), Slow(MANY))
+    plan = planned(costs=Slow)
     assert "tangent" not in {setting.kind for setting in plan.stages[0].settings}
     later = [stage for stage in plan.stages[1:] if stage.solved]
     assert [{setting.kind for setting in stage.settings} for stage in later] == [{"tangent"}]
@@ -184,10 +189,8 @@ def test_a_plan_is_told_by_stages_with_a_range_of_times() -> None:
 
 def test_networks_that_are_left_out() -> None:
     rec = at.synthetic(n_subjects=4, n_channels=4, n_times=32)
-    counts = {
-        name: len(networks(options(networks=name), options().settings(), rec))
-        for name in ("all", "main", "one", "none")
-    }
+    settings = options().settings()
+    counts = {name: len(networks(settings, rec, "zero-shot", name)) for name in ("all", "main", "one", "none")}
     assert counts["all"] >= counts["main"] > counts["one"] > counts["none"] == 1
     with pytest.raises(UserError, match="networks"):
         options(networks="some")
@@ -195,17 +198,17 @@ def test_networks_that_are_left_out() -> None:
 
 def test_many_people_are_told_why_they_are_grouped() -> None:
     whole, short = planned(time="none"), planned()
-    assert "10 folds, because there are 24 people" in " ".join(why_folds(MANY, options(), whole))
+    assert "10 folds, because there are 24 people" in " ".join(why_folds(MANY, "auto", whole))
     assert short.folds == 5
-    assert why_folds(MANY, options(), short) == [], "the limit is the reason, and what is left out for it is told"
-    assert why_folds(MANY, options(folds=10), whole) == []
-    assert why_folds(tiny(), options(), plan_of(options().for_data(tiny()), tiny())) == []
+    assert why_folds(MANY, "auto", short) == [], "the limit is the reason, and what is left out for it is told"
+    assert why_folds(MANY, 10, whole) == []
+    assert why_folds(tiny(), "auto", plan_of(prepared(options(), tiny()))) == []
 
 
 def test_presets_of_a_run() -> None:
     assert options(grid="paper", adaptation=None).rule == "published"
     assert options(grid="paper", adaptation=None, rule="average").rule == "average"
-    assert options(grid="paper", adaptation=None).for_data(MANY).n_folds is None
+    assert prepared(options(grid="paper", adaptation=None)).options.n_folds is None
     short = RunOptions.of("quick", source="x", adaptation="auto")
     assert {name: getattr(short, name) for name in PRESETS["quick"]} == PRESETS["quick"]
     assert RunOptions.of("quick", source="x", seeds=2).seeds == 2
@@ -217,37 +220,36 @@ def test_presets_of_a_run() -> None:
 
 
 def test_costs_are_measured_and_grow_with_the_work() -> None:
-    rec, own = tiny(6), options(batch_size=8, epochs=4, grid="uncensored", time="none").for_data(tiny(6))
-    costs = Costs.measure(rec, own)
+    own = prepared(options(batch_size=8, epochs=4, grid="uncensored", time="none"), tiny(6))
+    costs = Costs.measure(own, candidates_of(own).every)
 
-    def trained(changed: RunOptions) -> float:
-        trainings = [one for stage in plan_of(changed, rec).stages for one, _ in stage.trainings]
-        return sum(costs.training(one, changed) for one in trainings if not one.network.closed_form)
+    def trained(**changes: int) -> float:
+        plan = plan_of(replace(own, options=replace(own.options, **changes)))
+        trainings = [one for stage in plan.stages for one, _ in stage.trainings]
+        return sum(costs.training(one, 2) for one in trainings if not one.network.closed_form)
 
-    assert trained(replace(own, seeds=3)) == pytest.approx(3 * trained(replace(own, seeds=1)), rel=0.05)
-    assert trained(replace(own, epochs=8)) > 1.5 * trained(own)
+    assert trained(seeds=3) == pytest.approx(3 * trained(seeds=1), rel=0.05)
+    assert trained(epochs=8) > 1.5 * trained()
     assert {type(speed) for speed in costs.speeds.values()} == {Speed, SolvingSpeed}
-    assert all(costs.training(one, own) > 0 for stage in plan_of(own, rec).stages for one in stage.settings)
+    assert all(costs.training(one, 2) > 0 for stage in plan_of(own).stages for one in stage.settings)
 
 
 def test_trainings_are_counted_by_folds() -> None:
-    by_folds = {
-        folds: plan_of(options(folds=folds, epochs=2).for_data(MANY), MANY).trainings for folds in ("all", 10, 5)
-    }
+    by_folds = {folds: plan_of(prepared(options(folds=folds, epochs=2))).trainings for folds in ("all", 10, 5)}
     assert by_folds["all"] / 24 == by_folds[10] / 10 == by_folds[5] / 5
 
 
 def test_a_run_begins_with_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, recordings, *_: Known(recordings)))
+    monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, prepared, *_: Known(prepared.recordings)))
     monkeypatch.setattr(planning, "LITTLE", 0)
     own = options(source=str(tiny_file(tmp_path, n_subjects=6)), batch_size=8, epochs=8, time="3m")
     run = begin(tmp_path / "run", own, tell=told.append)
     plan = run.ledger.recall("plan", Plan)
     assert plan is not None
-    assert plan == cut(run.recordings, own, Known(run.recordings), plan.spent), "a dry run's"
-    assert plan.options["source"] == own.source
-    assert run.options == replace(RunOptions.from_dict(plan.options), source=run.options.source)
+    assert plan == cut(prepared(own, run.recordings), own, Known(run.recordings), plan.spent), "a dry run's"
+    assert plan.options.source == own.source
+    assert run.options == replace(plan.options, source=run.options.source)
     assert any("first answer" in line for line in told)
     run.ledger.close()
     with pytest.raises(UserError, match="--cluster"):
@@ -283,8 +285,8 @@ def test_a_plan_is_written_and_read(tmp_path: Path) -> None:
 def performed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, which is the current one, with recordings and the plan of a run on them."""
     tiny_file(tmp_path).rename(tmp_path / "data.npz")
-    own = options(source="data.npz", epochs=2, batch_size=8).for_data(tiny())
-    plans.write_plan(tmp_path, plan_of(own, tiny()).performed([0]))
+    own = prepared(options(source="data.npz", epochs=2, batch_size=8), tiny())
+    plans.write_plan(tmp_path, plan_of(own).performed([0]))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -329,7 +331,7 @@ def test_options_that_a_plan_would_drop_are_refused(performed: Path) -> None:
 
 def test_a_plan_keeps_how_windows_are_cut_and_no_password() -> None:
     secret = "postgresql://me:SECRET@host/x"
-    plan = replace(planned(), options=options(filter="5-45", window=2.0, storage=secret).to_dict()).performed([0])
+    plan = replace(planned(), options=options(filter="5-45", window=2.0, storage=secret)).performed([0])
     assert "SECRET" not in schema.to_json(plan)
     asked = options(source="other.npz", window=1.0)
     here = plan.options_here(asked, {"window"})
@@ -381,7 +383,7 @@ def test_a_ring_that_a_plan_needs(performed: Path) -> None:
     own = replace(tiny(), ring=None)
     plan = read_plan(performed)
     with pytest.raises(UserError, match=r"cannot be performed.*ring"):
-        planning.plan_again(plan, RunOptions.from_dict(plan.options), own, None)
+        planning.plan_again(plan, Preparation(plan.options, own))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")

@@ -66,7 +66,7 @@ def ways() -> dict[str, Preprocessing]:
         found += [Preprocessing((single["standardise", first], single["align", own])) for own in VALUES["align"]]
         found.append(Preprocessing((single["turn", "online"], single["standardise", first])))
     networks = [way for table in (PENALISED, UNPENALISED) for own in table.values() for way in own]
-    solved = [one for name in PENALISED for one in closed_forms(RunOptions(source="x", adaptation=name), tiny())]
+    solved = [one for name in PENALISED for one in closed_forms(name, tiny())]
     tried = list(dict.fromkeys(one.preprocessing for one in [*(at.Setting(**way) for way in networks), *solved]))
     return {" ".join(map(str, way.values().values())): way for way in dict.fromkeys([*found, *tried])}
 

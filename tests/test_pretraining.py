@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,8 +27,9 @@ from autotransfer.recordings.layout import channel_map, position, resampling, st
 from autotransfer.runs import executor
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.options import RunOptions, epochs_for
+from autotransfer.runs.preparation import Preparation
 from autotransfer.runs.run import job_of
-from autotransfer.search.kinds import closed_forms, networks
+from autotransfer.search.kinds import candidates_of, closed_forms, networks
 from autotransfer.training import packing
 from autotransfer.training.metrics import apart, weighted_nll
 from autotransfer.training.packing import program_of
@@ -385,15 +385,15 @@ def test_the_study_is_one_more_nuisance(tmp_path: Path) -> None:
 
 def test_a_base_is_a_candidate_beside_untrained_networks(base: Path) -> None:
     target = study(5)
-    options = RunOptions(source="", adaptation="online", base=str(base))
-    made = [one for one in closed_forms(options, target) if one.kind in ("base", "random_base")]
+    bound = load_base(base).bound_to(target)
+    made = [one for one in closed_forms("online", target, base=bound) if one.kind in ("base", "random_base")]
     assert {(one.kind, one.to_dict().get("centre", "none")) for one in made} == {
         (kind, centre) for kind in ("base", "random_base") for centre in ("none", "online")
     }
-    without = closed_forms(replace(options, base=None), target)
-    assert [one for one in closed_forms(options, target) if one not in made] == without
+    without = closed_forms("online", target)
+    assert [one for one in closed_forms("online", target, base=bound) if one not in made] == without
     with pytest.raises(at.UserError, match="are in the base"):
-        closed_forms(options, study(1))
+        load_base(base).bound_to(study(1))
 
 
 def test_a_base_that_is_not_open_is_said_so() -> None:
@@ -437,7 +437,8 @@ def test_a_run_from_a_base_delivers_a_model_that_needs_no_base(base: Path, tmp_p
 def tuned_and_scratch(base: Path, target: at.Recordings, **changes: Any) -> tuple[at.Setting, at.Setting]:
     """The candidates of a run."""
     options = RunOptions(source="", adaptation="zero-shot", base=str(base), **{"epochs": 3} | changes)
-    tuned, scratch = [one for one in networks(options, options.settings(), target) if one.kind.endswith("_base")]
+    every = candidates_of(Preparation(options, target, base=load_base(base).bound_to(target))).networks
+    tuned, scratch = [one for one in every if one.kind.endswith("_base")]
     return tuned, scratch
 
 
@@ -449,8 +450,8 @@ def test_a_network_that_starts_from_a_base_stands_beside_one_from_scratch(base: 
     assert tuned.replace(start=None, encoder_lr=None) == scratch, "nothing else differs"
     assert at.Setting.from_json(tuned.to_json()) == tuned
     assert program_of(target, job(tuned, target)) == program_of(target, job(scratch, target)), "they share a stack"
-    none = RunOptions(source="", adaptation="zero-shot", base=str(base), networks="none")
-    assert [one.kind for one in networks(none, none.settings(), target)] == ["eegnet"] * len(none.settings()[:1])
+    without = networks([at.Setting()], target, "zero-shot", "none", base=load_base(base).bound_to(target))
+    assert [one.kind for one in without] == ["eegnet"]
 
 
 def job(setting: at.Setting, target: at.Recordings, fold: int = 0, seed: int = 0) -> at.Job:

@@ -63,7 +63,7 @@ def test_results_are_tidy_and_complete(finished: tuple[Run, Choice]) -> None:
     assert len(table) == settings * 4
     assert not table.duplicated(["setting", "test_subject", "seed"]).any()
     assert (table.loc[table["method"] == "none", "mode"] == "none").all()
-    assert len(table) == plan_of(run.options, run.recordings).trainings
+    assert len(table) == plan_of(run.prepared).trainings
     assert [e.starts for e in run.ledger.entries()] == [1] * len(table)
 
 

@@ -28,6 +28,7 @@ from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoi
 from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.lock import Lock, in_use
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import resolved
 from autotransfer.runs.run import Run
 from autotransfer.training.train import run as train_population
 from autotransfer.training.trainer import Trainer
@@ -310,13 +311,13 @@ def test_options_are_checked_and_stored() -> None:
 def test_epochs_are_as_many_as_make_2500_steps(tmp_path: Path) -> None:
     recordings = tiny()  # 48 windows of 4 subjects: half of them train
     options = RunOptions(source="x", batch_size=4)
-    assert options.for_data(recordings).epochs == 417, "six steps an epoch"
-    assert replace(options, batch_size=None).for_data(recordings).epochs == 500, "a step an epoch, and no more than 500"
+    assert resolved(options, recordings).epochs == 417, "six steps an epoch"
+    assert resolved(replace(options, batch_size=None), recordings).epochs == 500, "a step an epoch, at most 500"
     many = at.Recordings(np.zeros((8000, 1, 8)) + np.arange(8), np.arange(8000) % 2, np.arange(8000) // 2000)
-    assert options.for_data(many).epochs == 10, "1000 steps an epoch, and no fewer than 10"
-    assert replace(options, batch_size=300).for_data(many).epochs == 193, "13 steps: an incomplete batch is dropped"
-    assert replace(options, epochs=3).for_data(many).epochs == 3
-    assert replace(options, grid="paper").for_data(many).max_epochs == 500
+    assert resolved(options, many).epochs == 10, "1000 steps an epoch, and no fewer than 10"
+    assert resolved(replace(options, batch_size=300), many).epochs == 193, "13 steps: an incomplete batch is dropped"
+    assert resolved(replace(options, epochs=3), many).epochs == 3
+    assert resolved(replace(options, grid="paper"), many).max_epochs == 500
     run = Run.create(tmp_path / "run", replace(options, source=str(tiny_file(tmp_path))))
     assert run.options.epochs == 417
     assert Run.open(tmp_path / "run").options == run.options

@@ -14,7 +14,6 @@ from autotransfer.folds import Fold
 from autotransfer.model import trees
 from autotransfer.model.stack import Size
 from autotransfer.model.trees import DOUBT, SMALLEST, TreesOptions
-from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import closed_forms, online_forms
 
 
@@ -90,11 +89,8 @@ def test_they_are_candidates_of_a_later_stage_where_features_are_made_by_hand(na
     rec = at.synthetic(n_subjects=4, trials_per_class=4, n_channels=2, n_times=256)
     rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=128, name=name)
     for adaptation, forms in {"zero-shot": 1, "transductive": 2}.items():
-        options = RunOptions(source="x", adaptation=adaptation)
-        later = [one for one in closed_forms(options, rec, costly=True) if one.encoder == "trees"]
+        later = [one for one in closed_forms(adaptation, rec, costly=True) if one.encoder == "trees"]
         assert sorted(one.represent for one in later) == sorted(kinds * forms)
         assert {one.kind for one in later} <= {"trees"}
-        assert not [one for one in closed_forms(options, rec) if one.encoder == "trees"]
-    assert not [
-        one for one in online_forms(RunOptions(source="x", adaptation="zero-shot"), rec) if one.encoder == "trees"
-    ]
+        assert not [one for one in closed_forms(adaptation, rec) if one.encoder == "trees"]
+    assert not [one for one in online_forms("zero-shot", rec) if one.encoder == "trees"]

@@ -84,6 +84,7 @@ def describe_regression(options: RunOptions) -> None:
     """What such a run would do."""
     from ..folds import groups_of
     from ..recordings import load_targets
+    from ..runs.preparation import resolved
     from ..search.number_networks import name_of, plan_networks
     from ..search.regression import candidates, check_device, time_to_solve
     from ..settings import Setting
@@ -93,16 +94,16 @@ def describe_regression(options: RunOptions) -> None:
     check_device(options)
     targets = load_targets(options.source, options.target, **options.cutting)
     recordings = targets.recordings
-    resolved = options.for_data(recordings)
+    options = resolved(options, recordings)
     say(targets.words())
-    forms, groups = candidates(resolved, recordings), groups_of(recordings, resolved.n_folds)
+    forms, groups = candidates(options, recordings), groups_of(recordings, options.n_folds)
     say(f"{len(groups)} groups of people are left out in turn")
     seconds = time_to_solve(targets, forms, groups)
     say(f"ridge regressions on: {'; '.join(map(name_of, forms))}, about {clock(seconds)}")
-    left = math.inf if resolved.seconds is None else resolved.seconds - seconds - (time.monotonic() - start)
-    plan = plan_networks(recordings, resolved, left)
+    left = math.inf if options.seconds is None else options.seconds - seconds - (time.monotonic() - start)
+    plan = plan_networks(recordings, options, left)
     for values, seconds in zip(plan.settings, plan.seconds, strict=True):
-        say(f"networks: {name_of(Setting.from_dict(values))}, {count(resolved.seeds, 'seed')}, about {clock(seconds)}")
+        say(f"networks: {name_of(Setting.from_dict(values))}, {count(options.seeds, 'seed')}, about {clock(seconds)}")
     for line in plan.left_out:
         say(f"left out: {line}")
 

@@ -200,33 +200,35 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     if options.target != "classes":
         describe_regression(options)
         return
-    from ..folds import describe, leave_groups_out, whole_people
+    from ..folds import describe, whole_people
     from ..recordings.concerns import concerns
-    from ..runs.options import RunOptions
     from ..runs.preparation import prepare
-    from ..search.costs import Costs
+    from ..search.costs import Costs, memory_of
+    from ..search.kinds import candidates_of
     from ..search.plan_words import balances, cost_words, stage_lines, why_folds, work_words
     from ..search.planning import cut, plan_again
 
     start = time.monotonic()
     prepared = prepare(options, encoders)
-    resolved, recordings = prepared.options, prepared.recordings
-    planned = None if again is None else plan_again(again, resolved, recordings, encoders)
-    costs = Costs.measure(recordings, resolved, encoders)
-    plan = cut(recordings, options, costs, time.monotonic() - start) if planned is None else planned
-    resolved = RunOptions.from_dict(plan.options)
+    recordings = prepared.recordings
+    if again is None:
+        costs = Costs.measure(prepared, candidates_of(prepared).every)
+        plan = cut(prepared, options, costs, time.monotonic() - start)
+    else:
+        plan = plan_again(again, prepared)
+    prepared = replace(prepared, options=plan.options)
     say(repr(recordings))
-    say(describe(leave_groups_out(recordings, resolved.n_folds)))
+    say(describe(prepared.folds))
     for line in (
         *concerns(whole_people(recordings).raw()),
-        *why_folds(recordings, options, plan),
-        *balances(recordings, resolved, plan),
+        *why_folds(recordings, options.folds, plan),
+        *balances(prepared, plan),
     ):
         say(line)
     say(work_words(plan))
     for line in (*stage_lines(plan), *cost_words(plan)):
         say(line)
-    say(f"about {_size(costs.bytes(resolved, encoders))} of memory")
+    say(f"about {_size(memory_of(prepared, candidates_of(prepared).every))} of memory")
 
 
 def _size(n_bytes: int) -> str:

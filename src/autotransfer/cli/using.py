@@ -80,8 +80,8 @@ def predict(
     from ..report.person_scores import PersonScores, card_words
     from ..runs.choice import unfinished
     from ..runs.predictions import in_sequence, predictions, probabilities
-    from ..training import mistake_costs
     from ..training.conformal import least_confidence, least_probability
+    from ..training.mistake_costs import for_classes
     from ..training.scoring import metric_asked, metric_of, metric_of_card
     from ..training.sequence import usable_stay
 
@@ -104,8 +104,7 @@ def predict(
     if sequence:
         usable_stay(saved.card.stay, len(saved.card.classes))
     metric = metric_of_card(saved.card.scores) if asked is None else asked
-    if metric.startswith(mistake_costs.PREFIX):
-        metric = mistake_costs.for_classes(metric, saved.card.classes)
+    metric = for_classes(metric, saved.card.classes)
     raw = windowing.read_for(saved, data, rename or ())
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")

@@ -28,7 +28,7 @@ from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
 from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
-from ..runs.preparation import check_packages
+from ..runs.preparation import check_packages, resolved
 from ..runs.provenance import changed_column, column_digests, fingerprint
 from ..runs.recovery import reopen
 from ..runs.results import results_table, trained
@@ -234,7 +234,7 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
         )
     stored = run.ledger.recall("asked", dict[str, Any])
     if stored is None:  # it was begun in another way
-        stored, options = run.options.to_dict(), options.for_data(run.recordings)
+        stored, options = run.options.to_dict(), resolved(options, run.recordings)
     # In today's names; an earlier version had fewer options.
     stored = {"metric": BALANCED_ACCURACY} | RunOptions.from_dict(stored).to_dict()
     wanted = options.to_dict()

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..files import read_plain
+from ..model.braindecode_models import PREFIX
 from ..model.shallow import Shallow, ShallowOptions
 from ..model.start import know_start
 from ..preprocessing.represent.base_layout import know_layout
@@ -33,8 +34,8 @@ from .base_card import BaseCard
 from .base_page import base_page
 from .binding import check_digest, check_size
 from .card import DIGEST
-from .foundation import is_foundation_source, open_foundation
-from .hub import HUB, download, push_to_hub
+from .foundation import Bound, FoundationEncoder, open_foundation
+from .hub import CONFIG, local_folder, push_to_hub
 from .saving import BASE, UNREADABLE, as_json, read_folder, write_folder
 
 KEYS, PEOPLE = "people.keys", "people.numbers"  # of Traces, among the tensors
@@ -112,6 +113,13 @@ class Base:
     def _channel_map(self, recordings: Recordings) -> Any:
         ring = None if self.card.ring is None else tuple(self.card.ring)
         return channel_map(recordings.channels, recordings.ring, self.card.channels, ring)
+
+    def bound_to(self, recordings: Recordings) -> Bound:
+        """For these recordings; raises where they are unlike those of the base, or people are among its own."""
+        self.check_like(recordings)
+        self.check_new(recordings)
+        start = self.start(recordings)
+        return Bound(self, self.bind(recordings), [start, start | {"start": None}])
 
     def bind(self, recordings: Recordings) -> dict[str, str]:
         """Register it for windows like these. Returns the names that `represent` takes, by kind: 'base' and
@@ -194,37 +202,15 @@ def _folded(members: Members) -> dict[str, Tensor]:
     return {name: tensor.to(torch.float32).contiguous() for name, tensor in folded.items()}
 
 
-class Bound(NamedTuple):
-    """A base, or a foundation encoder, for some recordings."""
-
-    kinds: dict[str, str]  # the names that `represent` takes, by kind
-    tuned: list[dict[str, Any]]  # keywords of a setting that learns on, and of its control
-
-
-def bound_base(folder: str, recordings: Recordings) -> Bound:
-    """The base of a folder, or a foundation encoder, for these recordings. Opened and checked once; raises where people
-    of the recordings are among those of the base."""
-
-    def bind() -> Bound:
-        if is_foundation_source(folder):
-            encoder = open_foundation(folder)
-            kinds = encoder.bind(recordings)
-            return Bound(kinds, encoder.tuned(recordings, kinds))
-        base = load_base(folder)
-        base.check_like(recordings)
-        base.check_new(recordings)
-        start = base.start(recordings)
-        return Bound(base.bind(recordings), [start, start | {"start": None}])
-
-    return recordings.once(("base", folder), bind)
-
-
-def copy_base(folder: str, out: Path) -> None:
-    """The base of a folder, or a foundation encoder, to another place, as it is."""
-    if is_foundation_source(folder):
-        open_foundation(folder).save(out)
-    else:
-        load_base(folder).save(out)
+def open_base(text: str) -> Base | FoundationEncoder:
+    """What --base names: a base, or a foundation encoder, which is braindecode:MODEL,pretrained=…, or a folder or
+    repository in the hub's layout."""
+    if not text.startswith(PREFIX):
+        place = local_folder(text)
+        if os.path.exists(place / BASE.card) or not os.path.exists(place / CONFIG):
+            return load_base(place)
+        text = str(place)
+    return open_foundation(text)
 
 
 def save_base(folder: Path, card: BaseCard, tensors: dict[str, Tensor]) -> None:
@@ -235,9 +221,7 @@ def save_base(folder: Path, card: BaseCard, tensors: dict[str, Tensor]) -> None:
 def load_base(folder: str | os.PathLike[str]) -> Base:
     """The base in a folder, or in a repository of Hugging Face's hub, hf:USER/NAME; anything that is no base is refused
     in one line."""
-    if str(folder).startswith(HUB):
-        folder = download(str(folder))
-    place = Path(folder)
+    place = local_folder(folder)
     if not os.path.isdir(place):
         raise UserError(
             f"there is no folder {shown(str(place))}; make a base with: autotransfer pretrain A B --out BASE"

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -49,13 +49,21 @@ from ..recordings import Recordings
 from ..recordings.layout import channel_map
 from ..schema import parse_json
 from .binding import check_size
-from .hub import CONFIG, HUB, download
-from .saving import BASE, MODEL
+from .hub import CONFIG, HUB, Saved, local_folder
+from .saving import MODEL
 
 WEIGHTS, PAGE = MODEL.weights, MODEL.page
 TRIED = 8  # windows that an encoder is tried on
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MOST_FEATURES = 3999  # with the level of a window: what closed forms take (see search/kinds.py)
+
+
+class Bound(NamedTuple):
+    """A base, or a foundation encoder, for some recordings."""
+
+    source: Saved
+    kinds: dict[str, str]  # the names that `represent` takes, by kind
+    tuned: list[dict[str, Any]]  # keywords of a setting that learns on, and of its control
 
 
 @dataclass(frozen=True)
@@ -71,8 +79,9 @@ class FoundationEncoder:
     module: nn.Module
     weights: dict[str, Tensor]
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | os.PathLike[str]) -> None:
         """In the hub's layout, for `open_foundation`."""
+        folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / WEIGHTS, save(self.weights))
         write_atomically(folder / CONFIG, json.dumps(self.options, indent=1))
@@ -137,6 +146,11 @@ class FoundationEncoder:
             )
         return mixed
 
+    def bound_to(self, recordings: Recordings) -> Bound:
+        """For these recordings; raises where it cannot take their windows."""
+        kinds = self.bind(recordings)
+        return Bound(self, kinds, self.tuned(recordings, kinds))
+
     def bind(self, recordings: Recordings) -> dict[str, str]:
         """Register it for windows like these. Returns the names that `represent` takes, by kind."""
         rate, times = self._sizes()
@@ -197,22 +211,9 @@ class FoundationEncoder:
         return dim
 
 
-def is_foundation_source(text: str) -> bool:
-    """Whether --base means a foundation encoder: braindecode:MODEL,pretrained=…, or a folder or repository in the hub's
-    layout that is no base of ours."""
-    if text.startswith(PREFIX):
-        return True
-    place = _place(text)
-    return os.path.exists(place / CONFIG) and not os.path.exists(place / BASE.card)
-
-
 def is_pretrained_encoder(encoder: str) -> bool:
     """Whether --encoder names a foundation encoder, as --base does."""
     return encoder.startswith(HUB) or (encoder.startswith(PREFIX) and PRETRAINED in parse(encoder).options)
-
-
-def _place(source: str) -> Path:
-    return download(source) if source.startswith(HUB) else Path(source)
 
 
 def open_foundation(text: str) -> FoundationEncoder:
@@ -230,10 +231,10 @@ def open_foundation(text: str) -> FoundationEncoder:
             )
         if not source.startswith(HUB) and not Path(source).is_dir():
             source = HUB + source
-    place = _place(source)
+    place = local_folder(source)
     try:
-        options, weights = _read(place)
-        model = _model(place) if model is None else model
+        options, weights, page = _read(place)
+        model = _model(page, place) if model is None else model
     except UserError:
         raise
     except (OSError, ValueError, SafetensorError) as error:
@@ -242,23 +243,24 @@ def open_foundation(text: str) -> FoundationEncoder:
     return FoundationEncoder(model, options, _loaded(model, options, weights), weights)
 
 
-def _read(place: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """config.json and model.safetensors."""
+def _read(place: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
+    """config.json, model.safetensors and, where there is one, README.md."""
     if not (place / WEIGHTS).exists():
         pickled = sorted(path.name for path in place.glob("*") if path.suffix in PICKLED)
         why = f"has {pickled[0]}, which could run code when it is opened" if pickled else f"has no {WEIGHTS}"
         raise UserError(f"{place} {why}; give a folder or repository with {WEIGHTS}")
-    options = parse_json(read_plain(place / CONFIG).decode())
+    check_size(place / WEIGHTS)
+    weights, config = read_plain(place / WEIGHTS), read_plain(place / CONFIG)
+    page = read_plain(place / PAGE) if (place / PAGE).exists() else b""
+    options = parse_json(config.decode())
     if not isinstance(options, dict):
         raise ValueError(f"{CONFIG} is no JSON object")
-    check_size(place / WEIGHTS)
-    return options, load(read_plain(place / WEIGHTS))
+    return options, load(weights), page.decode(errors="replace")
 
 
-def _model(place: Path) -> str:
-    """By the tags of README.md, where braindecode writes the name of the class."""
+def _model(page: str, place: Path) -> str:
+    """By the tags of a page, where braindecode writes the name of the class."""
     known = braindecode_models("a foundation encoder")
-    page = read_plain(place / PAGE).decode(errors="replace") if (place / PAGE).exists() else ""
     head = page.split("---")[1] if page.startswith("---") else ""
     named = [word for word in dict.fromkeys(re.findall(r"\w+", head)) if word in known]
     if len(named) != 1:

@@ -39,6 +39,11 @@ def download(repository: str, *, revision: str | None = None, token: str | None 
     return Path(folder)
 
 
+def local_folder(source: str | os.PathLike[str]) -> Path:
+    """A folder on this machine as it is; of hf:USER/NAME, the folder that it is downloaded to."""
+    return download(str(source)) if str(source).startswith(HUB) else Path(source)
+
+
 def check_repository(text: str) -> str:
     """USER/NAME; a UserError where it is none."""
     name = text.removeprefix(HUB)

@@ -27,6 +27,7 @@ from ..runs.executor import Executor
 from ..runs.ledger import UNVALIDATED, Entry, Ledger, backup_of
 from ..runs.lock import Lock, remove_database
 from ..runs.options import RunOptions, epochs_for
+from ..runs.preparation import Preparation
 from ..runs.provenance import fingerprint, versions
 from ..runs.run import Run, begin_ledger
 from ..runs.sqlite_errors import DamagedLedger
@@ -102,10 +103,8 @@ def pretrain(
         entries = _entries(recordings, values, members, epochs, seed)
         identity = f"{fingerprint(recordings)} {entries[0].setting.key} {members} {seed}"
         if not _finished(folder, identity):
-            run = Run(
-                folder, _ledger(folder, identity), recordings,
-                RunOptions(source=recordings.name, folds=FOLDS, device=device),
-            )  # fmt: skip
+            options = RunOptions(source=recordings.name, folds=FOLDS, device=device)
+            run = Run(folder, _ledger(folder, identity), options, Preparation(options, recordings))
             with closing(run.ledger):
                 check_jobs(recordings, [run.job(entry) for entry in entries])
                 run.executor = executor or run.executor

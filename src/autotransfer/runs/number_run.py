@@ -37,6 +37,7 @@ from .executor import LOG_PROBS
 from .ledger import FINISHED, REMEDY, Entry, Ledger
 from .lock import Lock
 from .options import RunOptions
+from .preparation import Preparation, resolved
 from .provenance import changed_column, column_digests, fingerprint, versions
 from .recovery import make_sound
 from .regression import NUMBERS, is_regression
@@ -52,7 +53,7 @@ class NumberRun(Run):
     """Open with `begin` or `reopen`; `work` trains the networks that the ledger lists and has not finished."""
 
     def __init__(self, folder: Path, ledger: Ledger, targets: Targets, options: RunOptions) -> None:
-        super().__init__(folder, ledger, targets.recordings, options)
+        super().__init__(folder, ledger, options, Preparation(options, targets.recordings))
         self.targets = targets
 
     @classmethod
@@ -60,9 +61,9 @@ class NumberRun(Run):
         """Start a run in a new or empty folder."""
         check_free(folder)
         recordings = targets.recordings
-        resolved = options.for_data(recordings)
+        options = resolved(options, recordings)
         facts: dict[str, Any] = {
-            "options": resolved.to_dict() | {"source": absolute(options.source) if options.source else ""},
+            "options": options.to_dict() | {"source": absolute(options.source) if options.source else ""},
             "fingerprint": fingerprint(recordings),
             "columns": column_digests(recordings),
             "data": Data.of(recordings),
@@ -73,10 +74,10 @@ class NumberRun(Run):
             folder.mkdir(parents=True, exist_ok=True)
             ledger = begin_ledger(folder / NUMBERS, facts)
             if options.source:  # else it was begun with arrays in Python
-                write_atomically(folder / NAME, study_text(resolved))
+                write_atomically(folder / NAME, study_text(options))
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror or error}); choose another folder") from None
-        return cls(folder, ledger, targets, resolved)
+        return cls(folder, ledger, targets, options)
 
     @classmethod
     def reopen(cls, folder: Path, targets: Targets | None = None, source: str | None = None) -> Self:
@@ -112,7 +113,7 @@ class NumberRun(Run):
 
     def check_asked(self, options: RunOptions) -> None:
         """Refuse to go on with other options than the run was begun with."""
-        asked, stored = options.for_data(self.recordings).to_dict(), self.options.to_dict()
+        asked, stored = resolved(options, self.recordings).to_dict(), self.options.to_dict()
         for name, value in asked.items():
             if name not in IMMATERIAL and value != stored[name]:
                 raise UserError(

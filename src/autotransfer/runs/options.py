@@ -7,10 +7,10 @@ import os
 import re
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UserError, check_choice, check_types, shown
-from ..folds import FEWEST_FOLDS, MANY_PEOPLE, USUAL_FOLDS, groups_of, turns
+from ..folds import FEWEST_FOLDS
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS, encoder_name
@@ -18,13 +18,9 @@ from ..options import AskedOptions
 from ..recordings.cutting import Cutting
 from ..recordings.targets import CLASSES, target_name
 from ..settings import LOSSES, RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
-from ..training import mistake_costs
 from ..training.batches import n_batches
 from ..training.intervals import check_at_least
 from ..training.scoring import BALANCED_ACCURACY, metric_asked, metric_name, metric_of
-
-if TYPE_CHECKING:
-    from ..recordings import Recordings
 
 MOST = {"trials": 10**6, "seeds": 10**4}  # larger values are probably typos
 # A network needs steps, not epochs: an epoch of 600 windows is four of them, one of 16,000 more than a hundred.
@@ -208,24 +204,6 @@ class RunOptions(AskedOptions):
             raise UserError("adaptation varies standardise and align; give either adaptation or those")
         if self.search == "tpe" or self.rule == "published":
             raise UserError("adaptation goes with search grid or halving and rule average")
-
-    def for_data(self, recordings: Recordings) -> RunOptions:
-        """Options with folds and epochs set from the recordings, unless user or paper fixes them, and costs in the
-        order of the classes."""
-        folds, n = self.folds, turns(recordings)
-        if folds == "auto":
-            many = n > MANY_PEOPLE and self.rule != "published" and self.grid != "paper"
-            folds = USUAL_FOLDS if many else "all"
-        if isinstance(folds, int) and folds >= n:
-            folds = "all"
-        costs = self.metric.startswith(mistake_costs.PREFIX)
-        metric = mistake_costs.for_classes(self.metric, recordings.classes) if costs else self.metric
-        if self.epochs is not None or self.grid == "paper" or self.lists_settings:
-            return replace(self, folds=folds, metric=metric)
-        held_out = sum(map(len, groups_of(recordings, None if isinstance(folds, str) else folds)[:2]))
-        training = len(recordings.y) * (recordings.n_subjects - held_out) // recordings.n_subjects
-        size = self.apply(Setting()).training.batch_size
-        return replace(self, folds=folds, metric=metric, epochs=epochs_for(training, size, self.max_steps))
 
     @property
     def cutting(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from ..folds import (
 from ..jobs import Job
 from ..model.braindecode_models import PREFIX
 from ..model.encoders import Encoders
-from ..models.base import bound_base, copy_base
+from ..models.base import open_base
 from ..recordings import Recordings, absolute, load
 from ..recordings.concerns import concerns
 from ..settings import SUBJECT, Setting
@@ -63,22 +63,26 @@ class Run:
         self,
         folder: Path,
         ledger: Ledger,
-        recordings: Recordings | Callable[[], Recordings],
         options: RunOptions,
+        prepared: Preparation | Callable[[], Preparation],
         encoders: Encoders | None = None,
         storage: str | None = None,
     ) -> None:
-        self.folder, self.ledger, self.options, self._recordings = folder, ledger, options, recordings
+        self.folder, self.ledger, self.options, self._prepared = folder, ledger, options, prepared
         self.encoders = encoders
         self.storage = storage  # Optuna's, which the user has named; a folder alone makes us connect to nobody
         self.executor: Executor = LocalExecutor()
 
     @property
+    def prepared(self) -> Preparation:
+        """Options with recordings, which are loaded at first use if the run was opened without them."""
+        if not isinstance(self._prepared, Preparation):
+            self._prepared = self._prepared()
+        return self._prepared
+
+    @property
     def recordings(self) -> Recordings:
-        """Loaded at first use if the run was opened without them."""
-        if not isinstance(self._recordings, Recordings):
-            self._recordings = self._recordings()
-        return self._recordings
+        return self.prepared.recordings
 
     @property
     def data(self) -> Data:
@@ -123,11 +127,11 @@ class Run:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             ledger = begin_ledger(folder / "ledger.sqlite", facts)
             write_atomically(folder / NAME, study_text(options))
-            if options.base is not None:  # so that the run can go on wherever its folder is
-                copy_base(options.base, folder / BASE)
+            if prepared.base is not None:  # so that the run can go on wherever its folder is
+                prepared.base.source.save(folder / BASE)
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
-        return cls(folder, ledger, recordings, options, prepared.encoders, options.storage)
+        return cls(folder, ledger, options, prepared, prepared.encoders, options.storage)
 
     @classmethod
     def open(
@@ -163,7 +167,7 @@ class Run:
             known, noted = ledger.recall("fingerprint", str), ledger.recall("data", Data)
             columns = ledger.recall("columns", dict[str, str])
 
-            def find() -> Recordings:
+            def find() -> Preparation:
                 loaded = _load_again(folder, options) if recordings is None else recordings
                 loaded = in_units(loaded, options.hold_out)
                 if fingerprint(loaded, options.nuisance) != known:
@@ -172,13 +176,12 @@ class Run:
                     raise _changed(folder, options.source, moved=source is not None, column=column)
                 if (noted or Data.of(loaded)) != Data.of(loaded):
                     raise UserError(f"the ledger {ledger.path} tells other data than {options.source} has; {REMEDY}")
-                if options.base is not None:
-                    bound_base(options.base, loaded)
-                return loaded
+                base = None if options.base is None else open_base(options.base).bound_to(loaded)
+                return Preparation(options, loaded, encoders, base)
 
-            run = cls(folder, ledger, find, options, encoders, storage)
+            run = cls(folder, ledger, options, find, encoders, storage)
             if not lazy or source is not None:
-                _ = run.recordings
+                _ = run.prepared
             check_entries(ledger, ledger.entries(), len(run.groups))
             check_populations(ledger)
             if source is not None and not read_only:

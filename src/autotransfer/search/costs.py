@@ -11,22 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..folds import Fold, Rows, groups_of, leave_groups_out
+from ..folds import Fold, Rows
 from ..jobs import Job
 from ..machine import waited
 from ..model.encoders import Encoders
 from ..model.solved import SolvedOptions
 from ..recordings import Recordings
 from ..runs.executor import DTYPE
-from ..runs.options import RunOptions
+from ..runs.preparation import Preparation
 from ..settings import Setting
 from ..training.allocator import memory_kept
 from ..training.batches import n_batches
 from ..training.closed_form import population_of
-from ..training.packing import member_bytes, pack, resolve_device
+from ..training.packing import member_bytes, pack
 from ..training.trainer import Trainer
 from ..training.windows import release, windows_for
-from .kinds import NetworkSpec, candidates_of, network_spec
+from .kinds import NetworkSpec, network_spec
 
 TIMED_MEMBERS = 10  # trained in one stack at most, as in a run: alone each would take longer
 TIMED_STEPS = 2
@@ -56,80 +56,65 @@ class SolvingSpeed:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds and memory of a run's trainings, from the speed of each network and of each closed form."""
+    """Seconds of a run's trainings, from the speed of each network and of each closed form."""
 
     recordings: Recordings
     speeds: dict[NetworkSpec, Speed | SolvingSpeed]
-    largest: int = 0  # bytes of the largest training
     busy: float = 1.0  # how much longer everything takes than on an idle machine
 
     @classmethod
-    def measure(
-        cls,
-        recordings: Recordings,
-        options: RunOptions,
-        encoders: Encoders | None = None,
-        settings: Sequence[Setting] | None = None,
-    ) -> Costs:
-        """options: resolved for these recordings; later questions may be about other epochs and folds. settings: those
-        to time; None: all that the options ask for."""
-        device = resolve_device(options.device)
-        every = candidates_of(options, recordings).every if settings is None else list(settings)
-        sample = {network_spec(setting): setting for setting in reversed(every)}  # the first of each, without a penalty
-        folds = leave_groups_out(recordings, options.n_folds)[:TIMED_MEMBERS]
+    def measure(cls, prepared: Preparation, settings: Sequence[Setting]) -> Costs:
+        """Time these settings; later questions may be about other epochs and folds."""
+        recordings, encoders = prepared.recordings, prepared.encoders
+        device, folds = prepared.device, prepared.folds[:TIMED_MEMBERS]
+        sample = {network_spec(setting): setting for setting in reversed(settings)}  # the first, without a penalty
         speeds: dict[NetworkSpec, Speed | SolvingSpeed] = {}
-        largest, cpu, queue = 0, time.process_time(), waited()
+        cpu, queue = time.process_time(), waited()
         try:
             with memory_kept():
                 for alike in _alike(sample).values():
-                    settings = [sample[spec] for spec in alike]
-                    if settings[0].network.closed_form:
-                        speed: Speed | SolvingSpeed = _solved(recordings, settings, folds[:2], device, encoders)
-                        jobs = [Job(setting, folds[0]) for setting in settings]
+                    forms = [sample[spec] for spec in alike]
+                    if forms[0].network.closed_form:
+                        speed: Speed | SolvingSpeed = _solved(recordings, forms, folds[:2], device, encoders)
                     else:
                         # Without averaged weights: these are made once, at the end.
-                        short = settings[0].replace(max_epochs=TIMED_EPOCHS, checkpoint="last")
+                        short = forms[0].replace(max_epochs=TIMED_EPOCHS, checkpoint="last")
                         jobs = [Job(short, fold) for fold in folds]
                         program = pack(recordings, jobs, "auto", device=device, dtype=DTYPE, encoders=encoders)[0]
-                        jobs = [jobs[place] for place in program]
-                        speed = _trained(recordings, jobs, device, encoders)
+                        speed = _trained(recordings, [jobs[place] for place in program], device, encoders)
                     speeds |= dict.fromkeys(alike, speed)
-                    largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in jobs))
         finally:
             release(recordings)
         ran, queued = time.process_time() - cpu, waited() - queue
-        return cls(recordings, speeds, largest, (ran + queued) / ran if ran > 0 else 1.0)
+        return cls(recordings, speeds, (ran + queued) / ran if ran > 0 else 1.0)
 
-    def training(self, setting: Setting, options: RunOptions) -> float:
-        """Seconds of one training of a run with these options."""
+    def training(self, setting: Setting, held_out: int) -> float:
+        """Seconds of one training that holds out so many people."""
         n, people = self.recordings.n_trials, self.recordings.n_subjects
-        held_out = n * people_held_out(self.recordings, options) / people
         speed = self.speeds[network_spec(setting)]
         if isinstance(speed, SolvingSpeed):
             return speed.fold + n * speed.row + WRITING
-        steps = n_batches(int(n - held_out), setting.training.batch_size)
+        rows = n * held_out / people
+        steps = n_batches(int(n - rows), setting.training.batch_size)
         factor = 1.0 if setting.penalty is None else PENALTY
-        return setting.max_epochs * (steps * factor * speed.step + held_out * speed.row) + WRITING
+        return setting.max_epochs * (steps * factor * speed.step + rows * speed.row) + WRITING
 
-    def stage(self, settings: Sequence[Setting], folds: int, options: RunOptions) -> float:
+    def stage(self, settings: Sequence[Setting], groups: Sequence[Sequence[int]]) -> float:
         """Seconds of a training of each setting on every fold. Work that is done once for all folds is done once for
-        settings that share it, too."""
+        settings that share it, too. groups: who are held out together."""
         speeds = [self.speeds.get(spec) for spec in {network_spec(setting) for setting in settings}]
         once = sum(speed.once for speed in speeds if isinstance(speed, SolvingSpeed))
-        return once + folds * sum(self.training(setting, options) for setting in settings)
-
-    def bytes(self, options: RunOptions, encoders: Encoders | None = None) -> int:
-        """Memory that a run takes."""
-        fold = leave_groups_out(self.recordings, options.n_folds)[0]
-        jobs = [Job(setting, fold) for setting in candidates_of(options, self.recordings).networks]
-        device = resolve_device(options.device)
-        packs = pack(self.recordings, jobs, options.population, device=device, dtype=DTYPE, encoders=encoders)
-        return 2 * self.recordings.X.numel() * DTYPE.itemsize + max(map(len, packs)) * self.largest
+        held_out = sum(map(len, groups[:2]))
+        return once + len(groups) * sum(self.training(setting, held_out) for setting in settings)
 
 
-def people_held_out(recordings: Recordings, options: RunOptions) -> int:
-    """How many people one training holds out."""
-    return sum(map(len, groups_of(recordings, options.n_folds)[:2]))
+def memory_of(prepared: Preparation, settings: Sequence[Setting]) -> int:
+    """Bytes that a run of these settings takes."""
+    recordings, encoders, fold = prepared.recordings, prepared.encoders, prepared.folds[0]
+    jobs = [Job(setting, fold) for setting in settings]
+    packs = pack(recordings, jobs, prepared.options.population, device=prepared.device, dtype=DTYPE, encoders=encoders)
+    largest = max(sum(member_bytes(recordings, jobs[place], DTYPE, encoders) for place in places) for places in packs)
+    return 2 * recordings.X.numel() * DTYPE.itemsize + largest
 
 
 def _trained(recordings: Recordings, jobs: Sequence[Job], device: torch.device, encoders: Encoders | None) -> Speed:

@@ -14,15 +14,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
 from ..model.encoders import ENCODERS
-from ..models.base import bound_base
+from ..models.foundation import Bound
 from ..preprocessing.represent import REPRESENTATIONS, installed_representations, representation_class
 from ..recordings import Recordings
-from ..runs.options import RunOptions
+from ..runs.preparation import Preparation
 from ..settings import Setting
 
 # Networks other than the plain one train at a constant rate and keep the mean of their last weights.
@@ -125,58 +124,56 @@ class Candidates(NamedTuple):
         return [*self.networks, *self.solved, *self.costly]
 
 
-def candidates_of(options: RunOptions, recordings: Recordings) -> Candidates:
-    """options: resolved for these recordings."""
-    solved = closed_forms(options, recordings)
-    costly, online = list[Setting](), list[Setting]()
-    if options.staged:
-        costly = [form for form in closed_forms(options, recordings, costly=True) if form not in solved]
-        online = online_forms(options, recordings)
-    return Candidates(networks(options, options.settings(), recordings), solved, costly, online)
+def candidates_of(prepared: Preparation) -> Candidates:
+    options = prepared.options
+    recordings = prepared.recordings
+    base = prepared.base
+    adaptation = options.adaptation
+    kinds = options.kinds
+    trained = networks(options.settings(), recordings, adaptation, options.networks, options.encoder, base)
+    if adaptation is None:
+        return Candidates(trained, [], [], [])
+    solved = closed_forms(adaptation, recordings, kinds, base)
+    if not options.staged:
+        return Candidates(trained, solved, [], [])
+    costly = [form for form in closed_forms(adaptation, recordings, kinds, base, costly=True) if form not in solved]
+    return Candidates(trained, solved, costly, online_forms(adaptation, recordings, kinds, base))
 
 
-def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recordings) -> list[Setting]:
+def networks(
+    settings: Sequence[Setting], recordings: Recordings, adaptation: str | None, which: str = "all",
+    encoder: str = "eegnet", base: Bound | None = None,
+) -> list[Setting]:  # fmt: skip
     """The plain network, then every setting of the grid with each network, then networks without a penalty: those that
     align, the first one with the augmentations of the signal and, where channels form a ring, networks that turn a
     person's channels to where other people have theirs; last, those of a base.
 
-    A user's own encoder takes the place of EEGNet, without the options that only EEGNet has.
+    settings: of the grid, the plain network first. which: of the networks beside it, one of NETWORKS. encoder: takes
+    the place of EEGNet, without the options that only EEGNet has.
     """
-    name = options.adaptation
     if recordings.ring is None:
         settings = [setting for setting in settings if not any(step.needs_ring for step in setting.augmentation)]
-    if name is None:
+    if adaptation is None:
         return list(settings)
-    plain, penalised = settings[0], PENALISED[name]
-    main = penalised[: {"one": 1, "none": 0}.get(options.networks)]
-    candidates = [plain, *(_with_network(setting, network, options) for network in main for setting in settings)]
-    if options.networks == "all":
-        unpenalised = [*UNPENALISED[name]]
-        unpenalised += [
-            penalised[0] | {augment: value} for augment, value in TAKEN_UP.get(signal_of(recordings), {}).items()
-        ]
-        if recordings.ring is not None and name != "zero-shot":
-            unpenalised += [network | {"turn": name} for network in penalised]
-        candidates += [_with_network(plain, network, options) for network in unpenalised]
-    if options.networks != "none":
-        candidates += fine_tuned(options, plain, recordings)
-    return list(dict.fromkeys(candidates))
+    plain, penalised = settings[0], PENALISED[adaptation]
+    unpenalised: list[dict[str, Any]] = []
+    if which == "all":
+        taken_up = TAKEN_UP.get(signal_of(recordings), {})
+        unpenalised += UNPENALISED[adaptation]
+        unpenalised += [penalised[0] | {augment: value} for augment, value in taken_up.items()]
+        if recordings.ring is not None and adaptation != "zero-shot":
+            unpenalised += [network | {"turn": adaptation} for network in penalised]
+    pairs = [(setting, network) for network in penalised[: {"one": 1, "none": 0}.get(which)] for setting in settings]
+    pairs += [(plain, network) for network in unpenalised]
+    if which != "none" and base is not None:  # beside each, the same from random weights: a gain is the pretraining's
+        slower = {"encoder_lr": SLOWER * plain.training.lr}
+        pairs += [(plain, network | (slower if network.get("start") else {})) for network in base.tuned]
+    return list(dict.fromkeys([plain, *(_with_network(setting, network, encoder) for setting, network in pairs)]))
 
 
-def fine_tuned(options: RunOptions, plain: Setting, recordings: Recordings) -> list[Setting]:
-    """A network that starts from a base, or from a foundation encoder, and the same network from random weights, so
-    that a gain is the pretraining's."""
-    tuned = [] if options.base is None else bound_base(options.base, recordings).tuned
-    slower = {"encoder_lr": SLOWER * plain.training.lr}
-    return [
-        plain.replace(network=None, **AVERAGED, **keywords, **(slower if keywords.get("start") else {}))
-        for keywords in tuned
-    ]
-
-
-def _with_network(setting: Setting, network: dict[str, Any], options: RunOptions) -> Setting:
-    """A setting of the grid with one of the networks."""
-    encoder = options.encoder if network["encoder"] == "eegnet" else network["encoder"]
+def _with_network(setting: Setting, network: dict[str, Any], own: str) -> Setting:
+    """A setting of the grid with one of the networks. own: the encoder in the place of EEGNet."""
+    encoder = own if network["encoder"] == "eegnet" else network["encoder"]
     read = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
     others = {name for kind in ENCODERS.values() for name in kind.__dataclass_fields__} - set(read)
     fields = {name: value for name, value in network.items() if name != "encoder" and name not in others}
@@ -196,58 +193,57 @@ def signal_of(recordings: Recordings) -> str:
     return "wearable" if recordings.sfreq is not None and recordings.sfreq < SLOW else "other"
 
 
-def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = False) -> list[Setting]:
-    """Models without steps: plain and, where a person's windows may be used, centred by person. costly: also the
-    representations of the signal that take minutes and, last, trees; those that the user names are always included."""
-    if options.adaptation is None:
-        return []
+def closed_forms(
+    adaptation: str, recordings: Recordings, kinds: str | None = None, base: Bound | None = None, *,
+    costly: bool = False,
+) -> list[Setting]:  # fmt: skip
+    """Models without steps: plain and, where a person's windows may be used, centred by person.
+
+    kinds: see `represented`. base: whose networks give features. costly: also the representations of the signal that
+    take minutes and, last, trees; those that the user names are always included.
+    """
     channels, times, sfreq = recordings.n_channels, recordings.n_times, recordings.sfreq
     lag = 1 if sfreq is None else max(1, round(DELAY * sfreq))
     copies = max(1, min(round(EMBEDDED / channels), 1 + times // (4 * lag)))
     delays = {"delays": copies, "lag": lag} if copies > 1 else {}
-    bases: list[dict[str, Any]] = [LINEAR | {"represent": "features"}, LINEAR | {"represent": "tangent"} | delays]
-    special = [LINEAR | base for base in represented(options.kinds, recordings, costly=costly)]
+    usual: list[dict[str, Any]] = [LINEAR | {"represent": "features"}, LINEAR | {"represent": "tangent"} | delays]
+    special = [LINEAR | fields for fields in represented(kinds, recordings, costly=costly)]
+    pretrained = [] if base is None else [LINEAR | {"represent": name} for name in base.kinds.values()]
+    trees = voted(kinds, recordings) if costly else []
     templates: dict[str, Any] = {"encoder": "templates", "standardise": "train"}
-    responses = [templates, *([templates | {"encoder": "evoked"}] if _responses(options.kinds, recordings) else [])]
-    if options.adaptation == "zero-shot":
-        bases += [*responses, *special]
+    responses = [templates, *([templates | {"encoder": "evoked"}] if _responses(kinds, recordings) else [])]
+    if adaptation == "zero-shot":
+        linear = [*usual, *responses, *special, *pretrained]
     else:
-        adapted = options.adaptation
-        centred = [base | {"centre": adapted} for base in bases]
-        bases += centred + ([base | {"turn": adapted} for base in centred] if recordings.ring is not None else [])
-        bases += [*responses, *(base | {"standardise": "none", "align": adapted} for base in responses)]
-        bases += [*special, *(base | {"centre": adapted} for base in special)]
-    bases += pretrained(options, recordings)
-    forms = [Setting(**base, shrinkage=much) for base in bases for much in SHRINKAGES]
-    forms += voted(options, recordings) if costly else []
+
+        def centred(plain: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            return [fields | {"centre": adaptation} for fields in plain]
+
+        turned = [fields | {"turn": adaptation} for fields in centred(usual)] if recordings.ring is not None else []
+        aligned = [fields | {"standardise": "none", "align": adaptation} for fields in responses]
+        linear = [*usual, *centred(usual), *turned, *responses, *aligned]
+        linear += [*special, *centred(special), *pretrained, *centred(pretrained)]
+        trees += centred(trees)
+    shrunk = [fields | {"shrinkage": much} for fields in linear for much in SHRINKAGES]
+    forms = [Setting(**fields) for fields in (*shrunk, *trees)]
     return [form for form in forms if _entries(form, channels, times) <= MOST_ENTRIES]
 
 
-def voted(options: RunOptions, recordings: Recordings) -> list[Setting]:
-    """Trees on hand-made features of the signal."""
-    names = dict.fromkeys(name for kind in _named(options.kinds, recordings) for name in VOTED.get(kind, ()))
-    usable = [fields for name in names if (fields := _fields_of(name, recordings)) and _suits(fields, recordings)]
-    plain = [{"encoder": "trees", "standardise": "none"} | fields for fields in usable]
-    if options.adaptation != "zero-shot":
-        plain += [fields | {"centre": options.adaptation} for fields in plain]
-    return [Setting(**fields) for fields in plain]
+def voted(kinds: str | None, recordings: Recordings) -> list[dict[str, Any]]:
+    """Trees on hand-made features of the signal, as fields of settings."""
+    names = dict.fromkeys(name for kind in _named(kinds, recordings) for name in VOTED.get(kind, ()))
+    usable = [_suited(name, recordings) for name in names]
+    return [{"encoder": "trees", "standardise": "none"} | fields for fields in usable if fields is not None]
 
 
-def pretrained(options: RunOptions, recordings: Recordings) -> list[dict[str, Any]]:
-    """Features of a base's networks, and of the same networks untrained."""
-    if options.base is None:
-        return []
-    plain = [LINEAR | {"represent": name} for name in bound_base(options.base, recordings).kinds.values()]
-    adapted = [] if options.adaptation == "zero-shot" else [form | {"centre": options.adaptation} for form in plain]
-    return [*plain, *adapted]
-
-
-def online_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
+def online_forms(
+    adaptation: str, recordings: Recordings, kinds: str | None = None, base: Bound | None = None
+) -> list[Setting]:
     """Closed forms for sessions of runs whose candidates use nothing of a new person: the same representations, centred
     by person."""
-    if options.adaptation != "zero-shot":
+    if adaptation != "zero-shot":
         return []
-    forms = closed_forms(replace(options, adaptation="online"), recordings)
+    forms = closed_forms("online", recordings, kinds, base)
     allowed = {"represent", "centre", "delays", "standardise", "mu_law"}
     transforms = [{name for name, _ in form.preprocessing.named()} for form in forms]
     return [form for form, names in zip(forms, transforms, strict=True) if "centre" in names and names <= allowed]
@@ -266,8 +262,7 @@ def represented(kinds: str | None, recordings: Recordings, *, costly: bool = Fal
         if kind in REPRESENTED:
             names = (name for name in REPRESENTED[kind] if costly or not REPRESENTATIONS[name].costly)
             for name in names:
-                fields = _fields_of(name, recordings)
-                if fields and _suits(fields, recordings) and name not in chosen:
+                if name not in chosen and (fields := _suited(name, recordings)) is not None:
                     chosen[name] = fields
         elif kind in (known := (*REPRESENTATIONS, *installed_representations())):
             chosen[kind] = _fields_of(kind, recordings)
@@ -283,27 +278,29 @@ def _named(kinds: str | None, recordings: Recordings) -> list[str]:
 
 def _fields_of(name: str, recordings: Recordings) -> dict[str, Any] | None:
     """A representation with what it reads of the recordings; None where they do not have it."""
-    kind = representation_class(name)
+    scaled = {"standardise": STANDARDISED[name].get(signal_of(recordings), "trial")} if name in STANDARDISED else {}
     values = {
         "sfreq": recordings.sfreq,
         "constants": CONSTANTS[name](recordings) if name in CONSTANTS else None,
     }
+    kind = representation_class(name)
     values = {field: values[field] for field in kind.reads}
     if recordings.n_times < kind.shortest or None in values.values():
         return None
-    scaled = {"standardise": STANDARDISED[name].get(signal_of(recordings), "trial")} if name in STANDARDISED else {}
     return {"represent": name} | scaled | values
 
 
-def _suits(fields: dict[str, Any], recordings: Recordings) -> bool:
-    """Whether windows are long enough for a representation and, for one of many kernels, as many as its entries. Asked
-    only of representations that the user does not name."""
-    kind = representation_class(fields["represent"])
+def _suited(name: str, recordings: Recordings) -> dict[str, Any] | None:
+    """The same, where windows are long enough for it and, for one of many kernels, as many as its entries. Asked of
+    representations that the user does not name."""
+    kind, fields = REPRESENTATIONS[name], _fields_of(name, recordings)
+    if fields is None or _seconds(recordings) < kind.seconds:
+        return None
     try:
         entries = _entries(Setting(**LINEAR | fields), recordings.n_channels, recordings.n_times)
     except UserError:  # its frequencies are not in these recordings
-        return False
-    return _seconds(recordings) >= kind.seconds and (not kind.costly or recordings.n_trials >= entries)
+        return None
+    return fields if not kind.costly or recordings.n_trials >= entries else None
 
 
 def _responses(kinds: str | None, recordings: Recordings) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from ..folds import groups_of
 from ..machine import cores, threads
 from ..models.assembly import stacked_tensors
 from ..models.regression import Networks
@@ -19,6 +18,7 @@ from ..recordings import Recordings
 from ..runs.executor import LocalExecutor, OutOfTime
 from ..runs.number_run import TRAINED, NumberRun
 from ..runs.options import RunOptions
+from ..runs.preparation import Preparation
 from ..settings import Setting
 from ..training.members import size_of
 from ..training.number_trainer import target_scale
@@ -44,9 +44,8 @@ def network_candidates(options: RunOptions, recordings: Recordings) -> list[Sett
     classes, and for the plain one, whose epoch a validation person would have to choose. options: resolved."""
     adapted = replace(options, adaptation=options.adaptation or "zero-shot")
     plain = adapted.plain.replace(loss=options.loss)
-    return [
-        setting for setting in networks(adapted, [plain], recordings) if setting != plain and not setting.augmentation
-    ]
+    every = networks([plain], recordings, adapted.adaptation, options.networks)
+    return [setting for setting in every if setting != plain and not setting.augmentation]
 
 
 def name_of(setting: Setting) -> str:
@@ -64,11 +63,11 @@ def plan_networks(recordings: Recordings, options: RunOptions, left: float = mat
     settings = network_candidates(options, recordings)
     if not settings:
         return NumberPlan([], [])
-    costs = Costs.measure(recordings, options, settings=settings)
-    folds = len(groups_of(recordings, options.n_folds))
+    prepared = Preparation(options, recordings)
+    costs = Costs.measure(prepared, settings)
     plan, left_out = list[tuple[Setting, float]](), []
     for setting in settings:
-        seconds = costs.stage([setting], folds, options) * options.seeds
+        seconds = costs.stage([setting], prepared.groups) * options.seeds
         if seconds + ANSWER > left - sum(cost for _, cost in plan):
             left_out.append(f"{name_of(setting)}: it would have taken about {clock(seconds)}")
         else:

@@ -110,17 +110,13 @@ def adaptation_of(options: RunOptions) -> str:
 def closed_peers(run: Run) -> dict[str, Setting]:
     """Closed forms of the kinds in CLOSED, with estimated shrinkage: zero-shot and, where the run may use windows of a
     new person, centred by person."""
-    forms = reversed(_closed(run.recordings, "zero-shot"))
+    forms = reversed(closed_forms("zero-shot", run.recordings))
     peers = {CLOSED[form.kind]: form for form in forms if form.kind in CLOSED}
     if (used := adaptation_of(run.options)) != "none":
-        for form in reversed(_closed(run.recordings, used)):
+        for form in reversed(closed_forms(used, run.recordings)):
             if form.kind in CLOSED and form.adaptation == used:
                 peers[CLOSED[form.kind].replace(" (", f", {used} (")] = form
     return {name: peers[name] for name in sorted(peers)}
-
-
-def _closed(recordings: Recordings, adaptation: str) -> list[Setting]:
-    return closed_forms(RunOptions(source="peers", adaptation=adaptation), recordings)
 
 
 def _solved(run: Run, setting: Setting) -> Scores:
@@ -246,7 +242,7 @@ def _scaled(recordings: Recordings, fold: Fold) -> Floats:
 
 def _delays(recordings: Recordings) -> tuple[int, int]:
     """Copies and lag of our own tangent space: few channels have few covariances."""
-    forms = [form for form in _closed(recordings, "zero-shot") if form.kind == "tangent"]
+    forms = [form for form in closed_forms("zero-shot", recordings) if form.kind == "tangent"]
     delays = [step for form in forms for step in form.preprocessing.transforms if isinstance(step, Delays)]
     return (delays[0].copies, delays[0].lag) if delays else (1, 1)
 
@@ -273,7 +269,7 @@ def shrunk(C: Floats, length: int) -> Floats:
 
 
 def _too_wide(recordings: Recordings) -> str | None:
-    if any(form.kind == "tangent" for form in _closed(recordings, "zero-shot")):
+    if any(form.kind == "tangent" for form in closed_forms("zero-shot", recordings)):
         return None
     return f"{recordings.n_channels} channels have too many covariances"
 

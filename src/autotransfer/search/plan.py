@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import schema
-from ..augment import AUGMENTATIONS
 from ..errors import UserError, shown
 from ..files import read_plain, write_atomically
 from ..folds import FEWEST_FOLDS, SESSION
@@ -28,7 +27,6 @@ PLAN = "plan.json"
 GIVEN_UP = "it was given up when the time was over"  # of a stage
 LATE = 10.0  # seconds that peers, and people who play their windows, may take together before the last answer
 CLOSED_FORMS = "closed forms"  # the first stage
-SECRET = {"storage": None}  # options that a plan does without: a storage may have a password, and a plan is shared
 
 
 class Training(NamedTuple):
@@ -84,7 +82,7 @@ class Stage:
 class Plan:
     """Frozen: a change makes another plan, which the ledger keeps."""
 
-    options: dict[str, Any]  # resolved: as many folds and epochs as the recordings need
+    options: RunOptions  # resolved: as many folds and epochs as the recordings need
     folds: int
     stages: list[Stage]
     searched: int = 0  # settings that are tried on one split first; `stages` is empty until their shortlist is known
@@ -107,7 +105,7 @@ class Plan:
     def trainings(self) -> int:
         """The number of trainings of networks, at most."""
         if self.searched:
-            return self.searched + self.candidates * (self.folds * int(self.options["seeds"]) - 1) + self.pairs
+            return self.searched + self.candidates * (self.folds * self.options.seeds - 1) + self.pairs
         return self.pairs + self.folds * sum(
             not s.network.closed_form for stage in self.ahead for s, _ in stage.trainings
         )
@@ -147,30 +145,17 @@ class Plan:
         done = replace(stage, name=f"{stage.name} (a part)", trainings=whole)
         return replace(self, stages=[*self.stages[:number], done, *self.stages[number + 1 :], rest])
 
-    def among(self, candidates: Sequence[Setting]) -> Plan:
-        """With stages for the shortlist of a search. With a limit each candidate is a stage, so that those which were
-        trained were trained on every fold; otherwise all are one stage."""
-        options = RunOptions.from_dict(self.options)
-        seeds = list(options.every_seed)
-        if self.limit is None:
-            return replace(self, stages=[Stage.of("every fold", candidates, seeds)])
-        solved = [setting for setting in candidates if setting.network.closed_form]
-        trained = [setting for setting in candidates if not setting.network.closed_form]
-        pairs = [(setting, seed) for seed in seeds for setting in trained]
-        stages = [
-            Stage.of(network_name(options, setting, seed), [setting], [seed], main=place == 0)
-            for place, (setting, seed) in enumerate(pairs)
-        ]
-        if solved:
-            stages.insert(1, Stage.of(CLOSED_FORMS, solved, seeds[:1], main=True))
-        return replace(self, stages=stages)
+    @property
+    def _shared_options(self) -> RunOptions:
+        """Without a storage, which may have a password: plans are shared."""
+        return replace(self.options, storage=None)
 
     def performed(self, answered: Sequence[int]) -> Plan:
         """The stages that were answered, to be performed again whatever the clock says."""
         stages = [self.stages[number] for number in answered]
         return replace(
-            self, options=self.options | SECRET, stages=stages, searched=0, search_seconds=0.0, later_seconds=0.0,
-            limit=None, spent=0.0, fixed=True, left_out=[],
+            self, options=self._shared_options, stages=stages, searched=0, search_seconds=0.0,
+            later_seconds=0.0, limit=None, spent=0.0, fixed=True, left_out=[],
         )  # fmt: skip
 
     def with_more(self, seconds: float | None, spent: float) -> Plan:
@@ -188,7 +173,7 @@ class Plan:
         where the user has given it again, and then it is the one given.
         given: names of the options that the user gave.
         """
-        planned = RunOptions.from_dict(self.options | SECRET)
+        planned = self._shared_options
         if planned.base is None and asked.base is not None:
             raise UserError(f"the plan has no base; leave {shown(asked.base)} out, or --plan")
         if planned.base is not None and asked.base is None:
@@ -210,19 +195,6 @@ class Plan:
         return replace(planned, **{name: getattr(asked, name) for name in names})
 
 
-def network_name(options: RunOptions, setting: Setting, seed: int) -> str:
-    """A short name of a network: how it differs from the main one of its kind."""
-    if setting == options.plain:
-        return f"{setting.kind} as published, seed {seed}"
-    values = setting.preprocessing.values()
-    traits = [
-        name for name, kind in AUGMENTATIONS.items() if any(isinstance(step, kind) for step in setting.augmentation)
-    ]
-    traits += [name for name in ("align", "turn") if values.get(name, "none") != "none"]
-    traits += [] if setting.method is None else [setting.method]
-    return f"{setting.kind}{' with ' * bool(traits)}{', '.join(traits)}, seed {seed}"
-
-
 # plan.json
 
 
@@ -235,7 +207,6 @@ def read_plan(path: Path) -> Plan:
     path = path / PLAN if path.is_dir() else path
     try:
         plan = schema.from_json(Plan, read_plain(path).decode(errors="replace"))
-        RunOptions.from_dict(plan.options)
     except FileNotFoundError:
         raise UserError(f"there is no file {path}; give the {PLAN} that a run has left") from None
     except OSError as error:
@@ -261,8 +232,9 @@ def _check_performed(plan: Plan) -> None:
         value, usual = getattr(plan, name), getattr(whole, name)
         if value != usual:  # NaN is not itself
             raise UserError(f"{name} is {shown(value)}, not {usual}")
-    options = RunOptions.from_dict(plan.options)
-    folds = None if options.n_folds is None else options.n_folds * (2 if options.hold_out == SESSION else 1)
+    folds = plan.options.n_folds
+    if folds is not None and plan.options.hold_out == SESSION:
+        folds *= 2
     if plan.folds < FEWEST_FOLDS or plan.folds != (folds or plan.folds):
         raise UserError(f"folds is {plan.folds}, not {folds or f'at least {FEWEST_FOLDS}'}")
     for name in ("candidates", "pairs"):

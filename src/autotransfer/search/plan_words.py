@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..recordings import Recordings
-from ..runs.options import RunOptions
+from ..runs.preparation import Preparation
 from ..training.batches import BALANCES, n_people
 from ..words import clock
-from .costs import people_held_out
 from .kinds import candidates_of
 from .plan import Plan
 
@@ -65,7 +64,7 @@ def left_out_words(plan: Plan) -> list[str]:
 
 def work_words(plan: Plan) -> str:
     """How many trainings of what."""
-    options = RunOptions.from_dict(plan.options)
+    options = plan.options
     seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
     if plan.searched:
         return (
@@ -84,12 +83,12 @@ def work_words(plan: Plan) -> str:
     )
 
 
-def why_folds(recordings: Recordings, asked: RunOptions, plan: Plan) -> list[str]:
+def why_folds(recordings: Recordings, asked: int | str, plan: Plan) -> list[str]:
     """Why there are fewer folds than people, where nobody asked for it and no limit is the reason."""
     people, folds = recordings.n_subjects, plan.folds
     if recordings.units is not None:
         return []
-    if asked.folds not in ("auto", "all") or folds >= people or any("folds" in words for words in plan.left_out):
+    if asked not in ("auto", "all") or folds >= people or any("folds" in words for words in plan.left_out):
         return []
     return [
         f"{folds} folds, because there are {people} people: leaving out each alone would take {people / folds:.1f} "
@@ -97,15 +96,15 @@ def why_folds(recordings: Recordings, asked: RunOptions, plan: Plan) -> list[str
     ]
 
 
-def balances(recordings: Recordings, options: RunOptions, plan: Plan) -> list[str]:
+def balances(prepared: Preparation, plan: Plan) -> list[str]:
     """How the batches of penalised networks are made up, in words, where such are expected within the limit."""
-    lines = []
+    lines, recordings = [], prepared.recordings
     if plan.searched:
-        settings = candidates_of(options, recordings).networks
+        settings = candidates_of(prepared).networks
     else:
         settings = [setting for stage in plan.expected for setting in stage.settings]
     settings = [setting for setting in settings if setting.penalty is not None]
-    training = recordings.n_subjects - people_held_out(recordings, options)
+    training = recordings.n_subjects - sum(map(len, prepared.groups[:2]))
     for kind, balance in BALANCES.items():
         sizes = {setting.training.batch_size for setting in settings if setting.training.batches == kind}
         for size in sorted(sizes):

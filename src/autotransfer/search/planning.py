@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from ..augment import AUGMENTATIONS
 from ..errors import UserError, shown
-from ..folds import USUAL_FOLDS, groups_of, leave_groups_out, turns
+from ..folds import USUAL_FOLDS
 from ..jobs import Job
 from ..model.adapters import is_adapted
 from ..model.encoders import Encoders
-from ..models.base import bound_base
 from ..preprocessing.represent.base_layout import is_layout
 from ..preprocessing.represent.foundation import is_foundation
 from ..preprocessing.represent.pretrained import is_base
@@ -24,15 +24,14 @@ from ..recordings import Recordings
 from ..recordings.ring import check_ring
 from ..runs.choice import StageScore
 from ..runs.options import RunOptions
-from ..runs.preparation import check_modules, prepare
+from ..runs.preparation import Preparation, prepare, resolved
 from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
-from ..training.members import size_of
 from ..training.train import check_jobs
 from ..words import clock
 from .costs import Costs
 from .kinds import Candidates, candidates_of, list_of, uncentred
-from .plan import CLOSED_FORMS, Plan, Stage, Training, network_name
+from .plan import CLOSED_FORMS, Plan, Stage, Training
 from .plan_words import SURE, cost_words, why_folds
 from .stages import SHORTLIST_PER_METHOD
 
@@ -46,14 +45,13 @@ HALVED = 0.4  # of the epochs of stage one are left with successive halving
 LITTLE = 2e9
 
 
-def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = None) -> Plan:
-    """options: resolved for these recordings. costs: of trainings, where they were timed."""
-    candidates = candidates_of(options, recordings)
-    settings = candidates.networks
-    folds = len(groups_of(recordings, options.n_folds))
-    busy = 1.0 if costs is None else costs.busy
+def plan_of(prepared: Preparation, costs: Costs | None = None) -> Plan:
+    """costs: of trainings, where they were timed."""
+    options, candidates = prepared.options, candidates_of(prepared)
+    groups, settings = prepared.groups, candidates.networks
+    folds = len(groups)
     plan = Plan(
-        options=options.to_dict(), folds=folds, stages=[], limit=options.seconds, busy=busy,
+        options=options, folds=folds, stages=[], limit=options.seconds, busy=1.0 if costs is None else costs.busy,
         stops=options.staged and options.seconds is not None,
         pairs=len(settings) * folds * (folds - 1) // 2 if options.nested == "full" else 0,
     )  # fmt: skip
@@ -64,19 +62,20 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
         most = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())
         tried = options.trials + 1 if tpe else len(settings)
         going_on = min(tried, 1 + 5 * SHORTLIST_PER_METHOD if tpe else most)
-        mean = 0.0 if costs is None else sum(costs.training(s, options) for s in settings) / len(settings)
+        held_out = sum(map(len, groups[:2]))
+        mean = 0.0 if costs is None else sum(costs.training(s, held_out) for s in settings) / len(settings)
         first = tried * mean * (HALVED if options.search == "halving" else 1.0)
         later = going_on * (folds * options.seeds - 1) * mean
         return replace(
             plan, searched=tried, candidates=going_on, search_seconds=first, later_seconds=later + plan.pairs * mean
         )
-    if not options.staged:
-        return _timed(plan.among(candidates.every), options, costs)
-    stages = _stages(options, candidates, folds, costs)
-    quick = set(stages[0].settings)
-    online = [Training(form, options.seed) for form in candidates.online if uncentred(form) in quick]
-    stages[0] = replace(stages[0], online=online)
-    return _timed(replace(plan, stages=stages), options, costs)
+    quick = candidates.solved
+    if options.staged and costs is not None:
+        price = {form: costs.stage([form], groups) / costs.busy for form in quick}
+        least = min(price.values(), default=0.0)  # the cheapest is quick in any case
+        quick = [form for form in quick if price[form] <= max(COSTLY, least)]
+    plan = _staged(plan, candidates, quick) if options.staged else among(plan, candidates.every)
+    return _timed(plan, groups, costs)
 
 
 def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
@@ -85,13 +84,10 @@ def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
     return max(counts.values(), default=0) <= SHORTLIST_PER_METHOD
 
 
-def _stages(options: RunOptions, candidates: Candidates, folds: int, costs: Costs | None) -> list[Stage]:
-    """One for the closed forms that are quick, then one for each network and seed, without penalties first."""
-    settings, solved, costly, _ = candidates
-    first, *further = options.every_seed
-    price = {form: 0.0 if costs is None else costs.stage([form], folds, options) / costs.busy for form in solved}
-    least = min(price.values(), default=0.0)  # the cheapest is quick in any case
-    quick = [form for form in solved if price[form] <= max(COSTLY, least)]
+def _staged(plan: Plan, candidates: Candidates, quick: Sequence[Setting]) -> Plan:
+    """With a stage for the closed forms that are quick, then one for each network and seed, without penalties first."""
+    settings, solved, costly, online = candidates
+    first, *further = plan.options.every_seed
     slow = [*(form for form in solved if form not in quick), *costly]
     plain, *others = [setting for setting in settings if setting.penalty is None]
     kinds = [setting.kind for setting in others]
@@ -99,7 +95,7 @@ def _stages(options: RunOptions, candidates: Candidates, folds: int, costs: Cost
     rest = [setting for setting in (plain, *others) if setting not in main]
 
     def stage(setting: Setting, seed: int, *, main: bool = False) -> Stage:
-        return Stage.of(network_name(options, setting, seed), [setting], [seed], main=main)
+        return Stage.of(network_name(setting, seed, plan.options.plain), [setting], [seed], main=main)
 
     stages = [Stage.of(CLOSED_FORMS, quick, [first], main=True)] if quick else []
     stages += [stage(setting, first, main=True) for setting in main]
@@ -110,40 +106,67 @@ def _stages(options: RunOptions, candidates: Candidates, folds: int, costs: Cost
     for setting in settings:
         if setting.penalty is not None:
             penalised.setdefault(setting.kind, []).append(setting)
-    return stages + [Stage.of(f"{kind} with penalties", every, [first, *further]) for kind, every in penalised.items()]
+    stages += [Stage.of(f"{kind} with penalties", every, [first, *further]) for kind, every in penalised.items()]
+    centred = [Training(form, first) for form in online if uncentred(form) in stages[0].settings]
+    return replace(plan, stages=[replace(stages[0], online=centred), *stages[1:]])
 
 
-def _timed(plan: Plan, options: RunOptions, costs: Costs | None) -> Plan:
-    """With the cost of every stage. Neighbouring short stages after the first become one, but main stages, which a
-    limit makes room for, stay apart from those that it may cut."""
-    if costs is not None:
-        plan = replace(plan, stages=[replace(s, seconds=_seconds(s, plan, options, costs)) for s in plan.stages])
-    stages: list[Stage] = []
-    for stage in plan.stages:
-        before = stages[-1] if stages else None
-        alike = before is not None and not before.solved and before.main == stage.main
-        if before is not None and alike and max(before.seconds, stage.seconds) < SHORT:
-            stages[-1] = _joined(before, stage, costs)
-        else:
-            stages.append(stage)
+def among(plan: Plan, candidates: Sequence[Setting]) -> Plan:
+    """With stages for the shortlist of a search. With a limit each candidate is a stage, so that those which were
+    trained were trained on every fold; otherwise all are one stage."""
+    seeds = list(plan.options.every_seed)
+    if plan.limit is None:
+        return replace(plan, stages=[Stage.of("every fold", candidates, seeds)])
+    solved = [setting for setting in candidates if setting.network.closed_form]
+    trained = [setting for setting in candidates if not setting.network.closed_form]
+    pairs = [(setting, seed) for seed in seeds for setting in trained]
+    stages = [
+        Stage.of(network_name(setting, seed, plan.options.plain), [setting], [seed], main=place == 0)
+        for place, (setting, seed) in enumerate(pairs)
+    ]
+    if solved:
+        stages.insert(1, Stage.of(CLOSED_FORMS, solved, seeds[:1], main=True))
     return replace(plan, stages=stages)
 
 
-def _joined(first: Stage, second: Stage, costs: Costs | None) -> Stage:
-    answer = 0.0 if costs is None else answer_seconds(costs.recordings)
+def network_name(setting: Setting, seed: int, plain: Setting) -> str:
+    """A short name of a network: how it differs from the main one of its kind."""
+    if setting == plain:
+        return f"{setting.kind} as published, seed {seed}"
+    values = setting.preprocessing.values()
+    traits = [
+        name for name, kind in AUGMENTATIONS.items() if any(isinstance(step, kind) for step in setting.augmentation)
+    ]
+    traits += [name for name in ("align", "turn") if values.get(name, "none") != "none"]
+    traits += [] if setting.method is None else [setting.method]
+    return f"{setting.kind}{' with ' * bool(traits)}{', '.join(traits)}, seed {seed}"
+
+
+def _timed(plan: Plan, groups: Sequence[Sequence[int]], costs: Costs | None) -> Plan:
+    """With the cost of every stage. Neighbouring short stages after the first become one, but main stages, which a
+    limit makes room for, stay apart from those that it may cut."""
+    answer, stages = 0.0, list[Stage]()
+    for place, stage in enumerate(plan.stages):
+        seconds = 0.0
+        if costs is not None:
+            every = [setting for setting, _ in stage.trainings] + [uncentred(setting) for setting, _ in stage.online]
+            answer = answer_seconds(costs.recordings)
+            seconds = costs.stage(every, groups) + answer + (PLAYED if place == 0 else 0.0)
+        before = stages[-1] if stages else None
+        alike = before is not None and not before.solved and before.main == stage.main
+        if before is not None and alike and max(before.seconds, seconds) < SHORT:
+            stages[-1] = _joined(before, stage, before.seconds + max(0.0, seconds - answer))
+        else:
+            stages.append(replace(stage, seconds=seconds))
+    return replace(plan, stages=stages)
+
+
+def _joined(first: Stage, second: Stage, seconds: float) -> Stage:
     together = [*first.trainings, *second.trainings]
     kinds = " and ".join(dict.fromkeys(setting.kind for setting, _ in together))
     n, seeds = len({setting for setting, _ in together}), len({seed for _, seed in together})
-    return Stage(
-        f"{kinds}: {n} candidates, {seeds} seed{'s' * (seeds != 1)}", together,
-        first.seconds + max(0.0, second.seconds - answer), first.main or second.main,
-    )  # fmt: skip
-
-
-def _seconds(stage: Stage, plan: Plan, options: RunOptions, costs: Costs) -> float:
-    every = [setting for setting, _ in stage.trainings] + [uncentred(setting) for setting, _ in stage.online]
-    training = costs.stage(every, plan.folds, options)
-    return training + answer_seconds(costs.recordings) + (PLAYED if stage is plan.stages[0] else 0.0)
+    name = f"{kinds}: {n} candidates, {seeds} seed{'s' * (seeds != 1)}"
+    return Stage(name, together, seconds, first.main or second.main)
 
 
 def answer_seconds(recordings: Recordings) -> float:
@@ -151,34 +174,21 @@ def answer_seconds(recordings: Recordings) -> float:
     return 3.0 + 1.5e-3 * recordings.n_trials
 
 
-Change = Callable[[RunOptions, int], RunOptions]
+# Steps to make a network of each kind fit into a limit, tried in order: the most folds, and which part of the usual
+# steps is trained. Everything else is cut by the clock.
+LADDER = ((math.inf, 1), (USUAL_FOLDS, 1), (USUAL_FOLDS, 2), (FEWEST, 2), (FEWEST, 4))
+PARTS = {2: "half", 4: "a quarter"}
 
 
-def _fewer_folds(most: int) -> Change:
-    def change(options: RunOptions, folds: int) -> RunOptions:
-        return replace(options, folds=most) if folds > most and options.rule != "published" else options
-
-    return change
-
-
-def _shorter(part: int) -> Change:
-    def change(options: RunOptions, _: int) -> RunOptions:
-        if options.epochs is not None:
-            return replace(options, epochs=max(1, options.epochs // part))
-        return replace(options, max_steps=max(1, options.max_steps // part))
-
-    return change
-
-
-_FOLDS = "%d folds instead of {folds}"
-# Steps to make a network of each kind fit into a limit, tried in order. Everything else is cut by the clock.
-LADDER: tuple[tuple[tuple[str, Change], ...], ...] = (
-    (),
-    ((_FOLDS % USUAL_FOLDS, _fewer_folds(USUAL_FOLDS)),),
-    ((_FOLDS % USUAL_FOLDS, _fewer_folds(USUAL_FOLDS)), ("half of the usual steps", _shorter(2))),
-    ((_FOLDS % FEWEST, _fewer_folds(FEWEST)), ("half of the usual steps", _shorter(2))),
-    ((_FOLDS % FEWEST, _fewer_folds(FEWEST)), ("a quarter of the usual steps", _shorter(4))),
-)
+def _shortened(asked: RunOptions, folds: int, most: float, part: int) -> tuple[RunOptions, list[str]]:
+    """Options for at most so many of these folds and a part of the steps, and what that leaves out in words."""
+    options, left_out = asked, list[str]()
+    if folds > most and asked.rule != "published":
+        options, left_out = replace(options, folds=int(most)), [f"{most} folds instead of {folds}"]
+    name = "max_steps" if asked.epochs is None else "epochs"
+    if (steps := getattr(asked, name)) > (fewer := max(1, steps // part)):
+        options, left_out = replace(options, **{name: fewer}), [*left_out, f"{PARTS[part]} of the usual steps"]
+    return options, left_out
 
 
 def give_more(run: Run, seconds: float | None) -> None:
@@ -195,23 +205,18 @@ def give_more(run: Run, seconds: float | None) -> None:
     run.ledger.remember(plan=plan.with_more(seconds, spent), complete=False)
 
 
-def cut(recordings: Recordings, asked: RunOptions, costs: Costs, spent: float = 0.0) -> Plan:
+def cut(prepared: Preparation, asked: RunOptions, costs: Costs, spent: float = 0.0) -> Plan:
     """The plan for options that may have a limit, on the first rung of LADDER where a network of each kind fits. Where
-    none does, the first where one network fits; else the whole plan, of which closed forms will be done. spent: seconds
-    since the run began."""
-    resolved = asked.for_data(recordings)
-    whole = replace(plan_of(resolved, recordings, costs), spent=spent)
+    none does, the first where one network fits; else the whole plan, of which closed forms will be done. asked: options
+    before they were resolved. spent: seconds since the run began."""
+    whole = replace(plan_of(prepared, costs), spent=spent)
     if whole.limit is None:
         return whole
-    plans, folds = [], resolved.n_folds or turns(recordings)
-    for changes in LADDER:
-        options, left_out = asked, list[str]()
-        for words, change in changes:
-            less = change(options, folds)
-            if less != options:
-                options, left_out = less, [*left_out, words.format(folds=folds)]
-        plan = plan_of(options.for_data(recordings), recordings, costs)
-        plans.append(replace(plan, spent=spent, left_out=left_out))
+    plans = []
+    for rung in LADDER:
+        options, left_out = _shortened(asked, prepared.turns, *rung)
+        shorter = replace(prepared, options=resolved(options, prepared.recordings))
+        plans.append(replace(plan_of(shorter, costs), spent=spent, left_out=left_out))
 
     room = ROOM * whole.left
     if whole.searched:  # the clock does not end stage one
@@ -252,47 +257,46 @@ def begin(
         raise UserError(f"time {options.time} is planned for this machine; leave out either --time or --cluster")
     prepared = prepare(options, encoders, recordings)
     say = (lambda _: None) if tell is None else tell
-    if again is not None:
-        plan = plan_again(again, prepared.options, prepared.recordings, encoders)
-    elif here and worth_timing(prepared.recordings, prepared.options):
+    plan = plan_of(prepared) if again is None else plan_again(again, prepared)
+    # Whether it may take minutes: an estimate takes seconds, which small runs need not wait for.
+    long = plan.trainings * plan.options.max_epochs * prepared.recordings.X.numel() > LITTLE
+    if again is None and here and long:
         say("timing a few steps of every network")
-        costs = Costs.measure(prepared.recordings, prepared.options, encoders)
-        plan = cut(prepared.recordings, options, costs, time.monotonic() - start)
+        costs = Costs.measure(prepared, candidates_of(prepared).every)
+        plan = cut(prepared, options, costs, time.monotonic() - start)
         for line in cost_words(plan):
             say(line)
-    else:
-        plan = plan_of(prepared.options, prepared.recordings)
-    for line in why_folds(prepared.recordings, options, plan):
+    for line in why_folds(prepared.recordings, options.folds, plan):
         say(line)
-    run = Run.start(folder, prepared.with_options(RunOptions.from_dict(plan.options)))
+    prepared = replace(prepared, options=plan.options)
+    prepared.check_nuisance()  # of fewer folds, where a limit asks for them
+    run = Run.start(folder, prepared)
     run.ledger.remember(plan=plan, asked=options.to_dict(), spent=time.monotonic() - start)
     return run
 
 
-def plan_again(performed: Plan, options: RunOptions, recordings: Recordings, encoders: Encoders | None) -> Plan:
+def plan_again(performed: Plan, prepared: Preparation) -> Plan:
     """The plan of another run for these recordings; raises where a training cannot be done on them, before any is.
 
-    options: resolved for these recordings, with encoder and base as the user gave them.
+    prepared: with encoder and base as the user gave them.
     """
+    recordings, base, folds = prepared.recordings, prepared.base, prepared.folds
     of_base: set[str] = set()  # names that settings may have for parts of the base
-    if options.base is not None:
-        bound = bound_base(options.base, recordings)
-        of_base = {*bound.kinds.values(), *(str(value) for keywords in bound.tuned for value in keywords.values())}
-    fold = leave_groups_out(recordings, options.n_folds)[0]
+    if base is not None:
+        of_base = {*base.kinds.values(), *(str(value) for keywords in base.tuned for value in keywords.values())}
     every = [training for stage in performed.stages for training in (*stage.trainings, *stage.online)]
     settings = list(dict.fromkeys(setting for setting, _ in every))
     try:
         for setting in settings:
             _check_possible(setting, recordings, of_base)
-        check_modules(settings, encoders, recordings)
-        check_jobs(recordings, [Job(setting, fold) for setting in settings])
+        prepared.check_settings(settings)
+        check_jobs(recordings, [Job(setting, folds[0]) for setting in settings])
     except UserError as error:
-        raise UserError(f"the plan cannot be performed on {shown(options.source)}: {error}") from None
-    return replace(performed, options=options.to_dict(), folds=len(groups_of(recordings, options.n_folds)))
+        raise UserError(f"the plan cannot be performed on {shown(prepared.options.source)}: {error}") from None
+    return replace(performed, options=prepared.options, folds=len(folds))
 
 
 def _check_possible(setting: Setting, recordings: Recordings, of_base: Collection[str]) -> None:
-    size_of(recordings, setting)  # complains about windows that are too short
     values = setting.preprocessing.values()
     named = {"represent": values.get("represent"), "start": getattr(setting.network, "start", None)}
     named |= {"encoder": setting.encoder} if is_adapted(setting.encoder) else {}
@@ -304,9 +308,3 @@ def _check_possible(setting: Setting, recordings: Recordings, of_base: Collectio
         check_ring(recordings.ring, f"turn={values['turn']!r}")
     for step in setting.augmentation:
         step.bound(recordings, setting.preprocessing, torch.device("cpu"))
-
-
-def worth_timing(recordings: Recordings, options: RunOptions) -> bool:
-    """Whether a run may take minutes: an estimate takes seconds, which small runs need not wait for."""
-    plan = plan_of(options, recordings)
-    return plan.trainings * options.max_epochs * recordings.X.numel() > LITTLE

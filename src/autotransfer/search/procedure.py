@@ -26,13 +26,13 @@ from ..words import clock
 from .average import Nested, Weights, find_nested
 from .decision import decide
 from .held_out import HeldOutLogProbs, alive
-from .kinds import closed_forms
+from .kinds import candidates_of
 from .models import build_models
 from .online import OnlineWeights, find_online
 from .peers import peer_scores
 from .plan import GIVEN_UP, LATE, Plan, Stage, write_plan
 from .plan_words import left_out_words, span
-from .planning import answer_seconds, plan_of
+from .planning import among, answer_seconds, plan_of
 from .playback import PEOPLE, play_back
 from .stage_one import search_stage
 from .stopping import expects_gain, stopped_at
@@ -53,10 +53,10 @@ def conduct(
     run.delete_ended_checkpoints()
     with threads(cores()):
         plan = run.ledger.recall("plan", Plan)
-        plan = plan_of(run.options, run.recordings) if plan is None else plan
+        plan = plan_of(run.prepared) if plan is None else plan
         if plan.searched:
-            candidates = search_stage(run, tell, shown=shown) + closed_forms(run.options, run.recordings)
-            plan = plan if plan.stages else plan.among(candidates)
+            shortlist = search_stage(run, tell, shown=shown)
+            plan = plan if plan.stages else among(plan, [*shortlist, *candidates_of(run.prepared).solved])
         return Conductor(run, plan, tell, shown=shown, played=played, answered=answered).perform()
 
 

@@ -86,7 +86,7 @@ class Regression:
 
 def candidates(options: RunOptions, recordings: Recordings) -> list[Setting]:
     """Linear closed forms that fit the recordings, the simple one first; ridge has its own strengths."""
-    forms = closed_forms(replace(options, adaptation=options.adaptation or "zero-shot"), recordings)
+    forms = closed_forms(options.adaptation or "zero-shot", recordings, options.kinds)
     plain = [form.replace(shrinkage="auto") for form in forms if form.encoder == "linear"]
     return list(dict.fromkeys(plain))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..runs.run import Run, Tell
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
-from .kinds import list_of, networks
+from .kinds import candidates_of, list_of
 from .stages import shortlist
 from .validation import entries_of, measured_scores, validation_scores
 
@@ -22,7 +22,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         with explained_below(run.folder / "optuna.sqlite"):
             settings = tpe_search(run, tell, shown=shown)
     else:
-        settings = networks(options, options.settings(), run.recordings)
+        settings = candidates_of(run.prepared).networks
         halving = options.search == "halving"
         run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
         tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")

@@ -26,7 +26,6 @@ from ..errors import UserError, shown
 from ..folds import scorable
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
-from ..runs.options import RunOptions
 from ..settings import Setting
 from ..training.closed_form import ABSENT
 from ..training.intervals import expanded_tail
@@ -289,7 +288,7 @@ def _in_turns(rows: Rows, y: Rows, seed: int) -> Rows:
 def _settings(recordings: Recordings) -> list[Setting]:
     """Closed forms, one of each kind, whose codes depend neither on the fold nor on the person: the first of those that
     are small enough, otherwise the smallest."""
-    forms = closed_forms(RunOptions(source="", adaptation="zero-shot"), recordings)
+    forms = closed_forms("zero-shot", recordings)
     fixed = [form for form in forms if form.encoder == "linear" and form.preprocessing.represented]
     of_kinds = list({form.kind: form for form in reversed(fixed)}.values())[::-1]
 

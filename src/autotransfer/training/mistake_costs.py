@@ -72,7 +72,10 @@ def parse(name: str) -> tuple[tuple[str, ...] | None, Floats]:
 
 
 def for_classes(name: str, classes: Sequence[object]) -> str:
-    """The same metric with a matrix in the order of these classes; UserError where it is of others."""
+    """The same metric with a matrix in the order of these classes; UserError where it is of others. Metrics that are no
+    costs stay as they are."""
+    if not name.startswith(PREFIX):
+        return name
     known, (named, costs) = list(map(str, classes)), parse(name)
     if named is not None and set(named) != set(known):
         raise UserError(f"costs are of the classes {', '.join(named)}; the recordings have {', '.join(known)}")

@@ -48,15 +48,14 @@ def free_memory(device: torch.device) -> int:
     return available_memory() or 2**32
 
 
-def fits(
-    recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing = AS_RECORDED,
-    sums: int = 0,
-) -> bool:  # fmt: skip
-    """Whether all preprocessed windows fit on the device, with room for training. sums: further numbers for every
-    window."""
+def room_beside(
+    recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing = AS_RECORDED
+) -> float:
+    """How many further numbers for every window fit on the device beside the preprocessed windows, with room for
+    training; below 0 where the windows themselves do not fit."""
     channels, times = preprocessing.shape(recordings.n_channels, recordings.n_times)
-    size = recordings.n_trials * (max(channels * times, recordings.n_channels * recordings.n_times) + sums)
-    return size * dtype.itemsize <= SHARE * free_memory(device)
+    size = max(channels * times, recordings.n_channels * recordings.n_times)
+    return SHARE * free_memory(device) / (recordings.n_trials * dtype.itemsize) - size
 
 
 def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders: Encoders | None = None) -> int:

@@ -20,7 +20,7 @@ def represented(recordings: Recordings, preprocessing: Preprocessing) -> tuple[i
     """How many transforms lead to a representation that is the same for everybody, and all windows after these, to use
     a model on the recordings it was trained on. None where there is no such representation, or no memory for it."""
     device, dtype = torch.device("cpu"), torch.float32
-    if not preprocessing.represented or not packing.fits(recordings, device, dtype, preprocessing):
+    if not preprocessing.represented or packing.room_beside(recordings, device, dtype, preprocessing) < 0:
         return None
     return represented_on(recordings, preprocessing, device, dtype)
 

@@ -47,6 +47,7 @@ class Windows:
         self.ready: tuple[int, Tensor] | None = None  # see Stage
         self.sums: Tensor | None = None  # (N, n_sums) or, without edges, (N, 1 + kernel)
         self.shapes: Shapes | None = None  # where a fold changes nothing but appended levels
+        self.chunks = chunks(recordings)
         if not in_memory:
             self.X = recordings.X
             return
@@ -57,12 +58,13 @@ class Windows:
             self.X = recordings.X.to(device=device, dtype=dtype).contiguous()
         if preprocessing.by_fold > self.done:
             everybody = partial(self.fit([np.arange(recordings.n_trials)]), start=self.done, stop=preprocessing.by_fold)
-            parts = [everybody(self.X[rows][None], self.subject[rows][None])[0] for rows in chunks(self.recordings)]
+            parts = [everybody(self.X[rows][None], self.subject[rows][None])[0] for rows in self.chunks]
             self.X, self.done = torch.cat(parts), preprocessing.by_fold
+        edges = _has_edges(self.X[0].numel(), kernel)
         if self.kernel and preprocessing.tabulated and self.done == len(preprocessing.transforms):
-            self.sums = self.table(lambda rows: self.X[rows], edges=_has_edges(self.X[0].numel(), kernel))
+            self.sums = self.table(lambda rows: self.X[rows], edges=edges)
         if apart and self.kernel and _has_shapes(preprocessing, device):
-            self.shapes = Shapes(self.X, kernel, chunks(self.recordings), edges=_has_edges(self.X[0].numel(), kernel))
+            self.shapes = Shapes(self.X, kernel, self.chunks, edges=edges)
 
     def fit(self, training: Sequence[Rows]) -> FittedPreprocessing:
         """On raw windows, where they are, a piece at a time on the device."""
@@ -74,7 +76,7 @@ class Windows:
         """Sums of every window, in float64 where transforms would round: (N, n_sums), without edges (N, 1 + kernel)."""
         recordings, parts = self.recordings, []
         n_constant = self.preprocessing.n_constant(recordings.n_channels, recordings.n_times)
-        for rows in chunks(self.recordings):
+        for rows in self.chunks:
             x = windows(rows)
             sums = lag_sums(x.double(), self.kernel, n_constant).to(self.dtype)
             parts.append(torch.cat([sums, edge_sums(x, self.kernel)], -1) if edges else sums)
@@ -99,12 +101,12 @@ def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype
             del kept[next(iter(kept))]
         size = math.prod(preprocessing.shape(recordings.n_channels, recordings.n_times))
         sums = n_sums(kernel) if kernel and _has_edges(size, kernel) else 0
-        in_memory = packing.fits(recordings, device, dtype, preprocessing, sums)
         shapes = recordings.X[0].numel() + recordings.n_channels * (1 + kernel)
-        apart = packing.fits(recordings, device, dtype, preprocessing, sums + shapes)
+        room = packing.room_beside(recordings, device, dtype, preprocessing)
         kept[key] = Windows(
-            recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=in_memory, apart=apart
-        )
+            recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=sums <= room,
+            apart=sums + shapes <= room,
+        )  # fmt: skip
     return kept[key]
 
 
