@@ -33,6 +33,7 @@ from autotransfer.search.kinds import candidates_of, closed_forms, networks
 from autotransfer.training import packing
 from autotransfer.training.metrics import apart, weighted_nll
 from autotransfer.training.packing import program_of
+from autotransfer.training.represented import represented_on
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
 from faults import Command, footprint, wait_for_a_write, wait_for_files
@@ -178,6 +179,16 @@ def test_frozen_networks_say_what_the_members_say(base: Path) -> None:
     found = fitted(target.X[None, :9], target.subject[None, :9])[0, :, 0]
     assert torch.allclose(found[:, :-1], expected, atol=1e-4)
     assert torch.allclose(found[:, -1:], level.log(), atol=1e-5)
+
+
+def test_what_a_base_makes_of_windows_keeps_nothing_of_how_it_was_made(base: Path) -> None:
+    """A graph for every window filled the memory."""
+    known, target = load_base(base), study(5)
+    assert not any(tensor.requires_grad for made in (known.frozen(), known.untrained()) for tensor in made.values())
+    form = at.Setting(encoder="linear", standardise="none", represent=known.bind(target)["base"])
+    _, windows = represented_on(target, form.preprocessing, torch.device("cpu"), torch.float32)
+    assert len(windows) == target.n_trials
+    assert not windows.requires_grad
 
 
 def test_windows_of_another_layout_are_made_alike(base: Path) -> None:

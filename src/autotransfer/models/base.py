@@ -199,7 +199,8 @@ def _folded(members: Members) -> dict[str, Tensor]:
         "weight": weight * power_scale[:, None, :, None],
         "bias": bias,
     }
-    return {name: tensor.to(torch.float32).contiguous() for name, tensor in folded.items()}
+    # Spatial filters are parameters as they are: what is made of windows would otherwise keep all that led to it.
+    return {name: tensor.detach().to(torch.float32).contiguous() for name, tensor in folded.items()}
 
 
 def open_base(text: str) -> Base | FoundationEncoder:

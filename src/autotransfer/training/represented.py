@@ -25,6 +25,7 @@ def represented(recordings: Recordings, preprocessing: Preprocessing) -> tuple[i
     return represented_on(recordings, preprocessing, device, dtype)
 
 
+@torch.no_grad()
 def represented_on(
     recordings: Recordings, preprocessing: Preprocessing, device: torch.device, dtype: torch.dtype
 ) -> tuple[int, Tensor]:
