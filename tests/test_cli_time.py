@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.runs.choice import read_choice
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
 from autotransfer.search import planning
 from autotransfer.search.costs import Costs
@@ -38,11 +37,11 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every training of a network takes a second."""
 
     class Known(Costs):
-        def training(self, setting: Any, options: RunOptions) -> float:
+        def training(self, setting: Any, held_out: int) -> float:
             return 0.0 if setting.network.closed_form else 1.0
 
     monkeypatch.setattr(planning, "SHORT", -1.0)
-    monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, recordings, *_: Known(recordings, {})))
+    monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, prepared, _: Known(prepared.recordings, {})))
 
 
 def test_many_people_are_grouped_and_told_why(many: Path, known_costs: None) -> None:

@@ -171,7 +171,7 @@ def test_they_stand_in_report_terminal_and_results(averaged: tuple[Run, Choice])
 
 def test_too_many_channels_leave_lda(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1))
-    run._recordings = at.synthetic(n_subjects=3, n_channels=100, n_times=128)
+    run._prepared = replace(run.prepared, recordings=at.synthetic(n_subjects=3, n_channels=100, n_times=128))
     assert TANGENT not in closed_peers(run)
     assert peers._too_wide(run.recordings) == "100 channels have too many covariances"
     run.ledger.close()

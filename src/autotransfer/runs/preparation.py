@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..folds import MANY_PEOPLE, USUAL_FOLDS, Fold, check_scorable, groups_of, in_units, leave_groups_out, turns
 from ..model.any_module import latent_dim
 from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
-from ..models.base import open_base
-from ..models.foundation import Bound
 from ..recordings import Recordings, load
 from ..recordings.optional import need
 from ..settings import SUBJECT, Setting
@@ -20,6 +19,9 @@ from ..training.members import size_of
 from ..training.nuisance import check_nuisance
 from ..training.packing import resolve_device
 from .options import RunOptions, epochs_for
+
+if TYPE_CHECKING:
+    from ..models.foundation import Bound
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,11 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
     prepared = Preparation(resolved(options, recordings), recordings, encoders)
     prepared.check_settings(prepared.options.settings())
     prepared.check_nuisance()
-    return prepared if options.base is None else replace(prepared, base=open_base(options.base).bound_to(recordings))
+    if options.base is None:
+        return prepared
+    from ..models.base import open_base  # with what reads models; most runs have no base
+
+    return replace(prepared, base=open_base(options.base).bound_to(recordings))
 
 
 def resolved(options: RunOptions, recordings: Recordings) -> RunOptions:
