@@ -34,20 +34,15 @@ def answer(choice: Choice) -> list[str]:
 def _delivered(choice: Choice) -> list[str]:
     used = ADAPTATIONS.get(choice.adaptation)
     adapts = [] if used is None else [f"  {used}; these are not zero-shot scores"]
-    average = choice.average
-    what, after = _chosen(choice) if average is None else _averaged(choice, average)
-    rows = _rows_of_choice(choice) if average is None else _rows_of_average(choice, average)
+    what, rows, after = _chosen(choice) if choice.average is None else _averaged(choice, choice.average)
     return [*what, *adapts, f"{metric_words(choice)}:", *_table(rows), *after, *not_scored_words(choice)]
 
 
-def _chosen(choice: Choice) -> tuple[list[str], list[str]]:
+def _chosen(choice: Choice) -> tuple[list[str], Rows, list[str]]:
+    """What is delivered, the rows of the table, and what stands below it."""
     lines = [f"chosen: {choice.chosen.name}"]
     if choice.baseline_won:
         lines.append(f"{NO_BETTER}, so it was kept" + ("; censoring did not help" if choice.censor_tried else ""))
-    return lines, []
-
-
-def _rows_of_choice(choice: Choice) -> Rows:
     tests, ensembles = choice.test_scores, choice.delivered_test_scores
     rows: Rows = {"nested choice": choice.nested_test_scores, "as published": tests["chosen"]}
     if choice.nested_full_test_scores:
@@ -58,10 +53,10 @@ def _rows_of_choice(choice: Choice) -> Rows:
     best = choice.best_uncensored.name
     if best != choice.baseline.name and "best_uncensored" in tests:
         rows[f"best uncensored ({short(best, 40)})"] = tests["best_uncensored"]
-    return rows | {"plain network (baseline)": tests["baseline"]}
+    return lines, rows | {"plain network (baseline)": tests["baseline"]}, []
 
 
-def _averaged(choice: Choice, average: Average) -> tuple[list[str], list[str]]:
+def _averaged(choice: Choice, average: Average) -> tuple[list[str], Rows, list[str]]:
     used = {short(kind_label(kind), 40): weight for kind, weight in average.kinds.items() if weight > 0}
     shares = ", ".join(f"{label} {100 * weight:.0f} %" for label, weight in used.items())
     calibration = average.calibration
@@ -71,28 +66,23 @@ def _averaged(choice: Choice, average: Average) -> tuple[list[str], list[str]]:
         f"best single candidate: {choice.chosen.name}",
         *played_words(choice),
     ]
-    return [f"{average_words(average)}: {shares}"], after
-
-
-def _rows_of_average(choice: Choice, average: Average) -> Rows:
     rows: Rows = {"average, nested": choice.nested_test_scores}
     if choice.nested_full_test_scores:
         rows["average, nested full"] = choice.nested_full_test_scores
     rows |= choice.peers
     rows["best single, nested"] = average.choosing_test_scores
-    if not choice.has_plain_network:
-        return rows
-    if "baseline" in choice.delivered_test_scores:
-        rows["ensemble, plain networks"] = choice.delivered_test_scores["baseline"]
-    return rows | {"plain network (baseline)": choice.test_scores["baseline"]}
+    if choice.has_plain_network:
+        if "baseline" in choice.delivered_test_scores:
+            rows["ensemble, plain networks"] = choice.delivered_test_scores["baseline"]
+        rows["plain network (baseline)"] = choice.test_scores["baseline"]
+    return [f"{average_words(average)}: {shares}"], rows, after
 
 
 def _table(rows: Rows) -> list[str]:
     labels = [short(label, 60) for label in rows]
     width = max(map(len, labels))
-    return [f"  {label:{width}}  {_numbers(scores)}" for label, scores in zip(labels, rows.values(), strict=True)]
-
-
-def _numbers(scores: Mapping[str, float]) -> str:
-    values = list(finite(scores).values())
-    return str(spread(values)) if values else "no scores"
+    values = [list(finite(scores).values()) for scores in rows.values()]
+    return [
+        f"  {label:{width}}  {spread(known) if known else 'no scores'}"
+        for label, known in zip(labels, values, strict=True)
+    ]
