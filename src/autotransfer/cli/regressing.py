@@ -75,8 +75,7 @@ def _carry_through(run: NumberRun) -> None:
 
     with stoppable(run.folder):
         regression = conduct(run, tell, shown=not VOICE.quiet, answered=partial(write_run, run.folder))
-    for line in regression_headline(regression.choice):
-        say(line)
+    say(*regression_headline(regression.choice))
     say(f"report: {(run.folder / REPORT).resolve()}")
 
 
@@ -104,8 +103,7 @@ def describe_regression(options: RunOptions) -> None:
     plan = plan_networks(recordings, options, left)
     for values, seconds in zip(plan.settings, plan.seconds, strict=True):
         say(f"networks: {name_of(Setting.from_dict(values))}, {count(options.seeds, 'seed')}, about {clock(seconds)}")
-    for line in plan.left_out:
-        say(f"left out: {line}")
+    say(*(f"left out: {line}" for line in plan.left_out))
 
 
 def predict_numbers(
