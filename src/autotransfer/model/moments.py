@@ -190,7 +190,7 @@ def in_pieces(x: Tensor) -> Tensor:
     if x.device.type == "cuda":
         several = max(PRODUCTS // max(math.prod(x.shape[:-2]), 1), 1)
         pieces = math.gcd(rows, 1 << (several.bit_length() - 1))
-    return x.unflatten(-2, (pieces, rows // pieces))
+    return x.reshape(*x.shape[:-2], pieces, rows // pieces, x.shape[-1])
 
 
 def window_moments(x: Tensor, kernel: int) -> Moments:
