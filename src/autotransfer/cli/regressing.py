@@ -45,11 +45,11 @@ def resume_regression(folder: Path, source: str | None) -> None:
     """Go on with an interrupted run. source: where the data are, if they have moved."""
     from ..report.page import plotly_of
     from ..runs.lock import Lock
-    from ..runs.number_run import NumberRun
+    from ..runs.number_run import NumberRun, is_complete
     from ..runs.recovery import make_sound
-    from ..runs.regression import NUMBERS
+    from ..runs.regression import CHOICE, NUMBERS
 
-    if finished(folder):
+    if is_complete(folder) and (folder / CHOICE).exists():
         say(f"{folder} is finished; its report is {folder / 'report.html'}")
         return
     plotly_of()
@@ -58,14 +58,6 @@ def resume_regression(folder: Path, source: str | None) -> None:
         run = NumberRun.reopen(folder, source=source)
         with closing(run.ledger):
             _carry_through(run)
-
-
-def finished(folder: Path) -> bool:
-    """Whether nothing is left of a run with a continuous target."""
-    from ..runs.number_run import is_complete
-    from ..runs.regression import CHOICE
-
-    return is_complete(folder) and (folder / CHOICE).exists()
 
 
 def _carry_through(run: NumberRun) -> None:

@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..runs.choice import Average, Choice, out_of_time
+from . import result_words as words
 from .escaping import short
 from .outcomes import finite
-from .result_words import (
-    ADAPTATIONS,
-    NO_BETTER,
-    average_words,
-    headline,
-    left_out_words,
-    metric_words,
-    not_scored_words,
-    played_words,
-    skipped_words,
-)
 from .statistics import spread
 from .wording import kind_label, score
 
@@ -28,21 +18,22 @@ def answer(choice: Choice) -> list[str]:
     """The headline, the delivered model, and its scores with those of simple models and the plain network."""
     more = "; resume --time 10m gives it longer" if out_of_time(choice.ended) else ""
     ended = [f"ended: {choice.ended}{more}"] if choice.ended is not None else []
-    return [*headline(choice), *_delivered(choice), *skipped_words(choice), *left_out_words(choice), *ended]
+    missing = [*words.skipped_words(choice), *words.left_out_words(choice)]
+    return [*words.headline(choice), *_delivered(choice), *missing, *ended]
 
 
 def _delivered(choice: Choice) -> list[str]:
-    used = ADAPTATIONS.get(choice.adaptation)
+    used = words.ADAPTATIONS.get(choice.adaptation)
     adapts = [] if used is None else [f"  {used}; these are not zero-shot scores"]
     what, rows, after = _chosen(choice) if choice.average is None else _averaged(choice, choice.average)
-    return [*what, *adapts, f"{metric_words(choice)}:", *_table(rows), *after, *not_scored_words(choice)]
+    return [*what, *adapts, f"{words.metric_words(choice)}:", *_table(rows), *after, *words.not_scored_words(choice)]
 
 
 def _chosen(choice: Choice) -> tuple[list[str], Rows, list[str]]:
     """What is delivered, the rows of the table, and what stands below it."""
     lines = [f"chosen: {choice.chosen.name}"]
     if choice.baseline_won:
-        lines.append(f"{NO_BETTER}, so it was kept" + ("; censoring did not help" if choice.censor_tried else ""))
+        lines.append(f"{words.NO_BETTER}, so it was kept" + ("; censoring did not help" if choice.censor_tried else ""))
     tests, ensembles = choice.test_scores, choice.delivered_test_scores
     rows: Rows = {"nested choice": choice.nested_test_scores, "as published": tests["chosen"]}
     if choice.nested_full_test_scores:
@@ -64,7 +55,7 @@ def _averaged(choice: Choice, average: Average) -> tuple[list[str], Rows, list[s
         f"temperature {average.temperature:.2f}: expected calibration error {score(calibration.error)}, without it "
         f"{score(calibration.error_before)}",
         f"best single candidate: {choice.chosen.name}",
-        *played_words(choice),
+        *words.played_words(choice),
     ]
     rows: Rows = {"average, nested": choice.nested_test_scores}
     if choice.nested_full_test_scores:
@@ -75,7 +66,7 @@ def _averaged(choice: Choice, average: Average) -> tuple[list[str], Rows, list[s
         if "baseline" in choice.delivered_test_scores:
             rows["ensemble, plain networks"] = choice.delivered_test_scores["baseline"]
         rows["plain network (baseline)"] = choice.test_scores["baseline"]
-    return [f"{average_words(average)}: {shares}"], rows, after
+    return [f"{words.average_words(average)}: {shares}"], rows, after
 
 
 def _table(rows: Rows) -> list[str]:
