@@ -218,6 +218,9 @@ def test_people_who_lost_by_it_are_followed_as_before() -> None:
     np.testing.assert_allclose(session.predict_proba(OWN), model.predict_proba(OWN), atol=1e-5)
     with pytest.warns(UserWarning, match=r"did not gain by --adapt all \(adapt='all'\)"):
         assert np.array_equal(model.predict_proba(OWN, adapt="all"), model.predict_proba(OWN))
+    model.online = None  # no candidate for sessions had a weight: the same
+    with pytest.warns(UserWarning, match=r"did not gain by --adapt all \(adapt='all'\)"):
+        assert np.array_equal(model.predict_proba(OWN, adapt="all"), model.predict_proba(OWN))
 
 
 def test_all_windows_of_each_person_in_no_order(model: Mixture) -> None:
