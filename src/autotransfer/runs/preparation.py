@@ -78,7 +78,7 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
     prepared.check_nuisance()
     if options.base is None:
         return prepared
-    from ..models.base import open_base  # with what reads models; most runs have no base
+    from ..models.pretrained import open_base  # with what reads models; most runs have no base
 
     return replace(prepared, base=open_base(options.base).bound_to(recordings))
 
