@@ -16,8 +16,8 @@ import autotransfer as at
 from autotransfer import machine
 from autotransfer.models.assembly import ensemble
 from autotransfer.preprocessing.represent.base import EveryWindow
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import Preparation, resolved
+from autotransfer.runs.options import RunOptions, resolved
+from autotransfer.runs.preparation import Preparation
 from autotransfer.search import costs
 from autotransfer.search.costs import Costs, SolvingSpeed
 from autotransfer.search.kinds import SHRINKAGES, candidates_of, network_spec

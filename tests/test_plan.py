@@ -16,8 +16,8 @@ import pytest
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
-from autotransfer.runs.options import PRESETS, RunOptions, parse_time
-from autotransfer.runs.preparation import Preparation, resolved
+from autotransfer.runs.options import PRESETS, RunOptions, parse_time, resolved
+from autotransfer.runs.preparation import Preparation
 from autotransfer.search import plan as plans
 from autotransfer.search import planning
 from autotransfer.search.costs import Costs, SolvingSpeed, Speed

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..folds import MANY_PEOPLE, USUAL_FOLDS, Fold, check_scorable, groups_of, in_units, leave_groups_out, turns
+from ..folds import Fold, check_scorable, groups_of, in_units, leave_groups_out, turns
 from ..model.any_module import latent_dim
 from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
 from ..recordings import Recordings, load
 from ..recordings.optional import need
 from ..settings import SUBJECT, Setting
-from ..training import mistake_costs
 from ..training.members import size_of
 from ..training.nuisance import check_nuisance
 from ..training.packing import resolve_device
-from .options import RunOptions, epochs_for
+from .options import RunOptions, resolved
 
 if TYPE_CHECKING:
     from ..models.foundation import Bound
@@ -81,24 +80,6 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
     from ..models.pretrained import open_base  # with what reads models; most runs have no base
 
     return replace(prepared, base=open_base(options.base).bound_to(recordings))
-
-
-def resolved(options: RunOptions, recordings: Recordings) -> RunOptions:
-    """Options with folds and epochs set from the recordings, unless user or paper fixes them, and costs in the order of
-    the classes."""
-    metric = mistake_costs.for_classes(options.metric, recordings.classes)
-    folds, n = options.folds, turns(recordings)
-    if folds == "auto":
-        many = n > MANY_PEOPLE and options.rule != "published" and options.grid != "paper"
-        folds = USUAL_FOLDS if many else "all"
-    if isinstance(folds, int) and folds >= n:
-        folds = "all"
-    epochs = options.epochs
-    if epochs is None and options.grid != "paper" and not options.lists_settings:
-        held_out = sum(map(len, groups_of(recordings, None if isinstance(folds, str) else folds)[:2]))
-        training = len(recordings.y) * (recordings.n_subjects - held_out) // recordings.n_subjects
-        epochs = epochs_for(training, options.plain.training.batch_size, options.max_steps)
-    return replace(options, folds=folds, metric=metric, epochs=epochs)
 
 
 def check_packages(options: RunOptions) -> None:

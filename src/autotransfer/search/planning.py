@@ -23,8 +23,8 @@ from ..preprocessing.represent.pretrained import is_base
 from ..recordings import Recordings
 from ..recordings.ring import check_ring
 from ..runs.choice import StageScore
-from ..runs.options import RunOptions
-from ..runs.preparation import Preparation, prepare, resolved
+from ..runs.options import RunOptions, resolved
+from ..runs.preparation import Preparation, prepare
 from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
 from ..training.train import check_jobs
