@@ -20,7 +20,7 @@ from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search import costs
 from autotransfer.search.costs import Costs, SolvingSpeed
-from autotransfer.search.kinds import SHRINKAGES, candidates_of, network_spec
+from autotransfer.search.kinds import SHRINKAGES, candidates_of
 from autotransfer.search.planning import plan_of
 from autotransfer.training import progress
 from tiny import tiny
@@ -75,7 +75,7 @@ def test_closed_forms_that_are_alike_are_solved_together_and_share_the_cost(monk
     alike = [form for form in solved if form.preprocessing == solved[0].preprocessing]
     assert len(alike) == len(SHRINKAGES) == 2
     for form in alike:
-        speed = measured.speeds[network_spec(form)]
+        speed = measured.speeds[form.network_spec]
         assert isinstance(speed, SolvingSpeed)
         assert (speed.once, speed.fold, speed.row) == pytest.approx((0.5, 0.05, 0.0005))
     fold = 0.1 + 0.001 * recordings.n_trials + 2 * costs.WRITING

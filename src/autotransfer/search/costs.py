@@ -19,14 +19,13 @@ from ..model.solved import SolvedOptions
 from ..recordings import Recordings
 from ..runs.executor import DTYPE
 from ..runs.preparation import Preparation
-from ..settings import Setting
+from ..settings import NetworkSpec, Setting
 from ..training.allocator import memory_kept
 from ..training.batches import n_batches
 from ..training.closed_form import population_of
 from ..training.packing import member_bytes, pack
 from ..training.trainer import Trainer
 from ..training.windows import release, windows_for
-from .kinds import NetworkSpec, network_spec
 
 TIMED_MEMBERS = 10  # trained in one stack at most, as in a run: alone each would take longer
 TIMED_STEPS = 2
@@ -67,7 +66,7 @@ class Costs:
         """Time these settings; later questions may be about other epochs and folds."""
         recordings, encoders = prepared.recordings, prepared.encoders
         device, folds = prepared.device, prepared.folds[:TIMED_MEMBERS]
-        sample = {network_spec(setting): setting for setting in reversed(settings)}  # the first, without a penalty
+        sample = {setting.network_spec: setting for setting in reversed(settings)}  # the first, without a penalty
         speeds: dict[NetworkSpec, Speed | SolvingSpeed] = {}
         cpu, queue = time.process_time(), waited()
         try:
@@ -91,7 +90,7 @@ class Costs:
     def training(self, setting: Setting, held_out: int) -> float:
         """Seconds of one training that holds out so many people."""
         n, people = self.recordings.n_trials, self.recordings.n_subjects
-        speed = self.speeds[network_spec(setting)]
+        speed = self.speeds[setting.network_spec]
         if isinstance(speed, SolvingSpeed):
             return speed.fold + n * speed.row + WRITING
         rows = n * held_out / people
@@ -102,7 +101,7 @@ class Costs:
     def stage(self, settings: Sequence[Setting], groups: Sequence[Sequence[int]]) -> float:
         """Seconds of a training of each setting on every fold. Work that is done once for all folds is done once for
         settings that share it, too. groups: who are held out together."""
-        speeds = [self.speeds.get(spec) for spec in {network_spec(setting) for setting in settings}]
+        speeds = [self.speeds.get(spec) for spec in {setting.network_spec for setting in settings}]
         once = sum(speed.once for speed in speeds if isinstance(speed, SolvingSpeed))
         held_out = sum(map(len, groups[:2]))
         return once + len(groups) * sum(self.training(setting, held_out) for setting in settings)

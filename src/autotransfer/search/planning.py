@@ -30,7 +30,7 @@ from ..settings import Setting
 from ..training.train import check_jobs
 from ..words import clock
 from .costs import Costs
-from .kinds import Candidates, candidates_of, list_of, uncentred
+from .kinds import Candidates, candidates_of, list_of
 from .plan import CLOSED_FORMS, Plan, Stage, Training
 from .plan_words import SURE, cost_words, why_folds
 from .stages import SHORTLIST_PER_METHOD
@@ -86,7 +86,7 @@ def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
 
 def _staged(plan: Plan, candidates: Candidates, quick: Sequence[Setting]) -> Plan:
     """With a stage for the closed forms that are quick, then one for each network and seed, without penalties first."""
-    settings, solved, costly, online = candidates
+    settings, solved, costly = candidates
     first, *further = plan.options.every_seed
     slow = [*(form for form in solved if form not in quick), *costly]
     plain, *others = [setting for setting in settings if setting.penalty is None]
@@ -107,8 +107,10 @@ def _staged(plan: Plan, candidates: Candidates, quick: Sequence[Setting]) -> Pla
         if setting.penalty is not None:
             penalised.setdefault(setting.kind, []).append(setting)
     stages += [Stage.of(f"{kind} with penalties", every, [first, *further]) for kind, every in penalised.items()]
-    centred = [Training(form, first) for form in online if uncentred(form) in stages[0].settings]
-    return replace(plan, stages=[replace(stages[0], online=centred), *stages[1:]])
+    if quick and plan.options.adaptation == "zero-shot":  # sessions may use a person's windows: the same, centred
+        online = [Training(form.replace(centre="online"), first) for form in quick if form.encoder == "linear"]
+        stages[0] = replace(stages[0], online=online)
+    return replace(plan, stages=stages)
 
 
 def among(plan: Plan, candidates: Sequence[Setting]) -> Plan:
@@ -149,7 +151,8 @@ def _timed(plan: Plan, groups: Sequence[Sequence[int]], costs: Costs | None) -> 
     for place, stage in enumerate(plan.stages):
         seconds = 0.0
         if costs is not None:
-            every = [setting for setting, _ in stage.trainings] + [uncentred(setting) for setting, _ in stage.online]
+            every = [setting for setting, _ in stage.trainings]
+            every += [form for form in every if stage.online and form.encoder == "linear"]  # once more, centred
             answer = answer_seconds(costs.recordings)
             seconds = costs.stage(every, groups) + answer + (PLAYED if place == 0 else 0.0)
         before = stages[-1] if stages else None
