@@ -383,7 +383,7 @@ def test_a_ring_that_a_plan_needs(performed: Path) -> None:
     own = replace(tiny(), ring=None)
     plan = read_plan(performed)
     with pytest.raises(UserError, match=r"cannot be performed.*ring"):
-        planning.plan_again(plan, Preparation(plan.options, own))
+        plan.for_recordings(Preparation(plan.options, own))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")

@@ -62,6 +62,11 @@ class Bound(NamedTuple):
     kinds: dict[str, str]  # the names that `represent` takes, by kind
     tuned: list[dict[str, Any]]  # keywords of a setting that learns on, and of its control
 
+    @property
+    def names(self) -> set[str]:
+        """Everything that settings may name of it."""
+        return {*self.kinds.values(), *(str(value) for keywords in self.tuned for value in keywords.values())}
+
 
 @dataclass(frozen=True)
 class FoundationEncoder:

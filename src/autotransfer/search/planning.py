@@ -5,29 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from ..augment import AUGMENTATIONS
-from ..errors import UserError, shown
+from ..errors import UserError
 from ..folds import USUAL_FOLDS
-from ..jobs import Job
-from ..model.adapters import is_adapted
 from ..model.encoders import Encoders
-from ..preprocessing.represent.base_layout import is_layout
-from ..preprocessing.represent.foundation import is_foundation
-from ..preprocessing.represent.pretrained import is_base
 from ..recordings import Recordings
-from ..recordings.ring import check_ring
 from ..runs.choice import StageScore
 from ..runs.options import RunOptions, resolved
 from ..runs.preparation import Preparation, prepare
 from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
-from ..training.train import check_jobs
 from ..words import clock
 from .costs import Costs
 from .kinds import Candidates, candidates_of, list_of
@@ -158,18 +149,10 @@ def _timed(plan: Plan, groups: Sequence[Sequence[int]], costs: Costs | None) -> 
         before = stages[-1] if stages else None
         alike = before is not None and not before.solved and before.main == stage.main
         if before is not None and alike and max(before.seconds, seconds) < SHORT:
-            stages[-1] = _joined(before, stage, before.seconds + max(0.0, seconds - answer))
+            stages[-1] = before.joined(stage, before.seconds + max(0.0, seconds - answer))
         else:
             stages.append(replace(stage, seconds=seconds))
     return replace(plan, stages=stages)
-
-
-def _joined(first: Stage, second: Stage, seconds: float) -> Stage:
-    together = [*first.trainings, *second.trainings]
-    kinds = " and ".join(dict.fromkeys(setting.kind for setting, _ in together))
-    n, seeds = len({setting for setting, _ in together}), len({seed for _, seed in together})
-    name = f"{kinds}: {n} candidates, {seeds} seed{'s' * (seeds != 1)}"
-    return Stage(name, together, seconds, first.main or second.main)
 
 
 def answer_seconds(recordings: Recordings) -> float:
@@ -260,7 +243,7 @@ def begin(
         raise UserError(f"time {options.time} is planned for this machine; leave out either --time or --cluster")
     prepared = prepare(options, encoders, recordings)
     say = (lambda _: None) if tell is None else tell
-    plan = plan_of(prepared) if again is None else plan_again(again, prepared)
+    plan = plan_of(prepared) if again is None else again.for_recordings(prepared)
     # Whether it may take minutes: an estimate takes seconds, which small runs need not wait for.
     long = plan.trainings * plan.options.max_epochs * prepared.recordings.X.numel() > LITTLE
     if again is None and here and long:
@@ -276,38 +259,3 @@ def begin(
     run = Run.start(folder, prepared)
     run.ledger.remember(plan=plan, asked=options.to_dict(), spent=time.monotonic() - start)
     return run
-
-
-def plan_again(performed: Plan, prepared: Preparation) -> Plan:
-    """The plan of another run for these recordings; raises where a training cannot be done on them, before any is.
-
-    prepared: with encoder and base as the user gave them.
-    """
-    recordings, base, folds = prepared.recordings, prepared.base, prepared.folds
-    of_base: set[str] = set()  # names that settings may have for parts of the base
-    if base is not None:
-        of_base = {*base.kinds.values(), *(str(value) for keywords in base.tuned for value in keywords.values())}
-    every = [training for stage in performed.stages for training in (*stage.trainings, *stage.online)]
-    settings = list(dict.fromkeys(setting for setting, _ in every))
-    try:
-        for setting in settings:
-            _check_possible(setting, recordings, of_base)
-        prepared.check_settings(settings)
-        check_jobs(recordings, [Job(setting, folds[0]) for setting in settings])
-    except UserError as error:
-        raise UserError(f"the plan cannot be performed on {shown(prepared.options.source)}: {error}") from None
-    return replace(performed, options=prepared.options, folds=len(folds))
-
-
-def _check_possible(setting: Setting, recordings: Recordings, of_base: Collection[str]) -> None:
-    values = setting.preprocessing.values()
-    named = {"represent": values.get("represent"), "start": getattr(setting.network, "start", None)}
-    named |= {"encoder": setting.encoder} if is_adapted(setting.encoder) else {}
-    for name, value in named.items():
-        pretrained = name != "represent" or is_base(value) or is_layout(value) or is_foundation(value)
-        if value is not None and pretrained and value not in of_base:
-            raise UserError(f"{name} is {shown(value)}, which is of another base; give the plan's: --base BASE")
-    if values.get("turn", "none") != "none":
-        check_ring(recordings.ring, f"turn={values['turn']!r}")
-    for step in setting.augmentation:
-        step.bound(recordings, setting.preprocessing, torch.device("cpu"))
