@@ -20,11 +20,12 @@ from autotransfer.runs.options import PRESETS, RunOptions, parse_time, resolved
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search import plan as plans
 from autotransfer.search import planning
-from autotransfer.search.costs import Costs, SolvingSpeed, Speed
+from autotransfer.search.costs import Costs
 from autotransfer.search.kinds import candidates_of, networks
 from autotransfer.search.plan import Plan, read_plan
 from autotransfer.search.plan_words import SURE, cost_words, stage_lines, why_folds
 from autotransfer.search.planning import begin, cut, plan_of
+from autotransfer.training.timing import SolvingSpeed, Speed
 from faults import assert_one_line, call
 from tiny import tiny, tiny_file
 

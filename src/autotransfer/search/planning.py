@@ -195,14 +195,14 @@ def cut(prepared: Preparation, asked: RunOptions, costs: Costs, spent: float = 0
     """The plan for options that may have a limit, on the first rung of LADDER where a network of each kind fits. Where
     none does, the first where one network fits; else the whole plan, of which closed forms will be done. asked: options
     before they were resolved. spent: seconds since the run began."""
-    whole = replace(plan_of(prepared, costs), spent=spent)
-    if whole.limit is None:
-        return whole
     plans = []
-    for rung in LADDER:
+    for rung in LADDER if asked.seconds is not None else LADDER[:1]:
         options, left_out = _shortened(asked, prepared.turns, *rung)
         shorter = replace(prepared, options=resolved(options, prepared.recordings))
         plans.append(replace(plan_of(shorter, costs), spent=spent, left_out=left_out))
+    whole = plans[0]
+    if whole.limit is None:
+        return whole
 
     room = ROOM * whole.left
     if whole.searched:  # the clock does not end stage one
