@@ -145,7 +145,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
             if kept and choice.stages and choice.ended is None:
                 _write_report(collect(run), run.folder / "report.html")
 
-        return conduct(run, print if self.verbose else _silent, shown=bool(self.verbose), answered=answered)
+        return conduct(run, print if self.verbose else lambda _: None, shown=bool(self.verbose), answered=answered)
 
     def _options(self, encoder: str) -> RunOptions:
         resolve_device(self.device)
@@ -175,10 +175,6 @@ def _write_report(summary: Summary, path: Path) -> None:
         write(summary, path)
     except Exception as error:
         warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=4)
-
-
-def _silent(_: str) -> None:
-    """For verbose=False."""
 
 
 @contextmanager
