@@ -75,7 +75,7 @@ def describe_regression(options: RunOptions) -> None:
     """What such a run would do."""
     from ..folds import groups_of
     from ..recordings import load_targets
-    from ..runs.preparation import resolved
+    from ..runs.options import resolved
     from ..search.number_networks import name_of, plan_networks
     from ..search.regression import candidates, check_device, time_to_solve
     from ..settings import Setting

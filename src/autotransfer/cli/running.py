@@ -204,7 +204,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     from ..search.costs import Costs, memory_of
     from ..search.kinds import candidates_of
     from ..search.plan_words import balances, cost_words, stage_lines, why_folds, work_words
-    from ..search.planning import cut, plan_again
+    from ..search.planning import cut
 
     start = time.monotonic()
     prepared = prepare(options, encoders)
@@ -213,7 +213,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
         costs = Costs.measure(prepared, candidates_of(prepared).every)
         plan = cut(prepared, options, costs, time.monotonic() - start)
     else:
-        plan = plan_again(again, prepared)
+        plan = again.for_recordings(prepared)
     prepared = replace(prepared, options=plan.options)
     say(repr(recordings), describe(prepared.folds))
     say(*concerns(whole_people(recordings).raw()))

@@ -27,8 +27,8 @@ from ..report.page import plotly_of, write
 from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
-from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
-from ..runs.preparation import check_packages, resolved
+from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions, resolved
+from ..runs.preparation import check_packages
 from ..runs.provenance import changed_column, column_digests, fingerprint
 from ..runs.recovery import reopen
 from ..runs.results import results_table, trained

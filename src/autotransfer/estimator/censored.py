@@ -22,9 +22,10 @@ from ..models.saved_model import SavedModel
 from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..recordings.messages import show
-from ..runs.options import USUAL_ENCODER, epochs_for
+from ..runs.options import USUAL_ENCODER
 from ..search.kinds import AVERAGED, EEGNET, PENALISED
 from ..settings import Setting
+from ..training.batches import epochs_for
 from ..training.conformal import FEWEST, Thresholds
 from ..training.packing import resolve_device
 from ..training.train import train
