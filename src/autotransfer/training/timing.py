@@ -93,7 +93,7 @@ def time_solving(
     _, first = seconds(folds[0], few)
     rows, short = seconds(folds[1], few)
     many, long = seconds(folds[1], more if short < QUICK else 2 * few)
-    row = max(0.0, long - short) / max(1, many - rows)
+    row = max(0.0, long - short) / (many - rows) if many > rows else 0.0  # else the difference is noise
     fold = short - rows * row
     share = 1 / len(settings)
     return SolvingSpeed(share * max(0.0, first - short), share * max(0.0, fold), share * row)
