@@ -17,6 +17,7 @@ from torch import Tensor
 from autotransfer import cpu
 from autotransfer.censoring.kernel_matrices import perplexity_scales
 from autotransfer.cpu import compiling
+from autotransfer.cpu.block import Form, Weights, block_backward, block_forward, lay_out
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
 from autotransfer.kernels import kernels_for
@@ -25,6 +26,7 @@ from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
 from autotransfer.randomness import as_keys, bits, mix
+from sanitizing import block_case, plain_block, with_gradients
 
 compiled = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
 
@@ -59,23 +61,43 @@ def test_filters_and_their_gradients(count: int, rows: int, times: int, kernel: 
 
 
 @compiled
-@pytest.mark.parametrize(("times", "length"), [(100, 12), (128, 16), (9, 1), (50, 50), (180, 20), (37, 4)])
-def test_stretches_and_their_gradients(times: int, length: int) -> None:
-    """With an offset that is large beside the signal, and samples that fill no stretch."""
+@pytest.mark.parametrize(
+    ("batch", "times", "taps", "pool", "length"),
+    [
+        (64, 100, 64, 4, 32),
+        (5, 128, 26, 0, 16),
+        (16, 25, 40, 4, 25),
+        (33, 9, 3, 3, 0),
+        (2, 50, 7, 0, 16),
+        (7, 37, 90, 0, 4),
+    ],
+)
+@pytest.mark.parametrize("constant", [False, True])
+def test_first_blocks_and_their_gradients(
+    batch: int, times: int, taps: int, pool: int, length: int, constant: bool
+) -> None:
+    """With levels that are large beside the signals, windows that fill no vector, and samples that fill no stretch."""
     torch.manual_seed(0)
-    v, count = 5 + torch.randn(3, 7, times), times // length
-    exact = v.double().requires_grad_()
-    mean = exact[..., : count * length].mean((1, 2))
-    stretches = (exact[..., : count * length] - mean[:, None, None]).unflatten(-1, (count, length))
-    level, square = stretches.mean(-1), stretches.square().mean(-1)
-    grads = torch.randn(2, *level.shape)
-    torch.autograd.backward((grads[0] * level + grads[1] * square).sum())
-    found = cpu.stretches_forward(v, length)
-    assert exact.grad is not None
-    close(found[0], level.detach(), 5e-6)
-    close(found[1], square.detach())
-    close(found[2], mean.detach())
-    close(cpu.stretches_backward(*grads, v, found[0], found[2], length), exact.grad, 5e-6)
+    form = Form((taps - 1) // 2, pool, times // length if length else 0, length, 1e-5)
+    x, group, weights, dropping = block_case(3, 2, 3, 2, 5, batch, times, taps, form, constant)
+    x += 2.0
+    exact = Weights(*(None if one is None else one.double().requires_grad_() for one in weights))  # type: ignore[arg-type]
+    *made, mean, variance = plain_block(x.double(), group, exact, form, dropping)
+    units, power, state = block_forward(lay_out(x, group), weights, form, dropping)
+    close(state.mean, mean.detach(), 5e-6)
+    close(state.variance, variance.detach(), 5e-6)
+    slopes = [None if one is None else torch.randn(one.shape) for one in made]
+    for found, wanted in zip((units, power), made, strict=True):
+        assert (found is None) == (wanted is None)
+        if found is not None and wanted is not None:
+            close(found, wanted.detach(), 1e-5)
+    grads = block_backward(*slopes, lay_out(x, group), weights, form, dropping, state)
+    wanted_grads = iter(
+        with_gradients([one for one in made if one is not None], [one for one in slopes if one is not None], exact)
+    )
+    for found in grads:
+        if found is not None:
+            close(found, next(wanted_grads), 2e-5)
 
 
 @compiled
@@ -182,10 +204,30 @@ def test_what_is_not_finite_stays_so(bad: float) -> None:
     x = v.view(6, 4, 16)
     assert not cpu.correlate(x, w, 2)[5, 0, 4:7].isfinite().any()
     assert not cpu.correlate_gradient(x, torch.ones_like(x), 5, 2)[5].isfinite().any()
-    level, square, mean = cpu.stretches_forward(x, 5)
-    for found in (level, square, cpu.stretches_backward(level, square, x, level, mean, 5)[..., :15]):
-        assert not found[5].isfinite().any()
-        assert found[:5].isfinite().all()
+    for pool in (4, 0):
+        form = Form(2, pool, 3, 5, 1e-5)
+        windows, _, weights, dropping = block_case(2, 2, 3, 1, 2, 4, 16, 5, form, True)
+        windows[1, 1, 3, 4] = bad  # every signal of the second member is mixed from it
+        units, power, state = block_forward(lay_out(windows, None), weights, form, dropping)
+        slopes = [None if one is None else torch.ones_like(one) for one in (units, power)]
+        assert power is not None
+        made = (units, power) if pool else (power,)
+        for one in (*made, *block_backward(*slopes, lay_out(windows, None), weights, form, dropping, state)):
+            assert one is not None
+            assert not one[1].isfinite().all()
+            assert one[0].isfinite().all()
+
+
+def of_block(
+    form: Form, x: Tensor, group: Tensor | None, weights: Weights, dropping: Dropping | None, p: slice
+) -> list[Tensor]:
+    """All that a block gives members p, each of whom has windows of its own."""
+    assert group is None
+    own = Weights(*(tensor[p] for tensor in weights if tensor is not None))
+    drops = None if dropping is None else Dropping(dropping.halves[p], None, dropping.drop[p])
+    units, power, state = block_forward(lay_out(x[p], None), own, form, drops)
+    grads = block_backward(units, power, lay_out(x[p], None), own, form, drops, state)
+    return [one for one in (units, power, state.mean, state.variance, *grads) if one is not None]
 
 
 @compiled
@@ -195,6 +237,8 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
     dropping = Dropping(torch.randint(-(2**15), 2**15, (5, 4 * 9 * 12), dtype=torch.int16), None, torch.full((5,), 0.3))
     grad = torch.randn(5, 4, 9, 12)
     x, w = v.view(20, 9, 50), torch.randn(20, 16)
+    forms = Form(7, 4, 3, 16, 1e-5), Form(3, 0, 8, 6, 1e-5)
+    cases = [(form, block_case(5, 5, 3, 2, 4, 19, 50, 16, form, True)) for form in forms]
 
     def outputs(p: slice) -> list[Tensor]:
         own = Dropping(dropping.halves[p], None, dropping.drop[p])
@@ -202,10 +246,9 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
         assert squares is not None
         back = cpu.norm_pool_backward(grad[p], grad[p], v[p], mean, var, ones[p], ones[p], own, 50, 4, 1e-5)
         filters = slice(4 * (p.start or 0), None if p.stop is None else 4 * p.stop)
-        stretched = cpu.stretches_forward(x[filters], 6)
+        blocks = [of_block(form, *given, p) for form, given in cases]
         return [out, squares, mean, var, *back, cpu.correlate(x[filters], w[filters], 7),
-                cpu.correlate_gradient(x[filters], x[filters], 16, 7), *stretched,
-                cpu.stretches_backward(*stretched[:2], x[filters], stretched[0], stretched[2], 6)]  # fmt: skip
+                cpu.correlate_gradient(x[filters], x[filters], 16, 7), *blocks[0], *blocks[1]]  # fmt: skip
 
     torch.set_num_threads(1)
     expected = outputs(slice(None))

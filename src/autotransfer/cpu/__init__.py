@@ -70,9 +70,11 @@ def _pool_of_threads() -> int | None:
         return None
 
 
-def _run(name: str, signal: Tensor, task: ctypes.Structure) -> None:
-    """Run a kernel without the interpreter's lock, on as many threads as torch uses."""
-    run_on(1 if signal.numel() < GRAIN else torch.get_num_threads(), name, len(signal), task)
+def _run(name: str, signal: Tensor, task: ctypes.Structure, count: int | None = None) -> None:
+    """Run a kernel without the interpreter's lock, on as many threads as torch uses. count: of members, or whatever it
+    works through, where that is not the first axis of the signal."""
+    threads = 1 if signal.numel() < GRAIN else torch.get_num_threads()
+    run_on(threads, name, len(signal) if count is None else count, task)
 
 
 def run_on(threads: int, name: str, count: int, task: ctypes.Structure) -> None:
@@ -103,15 +105,6 @@ class _Filter(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("x", "w", "grad", "out")),
         *((name, c_long) for name in ("rows", "times", "taps", "left", "flipped")),
-    )
-
-
-class _Stretches(ctypes.Structure):
-    """As in kernels.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("v", "level", "square", "mean", "grad_level", "grad_square", "grad_v")),
-        *((name, c_long) for name in ("batch", "times", "stretches", "length")),
     )
 
 
@@ -225,41 +218,6 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     )
     _run("filter_gradient", x, _Filter(**places, rows=rows, times=times, taps=kernel, left=left))
     return out
-
-
-def stretches_forward(v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Signals (N, B, T), less the mean of all that is theirs, in stretches of `length` samples: mean and mean square of
-    every stretch (N, B, S), and what was subtracted (N,). What does not fill a stretch is left out."""
-    count, batch, times = v.shape
-    check_sizes("stretches_forward", length=length, stretches=times // max(length, 1), batch=batch)
-    v = v.contiguous()
-    level = v.new_empty(count, batch, times // length)
-    square, mean = torch.empty_like(level), v.new_empty(count)
-    places = addresses(
-        "stretches_forward", v=Expected(v, v.shape), level=Expected(level, level.shape),
-        square=Expected(square, level.shape), mean=Expected(mean, (count,)),
-    )  # fmt: skip
-    task = _Stretches(**places, batch=batch, times=times, stretches=times // length, length=length)
-    _run("stretches_forward", v, task)
-    return level, square, mean
-
-
-def stretches_backward(
-    grad_level: Tensor, grad_square: Tensor, v: Tensor, level: Tensor, mean: Tensor, length: int
-) -> Tensor:
-    """The gradient for v."""
-    count, batch, times = v.shape
-    check_sizes("stretches_backward", length=length, stretches=times // max(length, 1), batch=batch)
-    v, grad_level, grad_square = v.contiguous(), grad_level.contiguous(), grad_square.contiguous()
-    grad_v, stretches = torch.empty_like(v), (count, batch, times // length)
-    places = addresses(
-        "stretches_backward", v=Expected(v, v.shape), level=Expected(level, stretches), mean=Expected(mean, (count,)),
-        grad_level=Expected(grad_level, stretches), grad_square=Expected(grad_square, stretches),
-        grad_v=Expected(grad_v, v.shape),
-    )  # fmt: skip
-    task = _Stretches(**places, batch=batch, times=times, stretches=times // length, length=length)
-    _run("stretches_backward", v, task)
-    return grad_v
 
 
 def _check_filter(operation: str, taps: int, left: int) -> None:

@@ -11,26 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A filter is applied to ROWS rows times VECTORS vectors of samples at once, as many as registers hold, and its gradient
-   has SUMS vectors of running sums, as many as can be added to at once. */
 #if defined(__AVX512F__)
 #define LANES 16
-#define ROWS 10
-#define VECTORS 1
-#define SUMS 8
 #elif defined(__AVX__)
 #define LANES 8
-#define ROWS 6
-#define VECTORS 2
-#define SUMS 8
 #else
 #define LANES 4
-#define ROWS 8
-#define VECTORS 2
+#endif
+/* Sums that registers hold beside what is added to them: there are 32 registers or 16. */
+#if defined(__AVX512F__) || defined(__aarch64__)
 #define SUMS 16
+#else
+#define SUMS 8
 #endif
 #define AHEAD 4 /* vectors whose exponentials are under way at once */
-#define TILE (LANES * VECTORS)
 #define CHUNK 512 /* samples that are worked on at once: they stay in the nearest cache */
 #define LONGEST 1024 /* taps of a filter; longer ones are not for these kernels */
 
@@ -356,198 +350,650 @@ typedef struct {
     long rows, times, taps, left, flipped;
 } Filter;
 
-#define BLOCK (4 * ROWS) /* rows of an item */
-#define SPAN 64          /* taps whose gradient is summed at once */
+#define SHARING 4 /* factors that use what is loaded of a signal once */
+#define TURNED 4  /* groups of LANES rows in an item */
 
-/* `count` rows times TILE samples from `first` on. As a product of matrices: a sample of a row times TILE entries of the
-   filter's Toeplitz matrix, which are neighbours in the filter laid out backwards. */
-INLINE void filter_tile(
-    const float *x, const float *backwards, float *out, long times, long first, long begin, long end, long count
-) {
-    vec total[ROWS][VECTORS] = {{{0}}};
-    const float *row[ROWS];
-    for (int r = 0; r < ROWS; r++) row[r] = x + (r < count ? r : count - 1) * times;
-    long i = begin;
-#if defined(__aarch64__)
-    for (; i + LANES <= end; i += LANES) { /* a vector holds LANES samples of a row, each of them a factor */
-        vec samples[ROWS];
-        for (int r = 0; r < ROWS; r++) samples[r] = load(row[r] + i);
-#pragma GCC unroll 4
-        for (int j = 0; j < LANES; j++) {
-            vec taps[VECTORS];
-            for (int c = 0; c < VECTORS; c++) taps[c] = load(backwards + first - i - j + c * LANES);
-            for (int r = 0; r < ROWS; r++)
-                for (int c = 0; c < VECTORS; c++) total[r][c] += taps[c] * samples[r][j];
-        }
-    }
+/* LANES rows are laid out with a sample of each in a vector, and filtered at once. So every load is a whole vector, a
+   filter has no zeros to multiply by as rows of a Toeplitz matrix have, and what one tap loads the next ones use. Turning
+   rows over takes a tenth of the time that filtering takes. */
+
+#if defined(__clang__)
+#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, (ivec){__VA_ARGS__})
 #endif
-    for (; i < end; i++) {
-        vec taps[VECTORS];
-        for (int c = 0; c < VECTORS; c++) taps[c] = load(backwards + first - i + c * LANES);
-        for (int r = 0; r < ROWS; r++)
-            for (int c = 0; c < VECTORS; c++) total[r][c] += taps[c] * row[r][i];
-    }
-    for (int r = 0; r < ROWS && r < count; r++)
-        for (int c = 0; c < VECTORS; c++) {
-            long left = times - first - c * LANES;
-            float *to = out + r * times + first + c * LANES;
-            if (left >= LANES)
-                store(to, total[r][c]);
-            else if (left > 0)
-                store_part(to, total[r][c], left);
+#if LANES == 16
+#define STAGES 4
+#define FIRST_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define LAST_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif LANES == 8
+#define STAGES 3
+#define FIRST_HALVES 0, 8, 1, 9, 2, 10, 3, 11
+#define LAST_HALVES 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define STAGES 2
+#define FIRST_HALVES 0, 4, 1, 5
+#define LAST_HALVES 2, 6, 3, 7
+#endif
+
+/* A square of LANES × LANES numbers, turned over: rows are merged with those half the square away, again and again. */
+INLINE void turn(vec square[LANES]) {
+#pragma GCC unroll 4
+    for (int stage = 0; stage < STAGES; stage++) {
+        vec merged[LANES];
+#pragma GCC unroll 8
+        for (int i = 0; i < LANES / 2; i++) {
+            merged[2 * i] = SHUFFLED(square[i], square[i + LANES / 2], FIRST_HALVES);
+            merged[2 * i + 1] = SHUFFLED(square[i], square[i + LANES / 2], LAST_HALVES);
         }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++) square[i] = merged[i];
+    }
+}
+
+/* `count` rows of `times` samples, at most LANES are used -> `times` vectors with a sample of each, 0 where there is no
+   row. */
+static void turn_in(const float *rows, long count, long times, float *turned) {
+    for (long start = 0; start < times; start += LANES) {
+        const long t = start + LANES <= times || times < LANES ? start : times - LANES; /* the last square ends with it */
+        vec square[LANES];
+        for (int r = 0; r < LANES; r++) {
+            if (r >= count)
+                square[r] = all(0.0f);
+            else
+                square[r] = times < LANES ? load_part(rows + r * times, times) : load(rows + r * times + t);
+        }
+        turn(square);
+        for (int i = 0; i < LANES && i < times; i++) store(turned + (t + i) * LANES, square[i]);
+    }
+}
+
+/* And back. */
+static void turn_out(const float *turned, long count, long times, float *rows) {
+    for (long start = 0; start < times; start += LANES) {
+        const long t = start + LANES <= times || times < LANES ? start : times - LANES;
+        vec square[LANES];
+        for (int i = 0; i < LANES; i++) square[i] = load(turned + (t + (i < times ? i : 0)) * LANES);
+        turn(square);
+        for (int r = 0; r < LANES && r < count; r++) {
+            if (times < LANES)
+                store_part(rows + r * times, square[r], times);
+            else
+                store(rows + r * times + t, square[r]);
+        }
+    }
+}
+
+/* `wide` sums, the one numbered s of factor[k] · x[s + k] over `count` k. Factors are numbers, whose sums are stored, or
+   vectors, whose sums are added to what is there. */
+INLINE void sum_shifted(const float *x, const float *factor, long count, int are_vectors, int wide, float *total) {
+    vec sum[SUMS];
+#pragma GCC unroll 16
+    for (int s = 0; s < wide; s++) sum[s] = all(0.0f);
+    long k = 0;
+    for (; k + SHARING <= count; k += SHARING) {
+        vec own[SHARING];
+#pragma GCC unroll 4
+        for (int m = 0; m < SHARING; m++) own[m] = are_vectors ? load(factor + (k + m) * LANES) : all(factor[k + m]);
+#pragma GCC unroll 20
+        for (int j = 0; j < wide + SHARING - 1; j++) {
+            const vec samples = load(x + (k + j) * LANES);
+#pragma GCC unroll 4
+            for (int m = 0; m < SHARING; m++)
+                if (m <= j && j - m < wide) sum[j - m] += own[m] * samples;
+            __asm__ volatile("" ::: "memory"); /* or gcc would load all samples first, and run out of registers */
+        }
+    }
+    for (; k < count; k++) {
+        const vec own = are_vectors ? load(factor + k * LANES) : all(factor[k]);
+#pragma GCC unroll 16
+        for (int s = 0; s < wide; s++) sum[s] += own * load(x + (k + s) * LANES);
+    }
+#pragma GCC unroll 16
+    for (int s = 0; s < wide; s++) {
+        if (are_vectors) sum[s] += load(total + s * LANES);
+        store(total + s * LANES, sum[s]);
+    }
+}
+
+/* How many of `left` sums are worked out next: as many as registers hold, or what is left of them in powers of two. */
+INLINE int next_wide(long left) { return left >= SUMS ? SUMS : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+
+INLINE void sum_next(const float *x, const float *factor, long count, int are_vectors, int wide, float *total) {
+    if (wide == SUMS)
+        sum_shifted(x, factor, count, are_vectors, SUMS, total);
+    else if (wide == 8)
+        sum_shifted(x, factor, count, are_vectors, 8, total);
+    else if (wide == 4)
+        sum_shifted(x, factor, count, are_vectors, 4, total);
+    else if (wide == 2)
+        sum_shifted(x, factor, count, are_vectors, 2, total);
+    else
+        sum_shifted(x, factor, count, are_vectors, 1, total);
+}
+
+/* padded: `times` vectors with taps - 1 vectors of zeros around them, `left` of these before them. A tap counts where it
+   meets a sample for one of the sums. */
+static void filter_turned(const float *padded, const float *w, long times, long taps, long left, float *out) {
+    for (long t = 0, wide; t < times; t += wide) {
+        wide = next_wide(times - t);
+        const long begin = left - t - wide + 1 > 0 ? left - t - wide + 1 : 0;
+        const long end = times + left - t < taps ? times + left - t : taps;
+        sum_next(padded + (t + begin) * LANES, w + begin, end - begin, 0, (int)wide, out + t * LANES);
+    }
+}
+
+/* Of every tap the sum over samples of slope · the sample that it met, for each of LANES rows, added to `sums`. */
+static void gradient_turned(
+    const float *padded, const float *slopes, long times, long taps, long left, float *sums
+) {
+    for (long k = 0, wide; k < taps; k += wide) {
+        wide = next_wide(taps - k);
+        const long begin = left - k - wide + 1 > 0 ? left - k - wide + 1 : 0;
+        const long end = times + left - k < times ? times + left - k : times;
+        if (begin >= end) continue; /* these taps meet nothing */
+        sum_next(padded + (k + begin) * LANES, slopes + begin * LANES, end - begin, 1, (int)wide, sums + k * LANES);
+    }
 }
 
 static void filter_item(const void *given, long number) {
     const Filter *task = given;
-    const long blocks = (task->rows + BLOCK - 1) / BLOCK, n = number / blocks, start = number % blocks * BLOCK;
-    const long taps = task->taps, times = task->times, left = task->left;
-    const long stop = start + BLOCK < task->rows ? start + BLOCK : task->rows;
-    /* backwards[t - i] is what sample i gives to sample t: the tap i - t + left, 0 outside the filter. */
-    float room[LONGEST + 2 * TILE];
-    memset(room, 0, 4 * (taps + 2 * TILE));
-    float *backwards = room + TILE + taps - 1 - left;
-    for (long k = 0; k < taps; k++) backwards[left - k] = task->w[n * taps + (task->flipped ? taps - 1 - k : k)];
+    const long each = TURNED * LANES, blocks = (task->rows + each - 1) / each;
+    const long n = number / blocks, start = number % blocks * each, taps = task->taps, times = task->times;
+    const long stop = start + each < task->rows ? start + each : task->rows;
     const float *x = task->x + n * task->rows * times;
-    float *out = task->out + n * task->rows * times;
-    for (long r = start; r < stop; r += ROWS)
-        for (long first = 0; first < times; first += TILE) {
-            long begin = first - left > 0 ? first - left : 0;
-            long end = first + TILE - 1 + taps - left < times ? first + TILE - 1 + taps - left : times;
-            filter_tile(x + r * times, backwards, out + r * times, times, first, begin, end, stop - r);
-        }
+    float *out = task->out + n * task->rows * times, w[LONGEST];
+    float *padded = calloc((2 * times + taps - 1) * LANES, 4), *filtered = padded + (times + taps - 1) * LANES;
+    if (!padded) { /* no memory: let it be seen */
+        for (long i = start * times; i < stop * times; i++) out[i] = NAN;
+        return;
+    }
+    for (long k = 0; k < taps; k++) w[k] = task->w[n * taps + (task->flipped ? taps - 1 - k : k)];
+    for (long r = start; r < stop; r += LANES) {
+        turn_in(x + r * times, stop - r, times, padded + task->left * LANES);
+        filter_turned(padded, w, times, taps, task->left, filtered);
+        turn_out(filtered, stop - r, times, out + r * times);
+    }
+    free(padded);
 }
 
 void filter_times(Parallel parallel, long threads, long count, const Filter *task) {
-    spread(parallel, threads, count * ((task->rows + BLOCK - 1) / BLOCK), filter_item, task);
-}
-
-/* The taps from `from` on, `wide` vectors of them, summed over rows r to stop, `rows` of them at once. */
-INLINE void gradient_rows(
-    const Filter *task, long n, float *room, long from, long r, long stop, int wide, int rows, float *total
-) {
-    const long times = task->times, padded = times + task->taps + SPAN;
-    const float *x = task->x + n * task->rows * times, *grad = task->grad + n * task->rows * times;
-    vec sum[SUMS] = {{0}};
-    for (; r + rows <= stop; r += rows) {
-        vec own[SUMS] = {{0}};
-        for (int j = 0; j < rows; j++) memcpy(room + j * padded + task->left, x + (r + j) * times, 4 * times);
-        const float *slopes = grad + r * times, *samples = room + from;
-        for (long t = 0; t < times; t++) {
-            for (int j = 0; j < rows; j++) {
-                const float slope = slopes[j * times + t];
-#pragma GCC unroll 16
-                for (int k = 0; k < wide; k++) own[j * wide + k] += slope * load(samples + j * padded + t + k * LANES);
-            }
-            __asm__ volatile("" ::: "memory"); /* or gcc would keep samples for later turns, and run out of registers */
-        }
-        for (int k = 0; k < wide * rows; k++) sum[k] += own[k]; /* in two stages: fewer roundings in a row */
-    }
-    for (int j = 0; j < rows; j++)
-        for (int k = 0; k < wide; k++) store(total + k * LANES, load(total + k * LANES) + sum[j * wide + k]);
-}
-
-INLINE void gradient_block(const Filter *task, long n, float *room, long from, int wide, float *total) {
-    const int rows = SUMS / wide;
-    const long even = task->rows / rows * rows;
-    gradient_rows(task, n, room, from, 0, even, wide, rows, total);
-    if (even < task->rows) gradient_rows(task, n, room, from, even, task->rows, wide, 1, total);
+    spread(parallel, threads, count * ((task->rows + TURNED * LANES - 1) / (TURNED * LANES)), filter_item, task);
 }
 
 static void gradient_item(const void *given, long n) {
     const Filter *task = given;
-    float *room = calloc((task->times + task->taps + SPAN) * SUMS, 4), total[SPAN];
-    for (long from = 0; from < task->taps; from += SPAN) {
-        const long left = task->taps - from, count = left < SPAN ? left : SPAN;
-        memset(total, 0, sizeof total);
-        if (!room) /* no memory: let it be seen */
-            for (int k = 0; k < SPAN; k++) total[k] = NAN;
-        else if (count <= SPAN / 4)
-            gradient_block(task, n, room, from, SPAN / LANES / 4, total);
-        else if (count <= SPAN / 2)
-            gradient_block(task, n, room, from, SPAN / LANES / 2, total);
-        else
-            gradient_block(task, n, room, from, SPAN / LANES, total);
-        memcpy(task->out + n * task->taps + from, total, 4 * count);
+    const long times = task->times, taps = task->taps, rows = task->rows;
+    const float *x = task->x + n * rows * times, *grad = task->grad + n * rows * times;
+    float *out = task->out + n * taps;
+    float *padded = calloc((2 * times + 2 * taps - 1) * LANES, 4);
+    if (!padded) { /* no memory: let it be seen */
+        for (long k = 0; k < taps; k++) out[k] = NAN;
+        return;
     }
-    free(room);
+    float *slopes = padded + (times + taps - 1) * LANES, *sums = slopes + times * LANES;
+    for (long r = 0; r < rows; r += LANES) {
+        turn_in(x + r * times, rows - r, times, padded + task->left * LANES);
+        turn_in(grad + r * times, rows - r, times, slopes);
+        gradient_turned(padded, slopes, times, taps, task->left, sums);
+    }
+    for (long k = 0; k < taps; k++) out[k] = (float)sum_lanes(load(sums + k * LANES));
+    free(padded);
 }
 
 void filter_gradient(Parallel parallel, long threads, long count, const Filter *task) {
     spread(parallel, threads, count, gradient_item, task);
 }
 
-/* ---- strength of stretches ------------------------------------------------------------------------------------------- */
+/* ---- first block of a network --------------------------------------------------------------------------------------
 
-#define EIGHT 8 /* stretches that a window has, or a few more */
+   Channels are mixed, the mixtures filtered along time, and what is left of them is short: after normalisation, ELU,
+   pooling and dropout, or as the power of stretches. Signals stay in the cache from one step to the next; only the
+   filtered ones are written to memory, for the way back, which mixes channels again.
+
+   LANES windows lie side by side, so a signal is (V, T, LANES) with V groups of windows. Where the last group has fewer,
+   its other lanes are 0 before the filter, and the mean of the signal behind it, so that they are in no variance. */
 
 typedef struct {
-    const float *v;                              /* (N, B, T), of which S stretches of L samples are used */
-    float *level, *square, *mean;                /* (N, B, S) twice; (N,) */
-    const float *grad_level, *grad_square;
-    float *grad_v;
-    long batch, times, stretches, length;
-} Stretches;
+    const float *x;                            /* (G, C, V, T, LANES), as lay_out gives them */
+    const int64_t *group;                      /* (P,) whose windows a member reads */
+    const float *spatial, *constant;           /* (P, F, C); (P, F, B) added to mixtures, may be NULL */
+    const float *w;                            /* (P, F / depth, K) */
+    const float *gamma, *beta;                 /* (P, F) */
+    const int16_t *halves;                     /* (G, F·B·T'), and the rest of dropout as in NormPool */
+    const int32_t *threshold;
+    const float *boost;
+    float *v;                                  /* (P, F, V, T, LANES) filtered signals */
+    float *out, *power;                        /* (P, F, B, T'), (P, F, B, S): either may be NULL */
+    float *level, *square;                     /* (P, F, V, S, LANES), where there is power alone */
+    float *mean, *variance;                    /* (P, F) */
+    const float *grad, *grad_power;            /* of out and power */
+    float *grad_spatial, *grad_constant, *grad_w, *grad_gamma, *grad_beta;
+    long channels, features, depth, batch, times, taps, left, pool, stretches, length;
+    long rows; /* of a member's signals in an item */
+    float eps;
+} Block;
 
-/* Means of `together` stretches, or of the squares of their samples less `mean`: as many sums grow side by side, because
-   a stretch is too short to be summed by vectors. */
-INLINE void means_of(const float *v, long length, int together, float mean, int squared, float *out) {
-    float total[EIGHT] = {0};
-    for (long t = 0; t < length; t++) {
-        for (int k = 0; k < together; k++) {
-            const float x = v[k * length + t] - mean;
-            total[k] += squared ? x * x : x;
-        }
+#define PAIR 2   /* signals that are mixed at once, for vectors of MIXING samples each */
+#define MIXING 4
+#define GROUPS(batch) (((batch) + LANES - 1) / LANES)
+
+INLINE long items_of(const Block *task) { return (task->features + task->rows - 1) / task->rows; }
+INLINE long lanes_of(const Block *task, long v) {
+    return task->batch - v * LANES < LANES ? task->batch - v * LANES : LANES;
+}
+
+/* Lanes from `first` on of `count` vectors. */
+static void fill_lanes(float *signal, long count, long first, float value) {
+    for (long t = 0; t < count; t++)
+        for (long i = first; i < LANES; i++) signal[t * LANES + i] = value;
+}
+
+/* MIXING or fewer samples of PAIR mixtures of channels, which are `apart` from each other. */
+INLINE void mix_some(
+    const float *x, long apart, long channels, const float *const weight[PAIR], const vec constant[PAIR], long t, int wide,
+    float *const out[PAIR]
+) {
+    vec total[PAIR][MIXING];
+    for (int i = 0; i < PAIR; i++)
+        for (int j = 0; j < wide; j++) total[i][j] = constant[i];
+    for (long c = 0; c < channels; c++) {
+        vec samples[MIXING];
+        for (int j = 0; j < wide; j++) samples[j] = load(x + c * apart + (t + j) * LANES);
+        for (int i = 0; i < PAIR; i++)
+            for (int j = 0; j < wide; j++) total[i][j] += samples[j] * weight[i][c];
     }
-    for (int k = 0; k < together; k++) out[k] = total[k] / length;
+    for (int i = 0; i < PAIR; i++)
+        for (int j = 0; j < wide; j++) store(out[i] + (t + j) * LANES, total[i][j]);
 }
 
-INLINE void means_of_window(const float *v, long count, long length, float mean, int squared, float *out) {
-    long s = 0;
-    for (; s + EIGHT <= count; s += EIGHT) means_of(v + s * length, length, EIGHT, mean, squared, out + s);
-    for (; s < count; s++) means_of(v + s * length, length, 1, mean, squared, out + s);
+/* Signals r and r + 1 of a member for one group of windows, or the first of them twice where it is the last. */
+static void mix_pair(const Block *task, long member, long r, long v, float *const out[PAIR]) {
+    const long channels = task->channels, times = task->times, apart = GROUPS(task->batch) * times * LANES;
+    const float *x = task->x + task->group[member] * channels * apart + v * times * LANES, *weight[PAIR];
+    vec constant[PAIR];
+    for (int i = 0; i < PAIR; i++) {
+        const long row = member * task->features + (r + i < task->features ? r + i : r);
+        weight[i] = task->spatial + row * channels;
+        constant[i] = all(0.0f);
+        if (task->constant) constant[i] = load_part(task->constant + row * task->batch + v * LANES, lanes_of(task, v));
+    }
+    long t = 0;
+    for (; t + MIXING <= times; t += MIXING) mix_some(x, apart, channels, weight, constant, t, MIXING, out);
+    for (; t < times; t++) mix_some(x, apart, channels, weight, constant, t, 1, out);
 }
 
-static void stretches_item(const void *given, long n) {
-    const Stretches *task = given;
-    const long count = task->stretches, length = task->length, all_of_them = task->batch * count;
-    float *level = task->level + n * all_of_them, *square = task->square + n * all_of_them;
-    const float *v = task->v + n * task->batch * task->times;
-    for (long b = 0; b < task->batch; b++)
-        means_of_window(v + b * task->times, count, length, 0.0f, 0, level + b * count);
-    const float mean = (float)(sum_of(level, all_of_them) / all_of_them);
-    task->mean[n] = mean;
-    for (long b = 0; b < task->batch; b++)
-        means_of_window(v + b * task->times, count, length, mean, 1, square + b * count);
-    for (long i = 0; i < all_of_them; i++) level[i] -= mean;
+/* Rows start to stop of a member, mixed and filtered. room: zeros for PAIR padded signals. */
+static void filter_mixed(const Block *task, long member, long start, long stop, float *room) {
+    const long times = task->times, taps = task->taps, groups = GROUPS(task->batch), each = (times + taps - 1) * LANES;
+    float *const mixed[PAIR] = {room + task->left * LANES, room + each + task->left * LANES};
+    for (long v = 0; v < groups; v++)
+        for (long r = start; r < stop; r += PAIR) {
+            mix_pair(task, member, r, v, mixed);
+            for (long i = 0; i < PAIR && r + i < stop; i++) {
+                const float *w = task->w + (member * task->features + r + i) / task->depth * taps;
+                float *out = task->v + ((member * task->features + r + i) * groups + v) * times * LANES;
+                filter_turned(room + i * each, w, times, taps, task->left, out);
+            }
+        }
 }
 
-void stretches_forward(Parallel parallel, long threads, long count, const Stretches *task) {
-    spread(parallel, threads, count, stretches_item, task);
+INLINE void pool_turned(const float *v, long units, int pool, float mean, float scale, float shift, float *out) {
+    for (long u = 0; u < units; u++, v += pool * LANES) {
+        vec total = elu((load(v) - mean) * scale + shift);
+        for (int i = 1; i < pool; i++) total += elu((load(v + i * LANES) - mean) * scale + shift);
+        store(out + u * LANES, total);
+    }
 }
 
-static void stretches_gradient_item(const void *given, long n) {
-    const Stretches *task = given;
-    const long count = task->stretches, length = task->length, all_of_them = task->batch * count;
-    const float *level = task->level + n * all_of_them, *grad_level = task->grad_level + n * all_of_them;
-    const float *grad_square = task->grad_square + n * all_of_them, mean = task->mean[n];
-    double total = 0.0; /* centring takes the mean of the gradient away */
-    for (long i = 0; i < all_of_them; i++) total += (double)grad_level[i] + 2.0 * grad_square[i] * level[i];
-    const float share = (float)(total / all_of_them);
-    for (long b = 0; b < task->batch; b++) {
-        const float *v = task->v + (n * task->batch + b) * task->times;
-        float *grad_v = task->grad_v + (n * task->batch + b) * task->times;
+/* Means of `length` samples, or of their squares, less `mean`. */
+INLINE void means_turned(const float *v, long count, long length, float mean, int squared, float *out) {
+    for (long s = 0; s < count; s++) {
+        vec total = {0};
+        for (long i = 0; i < length; i++, v += LANES) {
+            const vec own = load(v) - mean;
+            if (squared)
+                total += own * own;
+            else
+                total += own;
+        }
+        store(out + s * LANES, total / (float)length);
+    }
+}
+
+/* Normalisation, ELU, pooling and dropout of a filtered signal, and the power of its stretches. */
+static void finish_units(const Block *task, long row, float *room) {
+    const long member = row / task->features, times = task->times, groups = GROUPS(task->batch), size = times * LANES;
+    const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->stretches;
+    float *v = task->v + row * groups * size, *last = v + (groups - 1) * size, *out = task->out + row * units;
+    const long samples = task->batch * times, lanes = lanes_of(task, groups - 1);
+    const float mean = (float)(sum_of(v, groups * size) / samples);
+    fill_lanes(last, times, lanes, mean);
+    const float variance = (float)(squares_about(v, groups * size, mean) / samples);
+    task->mean[row] = mean;
+    task->variance[row] = variance;
+    const float scale = task->gamma[row] / sqrtf(variance + task->eps), shift = task->beta[row];
+    for (long g = 0; g < groups; g++, v += size) {
+        if (pool == 4)
+            pool_turned(v, steps, 4, mean, scale, shift, room);
+        else
+            pool_turned(v, steps, (int)pool, mean, scale, shift, room);
+        turn_out(room, lanes_of(task, g), steps, out + g * LANES * steps);
+        if (!task->power) continue;
+        means_turned(v, count, task->length, 0.0f, 1, room);
+        turn_out(room, lanes_of(task, g), count, task->power + (row * task->batch + g * LANES) * count);
+    }
+    const int16_t *draw = task->halves + (task->group[member] * task->features + row % task->features) * units;
+    const int least = task->threshold[member];
+    const float gain = task->boost[member] / pool;
+    for (long i = 0; i < units; i++) out[i] = draw[i] >= least ? out[i] * gain : 0.0f;
+}
+
+/* The power of stretches of a filtered signal after its normalisation: the spread inside a stretch and the square of its
+   mean, of which neither is the small difference of large numbers. */
+static void finish_power(const Block *task, long row, float *room) {
+    const long times = task->times, groups = GROUPS(task->batch), size = times * LANES, count = task->stretches;
+    float *v = task->v + row * groups * size, *level = task->level + row * groups * count * LANES;
+    float *square = task->square + row * groups * count * LANES;
+    for (long g = 0; g < groups; g++)
+        means_turned(v + g * size, count, task->length, 0.0f, 0, level + g * count * LANES);
+    const float mean = (float)(sum_of(level, groups * count * LANES) / (task->batch * count));
+    fill_lanes(v + (groups - 1) * size, times, lanes_of(task, groups - 1), mean);
+    for (long g = 0; g < groups; g++)
+        means_turned(v + g * size, count, task->length, mean, 1, square + g * count * LANES);
+    const float variance = (float)(sum_of(square, groups * count * LANES) / (task->batch * count));
+    task->mean[row] = mean;
+    task->variance[row] = variance;
+    const float scale = task->gamma[row] / sqrtf(variance + task->eps), shift = task->beta[row];
+    for (long g = 0; g < groups; g++, level += count * LANES, square += count * LANES) {
+        for (long i = 0; i < count * LANES; i += LANES) {
+            const vec own = load(level + i) - mean, height = own * scale + shift;
+            store(level + i, own);
+            store(room + i, height * height + scale * scale * (load(square + i) - own * own));
+        }
+        turn_out(room, lanes_of(task, g), count, task->power + (row * task->batch + g * LANES) * count);
+    }
+}
+
+INLINE void spoil_rows(float *out, long from, long to, long each) {
+    for (long i = from * each; out && i < to * each; i++) out[i] = NAN;
+}
+
+static void block_item(const void *given, long number) {
+    const Block *task = given;
+    const long items = items_of(task), member = number / items, start = number % items * task->rows;
+    const long stop = start + task->rows < task->features ? start + task->rows : task->features;
+    const long first = member * task->features + start, last = member * task->features + stop, times = task->times;
+    float *room = calloc((PAIR * (times + task->taps - 1) + times) * LANES, 4);
+    if (!room) { /* no memory: let it be seen */
+        spoil_rows(task->out, first, last, task->out ? task->batch * (times / task->pool) : 0);
+        spoil_rows(task->power, first, last, task->batch * task->stretches);
+        spoil_rows(task->mean, first, last, 1);
+        spoil_rows(task->variance, first, last, 1);
+        return;
+    }
+    filter_mixed(task, member, start, stop, room);
+    float *behind = room + PAIR * (times + task->taps - 1) * LANES;
+    for (long row = first; row < last; row++) {
+        if (task->out)
+            finish_units(task, row, behind);
+        else
+            finish_power(task, row, behind);
+    }
+    free(room);
+}
+
+void block_forward(Parallel parallel, long threads, long members, const Block *task) {
+    spread(parallel, threads, members * items_of(task), block_item, task);
+}
+
+/* What a filtered signal v gets of its gradient: factor · slope + (v - mean) · bend + offset, where factor and slopes are
+   those of units, and every stretch has a bend and an offset of its own, as have the samples behind the last stretch. */
+typedef struct {
+    float *slope;         /* (V, T, LANES); NULL: none */
+    float *bend, *offset; /* (V, S + 1, LANES) */
+    float factor, mean;
+} Slopes;
+
+#define SUMMED_UNITS 8 /* whose slopes are summed before they are added to the rest: fewer roundings in a row */
+
+INLINE void slope_turned(
+    const float *v, const float *grad, long units, int pool, float mean, float scale, float shift, float *slope, vec *total,
+    vec *along
+) {
+    for (long start = 0; start < units; start += SUMMED_UNITS) {
+        const long stop = start + SUMMED_UNITS < units ? start + SUMMED_UNITS : units;
+        vec sum = {0}, sum_along = {0};
+        for (long u = start; u < stop; u++, v += pool * LANES, slope += pool * LANES) {
+            const vec own = load(grad + u * LANES);
+            for (int i = 0; i < pool; i++) {
+                const vec centred = load(v + i * LANES) - mean, g = slope_of(centred * scale + shift) * own;
+                sum += g;
+                sum_along += g * centred;
+                store(slope + i * LANES, g);
+            }
+        }
+        *total += sum;
+        *along += sum_along;
+    }
+}
+
+/* Of units and power. room: for B·T' and T' · LANES numbers. */
+static void slopes_of_units(const Block *task, long row, float *room, Slopes *slopes) {
+    const long member = row / task->features, times = task->times, groups = GROUPS(task->batch), size = times * LANES;
+    const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->stretches;
+    const float *v = task->v + row * groups * size, *grad = task->grad + row * units;
+    const int16_t *draw = task->halves + (task->group[member] * task->features + row % task->features) * units;
+    const int least = task->threshold[member];
+    const float gain = task->boost[member] / pool;
+    for (long i = 0; i < units; i++) room[i] = draw[i] >= least ? grad[i] * gain : 0.0f;
+
+    const float mean = task->mean[row], inverse = 1.0f / sqrtf(task->variance[row] + task->eps);
+    const float scale = task->gamma[row] * inverse, shift = task->beta[row];
+    float *turned = room + units, *slope = slopes->slope;
+    double total = 0.0, along = 0.0;
+    for (long g = 0; g < groups; g++, v += size, slope += size) {
+        vec sum = {0}, sum_along = {0};
+        turn_in(room + g * LANES * steps, lanes_of(task, g), steps, turned);
+        if (pool == 4)
+            slope_turned(v, turned, steps, 4, mean, scale, shift, slope, &sum, &sum_along);
+        else
+            slope_turned(v, turned, steps, (int)pool, mean, scale, shift, slope, &sum, &sum_along);
+        memset(slope + steps * pool * LANES, 0, 4 * (times - steps * pool) * LANES);
+        total += sum_lanes(sum);
+        along += sum_lanes(sum_along);
+    }
+    task->grad_beta[row] = (float)total;
+    task->grad_gamma[row] = (float)(along * inverse);
+
+    const double samples = (double)task->batch * times;
+    const float level = (float)(scale * total / samples), pull = (float)(scale * inverse * inverse * along / samples);
+    slopes->factor = scale;
+    slopes->mean = mean;
+    for (long g = 0; g < groups; g++) {
+        float *bend = slopes->bend + g * (count + 1) * LANES, *offset = slopes->offset + g * (count + 1) * LANES;
+        if (count)
+            turn_in(task->grad_power + (row * task->batch + g * LANES) * count, lanes_of(task, g), count, turned);
         for (long s = 0; s < count; s++) {
-            const float slope = 2.0f * grad_square[b * count + s] / length;
-            const float constant = (grad_level[b * count + s] - share) / length;
-            for (long t = s * length; t < (s + 1) * length; t++) grad_v[t] = (v[t] - mean) * slope + constant;
+            const vec twice = load(turned + s * LANES) * (2.0f / task->length);
+            store(bend + s * LANES, twice - pull);
+            store(offset + s * LANES, twice * mean - level);
         }
-        memset(grad_v + count * length, 0, 4 * (task->times - count * length));
+        store(bend + count * LANES, all(-pull));
+        store(offset + count * LANES, all(-level));
     }
 }
 
-void stretches_backward(Parallel parallel, long threads, long count, const Stretches *task) {
-    spread(parallel, threads, count, stretches_gradient_item, task);
+/* Of power alone: (scale · level + shift)² + scale² · (square - level²). room: for S · LANES numbers. */
+static void slopes_of_power(const Block *task, long row, float *room, Slopes *slopes) {
+    const long groups = GROUPS(task->batch), count = task->stretches, n = task->batch * count;
+    const float *level = task->level + row * groups * count * LANES, *square = task->square + row * groups * count * LANES;
+    const float inverse = 1.0f / sqrtf(task->variance[row] + task->eps), length = task->length;
+    const float scale = task->gamma[row] * inverse, shift = task->beta[row];
+    double for_scale = 0.0, for_shift = 0.0;
+    for (long g = 0; g < groups; g++) {
+        float *bend = slopes->bend + g * (count + 1) * LANES;
+        vec by_scale = {0}, by_shift = {0};
+        turn_in(task->grad_power + (row * task->batch + g * LANES) * count, lanes_of(task, g), count, room);
+        for (long i = 0; i < count * LANES; i += LANES) {
+            const vec own = load(room + i), height = load(level + g * count * LANES + i);
+            by_scale += own * (scale * load(square + g * count * LANES + i) + shift * height);
+            by_shift += own * (scale * height + shift);
+            store(bend + i, own);
+        }
+        for_scale += 2.0 * sum_lanes(by_scale);
+        for_shift += 2.0 * sum_lanes(by_shift);
+    }
+    task->grad_gamma[row] = (float)(for_scale * inverse);
+    task->grad_beta[row] = (float)for_shift;
+    const float by_variance = (float)(-0.5 * for_scale * scale * inverse * inverse / n);
+    const float share = (float)(scale * for_shift / n); /* centring takes the mean of the gradient away */
+    slopes->mean = task->mean[row];
+    for (long g = 0; g < groups; g++) {
+        float *bend = slopes->bend + g * (count + 1) * LANES, *offset = slopes->offset + g * (count + 1) * LANES;
+        for (long i = 0; i < count * LANES; i += LANES) {
+            const vec own = load(bend + i);
+            store(offset + i, (own * (2.0f * scale * shift) - share) / length);
+            store(bend + i, (own * (scale * scale) + by_variance) * 2.0f / length);
+        }
+        store(bend + count * LANES, all(0.0f));
+        store(offset + count * LANES, all(0.0f));
+    }
+}
+
+/* The gradient of one group of windows of a filtered signal. */
+static void gradient_of_signal(const Block *task, const Slopes *slopes, long row, long g, float *out) {
+    const long times = task->times, groups = GROUPS(task->batch), length = task->length, count = task->stretches;
+    const float *v = task->v + (row * groups + g) * times * LANES, mean = slopes->mean;
+    const float *slope = slopes->slope ? slopes->slope + g * times * LANES : NULL;
+    for (long s = 0; s <= count; s++) {
+        const vec bend = load(slopes->bend + (g * (count + 1) + s) * LANES);
+        const vec offset = load(slopes->offset + (g * (count + 1) + s) * LANES);
+        for (long t = s * length; t < (s < count ? (s + 1) * length : times); t++) {
+            vec own = (load(v + t * LANES) - mean) * bend + offset;
+            if (slope) own += slopes->factor * load(slope + t * LANES);
+            store(out + t * LANES, own);
+        }
+    }
+    fill_lanes(out, times, lanes_of(task, g), 0.0f);
+}
+
+/* PAIR gradients times up to MIXING channels, summed over the samples of one group of windows, added to sums. */
+INLINE void sum_channels(
+    const float *const grad[PAIR], const float *x, long apart, long times, int wide, float *const sums[PAIR]
+) {
+    vec total[PAIR][MIXING];
+    for (int i = 0; i < PAIR; i++)
+        for (int j = 0; j < wide; j++) total[i][j] = all(0.0f);
+    for (long t = 0; t < times; t++) {
+        vec own[PAIR];
+        for (int i = 0; i < PAIR; i++) own[i] = load(grad[i] + t * LANES);
+        for (int j = 0; j < wide; j++) {
+            const vec samples = load(x + j * apart + t * LANES);
+            for (int i = 0; i < PAIR; i++) total[i][j] += own[i] * samples;
+        }
+    }
+    for (int i = 0; i < PAIR; i++)
+        for (int j = 0; j < wide; j++) store(sums[i] + j * LANES, load(sums[i] + j * LANES) + total[i][j]);
+}
+
+static void block_gradient_item(const void *given, long number) {
+    const Block *task = given;
+    const long items = items_of(task), member = number / items, start = number % items * task->rows;
+    const long stop = start + task->rows < task->features ? start + task->rows : task->features, rows = stop - start;
+    const long times = task->times, taps = task->taps, channels = task->channels, groups = GROUPS(task->batch);
+    const long first = member * task->features + start, filters = rows / task->depth, right = taps - 1 - task->left;
+    const long each = (times + taps - 1) * LANES, size = times * LANES, bends = groups * (task->stretches + 1) * LANES;
+    const long units = task->grad ? task->batch * (times / task->pool) : 0, slopes_size = task->grad ? groups * size : 0;
+    const long whole = rows + rows % PAIR; /* a last signal without a partner works with one that is never read */
+    const long numbers = whole * (slopes_size + 2 * bends) + units + size + 2 * PAIR * each + PAIR * size +
+                         filters * taps * (LANES + 1) + whole * channels * LANES;
+    float *room = calloc(numbers, 4);
+    Slopes *slopes = calloc(whole, sizeof *slopes);
+    if (!room || !slopes) { /* no memory: let it be seen */
+        spoil_rows(task->grad_spatial, first, first + rows, channels);
+        spoil_rows(task->grad_constant, first, first + rows, task->batch);
+        spoil_rows(task->grad_w, first / task->depth, first / task->depth + filters, taps);
+        spoil_rows(task->grad_gamma, first, first + rows, 1);
+        spoil_rows(task->grad_beta, first, first + rows, 1);
+        free(room);
+        free(slopes);
+        return;
+    }
+    float *next = room;
+    float *mixed = next, *behind = mixed + PAIR * each, *through = behind + PAIR * each, *scratch = through + PAIR * size;
+    float *backwards = scratch + units + size, *sums = backwards + filters * taps;
+    float *channel_sums = sums + filters * taps * LANES;
+    next = channel_sums + whole * channels * LANES;
+    for (long i = 0; i < rows; i++, next += slopes_size + 2 * bends) {
+        slopes[i] = (Slopes){slopes_size ? next : NULL, next + slopes_size, next + slopes_size + bends, 0.0f, 0.0f};
+        if (task->grad)
+            slopes_of_units(task, first + i, scratch, &slopes[i]);
+        else
+            slopes_of_power(task, first + i, scratch, &slopes[i]);
+    }
+    const float *w = task->w + first / task->depth * taps;
+    for (long i = 0; i < filters * taps; i++) backwards[i] = w[i / taps * taps + taps - 1 - i % taps];
+
+    float *const inputs[PAIR] = {mixed + task->left * LANES, mixed + each + task->left * LANES};
+    const float *const grads[PAIR] = {through, through + size};
+    for (long g = 0; g < groups; g++) {
+        const float *x = task->x + (task->group[member] * channels * groups + g) * size;
+        for (long r = 0; r < rows; r += PAIR) {
+            mix_pair(task, member, start + r, g, inputs);
+            for (long i = 0; i < PAIR && r + i < rows; i++) {
+                const long filter = (r + i) / task->depth;
+                float *own = behind + i * each + right * LANES, *passed = through + i * size;
+                gradient_of_signal(task, &slopes[r + i], first + r + i, g, own);
+                gradient_turned(mixed + i * each, own, times, taps, task->left, sums + filter * taps * LANES);
+                filter_turned(behind + i * each, backwards + filter * taps, times, taps, right, passed);
+                if (!task->grad_constant) continue;
+                vec total = {0};
+                for (long t = 0; t < times; t++) total += load(passed + t * LANES);
+                store_part(task->grad_constant + (first + r + i) * task->batch + g * LANES, total, lanes_of(task, g));
+            }
+            long c = 0;
+            for (; c + MIXING <= channels; c += MIXING) {
+                float *const to[PAIR] = {
+                    channel_sums + (r * channels + c) * LANES, channel_sums + ((r + 1) * channels + c) * LANES
+                };
+                sum_channels(grads, x + c * groups * size, groups * size, times, MIXING, to);
+            }
+            for (; c < channels; c++) {
+                float *const to[PAIR] = {
+                    channel_sums + (r * channels + c) * LANES, channel_sums + ((r + 1) * channels + c) * LANES
+                };
+                sum_channels(grads, x + c * groups * size, groups * size, times, 1, to);
+            }
+        }
+    }
+    for (long i = 0; i < filters * taps; i++)
+        task->grad_w[first / task->depth * taps + i] = (float)sum_lanes(load(sums + i * LANES));
+    for (long i = 0; i < rows * channels; i++)
+        task->grad_spatial[first * channels + i] = (float)sum_lanes(load(channel_sums + i * LANES));
+    free(room);
+    free(slopes);
+}
+
+void block_backward(Parallel parallel, long threads, long members, const Block *task) {
+    spread(parallel, threads, members * items_of(task), block_gradient_item, task);
+}
+
+typedef struct {
+    const float *x; /* (N, B, T) */
+    float *out;     /* (N, V, T, LANES) */
+    long batch, times;
+} LayOut;
+
+static void lay_out_item(const void *given, long n) {
+    const LayOut *task = given;
+    const long batch = task->batch, times = task->times, groups = GROUPS(batch);
+    for (long g = 0; g < groups; g++)
+        turn_in(task->x + (n * batch + g * LANES) * times, batch - g * LANES, times, task->out + (n * groups + g) * times * LANES);
+}
+
+void lay_out(Parallel parallel, long threads, long count, const LayOut *task) {
+    spread(parallel, threads, count, lay_out_item, task);
 }
 
 /* ---- thin products ---------------------------------------------------------------------------------------------------

@@ -53,4 +53,9 @@ def log_power(squares: Tensor, pool: int) -> Tensor:
     """Mean squares (..., times), pooled once more, as logarithms (..., times // pool)."""
     steps = squares.shape[-1] // pool
     segments = squares[..., : steps * pool].reshape(*squares.shape[:-1], steps, pool)
-    return (segments.mean(-1) + FLOOR).log()
+    return log_of(segments.mean(-1))
+
+
+def log_of(power: Tensor) -> Tensor:
+    """Its logarithm, also where there is none."""
+    return (power + FLOOR).log()

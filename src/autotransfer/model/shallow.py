@@ -21,15 +21,17 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import cpu
+from ..cpu.block import Form
 from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
 from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
+from .first_block import first_block, laid_out
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import Moments, padding
 from .norm_pool import drawn, kept
-from .power import FLOOR
+from .power import FLOOR, log_of
 from .stack import Quick, Size, group_of
 from .start import check_start
 
@@ -112,24 +114,6 @@ class _Stretches(Function):
         return torch.addcmul(constant[..., None], centred, slope[..., None])
 
 
-class _KernelStretches(Function):
-    """The same of signals (N, B, T) by kernels, which need neither a copy of the signals nor that of what is used."""
-
-    @staticmethod
-    def forward(ctx: Any, v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        level, square, mean = cpu.stretches_forward(v, length)
-        ctx.save_for_backward(v, level, mean)
-        ctx.mark_non_differentiable(mean)
-        ctx.length = length
-        return level, square, mean
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_level: Tensor, grad_square: Tensor, _: Tensor) -> tuple[Tensor, None]:
-        v, level, mean = ctx.saved_tensors
-        return cpu.stretches_backward(grad_level, grad_square, v, level, mean, ctx.length), None
-
-
 class Shallow(nn.Module):
     """Encoder z = net(x) of P members. x: (B, channels, times) or (P, B, channels, times); z: (P, B, D).
 
@@ -181,24 +165,29 @@ class Shallow(nn.Module):
         members = self.spatial.shape[0]
         if x.dim() == 3:
             x, group = x[None], torch.zeros(members, dtype=torch.long, device=x.device)
-        batch, times = x.shape[1], x.shape[3]
+        windows = laid_out(x, group, self.kernel) if self.training else None
+        if windows is not None:
+            form = Form(padding(self.kernel)[0], 0, self.stretches, self.length, self.norm.eps)
+            _, power = first_block(self.norm, x, windows, self.spatial, self.temporal, form, active=active)
+        else:
+            power = self._plain_power(x, group, active)
+        power = log_of(power)
+        power = self.power_norm(power.flatten(2), None, active).view(power.shape)
+        return self._dropped(power, group, noise, drop).transpose(1, 2).flatten(2)
+
+    def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
+        """Windows (G, B, C, T) -> mean squares (P, F, B, S) of the normalised signals."""
+        members, batch, times = self.spatial.shape[0], x.shape[1], x.shape[3]
         signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
         data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
         u = mix_signals(self.spatial, data, group).view(members * self.filters, batch, times)
         v = filter_times(u, self.temporal.reshape(members * self.filters, self.kernel))
-        power = (self._power(v, active) + FLOOR).log()  # (P, F, B, S)
-        power = self.power_norm(power.flatten(2), None, active).view(power.shape)
-        return self._dropped(power, group, noise, drop).transpose(1, 2).flatten(2)
-
-    def _power(self, v: Tensor, active: Tensor | None) -> Tensor:
-        """Signals (P·F, B, T) -> mean squares (P, F, B, S) of the normalised signals."""
         norm, shape = self.norm, (-1, self.filters, v.shape[1], self.stretches)
         if not self.training:
             scale, shift = norm.affine(norm.running_mean, norm.running_var)
             normalised = torch.addcmul(shift.view(-1, 1, 1, 1), self._cut(v), scale.view(-1, 1, 1, 1))
             return normalised.square().mean(-1).view(shape)
-        kernel = cpu.available(v)
-        level, square, mean = apply(_KernelStretches, v, self.length) if kernel else apply(_Stretches, self._cut(v))
+        level, square, mean = apply(_Stretches, self._cut(v))
         level, square = level.view(shape), square.view(shape)
         var = square.mean((2, 3))
         norm.track(mean.view(var.shape), var, v.shape[1] * self.stretches * self.length, active)

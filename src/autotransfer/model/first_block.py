@@ -1,0 +1,94 @@
+"""The first block of a network as one step with a backward pass of its own, by kernels for a CPU.
+
+The same as mix_signals or mix_levelled, filter_times, and norm_pool or Shallow's power, one after the other, which are
+the plain path and its oracle. Signals stay in the cache; of all of them only filtered ones are kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from .. import cpu
+from ..cpu.block import Form, Kept, LaidOut, Weights, block_backward, block_forward, lay_out
+from ..gpu import Dropping, Picked
+from ..gpu.autograd import apply
+from .layers import BatchNorm, transposed
+from .moments import Levelled
+
+
+class _Block(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, windows: LaidOut, form: Form, dropping: Dropping | None, offset: Tensor | None, spatial: Tensor,
+        constant: Tensor | None, w: Tensor, gamma: Tensor, beta: Tensor,
+    ) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor]:  # fmt: skip
+        given = (spatial, constant, w, gamma, beta)
+        weights = Weights(*(None if tensor is None else tensor.contiguous() for tensor in given))  # type: ignore[arg-type]  # the constant alone
+        units, power, kept = block_forward(windows, weights, form, dropping)
+        ctx.save_for_backward(*weights, *kept)
+        ctx.mark_non_differentiable(kept.mean, kept.variance)
+        ctx.set_materialize_grads(False)
+        ctx.rest, ctx.has_offset = (windows, form, dropping), offset is not None
+        return units, power, kept.mean, kept.variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, grad_power: Tensor | None, *_: Tensor) -> tuple[Tensor | None, ...]:
+        windows, form, dropping = ctx.rest
+        saved = ctx.saved_tensors
+        weights, kept = Weights(*saved[:5]), Kept(*saved[5:])
+        per_window = (*kept.mean.shape, windows.batch)
+        if form.pool and grad is None:  # nobody reads the units, or the power
+            grad = windows.x.new_zeros(*per_window, windows.times // form.pool)
+        if form.stretches and grad_power is None:
+            grad_power = windows.x.new_zeros(*per_window, form.stretches)
+        grads = block_backward(grad, grad_power, windows, weights, form, dropping, kept)
+        no_offset = torch.zeros_like(kept.mean) if ctx.has_offset else None  # it cancels in the normalisation
+        return None, None, None, no_offset, *grads
+
+
+def laid_out(x: Tensor | Picked | Levelled, group: Tensor | None, taps: int, pool: int = 1) -> LaidOut | None:
+    """Windows (G, B, C, T) as kernels of the block read them; None where there are none for these windows, filters or
+    this width of pooling. group: (P,), None where G = P."""
+    if isinstance(x, Picked):
+        return None
+    signals = x if isinstance(x, Tensor) else x.signals
+    if signals.requires_grad or not cpu.available(signals, pool=pool, taps=taps):
+        return None
+    return lay_out(signals.transpose(1, 2), group)
+
+
+def first_block(
+    norm: BatchNorm, x: Tensor | Levelled, windows: LaidOut, spatial: Tensor, w: Tensor, form: Form,
+    dropping: Dropping | None = None, offset: Tensor | None = None, active: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Windows x mixed by `spatial` (P, F, C + L), filtered by w (P, F / depth, K): units (P, F, B, T') and mean squares of
+    stretches (P, F, B, S), of which a form may have but one. `offset` and `active` as in BatchNorm, which is in training
+    mode and stands behind the filters."""
+    constant = None
+    if isinstance(x, Levelled):
+        channels = x.signals.shape[2]
+        levels = transposed(x.levels[windows.group])
+        constant = torch.bmm(spatial[..., channels:], levels)  # (P, F, B)
+        spatial = spatial[..., :channels]
+    size = spatial.shape[:2]
+    units, power, mean, variance = apply(
+        _Block,
+        windows,
+        form,
+        dropping,
+        offset,
+        spatial,
+        constant,
+        w,
+        norm.weight.reshape(size),
+        norm.bias.reshape(size),
+    )
+    used = windows.times if form.pool else form.stretches * form.length
+    norm.track(mean, variance, windows.batch * used, active, offset)
+    return units, power
