@@ -1,7 +1,7 @@
 """Kernels of a network's first block: channels mixed, mixtures filtered along time, and what is left of them.
 
-Between these steps signals stay in the cache. Windows lie side by side, a sample of each in a vector (`lay_out`), so that
-filters neither shift samples nor multiply by zeros.
+Between these steps signals stay in the cache. Windows lie side by side, a sample of each in a vector (`lay_out`), so
+that filters neither shift samples nor multiply by zeros.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class _Block(ctypes.Structure):
 
     _fields_ = (
         *((name, c_void_p) for name in (
-            "x", "group", "spatial", "constant", "w", "gamma", "beta", "halves", "threshold", "boost", "v", "out", "power",
-            "level", "square", "mean", "variance", "grad", "grad_power", "grad_spatial", "grad_constant", "grad_w",
+            "x", "group", "spatial", "constant", "w", "gamma", "beta", "halves", "threshold", "boost", "v", "out",
+            "power", "level", "square", "mean", "variance", "grad", "grad_power", "grad_spatial", "grad_constant", "grad_w",
             "grad_gamma", "grad_beta",
         )),
         *((name, c_long) for name in (
@@ -131,8 +131,8 @@ def _run_block(
     operation: str, windows: LaidOut, weights: Weights, form: Form, kept: Kept, dropping: Dropping | None,
     units: Tensor | None, **others: Tensor | None,
 ) -> None:  # fmt: skip
-    """A kernel with its arguments, checked. units: (P, F, B, T'), of which some are dropped, in members of one group the
-    same; others: outputs and gradients."""
+    """A kernel with its arguments, checked. units: (P, F, B, T'), of which some are dropped, in members of one group
+    the same; others: outputs and gradients."""
     (members, features, channels), (_, filters, taps) = weights.spatial.shape, weights.w.shape
     batch, times, pool, stretches = windows.batch, windows.times, form.pool, form.stretches
     check_sizes(operation, batch=batch, times=times, filters=filters, channels=channels)
@@ -172,7 +172,7 @@ def _run_block(
     most = max(1, members * filters // (2 * torch.get_num_threads()))  # so that every thread has something to do
     rows = depth * min(max(1, ROWS // depth), most)
     task = _Block(
-        **places, channels=channels, features=features, depth=depth, batch=batch, times=times, taps=taps, left=form.left,
-        pool=pool, stretches=stretches, length=form.length, rows=rows, eps=form.eps,
+        **places, channels=channels, features=features, depth=depth, batch=batch, times=times, taps=taps,
+        left=form.left, pool=pool, stretches=stretches, length=form.length, rows=rows, eps=form.eps,
     )  # fmt: skip
     _run(operation, kept.v, task)

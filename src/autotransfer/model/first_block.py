@@ -67,9 +67,9 @@ def first_block(
     norm: BatchNorm, x: Tensor | Levelled, windows: LaidOut, spatial: Tensor, w: Tensor, form: Form,
     dropping: Dropping | None = None, offset: Tensor | None = None, active: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Windows x mixed by `spatial` (P, F, C + L), filtered by w (P, F / depth, K): units (P, F, B, T') and mean squares of
-    stretches (P, F, B, S), of which a form may have but one. `offset` and `active` as in BatchNorm, which is in training
-    mode and stands behind the filters."""
+    """Windows x mixed by `spatial` (P, F, C + L), filtered by w (P, F / depth, K): units (P, F, B, T') and mean squares
+    of stretches (P, F, B, S), of which a form may have but one. `offset` and `active` as in BatchNorm, which is in
+    training mode and stands behind the filters."""
     constant = None
     if isinstance(x, Levelled):
         channels = x.signals.shape[2]
