@@ -38,7 +38,15 @@ from torch import Tensor
 from autotransfer import cpu
 from autotransfer.censoring.kernel_matrices import perplexity_scales
 from autotransfer.cpu import compiling, in_use
-from autotransfer.cpu.block import Form, Weights, block_backward, block_forward, lay_out
+from autotransfer.cpu.block import (
+    Form,
+    Weights,
+    block_backward,
+    block_forward,
+    codes_backward,
+    codes_forward,
+    lay_out,
+)  # fmt: skip
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
 from autotransfer.model import layers
@@ -382,6 +390,40 @@ def blocks(draw: random.Random) -> Compared:
     yield from zip((one for one in back if one is not None), wanted, [1e-4] * 5, strict=False)
 
 
+def plain_codes(power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
+    """Power (P, F, B, S) -> codes (P, B, F·S), mean and variance of its logarithms, step by step."""
+    logs = (power + 1e-2).log()
+    normal, mean, variance = apply(layers._Normalise, logs.flatten(2), gamma, beta, None, 1e-3)
+    return kept(dropping, normal.view(power.shape)).transpose(1, 2).flatten(2), mean, variance
+
+
+def codes_case(members: int, groups: int, features: int, batch: int, stretches: int) -> tuple[list[Tensor], Dropping]:
+    """Power, gamma and beta at random, and what is dropped."""
+    power, gamma, beta = (
+        normal(members, features, batch, stretches).square(),
+        normal(members, features),
+        normal(members, features),
+    )
+    halves = torch.randint(-(2**15), 2**15, (groups, features * batch * stretches), dtype=torch.int16)
+    group = None if groups == members else torch.randint(groups, (members,))
+    return [power, gamma, beta], Dropping(halves, group, torch.rand(members) * 0.6)
+
+
+def codes(draw: random.Random) -> Compared:
+    members, features, batch, stretches = sizes(draw, 4, 5, 70, 20)
+    given, dropping = codes_case(members, draw.randint(1, members), features, batch, stretches)
+    exact = [tensor.double().requires_grad_() for tensor in given]
+    wanted, mean, variance = plain_codes(*exact, dropping)
+    found, state = codes_forward(*given, dropping, 1e-2, 1e-3)
+    slopes = normal(*wanted.shape)
+    yield found, wanted, 1e-5
+    yield state.mean, mean, 1e-5
+    yield state.variance, variance, 1e-5
+    back = codes_backward(slopes, *given, dropping, state, 1e-2, 1e-3)
+    for one, other in zip(back, torch.autograd.grad((wanted * slopes).sum(), exact), strict=True):
+        yield one, other, 1e-4
+
+
 def products(draw: random.Random) -> Compared:
     members, rows, inner, columns = sizes(draw, 20, 20, 70, 300)
     columns = draw.choice((columns, columns + 2000 // inner))
@@ -495,7 +537,8 @@ def templates(draw: random.Random) -> Compared:
 
 
 CASES: dict[str, Callable[[random.Random], Compared]] = {
-    "norm_pool": norm_pool, "filters": filters, "blocks": blocks, "products": products,
+    "norm_pool": norm_pool, "filters": filters, "blocks": blocks, "codes": codes,
+    "products": products,
     "length_scales": length_scales, "words": words,
     "networks": networks, "standardise": prepared(OwnScale), "append_scale": prepared(WithScale),
     "templates": templates, **{name: represented(name) for name in REPRESENTATIONS},

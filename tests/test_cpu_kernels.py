@@ -17,7 +17,15 @@ from torch import Tensor
 from autotransfer import cpu
 from autotransfer.censoring.kernel_matrices import perplexity_scales
 from autotransfer.cpu import compiling
-from autotransfer.cpu.block import Form, Weights, block_backward, block_forward, lay_out
+from autotransfer.cpu.block import (
+    Form,
+    Weights,
+    block_backward,
+    block_forward,
+    codes_backward,
+    codes_forward,
+    lay_out,
+)  # fmt: skip
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
 from autotransfer.kernels import kernels_for
@@ -26,7 +34,7 @@ from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
 from autotransfer.randomness import as_keys, bits, mix
-from sanitizing import block_case, plain_block, with_gradients
+from sanitizing import block_case, codes_case, plain_block, plain_codes, with_gradients
 
 compiled = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
 
@@ -98,6 +106,42 @@ def test_first_blocks_and_their_gradients(
     for found in grads:
         if found is not None:
             close(found, next(wanted_grads), 2e-5)
+
+
+@compiled
+@pytest.mark.parametrize(("batch", "stretches"), [(64, 8), (7, 3), (100, 11), (9, 1)])
+def test_codes_of_power_and_their_gradients(batch: int, stretches: int) -> None:
+    torch.manual_seed(0)
+    given, dropping = codes_case(3, 2, 4, batch, stretches)
+    exact = [tensor.double().requires_grad_() for tensor in given]
+    wanted, mean, variance = plain_codes(*exact, dropping)
+    found, state = codes_forward(*given, dropping, 1e-2, 1e-3)
+    close(found, wanted.detach())
+    close(state.mean, mean.detach())
+    close(state.variance, variance.detach())
+    slopes = torch.randn(wanted.shape)
+    back = codes_backward(slopes, *given, dropping, state, 1e-2, 1e-3)
+    for one, other in zip(back, torch.autograd.grad((wanted * slopes).sum(), exact), strict=True):
+        close(one, other, 5e-6)
+
+
+@compiled
+def test_logarithms_are_exact_to_two_units_in_the_last_place() -> None:
+    """Of all sizes that are normal numbers, by way of their mean: of equal numbers it is the number."""
+    power = torch.cat([torch.linspace(0.5, 2.0, 4001), torch.logspace(-37, 38, 4001)]).view(1, -1, 1, 1)
+    ones, dropping = (
+        torch.ones(power.shape[:2]),
+        Dropping(torch.zeros(1, power.numel(), dtype=torch.int16), None, torch.zeros(1)),
+    )
+    _, state = codes_forward(power, ones, ones, dropping, 0.0, 1.0)
+    exact = power.double().log().flatten()
+    away = (state.logs.flatten().double() - exact).abs()
+    assert (away <= 2 * torch.finfo(torch.float32).eps * exact.abs().clamp(min=2.0**-20)).all()
+    bad = torch.tensor([math.inf, math.nan, 1.0]).view(1, 3, 1, 1)
+    _, state = codes_forward(
+        bad, *(ones[:, :3] for _ in range(2)), Dropping(dropping.halves[:, :3], None, dropping.drop), 0.0, 1.0
+    )
+    assert state.logs.flatten().isfinite().tolist() == [False, False, True]
 
 
 @compiled
@@ -238,17 +282,21 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
     grad = torch.randn(5, 4, 9, 12)
     x, w = v.view(20, 9, 50), torch.randn(20, 16)
     forms = Form(7, 4, 3, 16, 1e-5), Form(3, 0, 8, 6, 1e-5)
+    power, power_dropping = codes_case(5, 5, 3, 9, 7)
     cases = [(form, block_case(5, 5, 3, 2, 4, 19, 50, 16, form, True)) for form in forms]
 
     def outputs(p: slice) -> list[Tensor]:
         own = Dropping(dropping.halves[p], None, dropping.drop[p])
+        drops = Dropping(power_dropping.halves[p], None, power_dropping.drop[p])
         out, squares, mean, var = cpu.norm_pool_forward(v[p], ones[p], ones[p], own, 50, 4, 1e-5, True)
         assert squares is not None
         back = cpu.norm_pool_backward(grad[p], grad[p], v[p], mean, var, ones[p], ones[p], own, 50, 4, 1e-5)
         filters = slice(4 * (p.start or 0), None if p.stop is None else 4 * p.stop)
+        coded, state = codes_forward(*(one[p] for one in power), drops, 1e-3, 1e-5)
+        codes = [coded, *codes_backward(coded, *(one[p] for one in power), drops, state, 1e-3, 1e-5)]
         blocks = [of_block(form, *given, p) for form, given in cases]
         return [out, squares, mean, var, *back, cpu.correlate(x[filters], w[filters], 7),
-                cpu.correlate_gradient(x[filters], x[filters], 16, 7), *blocks[0], *blocks[1]]  # fmt: skip
+                cpu.correlate_gradient(x[filters], x[filters], 16, 7), *codes, *blocks[0], *blocks[1]]  # fmt: skip
 
     torch.set_num_threads(1)
     expected = outputs(slice(None))

@@ -14,7 +14,18 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer import cpu
-from autotransfer.cpu.block import Form, Kept, LaidOut, Weights, block_backward, block_forward, lay_out
+from autotransfer.cpu.block import (
+    Form,
+    Kept,
+    KeptCodes,
+    LaidOut,
+    Weights,
+    block_backward,
+    block_forward,
+    codes_backward,
+    codes_forward,
+    lay_out,
+)  # fmt: skip
 from autotransfer.cpu.boundary import Expected, address
 from autotransfer.cpu.compiling import library
 from autotransfer.cpu.in_use import Convolutions, Networks, RhythmsTables, StatisticsTables, operations
@@ -95,6 +106,11 @@ def block(
     return tuple(block_backward(rest["grad"], rest["grad_power"], windows, weights, form, drops, kept))
 
 
+def codes() -> dict[str, Any]:
+    numbers = {"power": rand(P, F, B, T // 4), "gamma": rand(P, F), "beta": rand(P, F), "floor": 1e-3, "eps": 1e-5}
+    return numbers | dropping()._asdict()
+
+
 KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "norm_pool_forward": (
         lambda halves, group, drop, **rest: cpu.norm_pool_forward(dropping=Dropping(halves, group, drop), **rest),
@@ -133,6 +149,20 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
             {name: value for name, value in first_block().items() if name not in ("halves", "drop")}
             | {"grad_power": rand(P, F, B, 3), "v": rand(P, F, 16 * T), "mean": rand(P, F), "variance": rand(P, F)}
             | {"level": rand(P, F, 16 * 3), "square": rand(P, F, 16 * 3), "pool": 0}
+        ),
+    ),
+    "codes_forward": (
+        lambda halves, group, drop, **rest: codes_forward(dropping=Dropping(halves, group, drop), **rest)[0],
+        codes,
+    ),
+    "codes_backward": (
+        lambda halves, group, drop, logs, mean, variance, **rest: codes_backward(
+            dropping=Dropping(halves, group, drop), kept=KeptCodes(logs, mean, variance), **rest
+        ),
+        lambda: (
+            codes()
+            | {"grad": rand(P, B, F * (T // 4)), "logs": rand(P, F, B, T // 4), "mean": rand(P, F)}
+            | {"variance": rand(P, F)}
         ),
     ),
     "product": (cpu.product, lambda: {"a": rand(P, 4, C), "b": rand(G, C, T), "group": torch.tensor([0, 1, 0])}),
@@ -198,7 +228,8 @@ FREE = {  # tensors that say themselves how many there are: other sizes of them 
     ("networks", "depthwise"), ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("correlate", "w"),
     ("hudgins", "x"), ("ls", "x"), ("tdpsd", "x"), ("beats", "x"), ("rhythms", "held"), ("minirocket", "thresholds"),
     ("minirocket", "x"), ("rhythms", "x"), ("rhythms", "starts"), ("lay_out", "x"),
-    ("block_forward", "halves"), ("block_backward", "halves"),
+    ("block_forward", "halves"), ("block_backward", "halves"), ("codes_forward", "halves"),
+    ("codes_backward", "halves"),
 }  # fmt: skip
 FREE_ROWS = {
     ("statistics", "x"), ("bands", "x"), ("band_tangent", "x"), ("bands", "waves"), ("band_tangent", "waves"),

@@ -23,7 +23,7 @@ WIDEST = list(machines())[-1]
 # Where a call ends its case the functions after it are not met: those that belong to each case.
 CALLED = {
     "norm_pool": ("norm_pool_forward", "norm_pool_backward"), "filters": ("filter_times", "filter_gradient"),
-    "blocks": ("lay_out", "block_forward", "block_backward"),
+    "blocks": ("lay_out", "block_forward", "block_backward"), "codes": ("codes_forward", "codes_backward"),
     "products": ("product", "product_gradient", "outside"), "length_scales": ("log_scales",), "words": ("mix_words",),
     "networks": ("networks",), "standardise": ("standardise_rows",), "append_scale": ("append_scale",),
     "features": ("features_of", "features_bands"), "tangent": ("tangent_of", "tangent_upper"),

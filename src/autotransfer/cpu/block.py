@@ -27,13 +27,25 @@ class _Block(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in (
             "x", "group", "spatial", "constant", "w", "gamma", "beta", "halves", "threshold", "boost", "v", "out",
-            "power", "level", "square", "mean", "variance", "grad", "grad_power", "grad_spatial", "grad_constant", "grad_w",
-            "grad_gamma", "grad_beta",
+            "power", "level", "square", "mean", "variance", "grad", "grad_power", "grad_spatial", "grad_constant",
+            "grad_w", "grad_gamma", "grad_beta",
         )),
         *((name, c_long) for name in (
             "channels", "features", "depth", "batch", "times", "taps", "left", "pool", "stretches", "length", "rows",
         )),
         ("eps", c_float),
+    )  # fmt: skip
+
+
+class _Codes(ctypes.Structure):
+    """As in kernels.c."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in (
+            "power", "gamma", "beta", "halves", "group", "threshold", "boost", "logs", "out", "mean", "variance",
+            "grad", "grad_power", "grad_gamma", "grad_beta",
+        )),
+        *((name, c_long) for name in ("features", "batch", "stretches")), ("floor", c_float), ("eps", c_float),
     )  # fmt: skip
 
 
@@ -176,3 +188,51 @@ def _run_block(
         left=form.left, pool=pool, stretches=stretches, length=form.length, rows=rows, eps=form.eps,
     )  # fmt: skip
     _run(operation, kept.v, task)
+
+
+class KeptCodes(NamedTuple):
+    """What the way back needs of the way there."""
+
+    logs: Tensor  # (P, F, B, S)
+    mean: Tensor  # (P, F) of the logarithms
+    variance: Tensor
+
+
+def codes_forward(
+    power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, floor: float, eps: float
+) -> tuple[Tensor, KeptCodes]:
+    """log(power + floor) of power (P, F, B, S), normalised by batch statistics, gamma and beta (P, F), with dropout:
+    codes (P, B, F·S)."""
+    members, features, batch, stretches = power.shape
+    out = power.new_empty(members, batch, features * stretches)
+    kept = KeptCodes(torch.empty_like(power), *(power.new_empty(members, features) for _ in range(2)))
+    _run_codes("codes_forward", power, gamma, beta, dropping, kept, floor, eps, out=out)
+    return out, kept
+
+
+def codes_backward(
+    grad: Tensor, power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, kept: KeptCodes, floor: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of power, gamma and beta."""
+    grads = {f"grad_{name}": torch.empty_like(of) for name, of in (("power", power), ("gamma", gamma), ("beta", beta))}
+    _run_codes("codes_backward", power, gamma, beta, dropping, kept, floor, eps, grad=grad.contiguous(), **grads)
+    return grads["grad_power"], grads["grad_gamma"], grads["grad_beta"]
+
+
+def _run_codes(
+    operation: str, power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, kept: KeptCodes, floor: float,
+    eps: float, **others: Tensor,
+) -> None:  # fmt: skip
+    members, features, batch, stretches = power.shape
+    check_sizes(operation, features=features, batch=batch, stretches=stretches)
+    per_feature, codes = (members, features), (members, batch, features * stretches)
+    shapes = {"gamma": per_feature, "beta": per_feature, "mean": per_feature, "variance": per_feature}
+    shapes |= {"power": power.shape, "logs": power.shape, "out": codes, "grad": codes}
+    tensors = {"power": power, "gamma": gamma, "beta": beta, **kept._asdict(), **others}
+    drawn = _drawn(operation, dropping, power)
+    places = addresses(
+        operation, **drawn, **{name: Expected(one, shapes[name.removeprefix("grad_")]) for name, one in tensors.items()}
+    )
+    task = _Codes(**places, features=features, batch=batch, stretches=stretches, floor=floor, eps=eps)
+    _run(operation, power, task)

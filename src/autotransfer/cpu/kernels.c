@@ -117,6 +117,23 @@ INLINE vec exp_of(vec x) {
     return p * (vec)(((ivec)marked + 127) << 23);
 }
 
+/* ln x for normal x > 0, to about one unit in the last place; NaN and infinity stay so. */
+INLINE vec log_vec(vec x) {
+    const ivec bits = (ivec)x - 0x3f3504f3; /* of √½: mantissas from there on, so that their logarithms are small */
+    const ivec power = bits >> 23;
+    const vec r = (vec)((bits & 0x7fffff) + 0x3f3504f3) - 1.0f, e = __builtin_convertvector(power, vec);
+    vec p = 7.0376836292e-2f * r - 1.1514610310e-1f;
+    p = p * r + 1.1676998740e-1f;
+    p = p * r - 1.2420140846e-1f;
+    p = p * r + 1.4249322787e-1f;
+    p = p * r - 1.6668057665e-1f;
+    p = p * r + 2.0000714765e-1f;
+    p = p * r - 2.4999993993e-1f;
+    p = p * r + 3.3333331174e-1f;
+    p = p * (r * r * r) + e * -2.12194440e-4f - 0.5f * (r * r);
+    return choose(x - x == 0.0f, r + p + e * 0.693359375f, x);
+}
+
 /* The slope of ELU at h, which is also its value + 1 where h ≤ 0. */
 INLINE vec slope_of(vec h) { return exp_of(choose(h > 0.0f, all(0.0f), h)); }
 
@@ -994,6 +1011,82 @@ static void lay_out_item(const void *given, long n) {
 
 void lay_out(Parallel parallel, long threads, long count, const LayOut *task) {
     spread(parallel, threads, count, lay_out_item, task);
+}
+
+/* ---- codes of power --------------------------------------------------------------------------------------------------
+
+   Logarithms of power, normalised, with dropout, in the order of codes. */
+
+typedef struct {
+    const float *power, *gamma, *beta; /* (P, F, B·S), (P, F), (P, F) */
+    const int16_t *halves;             /* (G, F·B·S), and the rest of dropout as in NormPool */
+    const int64_t *group;
+    const int32_t *threshold;
+    const float *boost;
+    float *logs, *out, *mean, *variance; /* (P, F, B·S), (P, B, F, S), (P, F) twice */
+    const float *grad;                   /* of out */
+    float *grad_power, *grad_gamma, *grad_beta;
+    long features, batch, stretches;
+    float floor, eps;
+} Codes;
+
+static void codes_item(const void *given, long row) {
+    const Codes *task = given;
+    const long features = task->features, count = task->stretches, n = task->batch * count;
+    const long member = row / features, feature = row % features;
+    const float *power = task->power + row * n;
+    float *logs = task->logs + row * n;
+    long i = 0;
+    for (; i + LANES <= n; i += LANES) store(logs + i, log_vec(load(power + i) + task->floor));
+    if (i < n) store_part(logs + i, log_vec(load_part(power + i, n - i) + task->floor), n - i);
+    const float mean = (float)(sum_of(logs, n) / n), variance = (float)(squares_about(logs, n, mean) / n);
+    task->mean[row] = mean;
+    task->variance[row] = variance;
+    const float boost = task->boost[member], scale = task->gamma[row] / sqrtf(variance + task->eps) * boost;
+    const float shift = task->beta[row] * boost;
+    const int16_t *draw = task->halves + (task->group[member] * features + feature) * n;
+    const int least = task->threshold[member];
+    float *out = task->out + (member * task->batch * features + feature) * count;
+    for (long b = 0; b < task->batch; b++, logs += count, draw += count, out += features * count)
+        for (long s = 0; s < count; s++) out[s] = draw[s] >= least ? (logs[s] - mean) * scale + shift : 0.0f;
+}
+
+void codes_forward(Parallel parallel, long threads, long members, const Codes *task) {
+    spread(parallel, threads, members * task->features, codes_item, task);
+}
+
+static void codes_gradient_item(const void *given, long row) {
+    const Codes *task = given;
+    const long features = task->features, count = task->stretches, n = task->batch * count;
+    const long member = row / features, feature = row % features;
+    const float *power = task->power + row * n, *logs = task->logs + row * n;
+    const float *grad = task->grad + (member * task->batch * features + feature) * count;
+    float *slopes = task->grad_power + row * n;
+    const int16_t *draw = task->halves + (task->group[member] * features + feature) * n;
+    const int least = task->threshold[member];
+    const float boost = task->boost[member], mean = task->mean[row];
+    for (long b = 0; b < task->batch; b++, grad += features * count)
+        for (long s = 0; s < count; s++)
+            slopes[b * count + s] = draw[b * count + s] >= least ? grad[s] * boost : 0.0f;
+    double total = sum_of(slopes, n), along = 0.0;
+    for (long start = 0; start < n; start += CHUNK) {
+        const long end = start + CHUNK < n ? start + CHUNK : n;
+        vec sum = {0};
+        long i = start;
+        for (; i + LANES <= end; i += LANES) sum += load(slopes + i) * (load(logs + i) - mean);
+        along += sum_lanes(sum);
+        for (; i < end; i++) along += (double)slopes[i] * ((double)logs[i] - mean);
+    }
+    const float inverse = 1.0f / sqrtf(task->variance[row] + task->eps), scale = task->gamma[row] * inverse;
+    task->grad_beta[row] = (float)total;
+    task->grad_gamma[row] = (float)(along * inverse);
+    const float level = (float)(scale * total / n), pull = (float)(scale * inverse * inverse * along / n);
+    for (long i = 0; i < n; i++)
+        slopes[i] = (scale * slopes[i] - level - pull * (logs[i] - mean)) / (power[i] + task->floor);
+}
+
+void codes_backward(Parallel parallel, long threads, long members, const Codes *task) {
+    spread(parallel, threads, members * task->features, codes_gradient_item, task);
 }
 
 /* ---- thin products ---------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from .first_block import first_block, laid_out
 from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_levelled, mix_picked, mix_signals
 from .moments import Levelled, Moments, levelled_moments, padding, window_moments
 from .norm_pool import drawn, kept, norm_pool
-from .power import log_of, log_power, square_pool
+from .power import codes_of_power, log_of, pooled_again, square_pool
 from .stack import Quick, Size
 
 MIN_TIMES = 8
@@ -209,7 +209,7 @@ class EEGNet(nn.Module):
         v = filter_times(u, w).reshape(members, wide, batch * times)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
         h, squares = self._block(self.norm2, v, batch, self.pools[0], offset, group, noise, drop, active)
-        power = None if squares is None else log_power(squares, self.pools[1])
+        power = None if squares is None else pooled_again(squares, self.pools[1])
         z = self._code(h, power, group, noise, drop, active)
         return z[0] if self.members is None and signal is not None else z
 
@@ -232,22 +232,36 @@ class EEGNet(nn.Module):
         h, power = first_block(
             self.norm2, x, windows, spatial, temporal * scale[..., None], form, dropping, offset, active
         )
-        z = self._code(h, None if self.power_norm is None else log_of(power), group, noise, drop, active)
+        z = self._code(h, power, group, noise, drop, active)
         return z[0] if self.members is None and signal is not None else z
 
     def _code(
         self, h: Tensor, power: Tensor | None, group: Tensor | None, noise: Tensor | None, drop: Tensor | None,
         active: Tensor | None,
     ) -> Tensor:  # fmt: skip
-        """The second block, of units h (P, F, B, T'), and log power (P, F, B, S): codes (P, B, D)."""
+        """The second block, of units h (P, F, B, T'), and log power, of mean squares (P, F, B, S): codes (P, B, D)."""
         members, wide, batch, times = h.shape
         h = filter_times(h.reshape(members * wide, batch, times), self.depthwise.reshape(members * wide, SECOND_KERNEL))
         h = mix_channels(self.pointwise.reshape(members, -1, wide), h.reshape(members, wide, batch * times))
         h, _ = self._block(self.norm3, h, batch, self.pools[1], None, group, noise, drop, active)
-        if self.power_norm is not None and power is not None:
-            power = self.power_norm(power.flatten(2), None, active).view(power.shape)
-            h = torch.cat([h, self._dropped(power, 3, group, noise, drop)], 1)
-        return h.transpose(1, 2).flatten(2)
+        codes = h.transpose(1, 2).flatten(2)
+        if self.power_norm is None or power is None:
+            return codes
+        return torch.cat([codes, self._power_codes(self.power_norm, power, group, noise, drop, active)], -1)
+
+    def _power_codes(
+        self, norm: BatchNorm, power: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None,
+        active: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        """Log power, normalised and with dropout: (P, F, B, S) -> (P, B, F·S)."""
+        if self.training and noise is not None:
+            dropping = self._dropping(power, power[0].numel(), 3, group, noise, drop)
+            codes = codes_of_power(norm, power, dropping, active)
+            if codes is not None:
+                return codes
+        power = log_of(power)
+        power = norm(power.flatten(2), None, active).view(power.shape)
+        return self._dropped(power, 3, group, noise, drop).transpose(1, 2).flatten(2)
 
     def _block(
         self,

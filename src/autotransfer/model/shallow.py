@@ -24,6 +24,7 @@ from .. import cpu
 from ..cpu.block import Form
 from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
+from ..gpu import Dropping
 from ..gpu.autograd import apply
 from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
@@ -31,7 +32,7 @@ from .first_block import first_block, laid_out
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import Moments, padding
 from .norm_pool import drawn, kept
-from .power import FLOOR, log_of
+from .power import FLOOR, codes_of_power, log_of
 from .stack import Quick, Size, group_of
 from .start import check_start
 
@@ -171,9 +172,14 @@ class Shallow(nn.Module):
             _, power = first_block(self.norm, x, windows, self.spatial, self.temporal, form, active=active)
         else:
             power = self._plain_power(x, group, active)
+        dropping = self._dropping(power, group, noise, drop)
+        codes = None if dropping is None else codes_of_power(self.power_norm, power, dropping, active)
+        if codes is not None:
+            return codes
         power = log_of(power)
         power = self.power_norm(power.flatten(2), None, active).view(power.shape)
-        return self._dropped(power, group, noise, drop).transpose(1, 2).flatten(2)
+        power = F.dropout(power, self.dropout, training=self.training) if dropping is None else kept(dropping, power)
+        return power.transpose(1, 2).flatten(2)
 
     def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
         """Windows (G, B, C, T) -> mean squares (P, F, B, S) of the normalised signals."""
@@ -201,12 +207,13 @@ class Shallow(nn.Module):
         """Signals (N, B, T) in stretches: (N, B, S, L)."""
         return v[..., : self.stretches * self.length].reshape(*v.shape[:2], self.stretches, self.length)
 
-    def _dropped(self, h: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None) -> Tensor:
+    def _dropping(self, h: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None) -> Dropping | None:
+        """Which units of h (P, F, B, S) are dropped by keys; None: by torch's generator, or none."""
         if not self.training or noise is None:
-            return F.dropout(h, self.dropout, training=self.training)
+            return None
         if drop is None:
             drop = torch.full((len(h),), self.dropout, dtype=h.dtype, device=h.device)
-        return kept(drawn(noise, 1, h[0].numel(), group, drop), h)
+        return drawn(noise, 1, h[0].numel(), group, drop)
 
     def constrain_(self) -> None:
         """Nothing: the normalisation undoes any scale of the filters."""
