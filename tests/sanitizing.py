@@ -38,7 +38,7 @@ from torch import Tensor
 from autotransfer import cpu
 from autotransfer.censoring.kernel_matrices import perplexity_scales
 from autotransfer.cpu import compiling, in_use
-from autotransfer.cpu.block import (
+from autotransfer.cpu.blocks import (
     Form,
     Weights,
     block_backward,
@@ -46,6 +46,8 @@ from autotransfer.cpu.block import (
     codes_backward,
     codes_forward,
     lay_out,
+    second_backward,
+    second_forward,
 )  # fmt: skip
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
@@ -390,6 +392,44 @@ def blocks(draw: random.Random) -> Compared:
     yield from zip((one for one in back if one is not None), wanted, [1e-4] * 5, strict=False)
 
 
+def plain_second(x: Tensor, weights: Weights, form: Form, dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
+    """Signals (P, C, B, T) -> units, mean and variance of the mixed signals, step by step."""
+    taps = weights.w.shape[-1]
+    filtered = F.pad(x, (form.left, taps - 1 - form.left)).unfold(-1, taps, 1) * weights.w[:, :, None, None]
+    v = weights.spatial @ filtered.sum(-1).flatten(2)
+    signals, mean, variance = apply(layers._Normalise, v, weights.gamma, weights.beta, None, form.eps)
+    signals = signals.unflatten(-1, x.shape[2:])
+    return kept(dropping, layers.elu_pool(signals, form.pool)), mean, variance
+
+
+def second_case(
+    members: int, groups: int, features: int, channels: int, batch: int, times: int, taps: int, form: Form
+) -> tuple[Tensor, Weights, Dropping]:
+    """Signals, weights and what is dropped, at random."""
+    _, _, weights, dropping = block_case(members, groups, features, 1, channels, batch, times, taps, form, False)
+    assert dropping is not None
+    return normal(members, channels, batch, times), weights._replace(w=normal(members, channels, taps)), dropping
+
+
+def seconds(draw: random.Random) -> Compared:
+    members, features, channels, batch, times = sizes(draw, 4, 9, 9, 40, 60)
+    pool, taps = draw.choice((4, 8, draw.randint(1, 12))), draw.randint(1, 40)
+    times, form = max(times, pool), Form(draw.randrange(taps), pool, 0, 0, 1e-3)
+    x, weights, dropping = second_case(members, draw.randint(1, members), features, channels, batch, times, taps, form)
+    exact = Weights(*(None if one is None else one.double().requires_grad_() for one in weights))  # type: ignore[arg-type]
+    signals = x.double().requires_grad_()
+    units, mean, variance = plain_second(signals, exact, form, dropping)
+    found, state = second_forward(x, weights, form, dropping)
+    yield found, units, 2e-5
+    yield state.mean, mean, 1e-5
+    yield state.variance, variance, 1e-5
+    slopes = normal(*units.shape)
+    grad_x, back = second_backward(slopes, x, weights, form, dropping, state)
+    inputs = [signals, *(tensor for tensor in exact if tensor is not None)]
+    wanted = torch.autograd.grad((units * slopes).sum(), inputs)
+    yield from zip((grad_x, *(one for one in back if one is not None)), wanted, [1e-4] * 5, strict=True)
+
+
 def plain_codes(power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
     """Power (P, F, B, S) -> codes (P, B, F·S), mean and variance of its logarithms, step by step."""
     logs = (power + 1e-2).log()
@@ -537,7 +577,7 @@ def templates(draw: random.Random) -> Compared:
 
 
 CASES: dict[str, Callable[[random.Random], Compared]] = {
-    "norm_pool": norm_pool, "filters": filters, "blocks": blocks, "codes": codes,
+    "norm_pool": norm_pool, "filters": filters, "blocks": blocks, "seconds": seconds, "codes": codes,
     "products": products,
     "length_scales": length_scales, "words": words,
     "networks": networks, "standardise": prepared(OwnScale), "append_scale": prepared(WithScale),

@@ -17,7 +17,7 @@ from torch import Tensor
 from autotransfer import cpu
 from autotransfer.censoring.kernel_matrices import perplexity_scales
 from autotransfer.cpu import compiling
-from autotransfer.cpu.block import (
+from autotransfer.cpu.blocks import (
     Form,
     Weights,
     block_backward,
@@ -25,6 +25,8 @@ from autotransfer.cpu.block import (
     codes_backward,
     codes_forward,
     lay_out,
+    second_backward,
+    second_forward,
 )  # fmt: skip
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
@@ -34,7 +36,7 @@ from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
 from autotransfer.randomness import as_keys, bits, mix
-from sanitizing import block_case, codes_case, plain_block, plain_codes, with_gradients
+from sanitizing import block_case, codes_case, plain_block, plain_codes, plain_second, second_case, with_gradients
 
 compiled = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
 
@@ -106,6 +108,32 @@ def test_first_blocks_and_their_gradients(
     for found in grads:
         if found is not None:
             close(found, next(wanted_grads), 2e-5)
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("batch", "times", "taps", "pool", "features", "channels"),
+    [(64, 25, 16, 8, 16, 16), (5, 32, 16, 4, 3, 5), (17, 9, 7, 2, 4, 3), (33, 45, 16, 8, 1, 2)],
+)
+def test_second_blocks_and_their_gradients(
+    batch: int, times: int, taps: int, pool: int, features: int, channels: int
+) -> None:
+    torch.manual_seed(0)
+    form = Form((taps - 1) // 2, pool, 0, 0, 1e-5)
+    x, weights, dropping = second_case(3, 2, features, channels, batch, times, taps, form)
+    exact = Weights(*(None if one is None else one.double().requires_grad_() for one in weights))  # type: ignore[arg-type]
+    signals = x.double().requires_grad_()
+    wanted, mean, variance = plain_second(signals, exact, form, dropping)
+    found, state = second_forward(x, weights, form, dropping)
+    close(found, wanted.detach(), 5e-6)
+    close(state.mean, mean.detach(), 5e-6)
+    close(state.variance, variance.detach(), 5e-6)
+    slopes = torch.randn(wanted.shape)
+    grad_x, grads = second_backward(slopes, x, weights, form, dropping, state)
+    inputs = [signals, *(tensor for tensor in exact if tensor is not None)]
+    made = [grad_x, *(tensor for tensor in grads if tensor is not None)]
+    for one, other in zip(made, torch.autograd.grad((wanted * slopes).sum(), inputs), strict=True):
+        close(one, other, 2e-5)
 
 
 @compiled
@@ -283,6 +311,8 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
     x, w = v.view(20, 9, 50), torch.randn(20, 16)
     forms = Form(7, 4, 3, 16, 1e-5), Form(3, 0, 8, 6, 1e-5)
     power, power_dropping = codes_case(5, 5, 3, 9, 7)
+    second_form = Form(7, 8, 0, 0, 1e-5)
+    second, second_weights, second_dropping = second_case(5, 5, 5, 3, 19, 50, 16, second_form)
     cases = [(form, block_case(5, 5, 3, 2, 4, 19, 50, 16, form, True)) for form in forms]
 
     def outputs(p: slice) -> list[Tensor]:
@@ -290,12 +320,17 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
         drops = Dropping(power_dropping.halves[p], None, power_dropping.drop[p])
         out, squares, mean, var = cpu.norm_pool_forward(v[p], ones[p], ones[p], own, 50, 4, 1e-5, True)
         assert squares is not None
-        back = cpu.norm_pool_backward(grad[p], grad[p], v[p], mean, var, ones[p], ones[p], own, 50, 4, 1e-5)
+        pooled = cpu.norm_pool_backward(grad[p], grad[p], v[p], mean, var, ones[p], ones[p], own, 50, 4, 1e-5)
         filters = slice(4 * (p.start or 0), None if p.stop is None else 4 * p.stop)
         coded, state = codes_forward(*(one[p] for one in power), drops, 1e-3, 1e-5)
         codes = [coded, *codes_backward(coded, *(one[p] for one in power), drops, state, 1e-3, 1e-5)]
+        drops = Dropping(second_dropping.halves[p], None, second_dropping.drop[p])
+        weights = Weights(*(None if one is None else one[p] for one in second_weights))  # type: ignore[arg-type]
+        made, kept = second_forward(second[p], weights, second_form, drops)
+        grad_second, back = second_backward(made, second[p], weights, second_form, drops, kept)
+        codes += [made, kept.mean, kept.variance, grad_second, *(one for one in back if one is not None)]
         blocks = [of_block(form, *given, p) for form, given in cases]
-        return [out, squares, mean, var, *back, cpu.correlate(x[filters], w[filters], 7),
+        return [out, squares, mean, var, *pooled, cpu.correlate(x[filters], w[filters], 7),
                 cpu.correlate_gradient(x[filters], x[filters], 16, 7), *codes, *blocks[0], *blocks[1]]  # fmt: skip
 
     torch.set_num_threads(1)

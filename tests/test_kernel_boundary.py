@@ -14,7 +14,7 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer import cpu
-from autotransfer.cpu.block import (
+from autotransfer.cpu.blocks import (
     Form,
     Kept,
     KeptCodes,
@@ -25,6 +25,8 @@ from autotransfer.cpu.block import (
     codes_backward,
     codes_forward,
     lay_out,
+    second_backward,
+    second_forward,
 )  # fmt: skip
 from autotransfer.cpu.boundary import Expected, address
 from autotransfer.cpu.compiling import library
@@ -106,6 +108,24 @@ def block(
     return tuple(block_backward(rest["grad"], rest["grad_power"], windows, weights, form, drops, kept))
 
 
+def second_block() -> dict[str, Any]:
+    return {
+        "x": rand(P, C, B, T), "spatial": rand(P, F, C), "w": rand(P, C, 9), "gamma": rand(P, F), "beta": rand(P, F),
+        "left": 4, "pool": 4, **dropping()._asdict(),
+    }  # fmt: skip
+
+
+def second(x: Tensor, halves: Any, group: Any, drop: Any, left: int, pool: int, **rest: Any) -> Any:
+    form, drops = Form(left, pool, 0, 0, 1e-5), Dropping(halves, group, drop)
+    weights = Weights(rest["spatial"], None, rest["w"], rest["gamma"], rest["beta"])
+    if "v" not in rest:
+        units, kept = second_forward(x, weights, form, drops)
+        return units, *kept
+    kept = Kept(rest["v"], None, None, rest["mean"], rest["variance"])
+    grad_x, grads = second_backward(rest["grad"], x, weights, form, drops, kept)
+    return grad_x, *grads
+
+
 def codes() -> dict[str, Any]:
     numbers = {"power": rand(P, F, B, T // 4), "gamma": rand(P, F), "beta": rand(P, F), "floor": 1e-3, "eps": 1e-5}
     return numbers | dropping()._asdict()
@@ -149,6 +169,14 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
             {name: value for name, value in first_block().items() if name not in ("halves", "drop")}
             | {"grad_power": rand(P, F, B, 3), "v": rand(P, F, 16 * T), "mean": rand(P, F), "variance": rand(P, F)}
             | {"level": rand(P, F, 16 * 3), "square": rand(P, F, 16 * 3), "pool": 0}
+        ),
+    ),
+    "second_forward": (second, second_block),
+    "second_backward": (
+        second,
+        lambda: (
+            second_block()
+            | {"grad": rand(P, F, B, T // 4), "v": rand(P, F, 16 * T), "mean": rand(P, F), "variance": rand(P, F)}
         ),
     ),
     "codes_forward": (
@@ -229,7 +257,7 @@ FREE = {  # tensors that say themselves how many there are: other sizes of them 
     ("hudgins", "x"), ("ls", "x"), ("tdpsd", "x"), ("beats", "x"), ("rhythms", "held"), ("minirocket", "thresholds"),
     ("minirocket", "x"), ("rhythms", "x"), ("rhythms", "starts"), ("lay_out", "x"),
     ("block_forward", "halves"), ("block_backward", "halves"), ("codes_forward", "halves"),
-    ("codes_backward", "halves"),
+    ("codes_backward", "halves"), ("second_forward", "halves"), ("second_backward", "halves"),
 }  # fmt: skip
 FREE_ROWS = {
     ("statistics", "x"), ("bands", "x"), ("band_tangent", "x"), ("bands", "waves"), ("band_tangent", "waves"),
@@ -279,7 +307,10 @@ def test_what_does_not_fit_is_refused(kernel: str, name: str, wrong: str) -> Non
         ("block_forward", "length", 9), ("block_backward", "length", -8), ("block_forward", "left", 9),
         ("block_forward", "pool", T + 1), ("block_backward", "pool", -4), ("block_backward", "stretches", -1),
         ("block_forward", "whose", torch.tensor([0, 1, 2])), ("block_backward", "whose", torch.tensor([0, -1, 1])),
-        ("block_forward", "pool", 0), ("block_backward", "grad", None), ("block_backward", "grad_power", None),
+        ("second_forward", "pool", 0), ("second_backward", "pool", T + 1), ("second_backward", "left", 9),
+        ("second_forward", "group", torch.tensor([0, 1, 2])), ("block_forward", "pool", 0),
+        ("block_backward", "grad", None),
+        ("block_backward", "grad_power", None),
         ("power_backward", "level", None), ("power_backward", "stretches", 0), ("norm_pool_forward", "pool", 0),
         ("norm_pool_forward", "pool", 4096), ("norm_pool_backward", "times", 0), ("networks", "numbers", [1, 0, 4, 2]),
         ("networks", "numbers", [9, 6, 4, 2]), ("networks", "bias", None), ("networks", "constant", None),

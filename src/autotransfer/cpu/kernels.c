@@ -562,30 +562,32 @@ void filter_gradient(Parallel parallel, long threads, long count, const Filter *
     spread(parallel, threads, count, gradient_item, task);
 }
 
-/* ---- first block of a network --------------------------------------------------------------------------------------
+/* ---- blocks of a network -------------------------------------------------------------------------------------------
 
-   Channels are mixed, the mixtures filtered along time, and what is left of them is short: after normalisation, ELU,
-   pooling and dropout, or as the power of stretches. Signals stay in the cache from one step to the next; only the
-   filtered ones are written to memory, for the way back, which mixes channels again.
+   In the first block channels are mixed and the mixtures filtered along time, in the second signals are filtered and then
+   mixed. What is left of them is short: after normalisation, ELU, pooling and dropout, or as the power of stretches.
+   Signals stay in the cache from one step to the next; only those that are normalised are written to memory, for the way
+   back, which works the others out again.
 
    LANES windows lie side by side, so a signal is (V, T, LANES) with V groups of windows. Where the last group has fewer,
-   its other lanes are 0 before the filter, and the mean of the signal behind it, so that they are in no variance. */
+   its other lanes are 0 up to the normalisation, and there the mean of the signal, so that they are in no variance. */
 
 typedef struct {
-    const float *x;                            /* (G, C, V, T, LANES), as lay_out gives them */
+    const float *x;                            /* (G, C, V, T, LANES), as lay_out gives them; in a second (P, C, B, T) */
     const int64_t *group;                      /* (P,) whose windows a member reads */
     const float *spatial, *constant;           /* (P, F, C); (P, F, B) added to mixtures, may be NULL */
-    const float *w;                            /* (P, F / depth, K) */
+    const float *w;                            /* (P, F / depth, K); in a second block (P, C, K) */
     const float *gamma, *beta;                 /* (P, F) */
     const int16_t *halves;                     /* (G, F·B·T'), and the rest of dropout as in NormPool */
     const int32_t *threshold;
     const float *boost;
-    float *v;                                  /* (P, F, V, T, LANES) filtered signals */
+    float *v;                                  /* (P, F, V, T, LANES) signals that are normalised */
     float *out, *power;                        /* (P, F, B, T'), (P, F, B, S): either may be NULL */
     float *level, *square;                     /* (P, F, V, S, LANES), where there is power alone */
     float *mean, *variance;                    /* (P, F) */
     const float *grad, *grad_power;            /* of out and power */
     float *grad_spatial, *grad_constant, *grad_w, *grad_gamma, *grad_beta;
+    float *grad_x; /* in a second block alone */
     long channels, features, depth, batch, times, taps, left, pool, stretches, length;
     long rows; /* of a member's signals in an item */
     float eps;
@@ -624,6 +626,15 @@ INLINE void mix_some(
         for (int j = 0; j < wide; j++) store(out[i] + (t + j) * LANES, total[i][j]);
 }
 
+INLINE void mix_all(
+    const float *x, long apart, long channels, long times, const float *const weight[PAIR], const vec constant[PAIR],
+    float *const out[PAIR]
+) {
+    long t = 0;
+    for (; t + MIXING <= times; t += MIXING) mix_some(x, apart, channels, weight, constant, t, MIXING, out);
+    for (; t < times; t++) mix_some(x, apart, channels, weight, constant, t, 1, out);
+}
+
 /* Signals r and r + 1 of a member for one group of windows, or the first of them twice where it is the last. */
 static void mix_pair(const Block *task, long member, long r, long v, float *const out[PAIR]) {
     const long channels = task->channels, times = task->times, apart = GROUPS(task->batch) * times * LANES;
@@ -635,9 +646,20 @@ static void mix_pair(const Block *task, long member, long r, long v, float *cons
         constant[i] = all(0.0f);
         if (task->constant) constant[i] = load_part(task->constant + row * task->batch + v * LANES, lanes_of(task, v));
     }
-    long t = 0;
-    for (; t + MIXING <= times; t += MIXING) mix_some(x, apart, channels, weight, constant, t, MIXING, out);
-    for (; t < times; t++) mix_some(x, apart, channels, weight, constant, t, 1, out);
+    mix_all(x, apart, channels, times, weight, constant, out);
+}
+
+/* `rows` mixtures (rows, T, LANES) of channels (channels, T, LANES), `apart` from each other; there is room for one
+   more where they are odd. weight: (rows, channels). */
+static void mix_turned(
+    const float *x, long channels, long times, const float *weight, long rows, float *out, long apart
+) {
+    const vec none[PAIR] = {{0}, {0}};
+    for (long r = 0; r < rows; r += PAIR) {
+        const float *const own[PAIR] = {weight + r * channels, weight + (r + 1 < rows ? r + 1 : r) * channels};
+        float *const to[PAIR] = {out + r * apart, out + (r + 1) * apart};
+        mix_all(x, times * LANES, channels, times, own, none, to);
+    }
 }
 
 /* Rows start to stop of a member, mixed and filtered. room: zeros for PAIR padded signals. */
@@ -914,6 +936,21 @@ INLINE void sum_channels(
         for (int j = 0; j < wide; j++) store(sums[i] + j * LANES, load(sums[i] + j * LANES) + total[i][j]);
 }
 
+/* The same of all channels, `apart` from each other. */
+static void sum_all_channels(
+    const float *const grad[PAIR], const float *x, long apart, long channels, long times, float *sums
+) {
+    for (long c = 0; c < channels; c++) {
+        float *const to[PAIR] = {sums + c * LANES, sums + (channels + c) * LANES};
+        if (c + MIXING <= channels) {
+            sum_channels(grad, x + c * apart, apart, times, MIXING, to);
+            c += MIXING - 1;
+        } else {
+            sum_channels(grad, x + c * apart, apart, times, 1, to);
+        }
+    }
+}
+
 static void block_gradient_item(const void *given, long number) {
     const Block *task = given;
     const long items = items_of(task), member = number / items, start = number % items * task->rows;
@@ -969,19 +1006,7 @@ static void block_gradient_item(const void *given, long number) {
                 for (long t = 0; t < times; t++) total += load(passed + t * LANES);
                 store_part(task->grad_constant + (first + r + i) * task->batch + g * LANES, total, lanes_of(task, g));
             }
-            long c = 0;
-            for (; c + MIXING <= channels; c += MIXING) {
-                float *const to[PAIR] = {
-                    channel_sums + (r * channels + c) * LANES, channel_sums + ((r + 1) * channels + c) * LANES
-                };
-                sum_channels(grads, x + c * groups * size, groups * size, times, MIXING, to);
-            }
-            for (; c < channels; c++) {
-                float *const to[PAIR] = {
-                    channel_sums + (r * channels + c) * LANES, channel_sums + ((r + 1) * channels + c) * LANES
-                };
-                sum_channels(grads, x + c * groups * size, groups * size, times, 1, to);
-            }
+            sum_all_channels(grads, x, groups * size, channels, times, channel_sums + r * channels * LANES);
         }
     }
     for (long i = 0; i < filters * taps; i++)
@@ -994,6 +1019,104 @@ static void block_gradient_item(const void *given, long number) {
 
 void block_backward(Parallel parallel, long threads, long members, const Block *task) {
     spread(parallel, threads, members * items_of(task), block_gradient_item, task);
+}
+
+/* Signals of a member for one group of windows, each between its padding, and filtered ones. */
+static void filter_signals(const Block *task, long member, long g, float *padded, float *filtered) {
+    const long times = task->times, taps = task->taps, channels = task->channels, each = (times + taps - 1) * LANES;
+    for (long c = 0; c < channels; c++) {
+        const long row = member * channels + c;
+        const float *x = task->x + (row * task->batch + g * LANES) * times;
+        turn_in(x, lanes_of(task, g), times, padded + c * each + task->left * LANES);
+        filter_turned(padded + c * each, task->w + row * taps, times, taps, task->left, filtered + c * times * LANES);
+    }
+}
+
+static void second_item(const void *given, long member) {
+    const Block *task = given;
+    const long times = task->times, channels = task->channels, features = task->features, size = times * LANES;
+    const long groups = GROUPS(task->batch), first = member * features, whole = features + features % PAIR;
+    const long each = (times + task->taps - 1) * LANES;
+    float *room = calloc(channels * (each + size) + (whole + 1) * size, 4);
+    if (!room) { /* no memory: let it be seen */
+        spoil_rows(task->out, first, first + features, task->batch * (times / task->pool));
+        spoil_rows(task->mean, first, first + features, 1);
+        spoil_rows(task->variance, first, first + features, 1);
+        return;
+    }
+    float *filtered = room + channels * each, *mixed = filtered + channels * size, *behind = mixed + whole * size;
+    for (long g = 0; g < groups; g++) {
+        filter_signals(task, member, g, room, filtered);
+        mix_turned(filtered, channels, times, task->spatial + first * channels, features, mixed, size);
+        for (long r = 0; r < features; r++) memcpy(task->v + ((first + r) * groups + g) * size, mixed + r * size, 4 * size);
+    }
+    for (long row = first; row < first + features; row++) finish_units(task, row, behind);
+    free(room);
+}
+
+void second_forward(Parallel parallel, long threads, long members, const Block *task) {
+    spread(parallel, threads, members, second_item, task);
+}
+
+static void second_gradient_item(const void *given, long member) {
+    const Block *task = given;
+    const long times = task->times, taps = task->taps, channels = task->channels, features = task->features;
+    const long groups = GROUPS(task->batch), first = member * features, right = taps - 1 - task->left;
+    const long each = (times + taps - 1) * LANES, size = times * LANES, slopes_size = groups * (size + 2 * LANES);
+    const long units = task->batch * (times / task->pool), whole = features + features % PAIR;
+    const long inputs = channels + channels % PAIR;
+    const long numbers = features * slopes_size + units + size + channels * each + inputs * each + inputs * size +
+                         whole * size + channels * taps * (LANES + 1) + channels * features + whole * channels * LANES;
+    float *room = calloc(numbers, 4);
+    Slopes *slopes = calloc(features, sizeof *slopes);
+    if (!room || !slopes) { /* no memory: let it be seen */
+        spoil_rows(task->grad_x, member * channels, (member + 1) * channels, task->batch * times);
+        spoil_rows(task->grad_spatial, first, first + features, channels);
+        spoil_rows(task->grad_w, member * channels, (member + 1) * channels, taps);
+        spoil_rows(task->grad_gamma, first, first + features, 1);
+        spoil_rows(task->grad_beta, first, first + features, 1);
+        free(room);
+        free(slopes);
+        return;
+    }
+    float *padded = room, *behind = padded + channels * each, *filtered = behind + inputs * each;
+    float *grads = filtered + inputs * size, *backwards = grads + whole * size, *sums = backwards + channels * taps;
+    float *turned = sums + channels * taps * LANES, *channel_sums = turned + channels * features;
+    float *scratch = channel_sums + whole * channels * LANES, *next = scratch + units + size;
+    for (long r = 0; r < features; r++, next += slopes_size) {
+        slopes[r] = (Slopes){next, next + groups * size, next + groups * (size + LANES), 0.0f, 0.0f};
+        slopes_of_units(task, first + r, scratch, &slopes[r]);
+    }
+    const float *w = task->w + member * channels * taps, *weight = task->spatial + first * channels;
+    for (long i = 0; i < channels * taps; i++) backwards[i] = w[i / taps * taps + taps - 1 - i % taps];
+    for (long i = 0; i < channels * features; i++) turned[i] = weight[i % features * channels + i / features];
+
+    for (long g = 0; g < groups; g++) {
+        filter_signals(task, member, g, padded, filtered);
+        for (long r = 0; r < features; r++) gradient_of_signal(task, &slopes[r], first + r, g, grads + r * size);
+        for (long r = 0; r < features; r += PAIR) {
+            const float *const own[PAIR] = {grads + r * size, grads + (r + 1) * size};
+            sum_all_channels(own, filtered, size, channels, times, channel_sums + r * channels * LANES);
+        }
+        mix_turned(grads, features, times, turned, channels, behind + right * LANES, each);
+        for (long c = 0; c < channels; c++) {
+            float *own = behind + c * each;
+            gradient_turned(padded + c * each, own + right * LANES, times, taps, task->left, sums + c * taps * LANES);
+            filter_turned(own, backwards + c * taps, times, taps, right, filtered);
+            float *to = task->grad_x + ((member * channels + c) * task->batch + g * LANES) * times;
+            turn_out(filtered, lanes_of(task, g), times, to);
+        }
+    }
+    for (long i = 0; i < channels * taps; i++)
+        task->grad_w[member * channels * taps + i] = (float)sum_lanes(load(sums + i * LANES));
+    for (long i = 0; i < features * channels; i++)
+        task->grad_spatial[first * channels + i] = (float)sum_lanes(load(channel_sums + i * LANES));
+    free(room);
+    free(slopes);
+}
+
+void second_backward(Parallel parallel, long threads, long members, const Block *task) {
+    spread(parallel, threads, members, second_gradient_item, task);
 }
 
 typedef struct {

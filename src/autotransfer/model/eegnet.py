@@ -16,15 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from .. import gpu
-from ..cpu.block import Form, LaidOut
+from ..cpu.blocks import Form, LaidOut
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu import Dropping, Picked
 from ..kernels import kernels_for
+from .blocks import first_block, laid_out, second_block
 from .eegnet_graph import EEGNetGraph
 from .eegnet_quick import QuickEEGNet
 from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
-from .first_block import first_block, laid_out
 from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_levelled, mix_picked, mix_signals
 from .moments import Levelled, Moments, levelled_moments, padding, window_moments
 from .norm_pool import drawn, kept, norm_pool
@@ -240,14 +240,26 @@ class EEGNet(nn.Module):
         active: Tensor | None,
     ) -> Tensor:  # fmt: skip
         """The second block, of units h (P, F, B, T'), and log power, of mean squares (P, F, B, S): codes (P, B, D)."""
-        members, wide, batch, times = h.shape
-        h = filter_times(h.reshape(members * wide, batch, times), self.depthwise.reshape(members * wide, SECOND_KERNEL))
-        h = mix_channels(self.pointwise.reshape(members, -1, wide), h.reshape(members, wide, batch * times))
-        h, _ = self._block(self.norm3, h, batch, self.pools[1], None, group, noise, drop, active)
-        codes = h.transpose(1, 2).flatten(2)
+        codes = self._second_block(h, group, noise, drop, active).transpose(1, 2).flatten(2)
         if self.power_norm is None or power is None:
             return codes
         return torch.cat([codes, self._power_codes(self.power_norm, power, group, noise, drop, active)], -1)
+
+    def _second_block(
+        self, h: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None, active: Tensor | None
+    ) -> Tensor:
+        """Units (P, F, B, T') -> (P, F', B, T' // pool)."""
+        members, wide, batch, times = h.shape
+        w, pointwise = self.depthwise.reshape(members, wide, -1), self.pointwise.reshape(members, -1, wide)
+        if self.training and noise is not None:
+            units = pointwise.shape[1] * batch * (times // self.pools[1])
+            dropping = self._dropping(h, units, 2, group, noise, drop)
+            made = second_block(self.norm3, h, w, pointwise, self.pools[1], dropping, active)
+            if made is not None:
+                return made
+        h = filter_times(h.reshape(members * wide, batch, times), w.reshape(members * wide, SECOND_KERNEL))
+        h = mix_channels(pointwise, h.reshape(members, wide, batch * times))
+        return self._block(self.norm3, h, batch, self.pools[1], None, group, noise, drop, active)[0]
 
     def _power_codes(
         self, norm: BatchNorm, power: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None,

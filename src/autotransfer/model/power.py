@@ -15,7 +15,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import cpu
-from ..cpu.block import KeptCodes, codes_backward, codes_forward
+from ..cpu.blocks import KeptCodes, codes_backward, codes_forward
 from ..gpu import Dropping
 from ..gpu.autograd import apply
 from .layers import BatchNorm

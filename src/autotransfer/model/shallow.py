@@ -21,14 +21,14 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import cpu
-from ..cpu.block import Form
+from ..cpu.blocks import Form
 from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu import Dropping
 from ..gpu.autograd import apply
+from .blocks import first_block, laid_out
 from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
-from .first_block import first_block, laid_out
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import Moments, padding
 from .norm_pool import drawn, kept

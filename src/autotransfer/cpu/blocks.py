@@ -1,4 +1,4 @@
-"""Kernels of a network's first block: channels mixed, mixtures filtered along time, and what is left of them.
+"""Kernels of a network's blocks: channels mixed, mixtures filtered along time, and what is left of them.
 
 Between these steps signals stay in the cache. Windows lie side by side, a sample of each in a vector (`lay_out`), so
 that filters neither shift samples nor multiply by zeros.
@@ -28,7 +28,7 @@ class _Block(ctypes.Structure):
         *((name, c_void_p) for name in (
             "x", "group", "spatial", "constant", "w", "gamma", "beta", "halves", "threshold", "boost", "v", "out",
             "power", "level", "square", "mean", "variance", "grad", "grad_power", "grad_spatial", "grad_constant",
-            "grad_w", "grad_gamma", "grad_beta",
+            "grad_w", "grad_gamma", "grad_beta", "grad_x",
         )),
         *((name, c_long) for name in (
             "channels", "features", "depth", "batch", "times", "taps", "left", "pool", "stretches", "length", "rows",
@@ -66,12 +66,12 @@ class Form(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Of P members with F signals: filters along time are shared by as many signals as there are for one."""
+    """Of P members with F signals: in a first block filters along time are shared by as many as there are for one."""
 
     spatial: Tensor  # (P, F, C)
     constant: Tensor | None  # (P, F, B) added to mixtures of channels
-    w: Tensor  # (P, F / depth, K)
-    gamma: Tensor  # (P, F) of the normalisation behind the filters
+    w: Tensor  # (P, F / depth, K); in a second block (P, C, K)
+    gamma: Tensor  # (P, F) of the normalisation behind them
     beta: Tensor  # (P, F)
 
 
@@ -87,7 +87,7 @@ class LaidOut(NamedTuple):
 class Kept(NamedTuple):
     """What the way back needs of the way there."""
 
-    v: Tensor  # (P, F, W·T) filtered signals
+    v: Tensor  # (P, F, W·T) signals that are normalised
     level: Tensor | None  # (P, F, W·S) mean and mean square of stretches, where there is power alone
     square: Tensor | None
     mean: Tensor  # (P, F) of the signals
@@ -139,6 +139,66 @@ def block_backward(
     return grads
 
 
+def second_forward(x: Tensor, weights: Weights, form: Form, dropping: Dropping) -> tuple[Tensor, Kept]:
+    """Signals (P, C, B, T), each filtered by its w, mixed by `spatial`: units (P, F, B, T // pool)."""
+    members, features, _ = weights.spatial.shape
+    batch, times = x.shape[2:]
+    units = x.new_empty(members, features, batch, times // max(form.pool, 1))
+    v = x.new_empty(members, features, _rounded(batch) * times)
+    kept = Kept(v, None, None, x.new_empty(members, features), x.new_empty(members, features))
+    _run_second("second_forward", x, weights, form, kept, dropping, units, out=units)
+    return units, kept
+
+
+def second_backward(
+    grad: Tensor, x: Tensor, weights: Weights, form: Form, dropping: Dropping, kept: Kept
+) -> tuple[Tensor, Weights]:
+    """The gradients of x and of all weights."""
+    grad, grad_x = grad.contiguous(), torch.empty_like(x)
+    grads = Weights(*(None if tensor is None else torch.empty_like(tensor) for tensor in weights))  # type: ignore[arg-type]  # None where it was
+    given = {f"grad_{name}": tensor for name, tensor in grads._asdict().items()}
+    _run_second("second_backward", x, weights, form, kept, dropping, grad, grad=grad, grad_x=grad_x, **given)
+    return grad_x, grads
+
+
+def _run_second(
+    operation: str, x: Tensor, weights: Weights, form: Form, kept: Kept, dropping: Dropping, units: Tensor,
+    **others: Tensor | None,
+) -> None:  # fmt: skip
+    """A kernel with its arguments, checked, as in `_run_block`."""
+    (members, features, channels), taps, (batch, times) = weights.spatial.shape, weights.w.shape[-1], x.shape[2:]
+    _check_form(operation, form, taps, times)
+    check_sizes(operation, batch=batch, channels=channels, features=features, pool=form.pool)
+    if form.stretches or weights.constant is not None:
+        raise RuntimeError(f"autotransfer::{operation}: there is no power, and nothing is added")
+    per_signal, wide = (members, features), _rounded(batch)
+    shapes = {
+        "out": (*per_signal, batch, times // form.pool), "x": (members, channels, batch, times), "constant": (),
+        "spatial": (*per_signal, channels), "w": (members, channels, taps), "gamma": per_signal, "beta": per_signal,
+    }  # fmt: skip
+    expected = {name: Expected(tensor, shapes[name]) for name, tensor in weights._asdict().items()}
+    for name, tensor in others.items():
+        expected[name] = Expected(tensor, shapes[{"grad": "out"}.get(name, name.removeprefix("grad_"))])
+    drawn = _drawn(operation, dropping, units)
+    places = addresses(
+        operation, **expected, **drawn, x=Expected(x, shapes["x"]), mean=Expected(kept.mean, per_signal),
+        v=Expected(kept.v, (*per_signal, wide * times)), variance=Expected(kept.variance, per_signal),
+    )  # fmt: skip
+    task = _Block(
+        **places, channels=channels, features=features, depth=1, batch=batch, times=times, taps=taps, left=form.left,
+        pool=form.pool, rows=features, eps=form.eps,
+    )  # fmt: skip
+    _run(operation, kept.v, task)
+
+
+def _check_form(operation: str, form: Form, taps: int, times: int) -> None:
+    if not (1 <= taps <= LONGEST and 0 <= form.left < taps and 0 <= form.pool <= WIDEST):
+        raise RuntimeError(f"autotransfer::{operation}: {taps} taps and {form} do not fit")
+    check_sizes(operation, times=times, steps=times // max(form.pool, 1), made=form.pool + form.stretches)
+    check_sizes(operation, 0, stretches=form.stretches, beyond=times - form.stretches * form.length)
+    check_sizes(operation, length=form.length if form.stretches else 1)
+
+
 def _run_block(
     operation: str, windows: LaidOut, weights: Weights, form: Form, kept: Kept, dropping: Dropping | None,
     units: Tensor | None, **others: Tensor | None,
@@ -147,13 +207,10 @@ def _run_block(
     the same; others: outputs and gradients."""
     (members, features, channels), (_, filters, taps) = weights.spatial.shape, weights.w.shape
     batch, times, pool, stretches = windows.batch, windows.times, form.pool, form.stretches
-    check_sizes(operation, batch=batch, times=times, filters=filters, channels=channels)
-    if not (1 <= taps <= LONGEST and 0 <= form.left < taps and features % filters == 0 and 0 <= pool <= WIDEST):
-        raise RuntimeError(f"autotransfer::{operation}: {features} signals, {filters} × {taps} taps, {form} do not fit")
-    check_sizes(operation, 0, stretches=stretches, beyond=times - stretches * form.length)
-    check_sizes(
-        operation, length=form.length if stretches else 1, made=pool + stretches, units=pool == 0 or times // pool
-    )
+    check_sizes(operation, batch=batch, filters=filters, channels=channels)
+    _check_form(operation, form, taps, times)
+    if features % filters:
+        raise RuntimeError(f"autotransfer::{operation}: {features} signals do not share {filters} filters")
     power = others["power" if "power" in others else "grad_power"]
     for there, *tensors in ((pool > 0, units, dropping), (stretches > 0, power), (pool == 0, kept.level, kept.square)):
         if any((tensor is not None) != there for tensor in tensors):

@@ -1,7 +1,8 @@
-"""The first block of a network as one step with a backward pass of its own, by kernels for a CPU.
+"""Blocks of a network as one step each with a backward pass of its own, by kernels for a CPU.
 
-The same as mix_signals or mix_levelled, filter_times, and norm_pool or Shallow's power, one after the other, which are
-the plain path and its oracle. Signals stay in the cache; of all of them only filtered ones are kept.
+The same as mix_signals or mix_levelled, filter_times, and BatchNorm, elu_pool and `kept`, or Shallow's power, one after
+the other, which are the plain path and its oracle. Signals stay in the cache; of all of them only those that are
+normalised are kept.
 """
 
 from __future__ import annotations
@@ -14,11 +15,21 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import cpu
-from ..cpu.block import Form, Kept, LaidOut, Weights, block_backward, block_forward, lay_out
+from ..cpu.blocks import (
+    Form,
+    Kept,
+    LaidOut,
+    Weights,
+    block_backward,
+    block_forward,
+    lay_out,
+    second_backward,
+    second_forward,
+)  # fmt: skip
 from ..gpu import Dropping, Picked
 from ..gpu.autograd import apply
 from .layers import BatchNorm, transposed
-from .moments import Levelled
+from .moments import Levelled, padding
 
 
 class _Block(Function):
@@ -92,3 +103,39 @@ def first_block(
     used = windows.times if form.pool else form.stretches * form.length
     norm.track(mean, variance, windows.batch * used, active, offset)
     return units, power
+
+
+class _SecondBlock(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, form: Form, dropping: Dropping, x: Tensor, w: Tensor, spatial: Tensor, gamma: Tensor, beta: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        x, (w, spatial, gamma, beta) = x.contiguous(), (one.contiguous() for one in (w, spatial, gamma, beta))
+        units, kept = second_forward(x, Weights(spatial, None, w, gamma, beta), form, dropping)
+        ctx.save_for_backward(x, w, spatial, gamma, beta, kept.v, kept.mean, kept.variance)
+        ctx.mark_non_differentiable(kept.mean, kept.variance)
+        ctx.form, ctx.dropping = form, dropping
+        return units, kept.mean, kept.variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        x, w, spatial, gamma, beta, v, mean, variance = ctx.saved_tensors
+        weights, kept = Weights(spatial, None, w, gamma, beta), Kept(v, None, None, mean, variance)
+        grad_x, grads = second_backward(grad, x, weights, ctx.form, ctx.dropping, kept)
+        return None, None, grad_x, grads.w, grads.spatial, grads.gamma, grads.beta
+
+
+def second_block(
+    norm: BatchNorm, x: Tensor, w: Tensor, spatial: Tensor, pool: int, dropping: Dropping, active: Tensor | None
+) -> Tensor | None:
+    """Signals (P, C, B, T), each filtered by its w (P, C, K), mixed by `spatial` (P, F, C), normalised, through ELU,
+    pooled, with dropout: (P, F, B, T // pool). None where no kernel serves, or the normalisation does not learn."""
+    if not norm.training or not cpu.available(x, pool=pool, taps=w.shape[-1]):
+        return None
+    size, form = spatial.shape[:2], Form(padding(w.shape[-1])[0], pool, 0, 0, norm.eps)
+    gamma, beta = norm.weight.reshape(size), norm.bias.reshape(size)
+    units: Tensor
+    units, mean, variance = apply(_SecondBlock, form, dropping, x, w, spatial, gamma, beta)
+    norm.track(mean, variance, x[0, 0].numel(), active)
+    return units
