@@ -52,6 +52,7 @@ from autotransfer.cpu.blocks import (
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
 from autotransfer.model import layers
+from autotransfer.model.moments import edge_sums
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
 from autotransfer.model.stack import Size
@@ -393,13 +394,13 @@ def blocks(draw: random.Random) -> Compared:
 
 
 def plain_second(x: Tensor, weights: Weights, form: Form, dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
-    """Signals (P, C, B, T) -> units, mean and variance of the mixed signals, step by step."""
+    """Signals (P, C, B, T) -> units (P, B, F, T'), mean and variance of the mixed signals, step by step."""
     taps = weights.w.shape[-1]
     filtered = F.pad(x, (form.left, taps - 1 - form.left)).unfold(-1, taps, 1) * weights.w[:, :, None, None]
     v = weights.spatial @ filtered.sum(-1).flatten(2)
     signals, mean, variance = apply(layers._Normalise, v, weights.gamma, weights.beta, None, form.eps)
-    signals = signals.unflatten(-1, x.shape[2:])
-    return kept(dropping, layers.elu_pool(signals, form.pool)), mean, variance
+    units = kept(dropping, layers.elu_pool(signals.unflatten(-1, x.shape[2:]), form.pool))
+    return units.transpose(1, 2), mean, variance
 
 
 def second_case(
@@ -462,6 +463,14 @@ def codes(draw: random.Random) -> Compared:
     back = codes_backward(slopes, *given, dropping, state, 1e-2, 1e-3)
     for one, other in zip(back, torch.autograd.grad((wanted * slopes).sum(), exact), strict=True):
         yield one, other, 1e-4
+
+
+def edges(draw: random.Random) -> Compared:
+    count, rows, times, kernel = sizes(draw, 4, 150, 60, 90)
+    x = normal(count, rows, times)
+    found = edge_sums(x, kernel)
+    with without_kernels():
+        yield found, edge_sums(x.double(), kernel), 1e-5
 
 
 def products(draw: random.Random) -> Compared:
@@ -577,7 +586,7 @@ def templates(draw: random.Random) -> Compared:
 
 
 CASES: dict[str, Callable[[random.Random], Compared]] = {
-    "norm_pool": norm_pool, "filters": filters, "blocks": blocks, "seconds": seconds, "codes": codes,
+    "norm_pool": norm_pool, "filters": filters, "blocks": blocks, "seconds": seconds, "codes": codes, "edges": edges,
     "products": products,
     "length_scales": length_scales, "words": words,
     "networks": networks, "standardise": prepared(OwnScale), "append_scale": prepared(WithScale),

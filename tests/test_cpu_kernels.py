@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ from autotransfer.gpu.autograd import apply
 from autotransfer.kernels import kernels_for
 from autotransfer.model import layers
 from autotransfer.model.eegnet import EEGNet
+from autotransfer.model.moments import edge_sums
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
 from autotransfer.randomness import as_keys, bits, mix
@@ -205,6 +207,15 @@ def test_mixed_signals_have_the_gradient_of_torchs_product(monkeypatch: pytest.M
     close(ours, plainly)
 
 
+@compiled
+@pytest.mark.parametrize(("rows", "times", "kernel"), [(512, 100, 64), (3, 40, 9), (70, 20, 64), (1, 1, 1), (5, 9, 2)])
+def test_edges_of_windows(rows: int, times: int, kernel: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(2, 3, rows, times)
+    found = edge_sums(x, kernel)
+    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    close(found, edge_sums(x.double(), kernel))
+
+
 def plain(v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int) -> list[Tensor]:
     """Outputs, mean squares, mean and variance one after the other."""
     members, features, n = v.shape
@@ -230,7 +241,7 @@ def test_norm_pool(batch: int, times: int, pool: int, squared: bool, members: in
     drop = torch.tensor([0.0, 0.25, 0.5])[-members:]
     dropping = Dropping(halves if shared else halves[:1], group, drop)
     exact = [tensor.double().requires_grad_() for tensor in (v, gamma, beta)]
-    expected, power, mean, var = plain(*exact, dropping._replace(drop=drop.double()), times, pool)
+    expected, power, mean, var = plain(*exact, replace(dropping, drop=drop.double()), times, pool)
     grad, grad_power = torch.randn(expected.shape), torch.randn(power.shape)
     loss = (expected * grad).sum() + ((power * grad_power).sum() if squared else 0.0)
     gradients = torch.autograd.grad(loss, exact)

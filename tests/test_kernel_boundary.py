@@ -111,7 +111,7 @@ def block(
 def second_block() -> dict[str, Any]:
     return {
         "x": rand(P, C, B, T), "spatial": rand(P, F, C), "w": rand(P, C, 9), "gamma": rand(P, F), "beta": rand(P, F),
-        "left": 4, "pool": 4, **dropping()._asdict(),
+        "left": 4, "pool": 4, **vars(dropping()),
     }  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def second(x: Tensor, halves: Any, group: Any, drop: Any, left: int, pool: int, 
 
 def codes() -> dict[str, Any]:
     numbers = {"power": rand(P, F, B, T // 4), "gamma": rand(P, F), "beta": rand(P, F), "floor": 1e-3, "eps": 1e-5}
-    return numbers | dropping()._asdict()
+    return numbers | vars(dropping())
 
 
 KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
@@ -136,7 +136,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         lambda halves, group, drop, **rest: cpu.norm_pool_forward(dropping=Dropping(halves, group, drop), **rest),
         lambda: (
             {"v": rand(P, F, B * T), "gamma": rand(P, F), "beta": rand(P, F), "times": T, "pool": 4, "eps": 1e-5}
-            | dropping()._asdict()
+            | vars(dropping())
         ),
     ),
     "norm_pool_backward": (
@@ -145,7 +145,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
             {name: rand(P, F) for name in ("mean", "variance", "gamma", "beta")}
             | {"v": rand(P, F, B * T), "grad": rand(P, F, B, T // 4), "grad_squares": rand(P, F, B, T // 4)}
             | {"times": T, "pool": 4, "eps": 1e-5}
-            | dropping()._asdict()
+            | vars(dropping())
         ),
     ),
     "correlate": (cpu.correlate, lambda: {"x": rand(P, B, T), "w": rand(P, 9), "left": 4}),
@@ -176,7 +176,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         second,
         lambda: (
             second_block()
-            | {"grad": rand(P, F, B, T // 4), "v": rand(P, F, 16 * T), "mean": rand(P, F), "variance": rand(P, F)}
+            | {"grad": rand(P, B, F, T // 4), "v": rand(P, F, 16 * T), "mean": rand(P, F), "variance": rand(P, F)}
         ),
     ),
     "codes_forward": (
@@ -193,6 +193,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
             | {"variance": rand(P, F)}
         ),
     ),
+    "edge_sums": (cpu.edge_sums, lambda: {"x": rand(P, B, T), "left": 4, "right": 5, "size": 36}),
     "product": (cpu.product, lambda: {"a": rand(P, 4, C), "b": rand(G, C, T), "group": torch.tensor([0, 1, 0])}),
     "product_gradient": (
         lambda a, b, group: cpu.product(a, b.transpose(1, 2), group),
@@ -255,7 +256,7 @@ FREE = {  # tensors that say themselves how many there are: other sizes of them 
     ("networks", "x"), ("templates", "x"), ("product", "b"), ("product_gradient", "b"), ("networks", "temporal"),
     ("networks", "depthwise"), ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("correlate", "w"),
     ("hudgins", "x"), ("ls", "x"), ("tdpsd", "x"), ("beats", "x"), ("rhythms", "held"), ("minirocket", "thresholds"),
-    ("minirocket", "x"), ("rhythms", "x"), ("rhythms", "starts"), ("lay_out", "x"),
+    ("minirocket", "x"), ("rhythms", "x"), ("rhythms", "starts"), ("lay_out", "x"), ("edge_sums", "x"),
     ("block_forward", "halves"), ("block_backward", "halves"), ("codes_forward", "halves"),
     ("codes_backward", "halves"), ("second_forward", "halves"), ("second_backward", "halves"),
 }  # fmt: skip
@@ -304,6 +305,7 @@ def test_what_does_not_fit_is_refused(kernel: str, name: str, wrong: str) -> Non
     [
         ("features", "points", 64), ("features", "points", 0), ("templates", "points", 0), ("correlate", "left", 9),
         ("correlate", "left", -1), ("correlate_gradient", "kernel", 0), ("block_forward", "length", 0),
+        ("edge_sums", "size", 33), ("edge_sums", "left", -1), ("edge_sums", "right", 2000),
         ("block_forward", "length", 9), ("block_backward", "length", -8), ("block_forward", "left", 9),
         ("block_forward", "pool", T + 1), ("block_backward", "pool", -4), ("block_backward", "stretches", -1),
         ("block_forward", "whose", torch.tensor([0, 1, 2])), ("block_backward", "whose", torch.tensor([0, -1, 1])),

@@ -24,7 +24,7 @@ WIDEST = list(machines())[-1]
 CALLED = {
     "norm_pool": ("norm_pool_forward", "norm_pool_backward"), "filters": ("filter_times", "filter_gradient"),
     "blocks": ("lay_out", "block_forward", "block_backward"), "codes": ("codes_forward", "codes_backward"),
-    "seconds": ("second_forward", "second_backward"),
+    "edges": ("edge_sums",), "seconds": ("second_forward", "second_backward"),
     "products": ("product", "product_gradient", "outside"), "length_scales": ("log_scales",), "words": ("mix_words",),
     "networks": ("networks",), "standardise": ("standardise_rows",), "append_scale": ("append_scale",),
     "features": ("features_of", "features_bands"), "tangent": ("tangent_of", "tangent_upper"),

@@ -20,6 +20,7 @@ THREADED(filter_gradient)
 THREADED(block_forward)
 THREADED(block_backward)
 THREADED(lay_out)
+THREADED(edge_sums)
 THREADED(second_forward)
 THREADED(second_backward)
 THREADED(codes_forward)
@@ -61,6 +62,7 @@ static const struct {
     {"norm_pool_forward", norm_pool_forward}, {"norm_pool_backward", norm_pool_backward},
     {"filter_times", filter_times}, {"filter_gradient", filter_gradient}, {"product", product},
     {"block_forward", block_forward}, {"block_backward", block_backward}, {"lay_out", lay_out},
+    {"edge_sums", edge_sums},
     {"second_forward", second_forward}, {"second_backward", second_backward},
     {"codes_forward", codes_forward}, {"codes_backward", codes_backward},
     {"product_gradient", product_gradient}, {"networks", networks}, {"log_scales", log_scales},

@@ -117,6 +117,15 @@ class _Product(ctypes.Structure):
     )
 
 
+class _Edges(ctypes.Structure):
+    """As in kernels.c."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("x", "out")),
+        *((name, c_long) for name in ("rows", "times", "left", "right", "size")),
+    )
+
+
 class _Scales(ctypes.Structure):
     """As in kernels.c."""
 
@@ -226,6 +235,19 @@ def _check_filter(operation: str, taps: int, left: int) -> None:
             f"autotransfer::{operation}: expected 1 to {LONGEST} taps and a padding below them, but there are {taps} "
             f"with {left} on the left"
         )
+
+
+def edge_sums(x: Tensor, left: int, right: int, size: int) -> Tensor:
+    """`model.moments.edge_sums` of rows (..., R, T): (..., size)."""
+    *many, rows, times = x.shape
+    check_sizes("edge_sums", rows=rows, times=times)
+    check_sizes("edge_sums", 0, left=left, right=right, most=LONGEST - max(left, right))
+    check_sizes("edge_sums", left + right + (left * (left + 1) + right * (right + 1)) // 2, size=size)
+    x, out = x.contiguous(), x.new_empty(*many, size)
+    places = addresses("edge_sums", x=Expected(x, x.shape), out=Expected(out, out.shape))
+    task = _Edges(**places, rows=rows, times=times, left=left, right=right, size=size)
+    _run("edge_sums", x, task, x.numel() // (rows * times))
+    return out
 
 
 def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:

@@ -32,6 +32,7 @@ class _Block(ctypes.Structure):
         )),
         *((name, c_long) for name in (
             "channels", "features", "depth", "batch", "times", "taps", "left", "pool", "stretches", "length", "rows",
+            "as_codes",
         )),
         ("eps", c_float),
     )  # fmt: skip
@@ -140,10 +141,10 @@ def block_backward(
 
 
 def second_forward(x: Tensor, weights: Weights, form: Form, dropping: Dropping) -> tuple[Tensor, Kept]:
-    """Signals (P, C, B, T), each filtered by its w, mixed by `spatial`: units (P, F, B, T // pool)."""
+    """Signals (P, C, B, T), each filtered by its w, mixed by `spatial`: units (P, B, F, T // pool), like codes."""
     members, features, _ = weights.spatial.shape
     batch, times = x.shape[2:]
-    units = x.new_empty(members, features, batch, times // max(form.pool, 1))
+    units = x.new_empty(members, batch, features, times // max(form.pool, 1))
     v = x.new_empty(members, features, _rounded(batch) * times)
     kept = Kept(v, None, None, x.new_empty(members, features), x.new_empty(members, features))
     _run_second("second_forward", x, weights, form, kept, dropping, units, out=units)
@@ -173,7 +174,7 @@ def _run_second(
         raise RuntimeError(f"autotransfer::{operation}: there is no power, and nothing is added")
     per_signal, wide = (members, features), _rounded(batch)
     shapes = {
-        "out": (*per_signal, batch, times // form.pool), "x": (members, channels, batch, times), "constant": (),
+        "out": (members, batch, features, times // form.pool), "x": (members, channels, batch, times), "constant": (),
         "spatial": (*per_signal, channels), "w": (members, channels, taps), "gamma": per_signal, "beta": per_signal,
     }  # fmt: skip
     expected = {name: Expected(tensor, shapes[name]) for name, tensor in weights._asdict().items()}
@@ -186,7 +187,7 @@ def _run_second(
     )  # fmt: skip
     task = _Block(
         **places, channels=channels, features=features, depth=1, batch=batch, times=times, taps=taps, left=form.left,
-        pool=form.pool, rows=features, eps=form.eps,
+        pool=form.pool, rows=features, as_codes=1, eps=form.eps,
     )  # fmt: skip
     _run(operation, kept.v, task)
 
@@ -226,7 +227,8 @@ def _run_block(
     for name, tensor in others.items():
         expected[name] = Expected(tensor, shapes[{"grad": "out"}.get(name, name.removeprefix("grad_"))])
     if units is not None and dropping is not None:
-        expected |= _drawn(operation, dropping._replace(group=windows.group), units)
+        expected |= _drawn(operation, dropping, units)
+        check_index(operation, "group", windows.group, members, len(dropping.halves))
     places = addresses(
         operation, **(expected | {
             "x": Expected(windows.x, (len(windows.x), channels, wide * times)),

@@ -589,7 +589,8 @@ typedef struct {
     float *grad_spatial, *grad_constant, *grad_w, *grad_gamma, *grad_beta;
     float *grad_x; /* in a second block alone */
     long channels, features, depth, batch, times, taps, left, pool, stretches, length;
-    long rows; /* of a member's signals in an item */
+    long rows;     /* of a member's signals in an item */
+    long as_codes; /* units are (P, B, F, T') */
     float eps;
 } Block;
 
@@ -700,11 +701,23 @@ INLINE void means_turned(const float *v, long count, long length, float mean, in
     }
 }
 
-/* Normalisation, ELU, pooling and dropout of a filtered signal, and the power of its stretches. */
+/* Where the units of a signal are: so many windows of `count` units, `between` from one to the next. Units that lie one
+   behind the other are those of one window. */
+typedef struct {
+    long first, windows, between, count;
+} Order;
+
+INLINE Order order_of(const Block *task, long row) {
+    const long steps = task->times / task->pool, features = task->features, units = task->batch * steps;
+    if (!task->as_codes) return (Order){row * units, 1, 0, units};
+    return (Order){row / features * features * units + row % features * steps, task->batch, features * steps, steps};
+}
+
+/* Normalisation, ELU, pooling and dropout of a signal, and the power of its stretches. room: for T · LANES and B·T'. */
 static void finish_units(const Block *task, long row, float *room) {
     const long member = row / task->features, times = task->times, groups = GROUPS(task->batch), size = times * LANES;
     const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->stretches;
-    float *v = task->v + row * groups * size, *last = v + (groups - 1) * size, *out = task->out + row * units;
+    float *v = task->v + row * groups * size, *last = v + (groups - 1) * size, *pooled = room + size;
     const long samples = task->batch * times, lanes = lanes_of(task, groups - 1);
     const float mean = (float)(sum_of(v, groups * size) / samples);
     fill_lanes(last, times, lanes, mean);
@@ -717,7 +730,7 @@ static void finish_units(const Block *task, long row, float *room) {
             pool_turned(v, steps, 4, mean, scale, shift, room);
         else
             pool_turned(v, steps, (int)pool, mean, scale, shift, room);
-        turn_out(room, lanes_of(task, g), steps, out + g * LANES * steps);
+        turn_out(room, lanes_of(task, g), steps, pooled + g * LANES * steps);
         if (!task->power) continue;
         means_turned(v, count, task->length, 0.0f, 1, room);
         turn_out(room, lanes_of(task, g), count, task->power + (row * task->batch + g * LANES) * count);
@@ -725,7 +738,10 @@ static void finish_units(const Block *task, long row, float *room) {
     const int16_t *draw = task->halves + (task->group[member] * task->features + row % task->features) * units;
     const int least = task->threshold[member];
     const float gain = task->boost[member] / pool;
-    for (long i = 0; i < units; i++) out[i] = draw[i] >= least ? out[i] * gain : 0.0f;
+    const Order order = order_of(task, row);
+    float *out = task->out + order.first;
+    for (long b = 0; b < order.windows; b++, out += order.between, pooled += order.count, draw += order.count)
+        for (long i = 0; i < order.count; i++) out[i] = draw[i] >= least ? pooled[i] * gain : 0.0f;
 }
 
 /* The power of stretches of a filtered signal after its normalisation: the spread inside a stretch and the square of its
@@ -763,9 +779,10 @@ static void block_item(const void *given, long number) {
     const long items = items_of(task), member = number / items, start = number % items * task->rows;
     const long stop = start + task->rows < task->features ? start + task->rows : task->features;
     const long first = member * task->features + start, last = member * task->features + stop, times = task->times;
-    float *room = calloc((PAIR * (times + task->taps - 1) + times) * LANES, 4);
+    const long units = task->out ? task->batch * (times / task->pool) : 0;
+    float *room = calloc((PAIR * (times + task->taps - 1) + times) * LANES + units, 4);
     if (!room) { /* no memory: let it be seen */
-        spoil_rows(task->out, first, last, task->out ? task->batch * (times / task->pool) : 0);
+        spoil_rows(task->out, first, last, units);
         spoil_rows(task->power, first, last, task->batch * task->stretches);
         spoil_rows(task->mean, first, last, 1);
         spoil_rows(task->variance, first, last, 1);
@@ -821,11 +838,14 @@ INLINE void slope_turned(
 static void slopes_of_units(const Block *task, long row, float *room, Slopes *slopes) {
     const long member = row / task->features, times = task->times, groups = GROUPS(task->batch), size = times * LANES;
     const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->stretches;
-    const float *v = task->v + row * groups * size, *grad = task->grad + row * units;
+    const float *v = task->v + row * groups * size;
     const int16_t *draw = task->halves + (task->group[member] * task->features + row % task->features) * units;
     const int least = task->threshold[member];
     const float gain = task->boost[member] / pool;
-    for (long i = 0; i < units; i++) room[i] = draw[i] >= least ? grad[i] * gain : 0.0f;
+    const Order order = order_of(task, row);
+    const float *grad = task->grad + order.first;
+    for (long b = 0; b < order.windows; b++, grad += order.between, draw += order.count)
+        for (long i = 0; i < order.count; i++) room[b * order.count + i] = draw[i] >= least ? grad[i] * gain : 0.0f;
 
     const float mean = task->mean[row], inverse = 1.0f / sqrtf(task->variance[row] + task->eps);
     const float scale = task->gamma[row] * inverse, shift = task->beta[row];
@@ -960,9 +980,8 @@ static void block_gradient_item(const void *given, long number) {
     const long each = (times + taps - 1) * LANES, size = times * LANES, bends = groups * (task->stretches + 1) * LANES;
     const long units = task->grad ? task->batch * (times / task->pool) : 0, slopes_size = task->grad ? groups * size : 0;
     const long whole = rows + rows % PAIR; /* a last signal without a partner works with one that is never read */
-    const long numbers = whole * (slopes_size + 2 * bends) + units + size + 2 * PAIR * each + PAIR * size +
-                         filters * taps * (LANES + 1) + whole * channels * LANES;
-    float *room = calloc(numbers, 4);
+    const long zeros = 2 * PAIR * each + PAIR * size + (filters * taps + whole * channels) * LANES;
+    float *room = malloc(4 * (zeros + whole * (slopes_size + 2 * bends) + units + size + filters * taps));
     Slopes *slopes = calloc(whole, sizeof *slopes);
     if (!room || !slopes) { /* no memory: let it be seen */
         spoil_rows(task->grad_spatial, first, first + rows, channels);
@@ -974,11 +993,10 @@ static void block_gradient_item(const void *given, long number) {
         free(slopes);
         return;
     }
-    float *next = room;
-    float *mixed = next, *behind = mixed + PAIR * each, *through = behind + PAIR * each, *scratch = through + PAIR * size;
-    float *backwards = scratch + units + size, *sums = backwards + filters * taps;
-    float *channel_sums = sums + filters * taps * LANES;
-    next = channel_sums + whole * channels * LANES;
+    memset(room, 0, 4 * zeros); /* padding and sums */
+    float *mixed = room, *behind = mixed + PAIR * each, *through = behind + PAIR * each, *sums = through + PAIR * size;
+    float *channel_sums = sums + filters * taps * LANES, *scratch = room + zeros, *backwards = scratch + units + size;
+    float *next = backwards + filters * taps;
     for (long i = 0; i < rows; i++, next += slopes_size + 2 * bends) {
         slopes[i] = (Slopes){slopes_size ? next : NULL, next + slopes_size, next + slopes_size + bends, 0.0f, 0.0f};
         if (task->grad)
@@ -1036,10 +1054,10 @@ static void second_item(const void *given, long member) {
     const Block *task = given;
     const long times = task->times, channels = task->channels, features = task->features, size = times * LANES;
     const long groups = GROUPS(task->batch), first = member * features, whole = features + features % PAIR;
-    const long each = (times + task->taps - 1) * LANES;
-    float *room = calloc(channels * (each + size) + (whole + 1) * size, 4);
+    const long each = (times + task->taps - 1) * LANES, units = task->batch * (times / task->pool);
+    float *room = calloc(channels * (each + size) + (whole + 1) * size + units, 4);
     if (!room) { /* no memory: let it be seen */
-        spoil_rows(task->out, first, first + features, task->batch * (times / task->pool));
+        spoil_rows(task->out, first, first + features, units);
         spoil_rows(task->mean, first, first + features, 1);
         spoil_rows(task->variance, first, first + features, 1);
         return;
@@ -1065,9 +1083,9 @@ static void second_gradient_item(const void *given, long member) {
     const long each = (times + taps - 1) * LANES, size = times * LANES, slopes_size = groups * (size + 2 * LANES);
     const long units = task->batch * (times / task->pool), whole = features + features % PAIR;
     const long inputs = channels + channels % PAIR;
-    const long numbers = features * slopes_size + units + size + channels * each + inputs * each + inputs * size +
-                         whole * size + channels * taps * (LANES + 1) + channels * features + whole * channels * LANES;
-    float *room = calloc(numbers, 4);
+    const long zeros = (channels + inputs) * each + whole * size + channels * (taps + whole) * LANES;
+    const long others = channels * (size + taps + features) + units + size + features * slopes_size;
+    float *room = malloc(4 * (zeros + others));
     Slopes *slopes = calloc(features, sizeof *slopes);
     if (!room || !slopes) { /* no memory: let it be seen */
         spoil_rows(task->grad_x, member * channels, (member + 1) * channels, task->batch * times);
@@ -1079,10 +1097,11 @@ static void second_gradient_item(const void *given, long member) {
         free(slopes);
         return;
     }
-    float *padded = room, *behind = padded + channels * each, *filtered = behind + inputs * each;
-    float *grads = filtered + inputs * size, *backwards = grads + whole * size, *sums = backwards + channels * taps;
-    float *turned = sums + channels * taps * LANES, *channel_sums = turned + channels * features;
-    float *scratch = channel_sums + whole * channels * LANES, *next = scratch + units + size;
+    memset(room, 0, 4 * zeros); /* padding and sums, and the gradient of a signal that is not there */
+    float *padded = room, *behind = padded + channels * each, *grads = behind + inputs * each;
+    float *sums = grads + whole * size, *channel_sums = sums + channels * taps * LANES, *filtered = room + zeros;
+    float *backwards = filtered + channels * size, *turned = backwards + channels * taps;
+    float *scratch = turned + channels * features, *next = scratch + units + size;
     for (long r = 0; r < features; r++, next += slopes_size) {
         slopes[r] = (Slopes){next, next + groups * size, next + groups * (size + LANES), 0.0f, 0.0f};
         slopes_of_units(task, first + r, scratch, &slopes[r]);
@@ -1210,6 +1229,78 @@ static void codes_gradient_item(const void *given, long row) {
 
 void codes_backward(Parallel parallel, long threads, long members, const Codes *task) {
     spread(parallel, threads, members * task->features, codes_gradient_item, task);
+}
+
+/* ---- edges of windows -------------------------------------------------------------------------------------------------
+
+   What windows of a filter's length miss that begin inside the padding: see model/moments.py. */
+
+typedef struct {
+    const float *x; /* (N, R, T) */
+    float *out;     /* (N, E): sums at the right and the left, products at the right and the left, zeros */
+    long rows, times, left, right, size;
+} Edges;
+
+#define EDGE_ROWS 4    /* rows whose products are added at once */
+#define EDGE_PIECE 64  /* rows that are summed in float32 */
+
+/* The first n samples of all rows, or the last ones backwards: sums (n,), and products (n, n) from the diagonal on. room:
+   for n · (n + 1) doubles and (EDGE_ROWS + n) · wide floats, all 0. */
+static void sum_edge(
+    const float *x, long rows, long times, long n, int backwards, long wide, double *sums, double *products, float *heads
+) {
+    const long used = n < times ? n : times;
+    float *piece = heads + EDGE_ROWS * wide;
+    for (long start = 0; start < rows; start += EDGE_PIECE) {
+        const long stop = start + EDGE_PIECE < rows ? start + EDGE_PIECE : rows;
+        memset(piece, 0, 4 * n * wide);
+        for (long r = start; r < stop; r += EDGE_ROWS) {
+            for (long k = 0; k < EDGE_ROWS; k++) {
+                const float *row = x + (r + k) * times;
+                for (long i = 0; i < used; i++)
+                    heads[k * wide + i] = r + k >= stop ? 0.0f : backwards ? row[times - 1 - i] : row[i];
+            }
+            for (long i = 0; i < used; i++) {
+                for (int k = 0; k < EDGE_ROWS; k++) sums[i] += heads[k * wide + i];
+                for (long j = i / LANES * LANES; j < used; j += LANES) {
+                    vec total = load(piece + i * wide + j);
+                    for (int k = 0; k < EDGE_ROWS; k++) total += heads[k * wide + i] * load(heads + k * wide + j);
+                    store(piece + i * wide + j, total);
+                }
+            }
+        }
+        for (long i = 0; i < n; i++)
+            for (long j = i; j < n; j++) products[i * n + j] += piece[i * wide + j];
+    }
+}
+
+static void edges_item(const void *given, long number) {
+    const Edges *task = given;
+    const long sides[2] = {task->right, task->left}, most = sides[0] > sides[1] ? sides[0] : sides[1];
+    const long wide = (most + LANES - 1) / LANES * LANES;
+    const float *x = task->x + number * task->rows * task->times;
+    float *out = task->out + number * task->size, *triangle = out + sides[0] + sides[1];
+    const long bytes = 8 * (most * (most + 1) + 1) + 4 * wide * (most + EDGE_ROWS);
+    double *room = malloc(bytes);
+    for (long i = 0; i < task->size; i++) out[i] = room ? 0.0f : NAN; /* no memory: let it be seen */
+    for (int side = 0; room && side < 2; out += sides[side], side++) {
+        const long n = sides[side];
+        double *products = room + most, total = 0.0;
+        memset(room, 0, bytes);
+        float *heads = (float *)(room + most * (most + 1));
+        sum_edge(x, task->rows, task->times, n, side, wide, room, products, heads);
+        for (long i = 0; i < n; i++) out[i] = (float)(total += room[i]);
+        for (long i = 0; i < n; i++)
+            for (long j = i; j < n; j++) { /* along a diagonal, each adds up all before it */
+                if (i) products[i * n + j] += products[(i - 1) * n + j - 1];
+                *triangle++ = (float)products[i * n + j];
+            }
+    }
+    free(room);
+}
+
+void edge_sums(Parallel parallel, long threads, long count, const Edges *task) {
+    spread(parallel, threads, count, edges_item, task);
 }
 
 /* ---- thin products ---------------------------------------------------------------------------------------------------

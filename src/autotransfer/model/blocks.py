@@ -130,7 +130,7 @@ def second_block(
     norm: BatchNorm, x: Tensor, w: Tensor, spatial: Tensor, pool: int, dropping: Dropping, active: Tensor | None
 ) -> Tensor | None:
     """Signals (P, C, B, T), each filtered by its w (P, C, K), mixed by `spatial` (P, F, C), normalised, through ELU,
-    pooled, with dropout: (P, F, B, T // pool). None where no kernel serves, or the normalisation does not learn."""
+    pooled, with dropout: (P, B, F, T // pool). None where no kernel serves, or the normalisation does not learn."""
     if not norm.training or not cpu.available(x, pool=pool, taps=w.shape[-1]):
         return None
     size, form = spatial.shape[:2], Form(padding(w.shape[-1])[0], pool, 0, 0, norm.eps)

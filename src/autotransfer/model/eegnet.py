@@ -240,7 +240,7 @@ class EEGNet(nn.Module):
         active: Tensor | None,
     ) -> Tensor:  # fmt: skip
         """The second block, of units h (P, F, B, T'), and log power, of mean squares (P, F, B, S): codes (P, B, D)."""
-        codes = self._second_block(h, group, noise, drop, active).transpose(1, 2).flatten(2)
+        codes = self._second_block(h, group, noise, drop, active)
         if self.power_norm is None or power is None:
             return codes
         return torch.cat([codes, self._power_codes(self.power_norm, power, group, noise, drop, active)], -1)
@@ -248,7 +248,7 @@ class EEGNet(nn.Module):
     def _second_block(
         self, h: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None, active: Tensor | None
     ) -> Tensor:
-        """Units (P, F, B, T') -> (P, F', B, T' // pool)."""
+        """Units (P, F, B, T') -> codes (P, B, D)."""
         members, wide, batch, times = h.shape
         w, pointwise = self.depthwise.reshape(members, wide, -1), self.pointwise.reshape(members, -1, wide)
         if self.training and noise is not None:
@@ -256,10 +256,11 @@ class EEGNet(nn.Module):
             dropping = self._dropping(h, units, 2, group, noise, drop)
             made = second_block(self.norm3, h, w, pointwise, self.pools[1], dropping, active)
             if made is not None:
-                return made
+                return made.flatten(2)
         h = filter_times(h.reshape(members * wide, batch, times), w.reshape(members * wide, SECOND_KERNEL))
         h = mix_channels(pointwise, h.reshape(members, wide, batch * times))
-        return self._block(self.norm3, h, batch, self.pools[1], None, group, noise, drop, active)[0]
+        h, _ = self._block(self.norm3, h, batch, self.pools[1], None, group, noise, drop, active)
+        return h.transpose(1, 2).flatten(2)
 
     def _power_codes(
         self, norm: BatchNorm, power: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None,
