@@ -88,7 +88,7 @@ def minirocket(x: Tensor, thresholds: Tensor, **kernels: Tensor) -> Tensor:
 
 def first_block() -> dict[str, Any]:
     return {
-        "x": rand(G, C, 16 * T), "whose": torch.tensor([0, 1, 1]), "spatial": rand(P, F, C), "constant": rand(P, F, B),
+        "x": rand(G, 16 * C * T), "whose": torch.tensor([0, 1, 1]), "spatial": rand(P, F, C), "constant": rand(P, F, B),
         "w": rand(P, 2, 9), "gamma": rand(P, F), "beta": rand(P, F), "left": 4, "pool": 4, "stretches": 3, "length": 8,
         "halves": dropping().halves, "drop": dropping().drop,
     }  # fmt: skip

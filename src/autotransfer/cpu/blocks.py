@@ -7,6 +7,7 @@ that filters neither shift samples nor multiply by zeros.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import c_float, c_long, c_void_p
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ class _Codes(ctypes.Structure):
 class _LayOut(ctypes.Structure):
     """As in kernels.c."""
 
-    _fields_ = (("x", c_void_p), ("out", c_void_p), ("batch", c_long), ("times", c_long))
+    _fields_ = (("x", c_void_p), ("out", c_void_p), ("channels", c_long), ("batch", c_long), ("times", c_long))
 
 
 class Form(NamedTuple):
@@ -79,7 +80,7 @@ class Weights(NamedTuple):
 class LaidOut(NamedTuple):
     """Windows of G groups, and which of them a member reads."""
 
-    x: Tensor  # (G, C, W·T) as kernels.c has them; W is the number of windows, rounded up to SIDE_BY_SIDE
+    x: Tensor  # (G, W·C·T) as kernels.c has them; W is the number of windows, rounded up to SIDE_BY_SIDE
     group: Tensor  # (P,)
     batch: int
     times: int
@@ -99,9 +100,9 @@ def lay_out(x: Tensor, group: Tensor | None) -> LaidOut:
     """x: (G, C, B, T); group: (P,), None where G = P."""
     groups, channels, batch, times = x.shape
     check_sizes("lay_out", batch=batch, times=times)
-    x, out = x.contiguous(), x.new_empty(groups, channels, _rounded(batch) * times)
+    x, out = x.contiguous(), x.new_empty(groups, _rounded(batch) * channels * times)
     places = addresses("lay_out", x=Expected(x, x.shape), out=Expected(out, out.shape))
-    _run("lay_out", x, _LayOut(**places, batch=batch, times=times), groups * channels)
+    _run("lay_out", x, _LayOut(**places, channels=channels, batch=batch, times=times), groups * channels)
     return LaidOut(out, torch.arange(groups) if group is None else group.contiguous(), batch, times)
 
 
@@ -231,7 +232,7 @@ def _run_block(
         check_index(operation, "group", windows.group, members, len(dropping.halves))
     places = addresses(
         operation, **(expected | {
-            "x": Expected(windows.x, (len(windows.x), channels, wide * times)),
+            "x": Expected(windows.x, (len(windows.x), wide * channels * times)),
             "group": Expected(windows.group, (members,), torch.int64),
             "v": Expected(kept.v, (*per_signal, wide * times)), "mean": Expected(kept.mean, per_signal),
             "variance": Expected(kept.variance, per_signal),
@@ -286,7 +287,7 @@ def _run_codes(
     members, features, batch, stretches = power.shape
     check_sizes(operation, features=features, batch=batch, stretches=stretches)
     per_feature, codes = (members, features), (members, batch, features * stretches)
-    shapes = {"gamma": per_feature, "beta": per_feature, "mean": per_feature, "variance": per_feature}
+    shapes: dict[str, Sequence[int]] = dict.fromkeys(("gamma", "beta", "mean", "variance"), per_feature)
     shapes |= {"power": power.shape, "logs": power.shape, "out": codes, "grad": codes}
     tensors = {"power": power, "gamma": gamma, "beta": beta, **kept._asdict(), **others}
     drawn = _drawn(operation, dropping, power)

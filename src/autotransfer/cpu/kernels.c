@@ -573,7 +573,7 @@ void filter_gradient(Parallel parallel, long threads, long count, const Filter *
    its other lanes are 0 up to the normalisation, and there the mean of the signal, so that they are in no variance. */
 
 typedef struct {
-    const float *x;                            /* (G, C, V, T, LANES), as lay_out gives them; in a second (P, C, B, T) */
+    const float *x;                            /* (G, V, C, T, LANES), as lay_out gives them; in a second (P, C, B, T) */
     const int64_t *group;                      /* (P,) whose windows a member reads */
     const float *spatial, *constant;           /* (P, F, C); (P, F, B) added to mixtures, may be NULL */
     const float *w;                            /* (P, F / depth, K); in a second block (P, C, K) */
@@ -594,8 +594,14 @@ typedef struct {
     float eps;
 } Block;
 
-#define PAIR 2   /* signals that are mixed at once, for vectors of MIXING samples each */
+/* JOINT signals are mixed at once, MIXING vectors of each, so that what is loaded of a channel serves all of them. */
+#if defined(__AVX512F__) || defined(__aarch64__)
+#define JOINT 4
+#else
+#define JOINT 2
+#endif
 #define MIXING 4
+#define WHOLE(rows) (((rows) + JOINT - 1) / JOINT * JOINT)
 #define GROUPS(batch) (((batch) + LANES - 1) / LANES)
 
 INLINE long items_of(const Block *task) { return (task->features + task->rows - 1) / task->rows; }
@@ -609,39 +615,39 @@ static void fill_lanes(float *signal, long count, long first, float value) {
         for (long i = first; i < LANES; i++) signal[t * LANES + i] = value;
 }
 
-/* MIXING or fewer samples of PAIR mixtures of channels, which are `apart` from each other. */
+/* MIXING or fewer samples of JOINT mixtures of channels, which are `apart` from each other. */
 INLINE void mix_some(
-    const float *x, long apart, long channels, const float *const weight[PAIR], const vec constant[PAIR], long t, int wide,
-    float *const out[PAIR]
+    const float *x, long apart, long channels, const float **weight, const vec constant[JOINT], long t, int wide,
+    float **out
 ) {
-    vec total[PAIR][MIXING];
-    for (int i = 0; i < PAIR; i++)
+    vec total[JOINT][MIXING];
+    for (int i = 0; i < JOINT; i++)
         for (int j = 0; j < wide; j++) total[i][j] = constant[i];
     for (long c = 0; c < channels; c++) {
         vec samples[MIXING];
         for (int j = 0; j < wide; j++) samples[j] = load(x + c * apart + (t + j) * LANES);
-        for (int i = 0; i < PAIR; i++)
+        for (int i = 0; i < JOINT; i++)
             for (int j = 0; j < wide; j++) total[i][j] += samples[j] * weight[i][c];
     }
-    for (int i = 0; i < PAIR; i++)
+    for (int i = 0; i < JOINT; i++)
         for (int j = 0; j < wide; j++) store(out[i] + (t + j) * LANES, total[i][j]);
 }
 
 INLINE void mix_all(
-    const float *x, long apart, long channels, long times, const float *const weight[PAIR], const vec constant[PAIR],
-    float *const out[PAIR]
+    const float *x, long apart, long channels, long times, const float **weight, const vec constant[JOINT],
+    float **out
 ) {
     long t = 0;
     for (; t + MIXING <= times; t += MIXING) mix_some(x, apart, channels, weight, constant, t, MIXING, out);
     for (; t < times; t++) mix_some(x, apart, channels, weight, constant, t, 1, out);
 }
 
-/* Signals r and r + 1 of a member for one group of windows, or the first of them twice where it is the last. */
-static void mix_pair(const Block *task, long member, long r, long v, float *const out[PAIR]) {
-    const long channels = task->channels, times = task->times, apart = GROUPS(task->batch) * times * LANES;
-    const float *x = task->x + task->group[member] * channels * apart + v * times * LANES, *weight[PAIR];
-    vec constant[PAIR];
-    for (int i = 0; i < PAIR; i++) {
+/* JOINT signals of a member from r on for one group of windows; the first of them again where there are no more. */
+static void mix_joint(const Block *task, long member, long r, long v, float **out) {
+    const long channels = task->channels, times = task->times, apart = times * LANES;
+    const float *x = task->x + (task->group[member] * GROUPS(task->batch) + v) * channels * apart, *weight[JOINT];
+    vec constant[JOINT];
+    for (int i = 0; i < JOINT; i++) {
         const long row = member * task->features + (r + i < task->features ? r + i : r);
         weight[i] = task->spatial + row * channels;
         constant[i] = all(0.0f);
@@ -650,27 +656,32 @@ static void mix_pair(const Block *task, long member, long r, long v, float *cons
     mix_all(x, apart, channels, times, weight, constant, out);
 }
 
-/* `rows` mixtures (rows, T, LANES) of channels (channels, T, LANES), `apart` from each other; there is room for one
-   more where they are odd. weight: (rows, channels). */
+/* `rows` mixtures (rows, T, LANES) of channels (channels, T, LANES), `apart` from each other; there is room for a
+   multiple of JOINT of them. weight: (rows, channels). */
 static void mix_turned(
     const float *x, long channels, long times, const float *weight, long rows, float *out, long apart
 ) {
-    const vec none[PAIR] = {{0}, {0}};
-    for (long r = 0; r < rows; r += PAIR) {
-        const float *const own[PAIR] = {weight + r * channels, weight + (r + 1 < rows ? r + 1 : r) * channels};
-        float *const to[PAIR] = {out + r * apart, out + (r + 1) * apart};
+    const vec none[JOINT] = {{0}};
+    for (long r = 0; r < rows; r += JOINT) {
+        const float *own[JOINT];
+        float *to[JOINT];
+        for (long i = 0; i < JOINT; i++) {
+            own[i] = weight + (r + i < rows ? r + i : r) * channels;
+            to[i] = out + (r + i) * apart;
+        }
         mix_all(x, times * LANES, channels, times, own, none, to);
     }
 }
 
-/* Rows start to stop of a member, mixed and filtered. room: zeros for PAIR padded signals. */
+/* Rows start to stop of a member, mixed and filtered. room: zeros for JOINT padded signals. */
 static void filter_mixed(const Block *task, long member, long start, long stop, float *room) {
     const long times = task->times, taps = task->taps, groups = GROUPS(task->batch), each = (times + taps - 1) * LANES;
-    float *const mixed[PAIR] = {room + task->left * LANES, room + each + task->left * LANES};
+    float *mixed[JOINT];
+    for (long i = 0; i < JOINT; i++) mixed[i] = room + i * each + task->left * LANES;
     for (long v = 0; v < groups; v++)
-        for (long r = start; r < stop; r += PAIR) {
-            mix_pair(task, member, r, v, mixed);
-            for (long i = 0; i < PAIR && r + i < stop; i++) {
+        for (long r = start; r < stop; r += JOINT) {
+            mix_joint(task, member, r, v, mixed);
+            for (long i = 0; i < JOINT && r + i < stop; i++) {
                 const float *w = task->w + (member * task->features + r + i) / task->depth * taps;
                 float *out = task->v + ((member * task->features + r + i) * groups + v) * times * LANES;
                 filter_turned(room + i * each, w, times, taps, task->left, out);
@@ -780,7 +791,7 @@ static void block_item(const void *given, long number) {
     const long stop = start + task->rows < task->features ? start + task->rows : task->features;
     const long first = member * task->features + start, last = member * task->features + stop, times = task->times;
     const long units = task->out ? task->batch * (times / task->pool) : 0;
-    float *room = calloc((PAIR * (times + task->taps - 1) + times) * LANES + units, 4);
+    float *room = calloc((JOINT * (times + task->taps - 1) + times) * LANES + units, 4);
     if (!room) { /* no memory: let it be seen */
         spoil_rows(task->out, first, last, units);
         spoil_rows(task->power, first, last, task->batch * task->stretches);
@@ -789,7 +800,7 @@ static void block_item(const void *given, long number) {
         return;
     }
     filter_mixed(task, member, start, stop, room);
-    float *behind = room + PAIR * (times + task->taps - 1) * LANES;
+    float *behind = room + JOINT * (times + task->taps - 1) * LANES;
     for (long row = first; row < last; row++) {
         if (task->out)
             finish_units(task, row, behind);
@@ -937,31 +948,32 @@ static void gradient_of_signal(const Block *task, const Slopes *slopes, long row
     fill_lanes(out, times, lanes_of(task, g), 0.0f);
 }
 
-/* PAIR gradients times up to MIXING channels, summed over the samples of one group of windows, added to sums. */
+/* JOINT gradients times up to MIXING channels, summed over the samples of one group of windows, added to sums. */
 INLINE void sum_channels(
-    const float *const grad[PAIR], const float *x, long apart, long times, int wide, float *const sums[PAIR]
+    const float **grad, const float *x, long apart, long times, int wide, float **sums
 ) {
-    vec total[PAIR][MIXING];
-    for (int i = 0; i < PAIR; i++)
+    vec total[JOINT][MIXING];
+    for (int i = 0; i < JOINT; i++)
         for (int j = 0; j < wide; j++) total[i][j] = all(0.0f);
     for (long t = 0; t < times; t++) {
-        vec own[PAIR];
-        for (int i = 0; i < PAIR; i++) own[i] = load(grad[i] + t * LANES);
+        vec own[JOINT];
+        for (int i = 0; i < JOINT; i++) own[i] = load(grad[i] + t * LANES);
         for (int j = 0; j < wide; j++) {
             const vec samples = load(x + j * apart + t * LANES);
-            for (int i = 0; i < PAIR; i++) total[i][j] += own[i] * samples;
+            for (int i = 0; i < JOINT; i++) total[i][j] += own[i] * samples;
         }
     }
-    for (int i = 0; i < PAIR; i++)
+    for (int i = 0; i < JOINT; i++)
         for (int j = 0; j < wide; j++) store(sums[i] + j * LANES, load(sums[i] + j * LANES) + total[i][j]);
 }
 
 /* The same of all channels, `apart` from each other. */
 static void sum_all_channels(
-    const float *const grad[PAIR], const float *x, long apart, long channels, long times, float *sums
+    const float **grad, const float *x, long apart, long channels, long times, float *sums
 ) {
     for (long c = 0; c < channels; c++) {
-        float *const to[PAIR] = {sums + c * LANES, sums + (channels + c) * LANES};
+        float *to[JOINT];
+        for (long i = 0; i < JOINT; i++) to[i] = sums + (i * channels + c) * LANES;
         if (c + MIXING <= channels) {
             sum_channels(grad, x + c * apart, apart, times, MIXING, to);
             c += MIXING - 1;
@@ -979,8 +991,8 @@ static void block_gradient_item(const void *given, long number) {
     const long first = member * task->features + start, filters = rows / task->depth, right = taps - 1 - task->left;
     const long each = (times + taps - 1) * LANES, size = times * LANES, bends = groups * (task->stretches + 1) * LANES;
     const long units = task->grad ? task->batch * (times / task->pool) : 0, slopes_size = task->grad ? groups * size : 0;
-    const long whole = rows + rows % PAIR; /* a last signal without a partner works with one that is never read */
-    const long zeros = 2 * PAIR * each + PAIR * size + (filters * taps + whole * channels) * LANES;
+    const long whole = WHOLE(rows); /* with signals that nobody reads */
+    const long zeros = 2 * JOINT * each + JOINT * size + (filters * taps + whole * channels) * LANES;
     float *room = malloc(4 * (zeros + whole * (slopes_size + 2 * bends) + units + size + filters * taps));
     Slopes *slopes = calloc(whole, sizeof *slopes);
     if (!room || !slopes) { /* no memory: let it be seen */
@@ -994,7 +1006,7 @@ static void block_gradient_item(const void *given, long number) {
         return;
     }
     memset(room, 0, 4 * zeros); /* padding and sums */
-    float *mixed = room, *behind = mixed + PAIR * each, *through = behind + PAIR * each, *sums = through + PAIR * size;
+    float *mixed = room, *behind = mixed + JOINT * each, *through = behind + JOINT * each, *sums = through + JOINT * size;
     float *channel_sums = sums + filters * taps * LANES, *scratch = room + zeros, *backwards = scratch + units + size;
     float *next = backwards + filters * taps;
     for (long i = 0; i < rows; i++, next += slopes_size + 2 * bends) {
@@ -1007,13 +1019,17 @@ static void block_gradient_item(const void *given, long number) {
     const float *w = task->w + first / task->depth * taps;
     for (long i = 0; i < filters * taps; i++) backwards[i] = w[i / taps * taps + taps - 1 - i % taps];
 
-    float *const inputs[PAIR] = {mixed + task->left * LANES, mixed + each + task->left * LANES};
-    const float *const grads[PAIR] = {through, through + size};
+    float *inputs[JOINT];
+    const float *grads[JOINT];
+    for (long i = 0; i < JOINT; i++) {
+        inputs[i] = mixed + i * each + task->left * LANES;
+        grads[i] = through + i * size;
+    }
     for (long g = 0; g < groups; g++) {
-        const float *x = task->x + (task->group[member] * channels * groups + g) * size;
-        for (long r = 0; r < rows; r += PAIR) {
-            mix_pair(task, member, start + r, g, inputs);
-            for (long i = 0; i < PAIR && r + i < rows; i++) {
+        const float *x = task->x + (task->group[member] * groups + g) * channels * size;
+        for (long r = 0; r < rows; r += JOINT) {
+            mix_joint(task, member, start + r, g, inputs);
+            for (long i = 0; i < JOINT && r + i < rows; i++) {
                 const long filter = (r + i) / task->depth;
                 float *own = behind + i * each + right * LANES, *passed = through + i * size;
                 gradient_of_signal(task, &slopes[r + i], first + r + i, g, own);
@@ -1024,7 +1040,7 @@ static void block_gradient_item(const void *given, long number) {
                 for (long t = 0; t < times; t++) total += load(passed + t * LANES);
                 store_part(task->grad_constant + (first + r + i) * task->batch + g * LANES, total, lanes_of(task, g));
             }
-            sum_all_channels(grads, x, groups * size, channels, times, channel_sums + r * channels * LANES);
+            sum_all_channels(grads, x, size, channels, times, channel_sums + r * channels * LANES);
         }
     }
     for (long i = 0; i < filters * taps; i++)
@@ -1053,7 +1069,7 @@ static void filter_signals(const Block *task, long member, long g, float *padded
 static void second_item(const void *given, long member) {
     const Block *task = given;
     const long times = task->times, channels = task->channels, features = task->features, size = times * LANES;
-    const long groups = GROUPS(task->batch), first = member * features, whole = features + features % PAIR;
+    const long groups = GROUPS(task->batch), first = member * features, whole = WHOLE(features);
     const long each = (times + task->taps - 1) * LANES, units = task->batch * (times / task->pool);
     float *room = calloc(channels * (each + size) + (whole + 1) * size + units, 4);
     if (!room) { /* no memory: let it be seen */
@@ -1081,8 +1097,8 @@ static void second_gradient_item(const void *given, long member) {
     const long times = task->times, taps = task->taps, channels = task->channels, features = task->features;
     const long groups = GROUPS(task->batch), first = member * features, right = taps - 1 - task->left;
     const long each = (times + taps - 1) * LANES, size = times * LANES, slopes_size = groups * (size + 2 * LANES);
-    const long units = task->batch * (times / task->pool), whole = features + features % PAIR;
-    const long inputs = channels + channels % PAIR;
+    const long units = task->batch * (times / task->pool), whole = WHOLE(features);
+    const long inputs = WHOLE(channels);
     const long zeros = (channels + inputs) * each + whole * size + channels * (taps + whole) * LANES;
     const long others = channels * (size + taps + features) + units + size + features * slopes_size;
     float *room = malloc(4 * (zeros + others));
@@ -1113,8 +1129,9 @@ static void second_gradient_item(const void *given, long member) {
     for (long g = 0; g < groups; g++) {
         filter_signals(task, member, g, padded, filtered);
         for (long r = 0; r < features; r++) gradient_of_signal(task, &slopes[r], first + r, g, grads + r * size);
-        for (long r = 0; r < features; r += PAIR) {
-            const float *const own[PAIR] = {grads + r * size, grads + (r + 1) * size};
+        for (long r = 0; r < features; r += JOINT) {
+            const float *own[JOINT];
+            for (long i = 0; i < JOINT; i++) own[i] = grads + (r + i) * size;
             sum_all_channels(own, filtered, size, channels, times, channel_sums + r * channels * LANES);
         }
         mix_turned(grads, features, times, turned, channels, behind + right * LANES, each);
@@ -1139,16 +1156,19 @@ void second_backward(Parallel parallel, long threads, long members, const Block 
 }
 
 typedef struct {
-    const float *x; /* (N, B, T) */
-    float *out;     /* (N, V, T, LANES) */
-    long batch, times;
+    const float *x; /* (G, C, B, T) */
+    float *out;     /* (G, V, C, T, LANES) */
+    long channels, batch, times;
 } LayOut;
 
 static void lay_out_item(const void *given, long n) {
     const LayOut *task = given;
     const long batch = task->batch, times = task->times, groups = GROUPS(batch);
-    for (long g = 0; g < groups; g++)
-        turn_in(task->x + (n * batch + g * LANES) * times, batch - g * LANES, times, task->out + (n * groups + g) * times * LANES);
+    const long channels = task->channels, group = n / channels, channel = n % channels;
+    for (long g = 0; g < groups; g++) {
+        float *out = task->out + ((group * groups + g) * channels + channel) * times * LANES;
+        turn_in(task->x + (n * batch + g * LANES) * times, batch - g * LANES, times, out);
+    }
 }
 
 void lay_out(Parallel parallel, long threads, long count, const LayOut *task) {
@@ -1245,23 +1265,28 @@ typedef struct {
 #define EDGE_PIECE 64  /* rows that are summed in float32 */
 
 /* The first n samples of all rows, or the last ones backwards: sums (n,), and products (n, n) from the diagonal on. room:
-   for n · (n + 1) doubles and (EDGE_ROWS + n) · wide floats, all 0. */
+   for n · (n + 1) doubles and (EDGE_ROWS + n + 1) · wide floats, all 0. */
 static void sum_edge(
     const float *x, long rows, long times, long n, int backwards, long wide, double *sums, double *products, float *heads
 ) {
     const long used = n < times ? n : times;
-    float *piece = heads + EDGE_ROWS * wide;
+    float *piece = heads + EDGE_ROWS * wide, *totals = piece + n * wide;
     for (long start = 0; start < rows; start += EDGE_PIECE) {
         const long stop = start + EDGE_PIECE < rows ? start + EDGE_PIECE : rows;
-        memset(piece, 0, 4 * n * wide);
+        memset(piece, 0, 4 * (n + 1) * wide);
         for (long r = start; r < stop; r += EDGE_ROWS) {
             for (long k = 0; k < EDGE_ROWS; k++) {
                 const float *row = x + (r + k) * times;
-                for (long i = 0; i < used; i++)
-                    heads[k * wide + i] = r + k >= stop ? 0.0f : backwards ? row[times - 1 - i] : row[i];
+                float *head = heads + k * wide;
+                if (r + k >= stop)
+                    memset(head, 0, 4 * used);
+                else if (backwards)
+                    for (long i = 0; i < used; i++) head[i] = row[times - 1 - i];
+                else
+                    memcpy(head, row, 4 * used);
+                for (long i = 0; i < used; i++) totals[i] += head[i];
             }
             for (long i = 0; i < used; i++) {
-                for (int k = 0; k < EDGE_ROWS; k++) sums[i] += heads[k * wide + i];
                 for (long j = i / LANES * LANES; j < used; j += LANES) {
                     vec total = load(piece + i * wide + j);
                     for (int k = 0; k < EDGE_ROWS; k++) total += heads[k * wide + i] * load(heads + k * wide + j);
@@ -1269,8 +1294,10 @@ static void sum_edge(
                 }
             }
         }
-        for (long i = 0; i < n; i++)
+        for (long i = 0; i < n; i++) {
+            sums[i] += totals[i];
             for (long j = i; j < n; j++) products[i * n + j] += piece[i * wide + j];
+        }
     }
 }
 
@@ -1280,7 +1307,7 @@ static void edges_item(const void *given, long number) {
     const long wide = (most + LANES - 1) / LANES * LANES;
     const float *x = task->x + number * task->rows * task->times;
     float *out = task->out + number * task->size, *triangle = out + sides[0] + sides[1];
-    const long bytes = 8 * (most * (most + 1) + 1) + 4 * wide * (most + EDGE_ROWS);
+    const long bytes = 8 * (most * (most + 1) + 1) + 4 * wide * (most + EDGE_ROWS + 1);
     double *room = malloc(bytes);
     for (long i = 0; i < task->size; i++) out[i] = room ? 0.0f : NAN; /* no memory: let it be seen */
     for (int side = 0; room && side < 2; out += sides[side], side++) {
@@ -1630,21 +1657,21 @@ void networks(Parallel parallel, long threads, long members, const Networks *tas
    to begin and end its operations. What is not finite stays so, hence `a < b ? b : a` with a that may be NaN. */
 
 typedef double dvec __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
-#define PAIRS (LANES / 2)
+#define JOINTS (LANES / 2)
 #define POINTS 16 /* stretches, at most; as in represent.py */
 
 INLINE double total_of(const dvec sum[4]) {
     const dvec together = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     double total = 0.0;
-    for (int j = 0; j < PAIRS; j++) total += together[j];
+    for (int j = 0; j < JOINTS; j++) total += together[j];
     return total;
 }
 
 static double dot(const double *a, const double *b, long n) {
     dvec sum[4] = {{0}};
     long i = 0;
-    for (; i + 4 * PAIRS <= n; i += 4 * PAIRS)
-        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(a + i + j * PAIRS) * *(const dvec *)(b + i + j * PAIRS);
+    for (; i + 4 * JOINTS <= n; i += 4 * JOINTS)
+        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(a + i + j * JOINTS) * *(const dvec *)(b + i + j * JOINTS);
     double total = total_of(sum);
     for (; i < n; i++) total += a[i] * b[i];
     return total;
@@ -1656,10 +1683,10 @@ static void dots(const double *a, const double *rows, long count, long n, double
     for (; r + 4 <= count; r += 4, rows += 4 * n) {
         dvec sum[4][2] = {{{0}}};
         long i = 0;
-        for (; i + 2 * PAIRS <= n; i += 2 * PAIRS)
+        for (; i + 2 * JOINTS <= n; i += 2 * JOINTS)
             for (int k = 0; k < 4; k++)
                 for (int j = 0; j < 2; j++)
-                    sum[k][j] += *(const dvec *)(a + i + j * PAIRS) * *(const dvec *)(rows + k * n + i + j * PAIRS);
+                    sum[k][j] += *(const dvec *)(a + i + j * JOINTS) * *(const dvec *)(rows + k * n + i + j * JOINTS);
         for (int k = 0; k < 4; k++) {
             const dvec both[4] = {sum[k][0], sum[k][1]};
             out[r + k] = total_of(both);
@@ -1672,8 +1699,8 @@ static void dots(const double *a, const double *rows, long count, long n, double
 static double sum_doubles(const double *x, long n) {
     dvec sum[4] = {{0}};
     long i = 0;
-    for (; i + 4 * PAIRS <= n; i += 4 * PAIRS)
-        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(x + i + j * PAIRS);
+    for (; i + 4 * JOINTS <= n; i += 4 * JOINTS)
+        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(x + i + j * JOINTS);
     double total = total_of(sum);
     for (; i < n; i++) total += x[i];
     return total;
