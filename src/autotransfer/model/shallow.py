@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .. import cpu
+from .. import cpu, gpu
 from ..cpu.blocks import Form
 from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
@@ -115,6 +115,25 @@ class _Stretches(Function):
         return torch.addcmul(constant[..., None], centred, slope[..., None])
 
 
+class _KernelStretches(Function):
+    """The same of signals (N, B, T) on a GPU by kernels, which need neither a copy of the signals nor that of what is
+    used."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        level, square, mean = gpu.stretches_forward(v, length)
+        ctx.save_for_backward(v, level, mean)
+        ctx.mark_non_differentiable(mean)
+        ctx.length = length
+        return level, square, mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_level: Tensor, grad_square: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        v, level, mean = ctx.saved_tensors
+        return gpu.stretches_backward(grad_level, grad_square, v, level, mean, ctx.length), None
+
+
 class Shallow(nn.Module):
     """Encoder z = net(x) of P members. x: (B, channels, times) or (P, B, channels, times); z: (P, B, D).
 
@@ -193,7 +212,10 @@ class Shallow(nn.Module):
             scale, shift = norm.affine(norm.running_mean, norm.running_var)
             normalised = torch.addcmul(shift.view(-1, 1, 1, 1), self._cut(v), scale.view(-1, 1, 1, 1))
             return normalised.square().mean(-1).view(shape)
-        level, square, mean = apply(_Stretches, self._cut(v))
+        if gpu.available(v):
+            level, square, mean = apply(_KernelStretches, v, self.length)
+        else:
+            level, square, mean = apply(_Stretches, self._cut(v))
         level, square = level.view(shape), square.view(shape)
         var = square.mean((2, 3))
         norm.track(mean.view(var.shape), var, v.shape[1] * self.stretches * self.length, active)
