@@ -33,7 +33,7 @@ from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
 from autotransfer.kernels import kernels_for
 from autotransfer.model import layers
-from autotransfer.model.eegnet import EEGNet
+from autotransfer.model.eegnet import MIXED_AGAIN, EEGNet
 from autotransfer.model.moments import edge_sums
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
@@ -411,16 +411,16 @@ def step(net: EEGNet, x: Tensor, active: Tensor) -> tuple[Tensor, ...]:
 
 
 @compiled
-@pytest.mark.parametrize("times", [128, 150, 37, 9])
+@pytest.mark.parametrize(("times", "channels"), [(128, 3), (150, 3), (37, 3), (9, 3), (37, MIXED_AGAIN + 1)])
 @pytest.mark.parametrize("log_power", [False, True])
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_step_of_eegnet_is_that_of_the_plain_path(
-    times: int, log_power: bool, members: int, monkeypatch: pytest.MonkeyPatch
+    times: int, channels: int, log_power: bool, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
     seeds = list(range(members))
-    x, active = torch.randn(members, 7, 3, times), torch.arange(members) != 1
-    nets = [EEGNet(3, times, members, temporal_kernel=16, log_power=log_power, seeds=seeds) for _ in range(3)]
+    x, active = torch.randn(members, 7, channels, times), torch.arange(members) != 1
+    nets = [EEGNet(channels, times, members, temporal_kernel=16, log_power=log_power, seeds=seeds) for _ in range(3)]
     assert kernels_for(x) is cpu
     assert kernels_for(x.double()) is None
     found = step(nets[0], x, active)

@@ -63,13 +63,17 @@ class _Block(Function):
         return None, None, None, no_offset, *grads
 
 
-def laid_out(x: Tensor | Picked | Levelled, group: Tensor | None, taps: int, pool: int = 1) -> LaidOut | None:
+def laid_out(
+    x: Tensor | Picked | Levelled, group: Tensor | None, taps: int, pool: int = 1, most: int | None = None
+) -> LaidOut | None:
     """Windows (G, B, C, T) as kernels of the block read them; None where there are none for these windows, filters or
-    this width of pooling. group: (P,), None where G = P."""
+    this width of pooling, or there are more than `most` channels. group: (P,), None where G = P."""
     if isinstance(x, Picked):
         return None
     signals = x if isinstance(x, Tensor) else x.signals
     if signals.requires_grad or not cpu.available(signals, pool=pool, taps=taps):
+        return None
+    if most is not None and signals.shape[2] > most:
         return None
     return lay_out(signals.transpose(1, 2), group)
 

@@ -34,6 +34,9 @@ from .stack import Quick, Size
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
 SECOND_KERNEL = 16
+MIXED_AGAIN = (
+    40  # channels, at most: one block mixes them once more on its way back, kernels one after the other do not
+)
 
 
 def temporal_kernel_for(sfreq: float | None) -> int:
@@ -186,7 +189,7 @@ class EEGNet(nn.Module):
         temporal = self.temporal.reshape(-1, self.filters, self.kernel)
         members = spatial.shape[0]
         if self.training and self.norm2.training and noise is not None:
-            windows = laid_out(x, group, self.kernel, self.pools[0])
+            windows = laid_out(x, group, self.kernel, self.pools[0], MIXED_AGAIN)
             if windows is not None:
                 assert not isinstance(x, Picked)
                 return self._forward_laid_out(x, windows, spatial, temporal, group, moments, noise, drop, active)
