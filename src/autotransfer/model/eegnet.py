@@ -16,22 +16,27 @@ import torch
 from torch import Tensor, nn
 
 from .. import gpu
+from ..cpu.blocks import Form, LaidOut
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu import Dropping, Picked
 from ..kernels import kernels_for
+from .blocks import first_block, laid_out, second_block
 from .eegnet_graph import EEGNetGraph
 from .eegnet_quick import QuickEEGNet
 from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_levelled, mix_picked, mix_signals
-from .moments import Levelled, Moments, levelled_moments, window_moments
+from .moments import Levelled, Moments, levelled_moments, padding, window_moments
 from .norm_pool import drawn, kept, norm_pool
-from .power import log_power, square_pool
+from .power import codes_of_power, log_of, pooled_again, square_pool
 from .stack import Quick, Size
 
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
 SECOND_KERNEL = 16
+MIXED_AGAIN = (
+    40  # channels, at most: one block mixes them once more on its way back, kernels one after the other do not
+)
 
 
 def temporal_kernel_for(sfreq: float | None) -> int:
@@ -183,6 +188,11 @@ class EEGNet(nn.Module):
         spatial = self.spatial.reshape(-1, wide, self.n_channels)
         temporal = self.temporal.reshape(-1, self.filters, self.kernel)
         members = spatial.shape[0]
+        if self.training and self.norm2.training and noise is not None:
+            windows = laid_out(x, group, self.kernel, self.pools[0], MIXED_AGAIN)
+            if windows is not None:
+                assert not isinstance(x, Picked)
+                return self._forward_laid_out(x, windows, spatial, temporal, group, moments, noise, drop, active)
         if isinstance(x, Picked):
             batch, times, signal = x.rows.shape[1], x.x.shape[2], None
             u = mix_picked(spatial, x, group)
@@ -202,16 +212,72 @@ class EEGNet(nn.Module):
         v = filter_times(u, w).reshape(members, wide, batch * times)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
         h, squares = self._block(self.norm2, v, batch, self.pools[0], offset, group, noise, drop, active)
-        times = h.shape[-1]
-        h = filter_times(h.reshape(members * wide, batch, times), self.depthwise.reshape(members * wide, SECOND_KERNEL))
-        h = mix_channels(self.pointwise.reshape(members, -1, wide), h.reshape(members, wide, batch * times))
-        h, _ = self._block(self.norm3, h, batch, self.pools[1], None, group, noise, drop, active)
-        if self.power_norm is not None and squares is not None:
-            power = log_power(squares, self.pools[1])
-            power = self.power_norm(power.flatten(2), None, active).view(power.shape)
-            h = torch.cat([h, self._dropped(power, 3, group, noise, drop)], 1)
-        z = h.transpose(1, 2).flatten(2)
+        power = None if squares is None else pooled_again(squares, self.pools[1])
+        z = self._code(h, power, group, noise, drop, active)
         return z[0] if self.members is None and signal is not None else z
+
+    def _forward_laid_out(
+        self, x: Tensor | Levelled, windows: LaidOut, spatial: Tensor, temporal: Tensor, group: Tensor | None,
+        moments: Moments | None, noise: Tensor, drop: Tensor | None, active: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        """The same in training by kernels for a CPU, up to the first pooling in one of them."""
+        batch, times, signal = windows.batch, windows.times, None
+        if isinstance(x, Tensor):
+            signal = x.transpose(1, 2)
+        elif moments is None:
+            moments = levelled_moments(x, self.kernel)
+        scale, shift = self._first_norm(temporal, signal, group, moments, active)
+        offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
+        steps = times // self.pools[0]
+        stretches = 0 if self.power_norm is None else steps // self.pools[1]
+        form = Form(padding(self.kernel)[0], self.pools[0], stretches, self.pools[0] * self.pools[1], self.norm2.eps)
+        dropping = self._dropping(spatial, spatial.shape[1] * batch * steps, 1, group, noise, drop)
+        h, power = first_block(
+            self.norm2, x, windows, spatial, temporal * scale[..., None], form, dropping, offset, active
+        )
+        z = self._code(h, power, group, noise, drop, active)
+        return z[0] if self.members is None and signal is not None else z
+
+    def _code(
+        self, h: Tensor, power: Tensor | None, group: Tensor | None, noise: Tensor | None, drop: Tensor | None,
+        active: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        """The second block, of units h (P, F, B, T'), and log power, of mean squares (P, F, B, S): codes (P, B, D)."""
+        codes = self._second_block(h, group, noise, drop, active)
+        if self.power_norm is None or power is None:
+            return codes
+        return torch.cat([codes, self._power_codes(self.power_norm, power, group, noise, drop, active)], -1)
+
+    def _second_block(
+        self, h: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None, active: Tensor | None
+    ) -> Tensor:
+        """Units (P, F, B, T') -> codes (P, B, D)."""
+        members, wide, batch, times = h.shape
+        w, pointwise = self.depthwise.reshape(members, wide, -1), self.pointwise.reshape(members, -1, wide)
+        if self.training and noise is not None:
+            units = pointwise.shape[1] * batch * (times // self.pools[1])
+            dropping = self._dropping(h, units, 2, group, noise, drop)
+            made = second_block(self.norm3, h, w, pointwise, self.pools[1], dropping, active)
+            if made is not None:
+                return made.flatten(2)
+        h = filter_times(h.reshape(members * wide, batch, times), w.reshape(members * wide, SECOND_KERNEL))
+        h = mix_channels(pointwise, h.reshape(members, wide, batch * times))
+        h, _ = self._block(self.norm3, h, batch, self.pools[1], None, group, noise, drop, active)
+        return h.transpose(1, 2).flatten(2)
+
+    def _power_codes(
+        self, norm: BatchNorm, power: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None,
+        active: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        """Log power, normalised and with dropout: (P, F, B, S) -> (P, B, F·S)."""
+        if self.training and noise is not None:
+            dropping = self._dropping(power, power[0].numel(), 3, group, noise, drop)
+            codes = codes_of_power(norm, power, dropping, active)
+            if codes is not None:
+                return codes
+        power = log_of(power)
+        power = norm(power.flatten(2), None, active).view(power.shape)
+        return self._dropped(power, 3, group, noise, drop).transpose(1, 2).flatten(2)
 
     def _block(
         self,
