@@ -10,7 +10,7 @@ A channel that has one value throughout becomes 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,21 +39,22 @@ class Standardise(Adapting):
         return self.kind == "train"
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return KINDS[self.kind](stage, training)
+        return self.fitted_class.of(stage, training)
 
-    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
-        if self.kind in ("trial", "transductive"):
-            return OwnScale() if self.kind == "trial" else PersonScale()
-        made = TrainScale if self.kind == "train" else OnlineScale
-        return made(tensors["shift"], tensors["inv_std"])
+    @property
+    def fitted_class(self) -> type[FittedScale]:
+        return KINDS[self.kind]
 
 
-class OwnScale(Fitted):
-    """trial: nothing is fitted."""
-
+class FittedScale(Fitted):
     @classmethod
-    def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+    def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        """As `Transform.fit`."""
         return cls()
+
+
+class OwnScale(FittedScale):
+    """trial: nothing is fitted."""
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         sums = sums_of(x.flatten(0, 1))
@@ -72,27 +73,23 @@ class OwnScale(Fitted):
         return PooledScale((3,))
 
 
-class TrainScale(Fitted):
+class TrainScale(FittedScale):
     """train: shift and inv_std (G, C)."""
 
+    statistics = ("shift", "inv_std")
     shift: Tensor
     inv_std: Tensor
 
-    def __init__(self, shift: Tensor, inv_std: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("shift", shift)
-        self.register_buffer("inv_std", inv_std)
-
     @classmethod
-    def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+    def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
         known = dict[bytes, Scale]()
         for group, rows in enumerate(training):
             if rows.tobytes() not in known:
                 places = torch.as_tensor(rows, device=stage.like.device)
                 sums = window_sums(stage.of_group(group)).at(places)
                 known[rows.tobytes()] = scale_of(sums, torch.zeros_like(places), 1).to(stage.like)
-        scales = [known[rows.tobytes()] for rows in training]
-        return cls(*map(torch.cat, zip(*scales, strict=True)))
+        shift, inv_std = map(torch.cat, zip(*(known[rows.tobytes()] for rows in training), strict=True))
+        return cls(shift=shift, inv_std=inv_std)
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         return (x - self.shift[:, None, :, None]) * self.inv_std[:, None, :, None]
@@ -119,21 +116,17 @@ class Scaling(Stateless):
         return Batch(torch.from_numpy(scaled))
 
 
-class PersonScale(Fitted):
+class PersonScale(FittedScale):
     """transductive: a table over the people of the recordings, (G or 1, S, C); a new person by the windows of one
     call."""
 
     person_shift: Tensor
     person_inv_std: Tensor
 
-    def __init__(self, scale: Scale | None = None) -> None:
-        super().__init__()
-        for name, table in zip(("person_shift", "person_inv_std"), scale or (None, None), strict=True):
-            self.register_buffer(name, table, persistent=False)
-
     @classmethod
-    def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return cls(person_scale(stage, len(training)).to(stage.like))
+    def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        shift, inv_std = person_scale(stage, len(training)).to(stage.like)
+        return cls(person_shift=shift, person_inv_std=inv_std)
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is None:
@@ -159,35 +152,26 @@ class OnlineScale(OnlineOnly, PersonScale):
     """online: the table for training people, and for a new person a prior (G, C) from them."""
 
     name = "standardise"
+    statistics = ("shift", "inv_std")
     shift: Tensor
     inv_std: Tensor
 
-    def __init__(self, shift: Tensor, inv_std: Tensor, scale: Scale | None = None) -> None:
-        super().__init__(scale)
-        self.register_buffer("shift", shift)
-        self.register_buffer("inv_std", inv_std)
-
     @classmethod
-    def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+    def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
         """The prior is a mean over people, each counting the same. Its deviation is the root of the mean variance
         within people: how much one person varies, not how much people differ."""
         scale = person_scale(stage, len(training))
         variance = torch.where(scale.inv_std > 0, scale.inv_std**-2, 0.0)
         spread = stage.priors(variance, training)
         inv_std = torch.where(spread > 0, spread.rsqrt(), 0.0)
-        prior = Scale(stage.priors(scale.shift, training), inv_std).to(stage.like)
-        return cls(prior.shift, prior.inv_std, scale.to(stage.like))
+        prior, table = Scale(stage.priors(scale.shift, training), inv_std).to(stage.like), scale.to(stage.like)
+        return cls(**prior._asdict(), person_shift=table.shift, person_inv_std=table.inv_std)
 
     def follow(self) -> Follower:
         return FollowedScale(self.shift, self.inv_std)
 
 
-KINDS: dict[str, Callable[[Stage, Sequence[Rows]], Fitted]] = {
-    "trial": OwnScale.fitted,
-    "train": TrainScale.fitted,
-    "transductive": PersonScale.fitted,
-    "online": OnlineScale.fitted,
-}
+KINDS = {"trial": OwnScale, "train": TrainScale, "transductive": PersonScale, "online": OnlineScale}
 
 
 class FollowedScale(Follower):

@@ -94,13 +94,12 @@ class BaseLayout(Representation):
 class FittedLayout(Fitted):
     """Buffers (G, ...); groups do not differ, so the first is used."""
 
+    statistics = ("channels", "rates")
     channels: Tensor
     rates: Tensor
 
     def __init__(self, channels: Tensor, rates: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("channels", channels)
-        self.register_buffer("rates", rates)
+        super().__init__(channels=channels, rates=rates)
         rate, wanted, times = rates[0].tolist()
         self.rate, self.wanted, self.times = rate, wanted, round(times)
 

@@ -61,12 +61,12 @@ class MiniRocket(Representation):
 
 
 class FittedMiniRocket(Fitted):
+    statistics = ("thresholds",)
     thresholds: Tensor  # (G, D · 84, 3)
 
     def __init__(self, spec: MiniRocket, thresholds: Tensor) -> None:
-        super().__init__()
+        super().__init__(thresholds=thresholds)
         self.spec = spec
-        self.register_buffer("thresholds", thresholds)
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         room = self.spec.room(int(x.shape[-2]), int(x.shape[-1]))

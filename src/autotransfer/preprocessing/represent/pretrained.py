@@ -100,6 +100,7 @@ class Pretrained(Representation):
 class FittedPretrained(Fitted):
     """Buffers (G, ...) of DIMENSIONS; groups do not differ, so the first is used."""
 
+    statistics = tuple(DIMENSIONS)
     channels: Tensor
     rates: Tensor
     spatial: Tensor
@@ -109,10 +110,8 @@ class FittedPretrained(Fitted):
     bias: Tensor
 
     def __init__(self, spec: Pretrained, tensors: Weights) -> None:
-        super().__init__()
+        super().__init__(**{name: tensors[name] for name in DIMENSIONS})
         self.spec = spec
-        for name in DIMENSIONS:
-            self.register_buffer(name, tensors[name])
         rate, wanted, times = self.rates[0].tolist()
         self.rate, self.wanted, self.times = rate, wanted, round(times)
 
