@@ -28,9 +28,9 @@ from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import Moments, padding
-from .norm_pool import drawn, kept
+from .norm_pool import draws_of, dropped
 from .power import FLOOR
-from .stack import Quick, Size, group_of
+from .stack import Quick, Size, Stack, by_networks
 from .start import check_start
 
 MIN_TIMES = 8
@@ -130,14 +130,12 @@ class _KernelStretches(Function):
         return cpu.stretches_backward(grad_level, grad_square, v, level, mean, ctx.length), None
 
 
-class Shallow(nn.Module):
+class Shallow(Stack):
     """Encoder z = net(x) of P members. x: (B, channels, times) or (P, B, channels, times); z: (P, B, D).
 
     Windows of any length from 8 samples work: a stretch has times // 8 samples, and what does not fill one is left out.
     D is the number of filters times that of stretches, 8 to 15.
     """
-
-    capturable = True
 
     def __init__(
         self,
@@ -188,7 +186,9 @@ class Shallow(nn.Module):
         v = filter_times(u, self.temporal.reshape(members * self.filters, self.kernel))
         power = (self._power(v, active) + FLOOR).log()  # (P, F, B, S)
         power = self.power_norm(power.flatten(2), None, active).view(power.shape)
-        return self._dropped(power, group, noise, drop).transpose(1, 2).flatten(2)
+        if self.training:
+            power = dropped(power, 1, draws_of(noise, group, drop, power, self.dropout), self.dropout)
+        return power.transpose(1, 2).flatten(2)
 
     def _power(self, v: Tensor, active: Tensor | None) -> Tensor:
         """Signals (P·F, B, T) -> mean squares (P, F, B, S) of the normalised signals."""
@@ -212,16 +212,6 @@ class Shallow(nn.Module):
         """Signals (N, B, T) in stretches: (N, B, S, L)."""
         return v[..., : self.stretches * self.length].reshape(*v.shape[:2], self.stretches, self.length)
 
-    def _dropped(self, h: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None) -> Tensor:
-        if not self.training or noise is None:
-            return F.dropout(h, self.dropout, training=self.training)
-        if drop is None:
-            drop = torch.full((len(h),), self.dropout, dtype=h.dtype, device=h.device)
-        return kept(drawn(noise, 1, h[0].numel(), group, drop), h)
-
-    def constrain_(self) -> None:
-        """Nothing: the normalisation undoes any scale of the filters."""
-
     def input_scale(self) -> Tensor:
         """Of white noise that would leave the stored variances behind the filters."""
         gain = self.spatial.detach().square().sum(-1) * self.temporal.detach().square().sum(-1)
@@ -230,29 +220,15 @@ class Shallow(nn.Module):
     def graph(self) -> nn.Module:
         return ShallowGraph(self)
 
-    def quick(self, n_constant: int = 0) -> Quick:
-        return QuickShallow(self, n_constant)
-
-
-class QuickShallow:
-    """A few windows (G, n, C, T), and how many members read each of the G groups -> codes (P, n, D)."""
-
     @torch.no_grad()
-    def __init__(self, net: Shallow, n_constant: int) -> None:
-        scale, shift = net.norm.folded()
-        temporal = net.temporal.double() * scale[..., None]
-        power_scale, power_shift = net.power_norm.folded()
+    def quick(self, n_constant: int = 0) -> Quick:
+        scale, shift = self.norm.folded()
+        temporal = self.temporal.double() * scale[..., None]
+        power_scale, power_shift = self.power_norm.folded()
         power = shift.float(), power_scale.float(), power_shift.float()
-        self.networks = Networks(
-            net.spatial.detach().contiguous(), temporal.float(), n_constant, FLOOR, net.length, power
-        )
-        self.graph = ShallowGraph(net)  # without kernels
-
-    def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
-        if cpu.available(x):
-            return self.networks(x, group_of(sizes))
-        codes: Tensor = self.graph(x if len(x) == 1 else x[group_of(sizes)])
-        return codes
+        spatial = self.spatial.detach().contiguous()
+        networks = Networks(spatial, temporal.float(), n_constant, FLOOR, self.length, power)
+        return by_networks(networks, ShallowGraph(self))
 
 
 class ShallowGraph(nn.Module):

@@ -24,6 +24,7 @@ from ..recordings.chunks import row_chunks
 
 Rows = NDArray[np.int64]
 Named = TypeVar("Named")
+T = TypeVar("T")
 
 
 def with_prefix(prefix: str, values: Mapping[str, Named]) -> dict[str, Named]:
@@ -335,6 +336,14 @@ class Stage:
         """What `of_people` gave, averaged over the training people of each group: (G, ...)."""
         return torch.stack([of_people[g if self.by_fold else 0, self.people(rows)].mean(0)
                             for g, rows in enumerate(training)])  # fmt: skip
+
+    def of_groups(self, make: Callable[[int, Rows], T], training: Sequence[Rows]) -> list[T]:
+        """What `make` gives for each group and its rows, once where several have the same rows."""
+        known: dict[bytes, T] = {}
+        for group, rows in enumerate(training):
+            if rows.tobytes() not in known:
+                known[rows.tobytes()] = make(group, rows)
+        return [known[rows.tobytes()] for rows in training]
 
     def known(self, what: object, make: Callable[[], Any]) -> Any:
         """The value that `make` gives, computed once for these recordings where it does not depend on the fold."""

@@ -49,12 +49,11 @@ class Turn(Adapting):
         what = f"description around {ring.tolist()}"
         moments = stage.of_people(what, lambda x: outer(describe(x, ring)), len(training))  # (G or 1, S, D, D)
         count = torch.bincount(stage.subject, minlength=stage.n_subjects)
-        known: dict[bytes, tuple[Tensor, Tensor]] = {}
-        for g, rows in enumerate(training):
-            if rows.tobytes() not in known:
-                of_group = moments[g if stage.by_fold else 0]
-                known[rows.tobytes()] = agreed(of_group, count, stage.people(rows), len(ring))
-        precision, turns = map(torch.stack, zip(*(known[rows.tobytes()] for rows in training), strict=True))
+
+        def fitted(group: int, rows: Rows) -> tuple[Tensor, Tensor]:
+            return agreed(moments[group if stage.by_fold else 0], count, stage.people(rows), len(ring))
+
+        precision, turns = map(torch.stack, zip(*stage.of_groups(fitted, training), strict=True))
         return self.fitted_class(ring=ring.expand(len(training), -1).clone(), precision=precision, turns=turns)
 
     @property

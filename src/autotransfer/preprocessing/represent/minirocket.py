@@ -52,9 +52,8 @@ class MiniRocket(Representation):
         raise AssertionError("it is fitted")
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return FittedMiniRocket(
-            self, torch.stack([thresholds(stage.of_group(g), rows) for g, rows in enumerate(training)])
-        )
+        of_groups = stage.of_groups(lambda group, rows: thresholds(stage.of_group(group), rows), training)
+        return FittedMiniRocket(self, torch.stack(of_groups))
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
         return FittedMiniRocket(self, tensors["thresholds"])
