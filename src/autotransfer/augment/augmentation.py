@@ -59,8 +59,3 @@ class Scaling(Augmentation):
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         return x * self.factors(x.shape[2], key, batch).to(x.dtype)[..., None]
-
-
-def signals_first(x: Tensor, batch: TrainingBatch) -> Tensor:
-    """(C, 1): which channels of x (G, B, C, T) are signals."""
-    return (torch.arange(x.shape[2], device=x.device) < batch.signals)[:, None]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import UserError, check_types
 from ..randomness import uniform
-from .augmentation import Augmentation, TrainingBatch, signals_first
+from .augmentation import Augmentation, TrainingBatch
 
 
 @dataclass(frozen=True)
@@ -34,4 +34,5 @@ class TimeMask(Augmentation):
         since = torch.arange(times, device=x.device) - start[..., None]  # (G, B, T)
         silent = (since >= 0) & (since < length[..., None])
         signal = x.transpose(1, 2)  # channel-major, as it is in memory
-        return signal.masked_fill(silent[:, None] & signals_first(x, batch)[..., None], 0).transpose(1, 2)
+        signals = (torch.arange(x.shape[2], device=x.device) < batch.signals)[:, None, None]
+        return signal.masked_fill(silent[:, None] & signals, 0).transpose(1, 2)

@@ -116,11 +116,7 @@ class SavedModel(BaseModel):
                 "the model is no average that could use all windows of a person; leave --adapt all (adapt='all') out, "
                 "or take the model of a run with the usual --adaptation"
             )
-        return self.probabilities(self.latents(X, subject))
-
-    @torch.no_grad()
-    def probabilities(self, z: Tensor) -> NDArray[np.float64]:
-        """Codes (members, N, D) -> (N, classes)."""
+        z = self.latents(X, subject)
         return self._mean_probability(z) if self.correction is None else normalised(self.log_p(z))
 
     @torch.no_grad()
@@ -130,6 +126,7 @@ class SavedModel(BaseModel):
         log_p = np.log(np.maximum(self._mean_probability(z), TINY))
         return log_p if self.correction is None else log_p + self.correction(z).numpy()
 
+    @torch.no_grad()
     def _mean_probability(self, z: Tensor) -> NDArray[np.float64]:
         """Of the members, before any correction."""
         mean: NDArray[np.float64] = self.classifier(z).double().softmax(-1).mean(0).numpy()

@@ -131,16 +131,12 @@ class ReplayReport:
         """Whether a rate by the hour says something: of some seconds, the number of false activations says more."""
         return self.all.seconds >= SHORT
 
-    @property
-    def _lasted(self) -> str:
-        seconds = self.all.seconds
-        return f"{seconds / 3600:.3g} h" if self._long else f"{seconds:.0f} s"
-
     def lines(self) -> Iterator[str]:
         everybody, detector = self.all, self.detector
         rest = "no rest class" if detector.rest is None else f"rest class {detector.classes[detector.rest]}"
+        lasted = f"{everybody.seconds / 3600:.3g} h" if self._long else f"{everybody.seconds:.0f} s"
         yield (
-            f"replayed {count(len(self.scores), 'person', 'people')}, {self._lasted}, "
+            f"replayed {count(len(self.scores), 'person', 'people')}, {lasted}, "
             f"{count(everybody.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows (every "
             f"{self.hop:g} s), refractory time {detector.refractory:g} s"
         )
