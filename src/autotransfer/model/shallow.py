@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .. import cpu
 from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
