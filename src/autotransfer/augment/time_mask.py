@@ -8,9 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import UserError, check_types
 from ..randomness import uniform
-from .augmentation import Augmentation, TrainingBatch
+from .augmentation import BELOW_ONE, Augmentation, TrainingBatch
 
 
 @dataclass(frozen=True)
@@ -19,11 +18,7 @@ class TimeMask(Augmentation):
 
     of_signals: ClassVar[bool] = True
     tried: ClassVar[tuple[float, ...]] = (0.15, 0.4)
-
-    def __post_init__(self) -> None:
-        check_types(self, share="time_mask")
-        if not 0 < self.share < 1:
-            raise UserError(f"time_mask is {self.share}; it must be a share of the window in (0, 1)")
+    name, rule, limit = "time_mask", "be a share of the window in (0, 1)", BELOW_ONE
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         times = x.shape[3]
