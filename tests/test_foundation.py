@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.model.adapters import Adapted
-from autotransfer.models.base import open_base
 from autotransfer.models.foundation import Bound, FoundationEncoder, open_foundation
+from autotransfer.models.pretrained import open_base
 from autotransfer.preprocessing.represent import base_layout, foundation
 from autotransfer.preprocessing.represent.pretrained import at_one_scale
 from autotransfer.recordings import save_npz

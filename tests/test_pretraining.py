@@ -26,11 +26,12 @@ from autotransfer.recordings.copies import traces
 from autotransfer.recordings.layout import channel_map, position, resampling, starts
 from autotransfer.runs import executor
 from autotransfer.runs.checkpoint import restore, save_checkpoint
-from autotransfer.runs.options import RunOptions, epochs_for
+from autotransfer.runs.options import RunOptions
 from autotransfer.runs.preparation import Preparation
 from autotransfer.runs.run import job_of
 from autotransfer.search.kinds import candidates_of, closed_forms, networks
 from autotransfer.training import packing
+from autotransfer.training.batches import epochs_for
 from autotransfer.training.metrics import apart, weighted_nll
 from autotransfer.training.packing import program_of
 from autotransfer.training.represented import represented_on

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..files import read_plain
-from ..model.braindecode_models import PREFIX
 from ..model.shallow import Shallow, ShallowOptions
 from ..model.start import know_start
 from ..preprocessing.represent.base_layout import know_layout
@@ -32,10 +31,10 @@ from ..recordings.layout import channel_map
 from ..settings import Setting
 from ..training.members import Members
 from .base_card import BaseCard
-from .binding import check_digest, check_size
+from .binding import check_digest, read_weights
 from .card import DIGEST
-from .foundation import Bound, FoundationEncoder, open_foundation
-from .hub import CONFIG, local_folder, push_to_hub
+from .foundation import Bound
+from .hub import local_folder, push_to_hub
 from .model_page import base_page
 from .saving import BASE, UNREADABLE, as_json, read_folder, write_folder
 
@@ -191,17 +190,6 @@ def _folded(members: Members) -> dict[str, Tensor]:
     return {name: tensor.detach().to(torch.float32).contiguous() for name, tensor in folded.items()}
 
 
-def open_base(text: str) -> Base | FoundationEncoder:
-    """What --base names: a base, or a foundation encoder, which is braindecode:MODEL,pretrained=…, or a folder or
-    repository in the hub's layout."""
-    if not text.startswith(PREFIX):
-        place = local_folder(text)
-        if os.path.exists(place / BASE.card) or not os.path.exists(place / CONFIG):
-            return load_base(place)
-        text = str(place)
-    return open_foundation(text)
-
-
 def save_base(folder: Path, card: BaseCard, tensors: dict[str, Tensor]) -> None:
     """Write a base to a folder, which `load_base` reads."""
     write_folder(folder, BASE, as_json(card), tensors, base_page(card))
@@ -233,7 +221,6 @@ def _load(path: Path) -> Base:
     if not isinstance(values, dict):
         raise ValueError(f"{BASE.card} is no JSON object")
     card = BaseCard(**{name: value for name, value in values.items() if name != DIGEST})
-    check_size(path)
-    weights = read_plain(path)
+    weights = read_weights(path)
     check_digest(values, weights, card=BASE.card, file=path.name)
     return Base(card, load(weights), values[DIGEST]["card"])

@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 
 from ..errors import UserError, shown
-from ..files import check_plain
+from ..files import check_plain, read_plain
 from ..model.encoders import ENCODERS, is_ours
 from ..model.stack import Size
 from ..preprocessing.represent.foundation import STORED
@@ -75,8 +75,14 @@ def _hash(*parts: bytes) -> str:
 def check_size(path: Path) -> None:
     """Raise where a model's file is too large for memory, or no plain file, such as a pipe that never ends."""
     status = path.stat()
-    check_plain(status, path)
     check_memory(COPIES * status.st_size, "the model", path, "use a machine with more memory")
+    check_plain(status, path)
+
+
+def read_weights(path: Path) -> bytes:
+    """The content of a model's file, where `check_size` does not raise."""
+    check_size(path)
+    return read_plain(path)
 
 
 def check_file(path: Path, card: Card) -> None:

@@ -14,7 +14,7 @@ from ..errors import UserError, one_line
 from ..files import read_plain
 from ..model.encoders import Encoders
 from ..preprocessing.represent.foundation import take_stored
-from .binding import check_digest, check_file, check_shapes, check_size, split_file
+from .binding import check_digest, check_file, check_shapes, read_weights, split_file
 from .card import DIGEST, ModelCard, card_from
 from .interface import LEDGERS
 from .mixture import Mixture, Model
@@ -64,8 +64,7 @@ def _load(path: Path, encoders: Encoders | None) -> Model | RegressionModel:
     values = json.loads(read_plain(path.with_name(MODEL.card)).decode())
     model: Model | RegressionModel
     if isinstance(values, dict) and values.get("kind") == REGRESSION:
-        check_size(path)
-        weights = read_plain(path)
+        weights = read_weights(path)
         card = regression_card({name: value for name, value in values.items() if name != DIGEST})
         model = RegressionModel.restore(card, take_stored(load(weights)))
     else:
@@ -93,8 +92,7 @@ def _no_model(folder: Path, missing: str) -> str:
 
 def _load_file(path: Path, encoders: Encoders | None) -> Model:
     try:
-        check_size(path)
-        return model_in(path.read_bytes(), encoders)
+        return model_in(read_weights(path), encoders)
     except UserError:
         raise
     except OSError as error:

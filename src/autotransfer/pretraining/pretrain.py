@@ -27,12 +27,13 @@ from ..runs.checks import entry_key
 from ..runs.executor import Executor
 from ..runs.ledger import UNVALIDATED, Entry, Ledger, backup_of
 from ..runs.lock import Lock, remove_database
-from ..runs.options import RunOptions, epochs_for
+from ..runs.options import RunOptions
 from ..runs.preparation import Preparation
 from ..runs.provenance import fingerprint, versions
 from ..runs.run import Run, begin_ledger
 from ..runs.sqlite_errors import DamagedLedger
 from ..settings import Setting
+from ..training.batches import epochs_for
 from ..training.packing import resolve_device
 from ..training.train import check_jobs
 from .studies import Studies

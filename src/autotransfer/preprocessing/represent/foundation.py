@@ -110,6 +110,33 @@ def build_fitting(model: str, options: Mapping[str, Any], stored: int, fits: Cal
     return module
 
 
+def build_pretrained(model: str, options: Mapping[str, Any], weights: Mapping[str, Tensor]) -> nn.Module:
+    """The network with these weights, all of them but those of a head."""
+
+    def fits(shapes: Shapes) -> None:
+        lacking = [name for name in shapes if name not in weights and not name.startswith(HEADS)]
+        if lacking:
+            raise UserError(
+                f"the weights of {model} lack {len(lacking)} tensors ({lacking[0]} …); they are of another model"
+            )
+        for name, shape in shapes.items():
+            tensor = weights.get(name)
+            if tensor is not None and tensor.dtype not in FLOATS:
+                raise UserError(f"{name} of the weights of {model} holds {tensor.dtype}; store it as float32")
+            if tensor is not None and tuple(tensor.shape) != shape:
+                raise UserError(
+                    f"the weights of {model} do not fit what config.json says ({name} has the shape "
+                    f"{tuple(tensor.shape)}, not {shape})"
+                )
+
+    module = build_fitting(model, options, sum(tensor.numel() for tensor in weights.values()), fits)
+    try:
+        module.load_state_dict(weights, strict=False)
+    except RuntimeError as error:  # of another shape: a tensor that is no number of the network
+        raise UserError(f"the weights of {model} do not fit what config.json says ({one_line(error)})") from None
+    return module
+
+
 def _shapes(module: nn.Module) -> Shapes:
     return {name: tuple(tensor.shape) for name, tensor in floating(module).items()}
 
