@@ -496,7 +496,7 @@ def test_a_model_with_adapters_needs_no_folder(folder: Path, tmp_path: Path, mon
     at.export_model(model, "safetensors", tmp_path / "model.safetensors")
     for place in ("model", "model.safetensors"):
         monkeypatch.setattr(foundation, "_opened", {})
-        monkeypatch.setattr(base_layout, "_opened", {})
+        monkeypatch.setattr(base_layout.BaseLayout, "opened", {})
         assert np.allclose(at.load_model(tmp_path / place).predict_proba(own.X[:5]), expected, atol=1e-6)  # type: ignore[union-attr]
 
 

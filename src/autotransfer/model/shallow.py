@@ -20,20 +20,19 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .. import cpu, gpu
+from .. import gpu
 from ..cpu.blocks import Form
 from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
-from ..gpu import Dropping
 from ..gpu.autograd import apply
 from .blocks import first_block, laid_out
 from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import Moments, padding
-from .norm_pool import drawn, kept
+from .norm_pool import draws_of, dropped
 from .power import FLOOR, codes_of_power, log_of
-from .stack import Quick, Size, group_of
+from .stack import Quick, Size, Stack, by_networks
 from .start import check_start
 
 MIN_TIMES = 8
@@ -134,14 +133,12 @@ class _KernelStretches(Function):
         return gpu.stretches_backward(grad_level, grad_square, v, level, mean, ctx.length), None
 
 
-class Shallow(nn.Module):
+class Shallow(Stack):
     """Encoder z = net(x) of P members. x: (B, channels, times) or (P, B, channels, times); z: (P, B, D).
 
     Windows of any length from 8 samples work: a stretch has times // 8 samples, and what does not fill one is left out.
     D is the number of filters times that of stretches, 8 to 15.
     """
-
-    capturable = True
 
     def __init__(
         self,
@@ -191,13 +188,15 @@ class Shallow(nn.Module):
             _, power = first_block(self.norm, x, windows, self.spatial, self.temporal, form, active=active)
         else:
             power = self._plain_power(x, group, active)
-        dropping = self._dropping(power, group, noise, drop)
-        codes = None if dropping is None else codes_of_power(self.power_norm, power, dropping, active)
-        if codes is not None:
-            return codes
+        draws = draws_of(noise, group, drop, power, self.dropout) if self.training else None
+        if draws is not None:
+            codes = codes_of_power(self.power_norm, power, draws.of_layer(1, power[0].numel()), active)
+            if codes is not None:
+                return codes
         power = log_of(power)
         power = self.power_norm(power.flatten(2), None, active).view(power.shape)
-        power = F.dropout(power, self.dropout, training=self.training) if dropping is None else kept(dropping, power)
+        if self.training:
+            power = dropped(power, 1, draws, self.dropout)
         return power.transpose(1, 2).flatten(2)
 
     def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
@@ -229,17 +228,6 @@ class Shallow(nn.Module):
         """Signals (N, B, T) in stretches: (N, B, S, L)."""
         return v[..., : self.stretches * self.length].reshape(*v.shape[:2], self.stretches, self.length)
 
-    def _dropping(self, h: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None) -> Dropping | None:
-        """Which units of h (P, F, B, S) are dropped by keys; None: by torch's generator, or none."""
-        if not self.training or noise is None:
-            return None
-        if drop is None:
-            drop = torch.full((len(h),), self.dropout, dtype=h.dtype, device=h.device)
-        return drawn(noise, 1, h[0].numel(), group, drop)
-
-    def constrain_(self) -> None:
-        """Nothing: the normalisation undoes any scale of the filters."""
-
     def input_scale(self) -> Tensor:
         """Of white noise that would leave the stored variances behind the filters."""
         gain = self.spatial.detach().square().sum(-1) * self.temporal.detach().square().sum(-1)
@@ -248,29 +236,15 @@ class Shallow(nn.Module):
     def graph(self) -> nn.Module:
         return ShallowGraph(self)
 
-    def quick(self, n_constant: int = 0) -> Quick:
-        return QuickShallow(self, n_constant)
-
-
-class QuickShallow:
-    """A few windows (G, n, C, T), and how many members read each of the G groups -> codes (P, n, D)."""
-
     @torch.no_grad()
-    def __init__(self, net: Shallow, n_constant: int) -> None:
-        scale, shift = net.norm.folded()
-        temporal = net.temporal.double() * scale[..., None]
-        power_scale, power_shift = net.power_norm.folded()
+    def quick(self, n_constant: int = 0) -> Quick:
+        scale, shift = self.norm.folded()
+        temporal = self.temporal.double() * scale[..., None]
+        power_scale, power_shift = self.power_norm.folded()
         power = shift.float(), power_scale.float(), power_shift.float()
-        self.networks = Networks(
-            net.spatial.detach().contiguous(), temporal.float(), n_constant, FLOOR, net.length, power
-        )
-        self.graph = ShallowGraph(net)  # without kernels
-
-    def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
-        if cpu.available(x):
-            return self.networks(x, group_of(sizes))
-        codes: Tensor = self.graph(x if len(x) == 1 else x[group_of(sizes)])
-        return codes
+        spatial = self.spatial.detach().contiguous()
+        networks = Networks(spatial, temporal.float(), n_constant, FLOOR, self.length, power)
+        return by_networks(networks, ShallowGraph(self))
 
 
 class ShallowGraph(nn.Module):

@@ -32,11 +32,17 @@ Shapes = dict[str, tuple[int, ...]]  # of tensors by name
 
 def digest_of(card: Mapping[str, Any], weights: bytes) -> dict[str, str]:
     """Of a card as JSON holds it and of a safetensors file, whatever else the file's header says."""
-    length = int.from_bytes(weights[:8], "little")
-    tensors = {k: v for k, v in json.loads(weights[8 : 8 + length]).items() if k != "__metadata__"}
-    weights_digest = _hash(_canonical(tensors), weights[8 + length :])
+    header, body = split_file(weights)
+    tensors = {k: v for k, v in json.loads(header).items() if k != "__metadata__"}
+    weights_digest = _hash(_canonical(tensors), body)
     values = {k: v for k, v in card.items() if k != DIGEST}
     return {"weights": weights_digest, "card": _hash(_canonical(values), weights_digest.encode())}
+
+
+def split_file(content: bytes) -> tuple[bytes, bytes]:
+    """Header (JSON) and body of a safetensors file, which begins with eight bytes that give the header's length."""
+    length = int.from_bytes(content[:8], "little")
+    return content[8 : 8 + length], content[8 + length :]
 
 
 def check_digest(values: Mapping[str, Any], weights: bytes, *, card: str, file: str) -> None:

@@ -7,7 +7,6 @@ torch.nn. Who was pretrained on is not known, so that nobody can be refused: a r
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -41,6 +40,7 @@ from ..preprocessing.represent.foundation import (
     features,
     know,
     opened,
+    seed_of,
 )
 from ..recordings import Recordings
 from ..recordings.layout import channel_map
@@ -162,7 +162,7 @@ class FoundationEncoder:
         rates = (float(recordings.sfreq), rate, times)
         config = {"model": self.model, "options": self.options}
         trained = Encoder(config, self.module, channels, rates)
-        seed = int.from_bytes(hashlib.blake2b(digest_of(trained.tensors()).encode(), digest_size=7).digest(), "little")
+        seed = seed_of(digest_of(trained.tensors()))
         untrained = Encoder(config, build_encoder(self.model, self.options, seed), channels, rates)
         dim = self._n_features(len(channels), times)
         names = {}

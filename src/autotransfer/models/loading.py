@@ -14,7 +14,7 @@ from ..errors import UserError, one_line
 from ..files import read_plain
 from ..model.encoders import Encoders
 from ..preprocessing.represent.foundation import take_stored
-from .binding import check_digest, check_file, check_shapes, read_weights
+from .binding import check_digest, check_file, check_shapes, read_weights, split_file
 from .card import DIGEST, ModelCard, card_from
 from .interface import LEDGERS
 from .mixture import Mixture, Model
@@ -105,10 +105,9 @@ def _load_file(path: Path, encoders: Encoders | None) -> Model:
 
 
 def model_in(content: bytes, encoders: Encoders | None = None) -> Model:
-    """Of an exported safetensors file: its header begins with eight bytes that give the header's length."""
+    """Of an exported safetensors file."""
     tensors = load(content)
-    length = int.from_bytes(content[:8], "little")
-    metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    metadata = json.loads(split_file(content)[0]).get("__metadata__", {})
     if MARK not in metadata:
         raise ValueError("it holds tensors but no card")
     values = from_text(metadata)

@@ -124,10 +124,6 @@ class Mixture(BaseModel):
         )
         return None
 
-    def latents(self, X: Tensor, subject: Tensor | None = None) -> list[Tensor]:
-        """Windows that `check` gave -> the codes of each part (members, N, D), whose D differ."""
-        return [part.latents(X, subject) for part in self.parts]
-
     def features_checked(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
         return torch.cat([part.features_checked(X, subject) for part in self.parts], 1)
 
