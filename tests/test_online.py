@@ -205,6 +205,18 @@ def test_labels_take_over(model: Mixture) -> None:
         own.predict_proba(OWN, adapt="all")
 
 
+def test_windows_answered_before_a_session_was_saved_can_be_labelled(model: Mixture, tmp_path: Path) -> None:
+    session, path = at.Session(model, adapt=True), tmp_path / "ann.session"
+    session.predict_proba(OWN[:17])
+    session.save(path)
+    again = at.Session.load(path, model)
+    assert again.expected_gain(OWN[3]) == session.expected_gain(OWN[3]) > 0
+    for one in (session, again):
+        one.label(OWN[:17], [model.classes_[c] for c in Y[:17]])
+        assert one.n_windows == 17
+    np.testing.assert_array_equal(again.predict_proba(OWN[17:]), session.predict_proba(OWN[17:]))
+
+
 def test_a_session_that_does_not_adapt_is_zero_shot(model: Mixture) -> None:
     np.testing.assert_allclose(at.Session(model).predict_proba(OWN), model.predict_proba(OWN), atol=1e-5)
     assert model.adaptation == "none"

@@ -219,7 +219,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(start=st.integers(0, 30))
     def ask(self, start: int) -> None:
-        self.session.ask(OWN[start].numpy())
+        self._do("expected_gain", OWN[start].numpy())
 
     @rule(value=st.sampled_from([np.nan, np.inf, 1e30]))
     def refuse(self, value: float) -> None:
