@@ -121,7 +121,7 @@ class Session:
         else:
             log_p, self._online_state = self._online.next(self._online_decoder.say(windows), self._online_state)
             probability = normalised(log_p)
-            self._unread = [*self._unread, *windows][-RECENT:]
+            self._unread = [*self._unread, *windows[-RECENT:].clone()][-RECENT:]  # the caller may reuse its memory
         if self._stay is not None:
             log_p = np.log(np.maximum(probability, LEAST))
             probability, self._belief = forward(evidence(log_p), self._stay, self._belief)
@@ -131,10 +131,11 @@ class Session:
     def _look_at_first(self, windows: Tensor) -> None:
         """Warn, once, where the person's first windows (n, channels, times) look unlike those of training."""
         assert self._first is not None, "asked before"
-        self._first.append(windows)
-        if sum(map(len, self._first)) >= FIRST:
-            self.model.warn_of(torch.cat(self._first))
-            self._first = None
+        first = [*self._first, windows]
+        enough = sum(map(len, first)) >= FIRST
+        if enough:
+            self.model.warn_of(torch.cat(first))
+        self._first = None if enough else [*self._first, windows.clone()]  # the caller may reuse its memory
 
     def __copy__(self) -> Self:
         return copy.deepcopy(self)  # labels and what is known of the person are changed in place
