@@ -326,6 +326,27 @@ def test_a_masked_window_is_refused_though_its_data_are_numbers() -> None:
         at.Session(MIXTURE).predict_proba(window)
 
 
+RATED = at.Setting(encoder="linear", represent="bands", standardise="none", sfreq=100.0)
+AT_128 = at.synthetic(n_subjects=4, trials_per_class=2, n_channels=2, n_times=64, sfreq=128.0)
+TRIALS = (AT_128.X.numpy(), AT_128.y.numpy())
+RATES: dict[str, Callable[[], Any]] = {
+    "train": lambda: at.train(AT_128, [at.Job(RATED, at.leave_one_subject_out(AT_128)[0])]),
+    "CensoredClassifier": lambda: at.CensoredClassifier(setting=RATED, sfreq=128.0).fit(
+        *TRIALS, subjects=AT_128.subject
+    ),
+    "AutoTransferClassifier": lambda: at.AutoTransferClassifier(
+        settings=[at.Setting(max_epochs=1), RATED], sfreq=128.0
+    ).fit(*TRIALS, subjects=AT_128.subject),
+}
+
+
+@pytest.mark.parametrize("door", RATES)
+def test_a_setting_for_another_sampling_rate_is_refused_in_the_same_words(door: str) -> None:
+    with pytest.raises(UserError) as caught:
+        RATES[door]()
+    assert str(caught.value) == "the data are sampled at 128 Hz, the setting expects 100 Hz; resample them"
+
+
 CODES = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
 IDS = np.array([0, 1, 0, 1])
 CENSORED: dict[str, tuple[Any, Any, Any, str]] = {

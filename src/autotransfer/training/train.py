@@ -13,6 +13,7 @@ from ..errors import UserError
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from ..recordings.windows import check_rate
 from ..settings import SUBJECT
 from .allocator import memory_kept
 from .closed_form import population_of
@@ -112,6 +113,7 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
             raise UserError(f"train needs Jobs, not {type(job).__name__}; make them with at.Job(setting, fold, seed)")
         if (loss := job.setting.training.loss) is not None and recordings.targets is None:
             raise UserError(f"loss is {loss!r}, which is for a continuous target; leave it out to tell classes apart")
+        check_rate(recordings.sfreq, job.setting.preprocessing.sfreq, 1e-6, "setting")
         if job.fold.key in seen:
             continue
         seen.add(job.fold.key)
