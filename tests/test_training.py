@@ -108,6 +108,21 @@ def test_the_size_of_populations_changes_nothing() -> None:
         assert_same(a, b, 0)
 
 
+@pytest.mark.parametrize(("channels", "times", "batch"), [(4, 64, 32), (3, 100, 23), (8, 128, 128)])
+def test_a_member_alone_equals_one_of_two_of_three_and_of_five(channels: int, times: int, batch: int) -> None:
+    """With the filters of a usual rate, of 64 samples: products with a vector round by how many there are."""
+    recordings = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=channels, n_times=times, sfreq=128.0)
+    (fold, *_) = at.leave_one_subject_out(recordings)
+    settings = [at.Setting(max_epochs=1, batch_size=batch, **penalty) for penalty in (
+        {}, {"method": "density_ratio", "mode": "marginal", "strength": 1.0})]  # fmt: skip
+    for setting in settings:
+        (alone,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
+        for members in (2, 3, 5):
+            first, *_ = at.train(recordings, [at.Job(setting, fold, seed) for seed in range(members)], device="cpu")
+            assert (alone.population, first.population) == (1, members)
+            assert_same(alone, first, 0)
+
+
 def test_members_that_finish_early_leave_and_change_nothing() -> None:
     recordings = ragged()
     jobs = [replace_setting(job, max_epochs=2 + index % 3) for index, job in enumerate(many_jobs(recordings)[:24:3])]
