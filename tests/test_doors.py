@@ -354,6 +354,7 @@ CENSORED: dict[str, tuple[Any, Any, Any, str]] = {
     "an array": (CODES.numpy(), IDS, IDS, "z is a numpy array"),
     "a masked array": (np.ma.masked_array(CODES.numpy()), IDS, IDS, "z is a numpy array"),
     "width": (CODES[:, :4], IDS, IDS, "z has the shape (4, 4)"),
+    "no rows": (CODES[:0], IDS[:0], IDS[:0], "z has the shape (0, 5); give at least one row"),
     "too few classes": (CODES, IDS[:3], IDS, "y is torch.int64 (3,)"),
     "too few people": (CODES, IDS, torch.zeros(3, dtype=torch.long), "s is torch.int64 (3,)"),
     "complex ids": (CODES, IDS, torch.zeros(4, dtype=torch.complex64), "s is torch.complex64 (4,)"),
