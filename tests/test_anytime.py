@@ -253,9 +253,7 @@ def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Pat
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         own = replace(options(tmp_path / name), time="1s")
-        run = begin(
-            tmp_path / name / "run", replace(RunOptions.from_dict(short.options), source=own.source), again=short
-        )
+        run = begin(tmp_path / name / "run", replace(short.options, source=own.source), again=short)
         choice = conduct(run, quiet, shown=False)
         assert [stage.name for stage in choice.stages] == STAGES[:3]
         assert choice.ended == "everything in its plan was trained"

@@ -13,6 +13,7 @@ from autotransfer.model.layers import BatchNorm
 from autotransfer.model.moments import _cumulate_diagonals
 from autotransfer.randomness import as_keys, bits, fold_in
 from autotransfer.training.optimiser import BETAS, EPS, update
+from autotransfer.training.shapes import QUIET, Shapes
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
@@ -86,3 +87,10 @@ def test_optimiser(each: bool) -> None:
     elementwise.adamw(*there, BETAS, EPS)
     for found, wanted in zip(there, (values, first, second), strict=False):
         torch.testing.assert_close(found.cpu(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_levels_of_shapes() -> None:
+    shapes = Shapes(100.0 + torch.randn(20, 3, 16), 5, [slice(0, 20)], edges=True)
+    rows, shift, scale = torch.randint(20, (4, 7)), 100.0 + torch.randn(4, 3), torch.rand(4, 3)
+    on_device = (tensor.to(DEVICE) for tensor in (shapes.mean, shapes.deviation, rows, shift, scale))
+    torch.testing.assert_close(elementwise.levels(*on_device, QUIET).cpu(), shapes.levels(rows, shift, scale))

@@ -18,6 +18,7 @@ from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.moments import moments_of, window_moments, window_sums
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
+from autotransfer.model.shallow import _KernelStretches, _Stretches
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
@@ -204,3 +205,27 @@ def test_norm_pool(batch: int, times: int, pool: int, shared: bool, squared: boo
     back = gpu.norm_pool_backward(*slopes, tensors[0], *moments, *tensors[1:], there, times, pool, eps)
     for found, wanted in zip(back, gradients, strict=True):
         torch.testing.assert_close(found.cpu(), wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("batch", "times", "length"), [(5, 40, 5), (3, 130, 16), (2, 15, 1)])
+def test_stretches(batch: int, times: int, length: int) -> None:
+    v = (torch.randn(6, batch, times, device=DEVICE) + 10.0).requires_grad_()  # an offset must not cancel
+    used = times // length * length
+    expected = apply(_Stretches, v[..., :used].unflatten(-1, (-1, length)))
+    got = apply(_KernelStretches, gpu, v, length)
+    for ours, plain in zip(got, expected, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
+    above = [torch.randn_like(part) for part in expected[:2]]
+    (ours,), (plain,) = (torch.autograd.grad(parts[:2], v, above) for parts in (got, expected))
+    torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
+    assert not ours[..., used:].any()
+
+
+@pytest.mark.parametrize(("channels", "width", "batch"), [(4, 300, 5), (16, 65, 64)])
+def test_sum_of_scaled_rows(channels: int, width: int, batch: int) -> None:
+    table = torch.randn(20, channels, width, device=DEVICE)
+    rows, factors = torch.randint(20, (3, batch), device=DEVICE), torch.rand(3, batch, channels, device=DEVICE) - 0.5
+    linear = torch.rand(width, device=DEVICE) < 0.5
+    weights = torch.where(linear, factors[..., None], factors.square()[..., None])
+    expected = (table[rows] * weights).sum((1, 2))
+    torch.testing.assert_close(gpu.sum_scaled_rows(table, rows, factors, linear), expected, rtol=1e-4, atol=1e-4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -22,10 +23,27 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-@pytest.mark.parametrize(("alone", "log_power"), [(False, True), (True, False)])
-def test_an_epoch_by_kernels_is_an_epoch(monkeypatch: pytest.MonkeyPatch, alone: bool, log_power: bool) -> None:
+SMALL = {"batch_size": 4, "temporal_kernel": 7}
+EEGNET = SMALL | {"temporal_filters": 2, "latent_filters": 3}
+RECOMMENDED = {"log_power": True, "standardise": "train", "append_scale": True}
+
+
+@pytest.mark.parametrize(
+    ("alone", "options", "picks"),
+    [
+        (False, EEGNET | {"log_power": True}, True),
+        (True, EEGNET, True),
+        (False, EEGNET | RECOMMENDED, False),
+        (True, EEGNET | RECOMMENDED | {"channel_mask": 0.5}, False),
+        (False, SMALL | {"encoder": "shallow", "power_filters": 3, "standardise": "train"}, False),
+    ],
+    ids=["log power", "plain", "levels", "levels, masked", "shallow"],
+)
+def test_an_epoch_by_kernels_is_an_epoch(
+    monkeypatch: pytest.MonkeyPatch, alone: bool, options: dict[str, Any], picks: bool
+) -> None:
     recordings = noise(5, 36, 4, subjects=3, classes=2, steps=2)
-    setting = at.Setting(batch_size=4, temporal_kernel=7, temporal_filters=2, latent_filters=3, log_power=log_power)
+    setting = at.Setting(**options)
     jobs = spread_jobs(recordings, setting, 4, alone=alone)
 
     def trained(*, kernels: bool) -> Trainer:
@@ -37,7 +55,8 @@ def test_an_epoch_by_kernels_is_an_epoch(monkeypatch: pytest.MonkeyPatch, alone:
         trainer.evaluate()
         rows = trainer.plan[0]
         assert (trainer.groups.shared is None) == alone
-        assert (trainer.prepared.picked(rows) is not None) == kernels
+        assert (trainer.prepared.picked(rows) is not None) == (kernels and picks)
+        assert (trainer.prepared.shapes is not None) == ("append_scale" in options)
         return trainer
 
     plain, quick = trained(kernels=False), trained(kernels=True)

@@ -150,6 +150,21 @@ def sum_rows(table: Tensor, rows: Tensor) -> Tensor:
     return out
 
 
+def sum_scaled_rows(table: Tensor, rows: Tensor, factors: Tensor, linear: Tensor) -> Tensor:
+    """table (N, C, n), rows (G, B), factors (G, B, C), linear (n,) bool -> (G, n): the sum over a group's rows and
+    their channels, times the channel's factor in linear columns and times its square in the others."""
+    (groups, batch), (channels, width) = rows.shape, table.shape[1:]
+    tiles, least = -(-width // 256), 8
+    shares = max(1, min(PROGRAMS // (8 * groups * tiles), batch * channels // least))
+    share = -(-batch * channels // (shares * least)) * least
+    out = table.new_empty(shares, groups, width)
+    _kernels().sum_scaled_rows[(groups, tiles, shares)](
+        table.contiguous(), rows.contiguous(), factors.contiguous(), linear.contiguous().view(torch.uint8), out, batch,
+        channels, width, share, TILE_B=least, TILE=256, num_warps=4,
+    )  # fmt: skip
+    return out.sum(0)
+
+
 def _power(side: int) -> int:
     """The power of 2 from `side` upwards."""
     return 1 << (side - 1).bit_length()
@@ -215,20 +230,46 @@ def elu_pool(
     return out, squares
 
 
+def stretches_forward(v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Signals v (N, B, T), cut into S stretches of `length` samples, less the mean (N,) of all of a signal's: mean and
+    mean square of every stretch (N, B, S), and that mean. What does not fill a stretch counts nowhere."""
+    rows, batch, times = v.shape
+    level = v.new_empty(rows, batch, times // length)
+    square, mean = torch.empty_like(level), v.new_empty(rows)
+    _kernels().stretches_forward[(rows,)](
+        v.contiguous(), level, square, mean, batch, TIMES=times, LENGTH=length, **_in_units(batch * times, length)
+    )
+    return level, square, mean
+
+
+def stretches_backward(
+    grad_level: Tensor, grad_square: Tensor, v: Tensor, level: Tensor, mean: Tensor, length: int
+) -> Tensor:
+    """The gradient of v."""
+    rows, batch, times = v.shape
+    grad_v = torch.empty_like(v, memory_format=torch.contiguous_format)
+    _kernels().stretches_backward[(rows,)](
+        grad_level.contiguous(), grad_square.contiguous(), v.contiguous(), level.contiguous(), mean.contiguous(),
+        grad_v, batch, TIMES=times, LENGTH=length, **_in_units(batch * times, length),
+    )  # fmt: skip
+    return grad_v
+
+
 def _draws(dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
     halves = dropping.halves.contiguous()
     return halves, halves if dropping.group is None else dropping.group, dropping.drop.contiguous()
 
 
 def _by_row(n: int, times: int, pool: int, dropping: Dropping) -> dict[str, int]:
-    """Of a program that goes twice over a row of n samples. The longer the row, the more threads and the more samples
-    of each: the fewer rows at a time, so that the second pass finds them in the cache."""
+    return {"TIMES": times, "POOL": pool, "SHARED": dropping.group is not None} | _in_units(n, pool)
+
+
+def _in_units(n: int, width: int) -> dict[str, int]:
+    """Of a program that goes twice over a row of n samples, in units of `width`. The longer the row, the more threads
+    and the more samples of each: the fewer rows at a time, so that the second pass finds them in the cache."""
     warps = min(max(_power(n // 512), 4), 16)
     block = (512 if n >= 16384 else 256) * warps
-    return {
-        "TIMES": times, "POOL": pool, "WIDTH": _power(pool), "BLOCK": block, "SHARED": dropping.group is not None,
-        "num_warps": warps,
-    }  # fmt: skip
+    return {"WIDTH": _power(width), "BLOCK": max(block, _power(width)), "num_warps": warps}
 
 
 def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor:

@@ -63,6 +63,18 @@ def cumulate_diagonals(a: Tensor) -> Tensor:
     return out
 
 
+def levels(mean: Tensor, deviation: Tensor, rows: Tensor, shift: Tensor, inv_std: Tensor, quiet: float) -> Tensor:
+    """training.shapes.Shapes.levels: tables (N, C) float64, rows (G, B), shift and scale (G, C) -> (G, B, 2C)."""
+    (_, batch), channels = rows.shape, mean.shape[1]
+    out = torch.empty(*rows.shape, 2 * channels, device=rows.device)
+    n = rows.numel() * channels
+    _kernels().levels[(-(-n // _BLOCK),)](
+        mean.contiguous(), deviation.contiguous(), rows.contiguous(), shift.contiguous(), inv_std.contiguous(), out, n,
+        batch, channels, QUIET=quiet, BLOCK=_BLOCK,
+    )  # fmt: skip
+    return out
+
+
 def track(
     running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, offset: Tensor | None, active: Tensor | None,
     share: float, momentum: float,

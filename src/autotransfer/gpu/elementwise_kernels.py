@@ -49,6 +49,24 @@ def cumulate_diagonals(a, out, n, SIDE: tl.constexpr):
 
 
 @triton.jit
+def levels(mean, deviation, rows, shift, inv_std, out, n, batch, channels, QUIET: tl.constexpr, BLOCK: tl.constexpr):
+    """training.shapes.Shapes.levels, entry by entry of (G, B, C), in float64."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    window, channel = at // channels, at % channels
+    source = tl.load(rows + window, mask=inside, other=0).to(tl.int64) * channels + channel
+    fold = window // batch * channels + channel
+    scale = tl.load(inv_std + fold, mask=inside, other=1.0).to(tl.float64)
+    level = tl.load(mean + source, mask=inside, other=0.0) - tl.load(shift + fold, mask=inside, other=0.0).to(
+        tl.float64
+    )
+    spread = tl.load(deviation + source, mask=inside, other=1.0) * scale + QUIET
+    place = out + window * 2 * channels + channel
+    tl.store(place, (level * scale).to(tl.float32), mask=inside)
+    tl.store(place + channels, tl.log(spread).to(tl.float32), mask=inside)
+
+
+@triton.jit
 def track(
     running_mean, running_var, mean, var, offset, active, n, features, mean_stride, var_stride, share, momentum,
     OFFSET: tl.constexpr, ACTIVE: tl.constexpr, BLOCK: tl.constexpr,

@@ -178,6 +178,69 @@ def norm_pool_backward(
 
 
 @triton.jit
+def stretches_forward(
+    v, level, square, means, batch, TIMES: tl.constexpr, LENGTH: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    """One program for a signal: the mean of its samples, then mean and mean square of every stretch less that.
+
+    WIDTH is the power of 2 from LENGTH upwards. BLOCK samples are worked on at once.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    steps: tl.constexpr = TIMES // LENGTH
+    n, units = batch * TIMES, batch * steps
+    lane = tl.arange(0, BLOCK // WIDTH)
+    i = tl.arange(0, WIDTH)[None, :]
+    middle = tl.load(v + row * n)  # sums are about it, so that a large offset does not cancel
+    total = tl.zeros((BLOCK // WIDTH,), dtype=tl.float32)
+    for start in range(0, units, BLOCK // WIDTH):
+        unit = start + lane
+        first = unit * LENGTH if TIMES % LENGTH == 0 else unit // steps * TIMES + unit % steps * LENGTH
+        used = (unit < units)[:, None] & (i < LENGTH)
+        total += tl.sum(tl.load(v + row * n + first[:, None] + i, mask=used, other=middle) - middle, 1)
+    mean = tl.sum(total) / (units * LENGTH) + middle
+    tl.store(means + row, mean)
+    for start in range(0, units, BLOCK // WIDTH):
+        unit = start + lane
+        first = unit * LENGTH if TIMES % LENGTH == 0 else unit // steps * TIMES + unit % steps * LENGTH
+        inside = unit < units
+        used = inside[:, None] & (i < LENGTH)
+        value = tl.load(v + row * n + first[:, None] + i, mask=used, other=mean) - mean
+        tl.store(level + row * units + unit, tl.sum(value, 1) / LENGTH, mask=inside)
+        tl.store(square + row * units + unit, tl.sum(value * value, 1) / LENGTH, mask=inside)
+
+
+@triton.jit
+def stretches_backward(
+    grad_level, grad_square, v, level, means, grad_v, batch, TIMES: tl.constexpr, LENGTH: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradient of stretches_forward. Centring takes the gradient's mean away, which the stretches tell: the sum of
+    a stretch's centred samples is known."""
+    row = tl.program_id(0).to(tl.int64)
+    steps: tl.constexpr = TIMES // LENGTH
+    places: tl.constexpr = (TIMES + LENGTH - 1) // LENGTH
+    n, units = batch * TIMES, batch * steps
+    mean = tl.load(means + row)
+    lane = tl.arange(0, BLOCK // WIDTH)
+    i = tl.arange(0, WIDTH)[None, :]
+    total = tl.zeros((BLOCK // WIDTH,), dtype=tl.float32)
+    for start in range(0, units, BLOCK // WIDTH):
+        unit = start + lane
+        inside = unit < units
+        slope = 2.0 * tl.load(grad_square + row * units + unit, mask=inside, other=0.0)
+        total += tl.load(grad_level + row * units + unit, mask=inside, other=0.0)
+        total += slope * tl.load(level + row * units + unit, mask=inside, other=0.0)
+    average = tl.sum(total) / units
+    for start in range(0, batch * places, BLOCK // WIDTH):
+        unit, whole, at, used = _units(start + lane, i, units, TIMES, LENGTH)
+        slope = 2.0 * tl.load(grad_square + row * units + unit, mask=whole, other=0.0)
+        constant = tl.load(grad_level + row * units + unit, mask=whole, other=0.0) - average
+        value = tl.load(v + row * n + at, mask=used, other=mean) - mean
+        slope_v = (constant[:, None] + slope[:, None] * value) / LENGTH
+        tl.store(grad_v + row * n + at, tl.where(whole[:, None], slope_v, 0.0), mask=used)
+
+
+@triton.jit
 def _units(place, i, units, TIMES: tl.constexpr, POOL: tl.constexpr):
     """The units at `place`, whether they were pooled, their samples and which of these there are."""
     steps: tl.constexpr = TIMES // POOL
@@ -385,3 +448,28 @@ def sum_rows(table, rows, out, batch, width, TILE_B: tl.constexpr, TILE: tl.cons
         row = tl.load(rows + group * batch + start + b, mask=inside, other=0).to(tl.int64)
         total += tl.load(table + row * width + column, mask=inside & (column < width), other=0.0)
     tl.store(out + group * width + column, tl.sum(total, 0)[None, :], mask=column < width)
+
+
+@triton.jit
+def sum_scaled_rows(
+    table, rows, factors, linear, out, batch, channels, width, share, TILE_B: tl.constexpr, TILE: tl.constexpr
+):
+    """The sum over s of out[s, g] is that over b and c of table[rows[g, b], c], times f = factors[g, b, c] in linear
+    columns and f² in the others; s counts shares of the channels of a group's rows. TILE of the width columns."""
+    group = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * TILE + tl.arange(0, TILE)[None, :]
+    once = tl.load(linear + column, mask=column < width, other=0) != 0
+    b = tl.arange(0, TILE_B)[:, None]
+    total = tl.zeros((TILE_B, TILE), dtype=tl.float32)
+    begin = tl.program_id(2) * share
+    end = tl.minimum(begin + share, batch * channels)
+    for start in range(begin, end, TILE_B):
+        at = start + b
+        inside = at < end
+        row = tl.load(rows + group * batch + at // channels, mask=inside, other=0).to(tl.int64)
+        factor = tl.load(factors + group * batch * channels + at, mask=inside, other=0.0)
+        place = table + (row * channels + at % channels) * width + column
+        value = tl.load(place, mask=inside & (column < width), other=0.0)
+        total += value * tl.where(once, factor, factor * factor)
+    place = out + (tl.program_id(2) * tl.num_programs(0) + group) * width + column
+    tl.store(place, tl.sum(total, 0)[None, :], mask=column < width)

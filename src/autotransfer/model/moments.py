@@ -22,6 +22,7 @@ from ..fusing import fused
 from ..gpu import elementwise
 
 PIECE = 64  # rows that a kernel sums up in float32
+PRODUCTS = 1024  # small ones, that keep a GPU busy
 
 
 class Levelled(NamedTuple):
@@ -108,9 +109,14 @@ def level_sums(levels: Tensor, times: int, kernel: int) -> Tensor:
 def _of_one(times: int, kernel: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """The sums (n_sums,) of a row of ones, and which of them are of samples, not of products of two."""
     sums = window_sums(torch.ones(1, times, dtype=torch.float64), kernel).round()  # whole numbers
-    place = torch.arange(len(sums))
-    linear = (place == 0) | ((place > kernel) & (place < 2 * kernel))  # the total, and what windows miss at the edges
-    return sums.to(device, dtype), linear.to(device)
+    return sums.to(device, dtype), linear_sums(kernel, device)
+
+
+@cache
+def linear_sums(kernel: int, device: torch.device) -> Tensor:
+    """(n_sums,) which sums are of samples, not of products of two: the total, and what windows miss at the edges."""
+    place = torch.arange(n_sums(kernel))
+    return ((place == 0) | ((place > kernel) & (place < 2 * kernel))).to(device)
 
 
 def levelled_moments(x: Levelled, kernel: int) -> Moments:
@@ -172,7 +178,19 @@ def _edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
     head = x[..., :n]
     if head.shape[-1] < n:
         head = F.pad(head, (0, n - head.shape[-1]))
-    return head.sum(-2).cumsum(-1), _cumulate_diagonals(head.transpose(-1, -2) @ head)
+    pieces = in_pieces(head)
+    products = (pieces.transpose(-1, -2) @ pieces).sum(-3)
+    return pieces.sum(-2).sum(-2).cumsum(-1), _cumulate_diagonals(products)
+
+
+def in_pieces(x: Tensor) -> Tensor:
+    """(..., rows, n) -> (..., pieces, rows / pieces, n): one piece, or as many as keep a GPU busy, whose library gives
+    a sum over many rows to a single processor."""
+    pieces, rows = 1, x.shape[-2]
+    if x.device.type == "cuda":
+        several = max(PRODUCTS // max(math.prod(x.shape[:-2]), 1), 1)
+        pieces = math.gcd(rows, 1 << (several.bit_length() - 1))
+    return x.reshape(*x.shape[:-2], pieces, rows // pieces, x.shape[-1])
 
 
 def window_moments(x: Tensor, kernel: int) -> Moments:

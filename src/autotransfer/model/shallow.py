@@ -24,6 +24,7 @@ from .. import cpu
 from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
+from ..kernels import Kernels, kernels_for
 from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
@@ -116,18 +117,19 @@ class _KernelStretches(Function):
     """The same of signals (N, B, T) by kernels, which need neither a copy of the signals nor that of what is used."""
 
     @staticmethod
-    def forward(ctx: Any, v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        level, square, mean = cpu.stretches_forward(v, length)
+    def forward(ctx: Any, kernels: Kernels, v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        level, square, mean = kernels.stretches_forward(v, length)
         ctx.save_for_backward(v, level, mean)
         ctx.mark_non_differentiable(mean)
-        ctx.length = length
+        ctx.kernels, ctx.length = kernels, length
         return level, square, mean
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_level: Tensor, grad_square: Tensor, _: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad_level: Tensor, grad_square: Tensor, _: Tensor) -> tuple[None, Tensor, None]:
         v, level, mean = ctx.saved_tensors
-        return cpu.stretches_backward(grad_level, grad_square, v, level, mean, ctx.length), None
+        kernels: Kernels = ctx.kernels
+        return None, kernels.stretches_backward(grad_level, grad_square, v, level, mean, ctx.length), None
 
 
 class Shallow(nn.Module):
@@ -197,8 +199,10 @@ class Shallow(nn.Module):
             scale, shift = norm.affine(norm.running_mean, norm.running_var)
             normalised = torch.addcmul(shift.view(-1, 1, 1, 1), self._cut(v), scale.view(-1, 1, 1, 1))
             return normalised.square().mean(-1).view(shape)
-        kernel = cpu.available(v)
-        level, square, mean = apply(_KernelStretches, v, self.length) if kernel else apply(_Stretches, self._cut(v))
+        if (kernels := kernels_for(v)) is not None:
+            level, square, mean = apply(_KernelStretches, kernels, v, self.length)
+        else:
+            level, square, mean = apply(_Stretches, self._cut(v))
         level, square = level.view(shape), square.view(shape)
         var = square.mean((2, 3))
         norm.track(mean.view(var.shape), var, v.shape[1] * self.stretches * self.length, active)

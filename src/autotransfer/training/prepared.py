@@ -86,6 +86,11 @@ class Prepared:
         signals = gathered(self.shapes.x, rows, None, None).transpose(1, 2)
         return Levelled(signals, self.shapes.levels(rows, *self._scale()))
 
+    def tabulate_channels(self) -> None:
+        """Before channels of `levelled` are multiplied: a step finds the table that their moments follow from."""
+        if self.shapes is not None:
+            self.shapes.tabulate_channels()
+
     def _scale(self) -> tuple[Tensor, Tensor]:
         """Shift and scale (G, C) of every group."""
         affine = self.fitted.steps[self.windows.done].affine()
@@ -157,7 +162,7 @@ class Prepared:
         if factors is None:
             sums = sum_rows(self.shapes.sums, rows)
         else:
-            sums = self.shapes.scaled_lags(rows, factors[..., :channels])
+            sums = self.shapes.scaled(rows, factors[..., :channels])
         if sums.shape[1] < n_sums(kernel):
             sums = torch.cat([sums, edge_sums(x.signals.transpose(1, 2).flatten(1, 2), kernel)], -1)
         sums = sums + level_sums(x.levels.flatten(1), times, kernel)

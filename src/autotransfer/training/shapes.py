@@ -8,7 +8,6 @@ follow from those of the raw window. So nothing is transformed in a step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,7 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from ..model.moments import edge_sums, lag_sums
+from .. import gpu
+from ..gpu import elementwise
+from ..model.moments import edge_sums, lag_sums, linear_sums
 from ..preprocessing.append_scale import FLAT, QUIET
 
 CONSTANT = 1e-14  # of its largest value: what rounding in float64 leaves of a constant channel less its mean
@@ -33,30 +34,34 @@ class Shapes:
         self.deviation = torch.cat([deviation for _, _, deviation in parts])
         sums = [self._sums(self.x[rows], kernel, edges) for rows in chunks]
         self.sums = torch.cat(sums)  # (N, n_sums) or, without edges, (N, 1 + kernel)
-        self.kernel, self.chunks = kernel, chunks
+        self.kernel, self.chunks, self.edges = kernel, chunks, edges
+        self.channel_sums: Tensor | None = None  # (N, C, n_sums) or, without edges, (N, C, 1 + kernel)
 
     @staticmethod
     def _sums(x: Tensor, kernel: int, edges: bool) -> Tensor:
         lags = lag_sums(x.double(), kernel).to(x.dtype)
         return torch.cat([lags, edge_sums(x, kernel)], -1) if edges else lags
 
-    @cached_property
-    def channel_lags(self) -> Tensor:
-        """(N, C, 1 + kernel): every channel's part of the sums without edges, made where channels are multiplied."""
-        parts = (self.x[rows].double()[..., None, :] for rows in self.chunks)
-        return torch.cat([lag_sums(part, self.kernel).to(self.x.dtype) for part in parts])
+    def tabulate_channels(self) -> None:
+        """Every channel's part of the sums, for `scaled`. With edges on a GPU alone, where a kernel reads them."""
+        if self.channel_sums is None:
+            edges = self.edges and self.x.device.type == "cuda"
+            parts = [self._sums(self.x[rows][..., None, :], self.kernel, edges) for rows in self.chunks]
+            self.channel_sums = torch.cat(parts)
 
-    def scaled_lags(self, rows: Tensor, factors: Tensor) -> Tensor:
-        """Of windows of rows (G, B) whose channels were multiplied by factors (G, B, C): (G, 1 + kernel). A factor is
-        in the sum of samples once and in every product of two of them twice."""
-        table = self.channel_lags
-        channels = table.shape[1]
-        places = rows[..., None] * channels + torch.arange(channels)
-        weights = factors.to(table.dtype)
-        total = (table[..., 0].flatten()[places] * weights).sum((1, 2))
-        sums = embedding_bag(
-            places.flatten(1), table.flatten(0, 1), mode="sum", per_sample_weights=weights.square().flatten(1)
-        )
+    def scaled(self, rows: Tensor, factors: Tensor) -> Tensor:
+        """Of windows of rows (G, B) whose channels were multiplied by factors (G, B, C): (G, n_sums), or without edges
+        (G, 1 + kernel). A factor is in sums of samples once and in every product of two of them twice."""
+        table, weights = self.channel_sums, factors.to(self.x.dtype)
+        assert table is not None
+        channels, width = table.shape[1:]
+        linear = linear_sums(self.kernel, table.device)[:width]
+        if gpu.available(table):
+            return gpu.sum_scaled_rows(table, rows, weights, linear)
+        places = (rows[..., None] * channels + torch.arange(channels, device=rows.device)).flatten(1)
+        weights, lags = weights.flatten(1), table[..., : 1 + self.kernel].flatten(0, 1)
+        total = (lags[:, 0][places] * weights).sum(1)
+        sums = embedding_bag(places, lags, mode="sum", per_sample_weights=weights.square())
         return torch.cat([total[:, None], sums[:, 1:]], 1)
 
     def hold(self, inv_std: Tensor, training: Sequence[NDArray[np.int64]]) -> bool:
@@ -69,6 +74,8 @@ class Shapes:
 
     def levels(self, rows: Tensor, shift: Tensor, inv_std: Tensor) -> Tensor:
         """Of rows (G, B) in folds with these shifts and scales (G, C): means and log deviations (G, B, 2C)."""
+        if elementwise.available(self.x):
+            return elementwise.levels(self.mean, self.deviation, rows, shift, inv_std, QUIET)
         scale = inv_std[:, None].double()
         mean = (self.mean[rows] - shift[:, None]) * scale
         return torch.cat([mean, (self.deviation[rows] * scale + QUIET).log()], -1).to(self.x.dtype)

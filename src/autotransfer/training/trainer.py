@@ -74,6 +74,8 @@ class Trainer:
         self.picks = not self.augmentation and bool(getattr(self.net, "picks", False))
         scaled = all(isinstance(step, Scaling) for step in self.augmentation)
         self.levelled = scaled and bool(getattr(self.net, "levelled", False))
+        if self.levelled and self.augmentation:
+            self.prepared.tabulate_channels()
         self.flat = self.members.flatten()
         self.of_encoder: Tensor | None = None  # which values (n,) learn at encoder_lr; None: it is lr for everybody
         if not torch.equal(self.options.encoder_lr, self.options.lr):

@@ -63,7 +63,7 @@ class Windows:
         edges = _has_edges(self.X[0].numel(), kernel)
         if self.kernel and preprocessing.tabulated and self.done == len(preprocessing.transforms):
             self.sums = self.table(lambda rows: self.X[rows], edges=edges)
-        if apart and self.kernel and _has_shapes(preprocessing, device):
+        if apart and self.kernel and _has_shapes(preprocessing):
             self.shapes = Shapes(self.X, kernel, self.chunks, edges=edges)
 
     def fit(self, training: Sequence[Rows]) -> FittedPreprocessing:
@@ -93,7 +93,7 @@ def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype
     kernel = job.setting.network.moments_kernel(recordings.sfreq)
     if augmentation := job.setting.augmentation:  # of tables, shapes alone serve changed windows
         scaled = all(isinstance(step, Scaling) for step in augmentation)
-        kernel = kernel if scaled and _has_shapes(preprocessing, device) else 0
+        kernel = kernel if scaled and _has_shapes(preprocessing) else 0
     key = (preprocessing, kernel, str(device), dtype)
     kept: dict[Any, Windows] = recordings.derived.setdefault("windows", {})
     if key not in kept:
@@ -101,7 +101,8 @@ def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype
             del kept[next(iter(kept))]
         size = math.prod(preprocessing.shape(recordings.n_channels, recordings.n_times))
         sums = n_sums(kernel) if kernel and _has_edges(size, kernel) else 0
-        shapes = recordings.X[0].numel() + recordings.n_channels * (1 + kernel)
+        of_channel = sums if sums and device.type == "cuda" else 1 + kernel
+        shapes = recordings.X[0].numel() + recordings.n_channels * of_channel
         room = packing.room_beside(recordings, device, dtype, preprocessing)
         kept[key] = Windows(
             recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=sums <= room,
@@ -120,10 +121,9 @@ def release(recordings: Recordings) -> None:
         recordings.derived["represented"] = kept
 
 
-def _has_shapes(preprocessing: Preprocessing, device: torch.device) -> bool:
-    """Whether `Shapes` are what folds leave unchanged of windows, where there is a use for them."""
-    by_fold = preprocessing.transforms[preprocessing.by_fold :]
-    return device.type == "cpu" and by_fold == (Standardise("train"), AppendScale())
+def _has_shapes(preprocessing: Preprocessing) -> bool:
+    """Whether `Shapes` are what folds leave unchanged of windows."""
+    return preprocessing.transforms[preprocessing.by_fold :] == (Standardise("train"), AppendScale())
 
 
 def _has_edges(size: int, kernel: int) -> bool:
