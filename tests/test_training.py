@@ -420,6 +420,11 @@ def test_foreign_folds_and_jobs_are_refused() -> None:
         at.train(recordings, [at.Job(at.Setting(), far)])
     with pytest.raises(UserError, match="train needs Jobs, not Setting"):
         at.train(recordings, [at.Setting()])
+    job = at.Job(at.Setting(max_epochs=1), fold)
+    for jobs in (None, job):
+        with pytest.raises(UserError, match=r"train needs a list of Jobs, not (NoneType|Job); give \[at\.Job"):
+            at.train(recordings, jobs)
+    assert len(at.train(recordings, (one for one in [job]), device="cpu")) == 1, "jobs that come one by one"
     with pytest.raises(UserError, match=r"no validation rows.*checkpoint='last'"):
         at.train(recordings, [at.Job(at.Setting(), Fold(fold.train))])
 
