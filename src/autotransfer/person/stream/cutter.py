@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...recordings.causal import Causal
+from ...recordings.pace import BACK, UNTIMED, Pace
 from ...recordings.windows import LARGEST
 from .chunk import Chunk
-from .pace import BACK, UNTIMED, Pace
 
 
 class Window(NamedTuple):
