@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import sys
 import threading
 import time
 from http import HTTPStatus
@@ -154,7 +155,7 @@ class LivePage:
         class Handler(_Handler):
             page = live
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = _Server(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
 
@@ -189,6 +190,13 @@ class LivePage:
         self.server.shutdown()
         self.server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that closes its connection is nothing to tell."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
