@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import autotransfer as at
+from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.estimator.window_classifier import WindowClassifier
 from autotransfer.export.formats import to_safetensors
@@ -324,6 +326,22 @@ def test_a_masked_window_is_refused_though_its_data_are_numbers() -> None:
     window.data[0, :8] = 1e14
     with pytest.raises(UserError, match="X masks 8 values"):
         at.Session(MIXTURE).predict_proba(window)
+
+
+def test_the_folder_of_a_model_that_is_shared_without_its_run(tmp_path: Path) -> None:
+    MIXTURE.save(tmp_path / "shared")
+    np.savez(tmp_path / "ann.npz", X=TRUE, y=CLASSES[Y], subject=np.zeros(N), meta=json.dumps({"sfreq": REC.sfreq}))
+
+    def command(*arguments: object) -> None:
+        result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+
+    shared = tmp_path / "shared"
+    command("predict", shared, tmp_path / "ann.npz", "--out", tmp_path / "p.csv")
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + N
+    command("calibrate", shared, tmp_path / "ann.npz", "--out", tmp_path / "own")
+    assert (tmp_path / "own" / "model" / "model.json").exists()
+    command("export", shared, "--format", "safetensors", "--out", tmp_path / "m.safetensors")
 
 
 RATED = at.Setting(encoder="linear", represent="bands", standardise="none", sfreq=100.0)

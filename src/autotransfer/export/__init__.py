@@ -14,7 +14,7 @@ from ..errors import UserError, check_choice
 from ..files import write_atomically
 from ..model.encoders import Encoders
 from ..models.graph import refuse_what_graphs_cannot
-from ..models.loading import MARK, load_classifier
+from ..models.loading import MARK, load_classifier, model_folder
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
 from ..recordings.optional import pip_install
@@ -125,8 +125,9 @@ def _home(run: Path, model: str) -> Path:
     if not run.is_dir():
         raise UserError(f"there is no folder {run}; give the folder of a finished run")
     refuse_links(run)
-    if (run / "model" / "model.json").exists() and not (run / "ledger.sqlite").exists() and model == "ensemble":
-        return run / "model"  # one person's, as calibrate leaves it
+    home = model_folder(run)
+    if (home / "model.json").exists() and not (run / "ledger.sqlite").exists() and model == "ensemble":
+        return home  # one person's, as calibrate leaves it, or shared without its run
     if not (run / "ledger.sqlite").exists():
         raise UserError(f"{run} is not a run: it has no ledger.sqlite; start one with autotransfer run")
     if not (run / "choice.json").exists():

@@ -38,6 +38,12 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
     return _load_folder(path / "model" if (path / "model").is_dir() else path, encoders)
 
 
+def model_folder(folder: Path) -> Path:
+    """Where the model of a run lies, or of a folder that is a model's itself, as people share it."""
+    alone = (folder / MODEL.card).is_file() and not (folder / "model").exists()
+    return folder if alone else folder / "model"
+
+
 def load_classifier(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
     """The same, for what needs classes: a model of a continuous target is refused."""
     model = load_model(path, encoders)
