@@ -420,7 +420,19 @@ def test_foreign_folds_and_jobs_are_refused() -> None:
         at.train(recordings, [at.Job(at.Setting(), far)])
     with pytest.raises(UserError, match="train needs Jobs, not Setting"):
         at.train(recordings, [at.Setting()])
+    for seen in (Fold(fold.train, fold.validation, fold.train[:3]), Fold(fold.train, fold.train[2:5], fold.test)):
+        with pytest.raises(UserError, match=r"a fold holds out row \d+, which it trains on"):
+            at.train(recordings, [at.Job(at.Setting(), seen)])
+    with pytest.raises(UserError, match="train needs Recordings, not int; make them with"):
+        at.train(3, [])
+    with pytest.raises(UserError, match="leave_one_subject_out needs Recordings, not int; make them with"):
+        at.leave_one_subject_out(3)
     job = at.Job(at.Setting(max_epochs=1), fold)
+    with torch.no_grad():
+        (without,) = at.train(recordings, [job], device="cpu")
+    with torch.inference_mode():
+        (inference,) = at.train(recordings, [job], device="cpu")
+    assert_same(without, inference, 0)
     for jobs in (None, job):
         with pytest.raises(UserError, match=r"train needs a list of Jobs, not (NoneType|Job); give \[at\.Job"):
             at.train(recordings, jobs)

@@ -60,9 +60,10 @@ def train(
     """
     if not isinstance(jobs, Iterable):
         raise UserError(f"train needs a list of Jobs, not {type(jobs).__name__}; give [at.Job(setting, fold, seed)]")
-    outcomes = train_jobs(
-        recordings, list(jobs), device, population=population, dtype=dtype, progress=progress, encoders=encoders
-    )
+    with torch.inference_mode(False), torch.enable_grad():  # wherever it is called from
+        outcomes = train_jobs(
+            recordings, list(jobs), device, population=population, dtype=dtype, progress=progress, encoders=encoders
+        )
     return [_with_recordings(outcome, recordings, encoders) for outcome in outcomes]
 
 

@@ -240,6 +240,14 @@ def _check_are_classes(classes: tuple[Label, ...]) -> None:
         )
 
 
+def check_recordings(recordings: object, what: str) -> None:
+    """what: needs them."""
+    if not isinstance(recordings, Recordings):
+        raise UserError(
+            f"{what} needs Recordings, not {type(recordings).__name__}; make them with at.Recordings or at.load"
+        )
+
+
 def check_sfreq(sfreq: Any) -> float | None:
     """The sampling rate in Hz as a float, or None when it is unknown."""
     if sfreq is None:

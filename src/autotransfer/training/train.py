@@ -13,6 +13,7 @@ from ..errors import UserError
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from ..recordings.container import check_recordings
 from ..recordings.windows import check_rate
 from ..settings import SUBJECT
 from .allocator import memory_kept
@@ -103,10 +104,7 @@ def train(
 
 def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
     """Refuse, before any work, jobs that do not belong to these recordings."""
-    if not isinstance(recordings, Recordings):
-        raise UserError(
-            f"train needs Recordings, not {type(recordings).__name__}; make them with at.Recordings or at.load"
-        )
+    check_recordings(recordings, "train")
     seen: set[str] = set()
     for job in jobs:
         if not isinstance(job, Job):
@@ -123,6 +121,11 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
             raise UserError(
                 f"a fold names row {int(strange.max())}, but there are {recordings.n_trials} trials; "
                 "make the folds from the same recordings"
+            )
+        held_out = np.concatenate([job.fold.validation, job.fold.test])
+        if len(both := np.intersect1d(job.fold.train, held_out)):
+            raise UserError(
+                f"a fold holds out row {int(both[0])}, which it trains on ({job.fold}); leave it out of one"
             )
         if len(job.fold.train) < 2:
             n = len(job.fold.train)
