@@ -344,6 +344,29 @@ def test_the_folder_of_a_model_that_is_shared_without_its_run(tmp_path: Path) ->
     command("export", shared, "--format", "safetensors", "--out", tmp_path / "m.safetensors")
 
 
+@pytest.mark.parametrize("name", ["a" * 5000, "a\0b"], ids=["long", "null"])
+def test_names_that_no_file_can_have_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: at.load_model(tmp_path / name),
+        lambda: at.save_model(ENSEMBLE, tmp_path / name),
+        lambda: at.Session(ENSEMBLE).save(tmp_path / name),
+        lambda: at.Session.load(tmp_path / name, ENSEMBLE),
+    ]
+    for call in calls:
+        with pytest.raises(UserError) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("z", [np.ones((3, 2)), torch.ones(0, 2), torch.ones(3)], ids=["array", "no rows", "one axis"])
+def test_codes_that_scores_cannot_take_are_refused(z: Any) -> None:
+    for score in (at.scores.stein, at.scores.tikhonov, at.scores.ssge, at.scores.nu_method):
+        with pytest.raises(UserError, match=r"\(\.\.\., N, D\)"):
+            score(z)
+    with pytest.raises(UserError, match="log_probs are of the type object"):
+        at.smooth([[1, 2], [3]], 0.5)
+
+
 RATED = at.Setting(encoder="linear", represent="bands", standardise="none", sfreq=100.0)
 AT_128 = at.synthetic(n_subjects=4, trials_per_class=2, n_channels=2, n_times=64, sfreq=128.0)
 TRIALS = (AT_128.X.numpy(), AT_128.y.numpy())
