@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -250,3 +251,15 @@ def test_a_model_with_an_own_encoder_says_what_is_missing(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="the encoder 'nets:Small' is not known here"):
         load_model(tmp_path)
     assert load_model(tmp_path, {"nets:Small": Small}).predict_proba(recordings.X).shape == (recordings.n_trials, 2)
+
+
+def test_a_factory_that_does_not_take_two_numbers_is_refused() -> None:
+    size = Size(3, 24, 2, None)
+    for factory in (len, lambda: nn.Flatten(), os.system):
+        with pytest.raises(
+            UserError, match=r"factory cannot be called .*; give a class or function \(n_channels"
+        ) as own:
+            build(factory, size)
+        assert "\n" not in str(own.value)
+    with pytest.raises(TypeError):  # a mistake inside the user's own code keeps its traceback
+        build(lambda n_channels, n_times: nn.Linear(), size)  # type: ignore[call-arg]

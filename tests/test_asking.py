@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 
 import autotransfer as at
@@ -141,7 +143,7 @@ def test_expected_gain_is_that_of_trying_every_class(kind: str) -> None:
     session.label(X[FEW], Y[FEW])
     seen = np.append(recent, FEW)
     want = by_hand(clf, FEW, np.append(seen, REST[9]), REST[9])
-    assert session.expected_gain(X[REST[9]]) == pytest.approx(want, rel=1e-3)
+    assert session.expected_gain(X[REST[9]]) == pytest.approx(want, rel=1e-3, abs=1e-7)  # of float32 probabilities
     assert session.n_windows == len(seen)
     assert session.ask(X[REST[9]], at_least=0.9 * want)
     assert not session.ask(X[REST[9]], at_least=1.1 * want)
@@ -165,6 +167,70 @@ def test_asking_leaves_no_trace(online: at.CensoredClassifier) -> None:
         asked.ask(X[row])
         np.testing.assert_array_equal(asked.predict_proba(X[row]), plain.predict_proba(X[row]))
     assert asked.n_windows == 12
+
+
+@pytest.mark.parametrize("adapt", [False, True])
+@pytest.mark.parametrize("kind", ["single", "mixture", "online"])
+def test_a_saved_session_takes_labels_as_an_undisturbed_one(
+    kind: str, adapt: bool, online: at.CensoredClassifier, tmp_path: Path
+) -> None:
+    clf = online if kind == "online" else KINDS[kind]()
+    session, path = at.Session(clf, adapt=adapt), tmp_path / "ann.session"
+    session.predict_proba(X[OWN[:8]])
+    session.label(X[OWN[1]], Y[OWN[1]])
+    for _ in range(2):  # saved, loaded, saved again and loaded again
+        session.save(path)
+        again = at.Session.load(path, clf)
+        for one in (OWN[2], OWN[9]):  # seen and not
+            assert again.expected_gain(X[one]) == session.expected_gain(X[one]) > 0
+        session = again
+    undisturbed = at.Session(clf, adapt=adapt)
+    undisturbed.predict_proba(X[OWN[:8]])
+    undisturbed.label(X[OWN[1]], Y[OWN[1]])
+    for one in (session, undisturbed):
+        one.label(X[OWN[:9]] * -1.0 * -1.0, Y[OWN[:9]])
+    assert session.n_windows == undisturbed.n_windows == 9
+    np.testing.assert_array_equal(session.predict_proba(X[REST]), undisturbed.predict_proba(X[REST]))
+
+
+def test_no_window_is_in_the_file_of_a_session(online: at.CensoredClassifier, tmp_path: Path) -> None:
+    session, path = at.Session(online), tmp_path / "ann.session"
+    session.predict_proba(X[OWN[:RECENT]])
+    session.save(path)
+    content, window = path.read_bytes(), X[OWN[RECENT - 1]].astype(np.float32)
+    assert not any(row.tobytes() in content for row in window[:, :4])
+    tensors = load_file(path)
+    assert {len(tensors[name]) for name in tensors if name.startswith("recent.")} == {RECENT}
+    model = online.model_
+    without = with_card(model)
+    without.effects = None
+    blind = at.Session(without)
+    blind.predict_proba(X[OWN[:3]])
+    blind.save(path)
+    assert not [name for name in load_file(path) if name.startswith("recent.")], "it takes no labels"
+
+
+@pytest.mark.parametrize("damage", ["many", "shape", "dtype", "missing"])
+def test_damaged_windows_of_a_session_are_refused_in_one_line(
+    online: at.CensoredClassifier, damage: str, tmp_path: Path
+) -> None:
+    session, path = at.Session(online), tmp_path / "ann.session"
+    session.predict_proba(X[OWN[:3]])
+    session.save(path)
+    with safe_open(path, "pt") as file:
+        header = file.metadata()
+    tensors = load_file(path)
+    if damage == "many":
+        tensors |= {name: t.repeat(20, *[1] * (t.ndim - 1)) for name, t in tensors.items() if name.startswith("recent")}
+    elif damage == "shape":
+        tensors["recent.log_p"] = tensors["recent.log_p"][:, :1].clone()
+    elif damage == "dtype":
+        tensors["recent.codes"] = tensors["recent.codes"].double()
+    else:
+        del tensors["recent.digests"]
+    save_file(tensors, path, header)
+    with pytest.raises(UserError, match="is not a session that save wrote"):
+        at.Session.load(path, online)
 
 
 def test_nothing_is_asked_where_held_out_people_gained_by_no_labels() -> None:

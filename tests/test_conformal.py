@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.cli import app
+from autotransfer.models.card import as_array
 from autotransfer.models.loading import load_model
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -193,16 +194,19 @@ def test_thresholds_that_were_edited_are_refused() -> None:
     [
         (["left", "right"], "unanswered", "U"), ([0, 1], -1, "i"), ([-1, 1], -2, "i"), ([0.5, 1.5], -1, "f"),
         ([False, True], -1, "i"), (["unanswered", "no"], "unanswered_", "U"),
+        ([2**64 - 1, 0], -1, "O"), ([2**63 - 1, -(2**63) + 1], -(2**63), "i"),
     ],
 )  # fmt: skip
 def test_what_is_not_answered_is_no_class(classes: list[object], value: object, kind: str) -> None:
     p = np.array([[0.9, 0.1], [0.45, 0.55]])
-    found = decisions(p, np.array(classes), 0.6)
+    array = np.array(classes, dtype=np.uint64 if kind == "O" else None)
+    found = decisions(p, array, 0.6)
     assert found.tolist() == [classes[0], value]
     assert found.dtype.kind == kind
     assert unanswered_value(classes) == value
-    assert decisions(p[1], np.array(classes), 0.6) == value  # of a single window
-    assert decisions(p, np.array(classes), None).tolist() == classes
+    assert decisions(p[1], array, 0.6) == value  # of a single window
+    assert decisions(p, array, None).tolist() == classes
+    assert as_array(classes).tolist() == classes  # of a saved model
 
 
 # doors

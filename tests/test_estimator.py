@@ -211,6 +211,8 @@ def test_negative_domains_are_left_out(fitted: at.CensoredClassifier) -> None:
         ({"subjects": SUBJECTS, "y": None}, "requires y to be passed"),
         ({"subjects": SUBJECTS, "y": Y[:-1]}, "y has 47 entries"),
         ({"subjects": SUBJECTS, "y": np.linspace(0, 1, 48)}, "continuous"),
+        ({"subjects": SUBJECTS, "y": np.array(["a", 1], object)[RECORDINGS.y]}, "give numbers alone or text alone"),
+        ({"subjects": SUBJECTS, "y": RECORDINGS.y.numpy().astype("M8[D]")}, r"y holds times \(datetime64\[D\]\); give"),
         ({"subjects": SUBJECTS, "X": X[:, 0]}, "three axes"),
         ({"subjects": SUBJECTS, "X": np.where(np.arange(16) == 3, np.nan, X)}, "NaN or infinite values in 48 of 48"),
     ],
@@ -428,6 +430,32 @@ def test_score_is_the_reports_metric_unless_another_is_named(fitted: at.Censored
         assert np.isnan(fitted.score(X[few[:3]], truth[:3]))
     with pytest.raises(at.UserError, match="unknown scoring 'recall'; choose from 'balanced_accuracy'"):
         clone(fitted).set_params(scoring="recall").fit(X, Y, subjects=SUBJECTS)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (RECORDINGS.y.numpy(), r"y has the class 0; the model knows \['left', 'right'\]"),
+        (np.char.upper(Y), r"y has the class 'LEFT'; the model knows \['left', 'right'\]"),
+        (np.where(Y == "left", np.array(None), Y), r"y\[.*\] is None; drop trials without a label"),
+        (np.where(Y == "left", np.nan, 1.0), r"y\[.*\] is nan; drop trials without a label"),
+        ([None] * len(Y), r"y\[0\] is None; drop trials without a label"),
+        (Y[:-1], "y has 47 entries but X has 48 trials"),
+    ],
+)
+def test_a_score_of_labels_that_are_missing_or_of_another_kind_is_refused(
+    fitted: at.CensoredClassifier, y: object, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        fitted.score(X, y)
+
+
+def test_classes_that_were_not_in_fit_count_as_mistakes(fitted: at.CensoredClassifier) -> None:
+    strange = np.where(np.arange(len(Y)) % 4 == 0, "up", Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's
+        expected = metrics.balanced_accuracy_score(strange, fitted.predict(X))
+    assert fitted.score(X, strange) == pytest.approx(expected)
 
 
 def test_a_saved_model_predicts_classes(fitted: at.CensoredClassifier) -> None:

@@ -149,6 +149,20 @@ def test_scores_by_hand() -> None:
     assert nothing.as_dict()["false_per_hour"] is nothing.share_detected is nothing.delay() is None
 
 
+@pytest.mark.parametrize("event", [(np.nan, 1.0, 1), (0.0, -1.0, 1), (0.0, np.inf, 1), (np.inf, 1.0, 1)])
+def test_events_that_nothing_can_detect_are_refused(event: tuple[float, float, int]) -> None:
+    with pytest.raises(UserError, match=r"an event 1 begins at .* s and lasts .* s; give numbers"):
+        at.score_events([], [(0.0, 1.0, 0), event], seconds=5)
+
+
+@pytest.mark.parametrize(("p", "time"), [("x", 1.0), ([[1], [1, 2]], 1.0), ([0.1, 0.9], None), ([0.1, 0.9], "x")])
+def test_what_is_no_number_is_refused(p: Any, time: Any) -> None:
+    with pytest.raises(UserError, match="are no numbers"):
+        EventDetector([0, 1]).feed(p, time)
+    with pytest.raises(UserError, match="are no numbers"):
+        at.detect_events([p], [time], [0, 1])
+
+
 def test_two_events_share_no_activation() -> None:
     events = [(0, 1, "left"), (1.5, 1, "left")]
     assert at.score_events(activations((1.6, "left")), events, seconds=10, tolerance=1).detected == 1

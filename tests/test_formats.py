@@ -21,6 +21,7 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import Cutting, Raw, absolute, read
+from autotransfer.recordings.clock import Clock
 from autotransfer.recordings.cutting import Continuous, Event, cut, events_of
 from autotransfer.recordings.pattern import matcher
 from autotransfer.recordings.wfdb_records import _averaged
@@ -545,6 +546,34 @@ def test_xdf_files_of_several_streams_and_with_holes(tmp_path: Path) -> None:
     refused("cannot be read|no stream of samples", tmp_path / "cy.xdf", window=1.0)
     (tmp_path / "bomb.xdfz").write_bytes(gzip.compress(b"XDF:" + bytes(10**6)))
     refused("cannot be read|no stream of samples", tmp_path / "bomb.xdfz", window=1.0)
+
+
+@pytest.mark.usefixtures("read_here")
+@pytest.mark.parametrize("lost", [1, 2, 5, 9, 60])
+def test_no_window_of_an_xdf_file_spans_lost_samples(lost: int, tmp_path: Path) -> None:
+    pytest.importorskip("pyxdf", reason="needs the lsl extra")
+    path = xdf_file(tmp_path / "ann.xdf", lost=lost)
+    before, after = range(0, 450, 50), range(500, 1000 + lost - 49, 50)
+    found = firsts(read(path, Cutting.of(window=0.5)))
+    assert found == [*before, *(place - lost for place in after if place >= 450 + lost)]
+    found = firsts(read(path, Cutting.of(window=1.0, events="T1,T2")))
+    assert found == [100, 300, *([500 - lost] if lost <= 50 else []), 700 - lost], "events are of the same clock"
+
+
+def test_events_lie_where_the_clock_of_the_samples_says() -> None:
+    """A clock that is 1 % slow, five lost samples, jitter, and a new start 300 s earlier."""
+    k = np.arange(1000)
+    place = k + 5 * (k >= 400)  # lost samples counted
+    jitter = 2e-3 * np.random.default_rng(0).random(1000)
+    stamps = 5000 + 1.01 * place / 100 + jitter - 300 * (k >= 700)
+    clock = Clock(stamps, 100.0, 50, 25.0)
+    events = [100, 399, 400, 600, 700, 900]
+    found = clock.seconds(stamps[events] - jitter[events] + jitter.mean())
+    np.testing.assert_allclose(found, clock.times[events], atol=1e-3)
+    assert clock.breaks == (400, 700)
+    np.testing.assert_allclose(clock.times[events[:4]], place[events[:4]] / 100)
+    assert clock.times[700] % 0.25 == 0, "windows begin anew with the clock"
+    assert np.isnan(clock.seconds(np.array([np.nan, np.inf]))).all()
 
 
 # --- WFDB ------------------------------------------------------------------------------------------------------------

@@ -43,6 +43,14 @@ def said(text: str, **changes: Any) -> str:
     return found[0]
 
 
+def test_names_of_channels_control_no_terminal() -> None:
+    rec = at.synthetic(n_subjects=3, trials_per_class=2, n_channels=2, n_times=16)
+    hostile = Raw(X=rec.X.numpy(), y=rec.y.tolist(), subject=rec.subject.tolist(), channels=("a\u202eb", "c"))
+    shown = overview(hostile)
+    assert dict(shown.facts())["channels"] == "2: a?b, c"
+    assert "\u202e" not in "".join(shown.lines())
+
+
 def test_nothing_is_said_of_what_is_right() -> None:
     assert concerns(raw()) == []
     assert concerns(raw(y=None)) == []

@@ -209,6 +209,34 @@ def test_labels_take_over(model: Mixture) -> None:
         own.predict_proba(OWN, adapt="all")
 
 
+def test_windows_answered_before_a_session_was_saved_can_be_labelled(model: Mixture, tmp_path: Path) -> None:
+    session, path = at.Session(model, adapt=True), tmp_path / "ann.session"
+    session.predict_proba(OWN[:17])
+    session.save(path)
+    again = at.Session.load(path, model)
+    assert again.expected_gain(OWN[3]) == session.expected_gain(OWN[3]) > 0
+    for one in (session, again):
+        one.label(OWN[:17], [model.classes_[c] for c in Y[:17]])
+        assert one.n_windows == 17
+    np.testing.assert_array_equal(again.predict_proba(OWN[17:]), session.predict_proba(OWN[17:]))
+
+
+@pytest.mark.parametrize("adapt", [False, True])
+@pytest.mark.parametrize("buffer", [np.empty((1, *OWN.shape[1:]), np.float32), torch.empty(OWN.shape[1:])], ids=type)
+def test_a_buffer_may_be_used_again(model: Mixture, adapt: bool, buffer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    first: list[torch.Tensor] = []
+    monkeypatch.setattr(Mixture, "warn_of", lambda _, X, *__: first.append(X.clone()))
+    plain, session = at.Session(model, adapt=adapt), at.Session(model, adapt=adapt)
+    for window in OWN[:12]:
+        buffer[...] = window
+        np.testing.assert_array_equal(np.squeeze(session.predict_proba(buffer)), plain.predict_proba(window.numpy()))
+    buffer[...] = 0
+    assert torch.equal(*first), "what is said of the first windows is said of these"
+    assert session.expected_gain(OWN[3]) == plain.expected_gain(OWN[3])
+    session.label(OWN[3], model.classes_[0])
+    assert session.n_windows == 12, "it was predicted before"
+
+
 def test_a_session_that_does_not_adapt_is_zero_shot(model: Mixture) -> None:
     np.testing.assert_allclose(at.Session(model).predict_proba(OWN), model.predict_proba(OWN), atol=1e-5)
     assert model.adaptation == "none"

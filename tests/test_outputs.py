@@ -88,6 +88,21 @@ def test_commands_overwrite_neither_recordings_nor_runs(here: Path, given: list[
     assert (here / "victim.npz").read_bytes() == (here / "run" / "ledger.sqlite").read_bytes() == VICTIM
 
 
+@pytest.mark.skipif(os.name == "nt", reason="there is no umask")
+@pytest.mark.parametrize(("mask", "mode"), [(0o077, 0o600), (0o022, 0o644), (0o002, 0o664)])
+def test_who_may_read_a_file_is_for_the_umask_to_say(tmp_path: Path, mask: int, mode: int) -> None:
+    before = os.umask(mask)
+    try:
+        for _ in range(2):  # a new file, and one that is replaced
+            write_atomically(tmp_path / "o.csv", "x")
+            assert (tmp_path / "o.csv").stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
+    assert [path.name for path in tmp_path.iterdir()] == ["o.csv"]
+    with pytest.raises(OSError, match="null character"):
+        write_atomically(tmp_path / "a\0b", "x")
+
+
 def test_the_longest_name_can_be_written_and_errors_name_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

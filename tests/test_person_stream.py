@@ -27,13 +27,16 @@ from autotransfer.errors import UserError
 from autotransfer.models.mixture import Mixture
 from autotransfer.person.stream import lsl
 from autotransfer.person.stream.cutter import Cutter, Gap, Restart, Window
-from autotransfer.person.stream.pace import BACK, Pace
 from autotransfer.person.stream.run import LiveLine, Stream, Summary, filter_from
 from autotransfer.person.stream.sink import CsvSink, open_sink
 from autotransfer.person.stream.smoothing import Majority, Posterior, smoothing_of
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
 from autotransfer.recordings.causal import Causal
+from autotransfer.recordings.cutting import Cutting
+from autotransfer.recordings.cutting import cut as cut_windows
 from autotransfer.recordings.filters import Filter
+from autotransfer.recordings.pace import BACK, Pace
+from autotransfer.recordings.xdf import open_xdf
 from test_session import OWN, REC, model
 
 ROOT = Path(__file__).parent.parent
@@ -468,6 +471,34 @@ def test_an_xdf_recording_with_a_gap(run: Path, tmp_path: Path) -> None:
         with pytest.raises(UserError) as caught:
             XdfSource(bad, None)
         assert "\n" not in str(caught.value)
+
+
+def clocks() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Stamps (n,) of a recording, and which of its samples came."""
+    rng, times = np.random.default_rng(0), 100 + np.arange(1600) / 200
+    everything = np.ones(1600, bool)
+    cases = {f"{n} lost": (times, (np.arange(1600) < 500) | (np.arange(1600) >= 500 + n)) for n in (1, 2, 5, 15, 25)}
+    cases |= {"even": (times, everything), "jitter": (times + 0.4 / 200 * rng.random(1600), everything)}
+    cases |= {"jitter and a hole": (cases["jitter"][0], cases["5 lost"][1])}
+    cases |= {"slow": (100 + 1.01 * (times - 100), everything), "pairs": (np.repeat(times, 2)[:1600], everything)}
+    cases |= {"anew": (np.where(np.arange(1600) < 790, times, times - 500), everything)}
+    cases |= {"no time": (np.where(np.arange(1600) == 700, np.nan, times), everything)}
+    return cases
+
+
+@pytest.mark.parametrize("case", clocks())
+def test_windows_of_an_xdf_file_are_those_of_a_stream(case: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyxdf", reason="needs the lsl extra")
+    times, came = clocks()[case]
+    values = np.random.default_rng(1).standard_normal((1600, 2)).astype(np.float32)
+    path = xdf_file(tmp_path / "ann.xdf", [("emg", times[came], values[came], 200.0)])
+    cutter = Cutter(24, 12, 200.0, Causal(None, 200.0, 2))
+    chunks = [chunk for chunk in XdfSource(path, None).chunks() if chunk is not None]
+    events = [*(event for chunk in chunks for event in cutter.feed(chunk)), *cutter.finish()]
+    streamed = np.stack([event.values for event in events if isinstance(event, Window)])
+    asked = Cutting(window=0.12, hop=0.06)
+    np.testing.assert_array_equal(cut_windows(open_xdf(path, asked, {}), asked, path).X, streamed)
+    assert len(streamed) > 120, "most windows are whole"
 
 
 # the Lab Streaming Layer, on this machine alone

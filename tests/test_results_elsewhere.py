@@ -242,6 +242,18 @@ def ask(url: str, what: str = "", *, method: str = "GET", **headers: str) -> tup
         return answer.status, dict(answer.getheaders()), answer.read()
 
 
+def test_a_browser_that_goes_away_is_nothing_to_tell(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with LivePage(finished) as live:
+        for error in (ConnectionResetError(104, "reset by peer"), BrokenPipeError(32, "pipe"), RuntimeError("ours")):
+            try:
+                raise error
+            except Exception:
+                live.server.handle_error(None, ("127.0.0.1", 1))  # type: ignore[arg-type]  # no request is looked at
+    said = capsys.readouterr().err
+    assert said.count("Traceback") == 1
+    assert "RuntimeError: ours" in said
+
+
 def test_it_is_served_to_this_machine_and_to_those_who_know_the_address(finished: Path) -> None:
     with LivePage(finished) as live:
         port = live.server.server_address[1]

@@ -28,7 +28,7 @@ from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoi
 from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.lock import Lock, in_use
 from autotransfer.runs.options import RunOptions, resolved
-from autotransfer.runs.run import Run
+from autotransfer.runs.run import WRITTEN, Run, check_unused
 from autotransfer.training.train import run as train_population
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
@@ -418,3 +418,20 @@ def test_bad_data_leave_no_folder(tmp_path: Path) -> None:
         Run.create(tmp_path / "run", RunOptions(source=str(tmp_path / "missing.npz")))
     assert not (tmp_path / "run").exists()
     assert np.array_equal(list(tmp_path.iterdir()), [])
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_file_of_the_users_is_not_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model").mkdir()  # an empty folder is nobody's
+    check_unused(tmp_path / "run")
+    (tmp_path / "run" / "model").rmdir()
+    (tmp_path / "run" / name).symlink_to(tmp_path)
+    with pytest.raises(UserError, match=f"holds {name}, which a run would replace"):
+        check_unused(tmp_path / "run")
+    (tmp_path / "run" / name).unlink()
+    (tmp_path / "run" / name).write_text("mine")
+    with pytest.raises(UserError, match=f"holds {name}, which a run would replace"):
+        Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path))))
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [name]
+    assert (tmp_path / "run" / name).read_text() == "mine"

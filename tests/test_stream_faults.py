@@ -30,10 +30,10 @@ from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models.mixture import Mixture
 from autotransfer.person.stream import source as sources
-from autotransfer.person.stream.pace import BACK, UNTIMED, Pace
 from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.person.stream.source import Chunk
+from autotransfer.recordings.pace import BACK, UNTIMED, Pace
 from test_doors import known
 from test_session import OWN, REC, model
 
@@ -219,7 +219,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(start=st.integers(0, 30))
     def ask(self, start: int) -> None:
-        self.session.ask(OWN[start].numpy())
+        self._do("expected_gain", OWN[start].numpy())
 
     @rule(value=st.sampled_from([np.nan, np.inf, 1e30]))
     def refuse(self, value: float) -> None:

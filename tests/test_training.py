@@ -108,6 +108,21 @@ def test_the_size_of_populations_changes_nothing() -> None:
         assert_same(a, b, 0)
 
 
+@pytest.mark.parametrize(("channels", "times", "batch"), [(4, 64, 32), (3, 100, 23), (8, 128, 128)])
+def test_a_member_alone_equals_one_of_two_of_three_and_of_five(channels: int, times: int, batch: int) -> None:
+    """With the filters of a usual rate, of 64 samples: products with a vector round by how many there are."""
+    recordings = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=channels, n_times=times, sfreq=128.0)
+    (fold, *_) = at.leave_one_subject_out(recordings)
+    settings = [at.Setting(max_epochs=1, batch_size=batch, **penalty) for penalty in (
+        {}, {"method": "density_ratio", "mode": "marginal", "strength": 1.0})]  # fmt: skip
+    for setting in settings:
+        (alone,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
+        for members in (2, 3, 5):
+            first, *_ = at.train(recordings, [at.Job(setting, fold, seed) for seed in range(members)], device="cpu")
+            assert (alone.population, first.population) == (1, members)
+            assert_same(alone, first, 0)
+
+
 def test_members_that_finish_early_leave_and_change_nothing() -> None:
     recordings = ragged()
     jobs = [replace_setting(job, max_epochs=2 + index % 3) for index, job in enumerate(many_jobs(recordings)[:24:3])]
@@ -405,6 +420,23 @@ def test_foreign_folds_and_jobs_are_refused() -> None:
         at.train(recordings, [at.Job(at.Setting(), far)])
     with pytest.raises(UserError, match="train needs Jobs, not Setting"):
         at.train(recordings, [at.Setting()])
+    for seen in (Fold(fold.train, fold.validation, fold.train[:3]), Fold(fold.train, fold.train[2:5], fold.test)):
+        with pytest.raises(UserError, match=r"a fold holds out row \d+, which it trains on"):
+            at.train(recordings, [at.Job(at.Setting(), seen)])
+    with pytest.raises(UserError, match="train needs Recordings, not int; make them with"):
+        at.train(3, [])
+    with pytest.raises(UserError, match="leave_one_subject_out needs Recordings, not int; make them with"):
+        at.leave_one_subject_out(3)
+    job = at.Job(at.Setting(max_epochs=1), fold)
+    with torch.no_grad():
+        (without,) = at.train(recordings, [job], device="cpu")
+    with torch.inference_mode():
+        (inference,) = at.train(recordings, [job], device="cpu")
+    assert_same(without, inference, 0)
+    for jobs in (None, job):
+        with pytest.raises(UserError, match=r"train needs a list of Jobs, not (NoneType|Job); give \[at\.Job"):
+            at.train(recordings, jobs)
+    assert len(at.train(recordings, (one for one in [job]), device="cpu")) == 1, "jobs that come one by one"
     with pytest.raises(UserError, match=r"no validation rows.*checkpoint='last'"):
         at.train(recordings, [at.Job(at.Setting(), Fold(fold.train))])
 

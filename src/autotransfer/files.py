@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import stat
-import tempfile
 from pathlib import Path
 
 NAME_KEPT = 50  # letters, of up to four bytes each
@@ -19,16 +19,19 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     try:
         # Of a long name a part: with what is added, the whole may be longer than a file system allows.
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:NAME_KEPT]}.")
+        name = path.parent / f".{path.name[:NAME_KEPT]}.{secrets.token_hex(8)}"
+        if "\0" in str(path):
+            raise OSError(errno.EINVAL, "the name holds a null character")
+        # Who may read it, the user's umask says.
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(name, 0o644)
             os.replace(name, path)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            name.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error

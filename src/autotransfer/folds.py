@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .errors import UserError, check_choice, shown
 from .recordings import Recordings
+from .recordings.container import check_recordings
 from .recordings.units import Units
 from .settings import SUBJECT
 from .words import count, printable
@@ -248,6 +249,7 @@ def leave_one_subject_out(recordings: Recordings, *, validation: str = "previous
     validation="previous": the subject before the test subject, the last one for the first.
     validation="random": a seeded choice in which every subject validates exactly one fold.
     """
+    check_recordings(recordings, "leave_one_subject_out")
     check_choice("validation", validation, ("previous", "random"))
     n = recordings.n_subjects
     order = np.arange(n) if validation == "previous" else np.random.default_rng(seed).permutation(n)

@@ -167,7 +167,8 @@ class Censor(nn.Module):
             raise UserError(f"z has the shape {tuple(z.shape)}; this censor needs ({wanted})")
         if not z.is_floating_point():
             raise UserError(f"z holds {str(z.dtype).removeprefix('torch.')} values; give real numbers, such as float32")
-        rows = z.shape[-2]
+        if (rows := z.shape[-2]) == 0:
+            raise UserError(f"z has the shape {tuple(z.shape)}; give at least one row, or leave an empty batch out")
         z = z.reshape(-1, rows, self.latent_dim)
         labels = []
         for name, ids in (("y", _ids("y", y, z)), ("s", _ids("s", s, z))):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid
 
 from .contrast import Contrast, ContrastMethod
 from .terms import Term
@@ -39,4 +39,6 @@ class DensityRatio(ContrastMethod):
 def logistic_loss(contrast: Contrast) -> Tensor:
     """(P,)"""
     value, joint, product, weight = contrast
-    return (weight * (joint * softplus(-value) + product * softplus(value)).sum(-1)).sum(-1) / 2
+    # log σ(T) = −softplus(−T), which torch rounds in one way for all places of a tensor, and softplus does not.
+    log_odds = joint * logsigmoid(value) + product * logsigmoid(-value)
+    return -(weight * log_odds.sum(-1)).sum(-1) / 2

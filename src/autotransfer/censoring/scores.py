@@ -132,8 +132,10 @@ def _flatten(
 
     z (P, N, D), mask (M, N, N), γ (M, 1) in float64, M = P or R·P.
     """
-    if z.ndim < 2 or not z.is_floating_point():
-        raise UserError(f"z has the shape {tuple(z.shape)} and type {z.dtype}; it must be (..., N, D), real")
+    if not isinstance(z, Tensor):
+        raise UserError(f"z is a {type(z).__name__}; give a tensor (..., N, D)")
+    if z.ndim < 2 or z.shape[-2] == 0 or not z.is_floating_point():
+        raise UserError(f"z has the shape {tuple(z.shape)} and type {z.dtype}; it must be (..., N, D), real, N from 1")
     kernel_matrices.check_length_scale(length_scale)
     if not isinstance(regularization, Tensor) and not regularization > 0:
         raise UserError(f"regularization is {regularization!r}; it must be a positive number")

@@ -75,7 +75,7 @@ def predict(
 ) -> None:
     """Predict the class, or the number, of new windows with a run's model. Where the data have labels, standard error
     gets scores by person and a confusion table."""
-    from ..models.loading import load_model
+    from ..models.loading import load_model, model_folder
     from ..models.regression import RegressionModel
     from ..report.person_scores import PersonScores, card_words
     from ..runs.choice import unfinished
@@ -89,7 +89,7 @@ def predict(
     check_choice("adapt", adapt, ("all", "none"))
     asked = None if metric is None else metric_asked(metric)
     check_outputs(data, out=out, scores=scores)
-    home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
+    home = model_folder(folder) if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, own_encoders(encoder))
     if isinstance(saved, RegressionModel):
         if abstain is not None or adapt != "none" or asked is not None or sequence:
@@ -142,7 +142,7 @@ def calibrate(
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
-    from ..models.loading import load_classifier
+    from ..models.loading import load_classifier, model_folder
     from ..person.calibration import calibrated_with, training_words, untried_words
     from ..recordings.container import check_sfreq
     from ..runs.lock import refuse_links
@@ -154,7 +154,7 @@ def calibrate(
         raise UserError(f"{out} is a file; choose another --out, a folder for the person's model")
     for known in (folder, out):
         refuse_links(known)
-    saved = load_classifier(folder / "model", own_encoders(encoder))
+    saved = load_classifier(model_folder(folder), own_encoders(encoder))
     raw = windowing.read_for(saved, data, rename or ())
     X = saved.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     made, counts = calibrated_with(saved, raw, X, new_day=new_day)

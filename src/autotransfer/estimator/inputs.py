@@ -66,6 +66,7 @@ def training_recordings(
         others = {name: [values[n] for n in source] for name, values in others.items()}
     if any(label is None for label in labels):  # which scikit-learn's check does not survive
         raise UserError("y has no label for some trials (None, or masked); drop those or give them one")
+    _check_kind(labels)
     check_classification_targets(labels)
     rate = agreed_rate(sfreq, raw.sfreq)
     how = {"sfreq": rate, "channels": raw.channels, "ring": raw.ring, "filter": raw.filter, "columns": others}
@@ -79,6 +80,18 @@ def column_of(y: object) -> NDArray[Any]:
         y = np.where(y.mask, np.array(None), y.data) if np.ma.is_masked(y) else y.data
     column: NDArray[Any] = column_or_1d(y, warn=True)
     return column
+
+
+def _check_kind(labels: NDArray[Any]) -> None:
+    """Raise where labels (N,) are times, of which no value says "no answer", or cannot be compared with each other, as
+    scikit-learn does."""
+    if labels.dtype.kind in "mM":
+        raise UserError(f"y holds times ({labels.dtype}); give numbers or text, such as y.astype(str)")
+    if labels.dtype == object:
+        try:
+            sorted(set(labels))
+        except TypeError:
+            raise UserError(f"y holds {show(labels.tolist())}; give numbers alone or text alone") from None
 
 
 def _columns(given: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:

@@ -15,13 +15,14 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from ..errors import UserError
 from ..models.mixture import Model
 from ..models.regression import RegressionModel
 from ..models.seen import calibration_words
-from ..person.calibration import adapted, calibrated, check_one_person, labels_of
+from ..person.calibration import adapted, calibrated, check_one_person, labels_of, unknown_class_words
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
-from ..recordings.labels import as_list, check_length, encode_session
+from ..recordings.labels import encode, encode_session
 from ..recordings.windows import people_of_windows
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from ..training.scoring import metric_of
@@ -186,14 +187,15 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
         """The metric that `scoring` names: by default balanced accuracy, as in reports. NaN, with a warning, where y
-        holds one class alone and the metric cannot tell anything then."""
+        holds one class alone and the metric cannot tell anything then. Classes that were not in fit are never
+        predicted; where y holds no other, it is refused."""
         metric = metric_of(self.scoring, "scoring")
         probability = self.predict_proba(X, subjects)
-        labels = as_list(y, "y")
-        check_length(len(labels), len(probability), "y")
+        codes, labels = encode(y, len(probability), "y")
         known = {value: place for place, value in enumerate(self.classes_.tolist())}
-        places = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)
-        # a class that the model does not know is never predicted
+        if labels and known.keys().isdisjoint(labels):
+            raise UserError(unknown_class_words(labels[0], known))
+        places = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)[codes.numpy()]
         strange = np.zeros((len(probability), len(known) - len(self.classes_)))
         weight = None if sample_weight is None else np.asarray(sample_weight)
         value = metric.score(places, np.hstack([probability, strange]), weight)

@@ -13,7 +13,7 @@ from ..errors import UserError, check_choice
 from ..files import write_atomically
 from ..model.encoders import Encoders
 from ..models.graph import refuse_what_graphs_cannot
-from ..models.loading import MARK, load_classifier
+from ..models.loading import MARK, load_classifier, model_folder
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
 from ..recordings.optional import pip_install
@@ -123,8 +123,9 @@ def _home(run: Path, model: str) -> Path:
         raise UserError(f"there is no folder {run}; give the folder of a finished run")
     refuse_links(run)
     if not (run / "ledger.sqlite").exists():
-        if (run / "model" / "model.json").exists() and model == "ensemble":
-            return run / "model"  # one person's, as calibrate leaves it
+        home = model_folder(run)
+        if (home / "model.json").exists() and model == "ensemble":
+            return home  # one person's, as calibrate leaves it, or shared without its run
         raise UserError(f"{run} is not a run: it has no ledger.sqlite; start one with autotransfer run")
     if not (run / "choice.json").exists():
         raise UserError(f"{run} is not finished; continue it with: autotransfer resume {run}")

@@ -42,7 +42,15 @@ def build(factory: Factory, size: Size) -> nn.Module:
     known = {"n_channels": size.channels, "n_times": size.times, "n_outputs": size.classes, "sfreq": size.sfreq}
     keywords = {name: known[what] for what, aliases in KNOWN_AS.items() for name in aliases if name in names}
     by_keyword = any(name in keywords for name in KNOWN_AS["n_channels"])
-    module = factory(**keywords) if by_keyword else factory(size.channels, size.times)
+    try:
+        module = factory(**keywords) if by_keyword else factory(size.channels, size.times)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise  # of the user's own code, whose lines it names
+        raise UserError(
+            f"the encoder's factory cannot be called ({one_line(error)}); give a class or function (n_channels, "
+            "n_times) -> nn.Module"
+        ) from None
     if not isinstance(module, nn.Module):
         raise UserError(f"the encoder's factory returned {type(module).__name__}; it must return a torch.nn.Module")
     if isinstance(getattr(module, "final_layer", None), nn.Module):

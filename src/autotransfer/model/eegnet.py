@@ -304,7 +304,7 @@ class EEGNet(Stack):
         first, second = moments.mean, moments.covariance
         if group is not None:
             first, second = first[group], second[group]
-        mean = torch.bmm(w, first[..., None])[..., 0]
+        mean = (w * first[:, None]).sum(-1)  # not bmm: a product with a vector rounds otherwise where P = 1
         var = (torch.bmm(w, second) * w).sum(-1).clamp(min=0.0)  # rounding may dip below 0
         norm.track(mean, var, moments.positions, active)
         return norm.affine(mean, var)

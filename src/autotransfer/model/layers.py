@@ -297,6 +297,8 @@ class Linear(nn.Module):
             limit_norm_(self.weight, 0.25)
 
     def forward(self, z: Tensor) -> Tensor:
+        if self.weight.shape[1] == 1:  # the product with a vector rounds otherwise where P = 1
+            return (z * self.weight).sum(-1, keepdim=True) + self.bias[:, None, :]
         return torch.baddbmm(self.bias[:, None, :], z, self.weight.transpose(1, 2))
 
 

@@ -193,9 +193,11 @@ def is_cards(parts: Any) -> bool:
 
 
 def as_array(classes: list[Any]) -> NDArray[Any]:
-    """(classes,), of objects where their types differ: NumPy would turn numbers into text if there is text as well."""
-    if len({type(value) for value in classes}) == 1:
-        return np.array(classes)
+    """(classes,), of objects where their types differ, or where no type of integers holds all of them: NumPy would turn
+    numbers into text if there is text as well, and the integers into floats."""
+    array = np.array(classes) if len({type(value) for value in classes}) == 1 else None
+    if array is not None and not (array.dtype.kind == "f" and isinstance(classes[0], int)):
+        return array
     objects = np.empty(len(classes), dtype=object)
     objects[:] = classes
     return objects

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -44,12 +45,15 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
     model = getattr(model, "model_", model)
     if not isinstance(model, WindowModel):
         raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
-    if any((Path(path) / name).exists() for name in LEDGERS):
-        raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
     try:
+        if any((Path(path) / name).exists() for name in LEDGERS):
+            raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
+        if "\0" in str(path):
+            raise OSError(errno.EINVAL, "the name holds a null character")
         model.save(path)
     except OSError as error:
-        raise UserError(f"cannot write to {path} ({error.strerror or error}); choose another folder") from None
+        where = shown(str(path))
+        raise UserError(f"cannot write to {where} ({error.strerror or error}); choose another folder") from None
 
 
 class WindowModel(ABC):

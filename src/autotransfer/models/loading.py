@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load
 from torch import Tensor
 
-from ..errors import UserError, one_line
+from ..errors import UserError, one_line, shown
 from ..files import read_plain
 from ..model.encoders import Encoders
 from ..preprocessing.represent.foundation import take_stored
@@ -33,9 +34,20 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
     encoders: the factory of a user's own encoder, by name
     """
     path = Path(path)
+    try:
+        with suppress(FileNotFoundError):  # what is missing is said below
+            path.lstat()
+    except (OSError, ValueError) as error:  # a name that is too long, or holds a null character
+        raise UserError(f"cannot read {shown(str(path))} ({getattr(error, 'strerror', None) or error})") from None
     if path.suffix == ".safetensors" or (path.exists() and not path.is_dir()):
         return _load_file(path, encoders)
     return _load_folder(path / "model" if (path / "model").is_dir() else path, encoders)
+
+
+def model_folder(folder: Path) -> Path:
+    """Where the model of a run lies, or of a folder that is a model's itself, as people share it."""
+    alone = (folder / MODEL.card).is_file() and not (folder / "model").exists()
+    return folder if alone else folder / "model"
 
 
 def load_classifier(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 
 import torch
@@ -37,7 +37,7 @@ class TrainedOutcome(Outcome):
 
 def train(
     recordings: Recordings,
-    jobs: Sequence[Job],
+    jobs: Iterable[Job],
     device: str | torch.device = "auto",
     *,
     population: int | str = "auto",
@@ -58,9 +58,12 @@ def train(
     encoders: factories of the networks that settings name, as in Setting(encoder="mine"): factory(n_channels,
     n_times) gives an nn.Module from windows (B, channels, times) to codes (B, ...).
     """
-    outcomes = train_jobs(
-        recordings, jobs, device, population=population, dtype=dtype, progress=progress, encoders=encoders
-    )
+    if not isinstance(jobs, Iterable):
+        raise UserError(f"train needs a list of Jobs, not {type(jobs).__name__}; give [at.Job(setting, fold, seed)]")
+    with torch.inference_mode(False), torch.enable_grad():  # wherever it is called from
+        outcomes = train_jobs(
+            recordings, list(jobs), device, population=population, dtype=dtype, progress=progress, encoders=encoders
+        )
     return [_with_recordings(outcome, recordings, encoders) for outcome in outcomes]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -105,8 +105,12 @@ def labels_of(classes: Sequence[Any], y: object, n_windows: int, names: object =
     known = {label: place for place, label in enumerate(classes)}
     for label in labels:
         if label not in known:
-            raise UserError(f"y has the class {show(label)}; the model knows {show(list(known))}")
+            raise UserError(unknown_class_words(label, known))
     return torch.tensor([known[label] for label in labels])[codes]
+
+
+def unknown_class_words(label: object, known: Iterable[object]) -> str:
+    return f"y has the class {show(label)}; the model knows {show(list(known))}"
 
 
 def check_one_person(subject: object, n_windows: int) -> None:

@@ -156,10 +156,15 @@ class Decoder:
         logits = [np.matmul(z.numpy(), weight) + bias for z, (weight, bias) in heads]
         return (logits[0] if len(logits) == 1 else np.concatenate(logits)).astype(np.float64)
 
+    @property
+    def projected_shape(self) -> tuple[int, int]:
+        """(P of all stacks, R): of what `project` gives for a window."""
+        return self.mean.shape[1], max(axes.shape[2] for axes in self._axes)
+
     def project(self, codes: Sequence[Tensor]) -> Tensor:
         """As `Adaptation.project`, which takes as long as following for a single window: (n, P of all stacks, R)."""
-        shape = self.mean.shape[1], codes[0].shape[1], max(axes.shape[2] for axes in self._axes)
-        projected, start = np.zeros(shape, dtype=np.float32), 0
+        members, directions = self.projected_shape
+        projected, start = np.zeros((members, codes[0].shape[1], directions), dtype=np.float32), 0
         for z, axes in zip(codes, self._axes, strict=True):
             stop = start + len(axes)
             np.matmul(z.numpy(), axes, out=projected[start:stop, :, : axes.shape[2]])

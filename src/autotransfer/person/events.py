@@ -88,11 +88,12 @@ class EventDetector:
 
     def feed(self, probability: NDArray[np.float64], time: float, *, gap: bool = False) -> Activation | None:
         """The probabilities (n_classes,) of the next window, whose last sample came at `time` (s). gap: whether windows
-        are missing before it, so that votes are counted anew."""
-        p = np.asarray(probability, dtype=np.float64)
+        are missing before it, so that votes are counted anew. Where the time does not rise, another recording begins,
+        as after `reset`."""
+        p = _floats("probabilities of a window", probability)
         if p.shape != (len(self.classes),) or not np.isfinite(p).all() or p.min() < 0 or p.max() > 1 + 1e-6:
             raise UserError(f"probabilities of a window are {shown(p)}; give one from 0 to 1 for each class")
-        if not math.isfinite(time):
+        if _floats("the time of a window", time).shape != () or not math.isfinite(time):
             raise UserError(f"the time of a window is {shown(time)}; give seconds")
         if time <= self._time:  # another recording begins
             self.reset()
@@ -164,6 +165,16 @@ def _number(name: str, value: object, least: float, most: float) -> float:
     return float(number)
 
 
+def _floats(what: str, values: object) -> NDArray[np.float64]:
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "biuf":
+            return array.astype(np.float64)
+    except (ValueError, TypeError, RuntimeError):  # such as lists of several lengths
+        pass
+    raise UserError(f"{what}: {shown(values)} are no numbers; give an array of numbers")
+
+
 def check_false_per_hour(value: object) -> float:
     """False activations an hour, as a threshold can be chosen for them; UserError for what is no such number."""
     return _number("false_per_hour", value, 1e-6, 1e6)
@@ -201,7 +212,7 @@ def detect_events(
         As in `EventDetector`.
     """
     detector = EventDetector(classes, rest=rest, threshold=threshold, debounce=debounce, refractory=refractory)
-    p, t = np.asarray(probability, dtype=np.float64), np.asarray(times, dtype=np.float64)
+    p, t = _floats("probabilities", probability), _floats("times", times)
     if p.ndim != 2 or p.shape[1] != len(detector.classes) or t.shape != p.shape[:1]:
         raise UserError(
             f"probabilities have the shape {p.shape} and times {t.shape}; they must be (windows, "
@@ -273,6 +284,12 @@ def score_events(
     """
     _number("seconds", seconds, 0.0, math.inf)
     _number("tolerance", tolerance, 0.0, math.inf)
+    for onset, duration, label in events:
+        if not (math.isfinite(onset) and math.isfinite(duration) and duration >= 0):
+            raise UserError(
+                f"an event {shown(label)} begins at {shown(onset)} s and lasts {shown(duration)} s; give numbers, "
+                "and a duration of at least 0"
+            )
     left, delays = list(activations), []
     for onset, duration, label in sorted(events, key=lambda event: event[0]):
         until = onset + duration + tolerance + ROUNDING

@@ -107,7 +107,7 @@ class Session:
         self._online = None if self._online_rule is None else self._online_decoder.online(self._online_rule)
         self._online_state: Known = {} if self._online is None else self._online.centred.begin()
         self._unread: list[Tensor] = []  # windows predicted by the average for sessions, not yet in `_recent`
-        self._recent = Recent()
+        self._recent = Recent(self._decoder.project)
         self._belief: NDArray[np.float64] | None = None  # (classes,) of the last window, where they are smoothed
         self._labels: Labels | None = None  # made with the first label: not every model can take any
 
@@ -122,7 +122,7 @@ class Session:
         else:
             log_p, self._online_state = self._online.next(self._online_decoder.say(windows), self._online_state)
             probability = normalised(log_p)
-            self._unread = [*self._unread, *windows][-RECENT:]
+            self._unread = [*self._unread, *windows[-RECENT:].clone()][-RECENT:]  # the caller may reuse its memory
         if self._stay is not None:
             log_p = np.log(np.maximum(probability, LEAST))
             probability, self._belief = forward(evidence(log_p), self._stay, self._belief)
@@ -132,10 +132,11 @@ class Session:
     def _look_at_first(self, windows: Tensor) -> None:
         """Warn, once, where the person's first windows (n, channels, times) look unlike those of training."""
         assert self._first is not None, "asked before"
-        self._first.append(windows)
-        if sum(map(len, self._first)) >= FIRST:
-            self.model.warn_of(torch.cat(self._first))
-            self._first = None
+        first = [*self._first, windows]
+        enough = sum(map(len, first)) >= FIRST
+        if enough:
+            self.model.warn_of(torch.cat(first))
+        self._first = None if enough else [*self._first, windows.clone()]  # the caller may reuse its memory
 
     def __copy__(self) -> Self:
         return copy.deepcopy(self)  # labels and what is known of the person are changed in place
@@ -197,7 +198,7 @@ class Session:
         classes = labels_of(self.classes_.tolist(), [y] if single else y, len(windows))
         labels = self._taking_labels()
         readings = [self._recent.find(window) or self._next_window(window) for window in windows]
-        labels.add(torch.cat([self._decoder.project(reading.codes) for reading in readings]), classes)
+        labels.add(torch.stack([*map(self._recent.projected, readings)]), classes)
         self._follow_labels()
 
     def new_day(self) -> None:
@@ -223,9 +224,8 @@ class Session:
         with torch.inference_mode():
             recent = self._recent.find(windows[0])
             reading = recent or self._look(windows[0])
-            codes, log_p = self._recent.together(None if recent else reading)
-            x, of_recent = self._decoder.project(reading.codes)[0], self._decoder.project(codes)
-            return expected_gain(labels, x, reading.log_p, of_recent, log_p)
+            of_recent, log_p = self._recent.together(None if recent else reading)
+            return expected_gain(labels, self._recent.projected(reading), reading.log_p, of_recent, log_p)
 
     def ask(self, window: object, at_least: float = WORTH) -> bool:
         """Whether a label of this window (channels, times) is worth asking for: whether its `expected_gain` is at least
@@ -270,7 +270,8 @@ class Session:
     # ---- what is known of the person -----------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Tensor]:
-        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME, and adaptation.NAME or online.NAME."""
+        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME, adaptation.NAME or online.NAME, and what labels
+        of the last windows need."""
         state = {
             f"stacks.{k}.{name}": tensor
             for k, person in enumerate(self._people)
@@ -282,6 +283,8 @@ class Session:
             state |= {f"labels.{name}": tensor for name, tensor in self._taking_labels().state().items()}
         if self._belief is not None:
             state["smooth.belief"] = torch.from_numpy(self._belief)
+        if all(part.effects is not None for part in self.model.parts):  # others take no labels
+            state |= {f"recent.{name}": tensor for name, tensor in self._recent.state().items()}
         return state | {f"online.{name}": torch.from_numpy(array) for name, array in self._online_state.items()}
 
     def _restore(self, state: dict[str, Tensor]) -> None:
@@ -291,6 +294,9 @@ class Session:
         if (belief := state.get("smooth.belief")) is not None and self._stay is not None:
             check_belief(belief, len(self.classes_))
             self._belief = belief.numpy().copy()
+        if recent := with_prefix("recent.", state):  # earlier versions did not keep it
+            check_effects(self.model)
+            self._recent.restore(recent, self._decoder.projected_shape, len(self.classes_))
         expected = self._state()
         if unknown := set(state) - set(expected):
             raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
@@ -306,6 +312,7 @@ class Session:
         """What is known of the person, as one file, which `load` opens again with the same model."""
         header = {"model": model_digest(self.model), "n_windows": self.n_windows, "adapts": self.adapts}
         header |= {} if self._stay is None else {"smooths": True}
+        self._catch_up()
         write_session(Path(path), header, self._state())
 
     @classmethod

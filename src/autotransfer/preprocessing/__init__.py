@@ -92,6 +92,11 @@ class Preprocessing:
         return any(isinstance(step, Represent) and step.of_windows.counts for step in self.transforms)
 
     @property
+    def sfreq(self) -> float | None:
+        """The sampling rate in Hz that windows are taken to have; None where it makes no difference."""
+        return next((step.sfreq for step in self.transforms if isinstance(step, Represent)), None)
+
+    @property
     def follows(self) -> bool:
         """Whether some transform is online: it prepares a new person's windows differently from a training person's."""
         return any(transform.adaptation == "online" for transform in self.transforms)

@@ -32,8 +32,9 @@ MOST_FRACTIONS = 20  # different labels that are no whole numbers: more of them 
 class Recordings:
     """Windows of biosignals with class and subject labels. X holds raw values: standardising is part of a Setting.
 
-    `y` and `subject` may hold anything hashable. They are stored as contiguous integers, and `classes` and `subjects`
-    as the labels that these stand for; `classes` and `subjects` may also name integers 0, 1, ... (see labels.encode).
+    `y` and `subject` may hold anything hashable; what is equal in Python, such as 1, 1.0 and True, is one label. They
+    are stored as contiguous integers, and `classes` and `subjects` as the labels that these stand for; `classes` and
+    `subjects` may also name integers 0, 1, ... (see labels.encode).
     `columns` are further values of every trial by name, from a dict or a DataFrame: whole numbers and text name groups,
     other numbers are continuous; None, NaN and empty text are missing. Windows whose `y` is missing are left out, with
     a warning; where `classes` name what y counts into, -1 is missing too.
@@ -230,6 +231,14 @@ def measurement_in(classes: tuple[Label, ...]) -> float | None:
     """One of the labels that shows that they are measurements, and no classes; None where they may be classes."""
     fraction = next((label for label in classes if isinstance(label, float) and not label.is_integer()), None)
     return fraction if len(classes) > MOST_FRACTIONS else None
+
+
+def check_recordings(recordings: object, what: str) -> None:
+    """what: needs them."""
+    if not isinstance(recordings, Recordings):
+        raise UserError(
+            f"{what} needs Recordings, not {type(recordings).__name__}; make them with at.Recordings or at.load"
+        )
 
 
 def check_sfreq(sfreq: Any) -> float | None:

@@ -45,6 +45,7 @@ class Continuous:
     events: list[Event] = field(default_factory=list)
     bad: list[Event] = field(default_factory=list)  # stretches that no window may touch
     times: Array | None = None  # (n_times,) s, where samples can be missing between two others
+    late: float = SLACK  # samples by which a window may begin late
     breaks: tuple[int, ...] = ()  # samples before which others are missing, in order
     notes: dict[str, int] = field(default_factory=dict)  # what a reader made of a file, and how often
 
@@ -248,7 +249,7 @@ def _sample(recording: Continuous, seconds: float) -> int:
     if recording.times is None:
         return max(round(seconds * sfreq), -1)
     sample = int(np.searchsorted(recording.times, seconds - 0.5 / sfreq))
-    there = sample < recording.n_times and (recording.times[sample] - seconds) * sfreq <= SLACK
+    there = sample < recording.n_times and (recording.times[sample] - seconds) * sfreq <= recording.late
     return sample if there else -1
 
 

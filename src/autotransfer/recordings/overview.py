@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..words import count
+from ..words import count, printable
 from .concerns import concerns
 from .container import check_sfreq, measurement_in
 from .labels import as_list, encode
@@ -107,7 +107,7 @@ class Overview:
         windows = [picture.window[channel] for picture in self.pictures]
         wide = max(len(_short(picture.label, 20)) for picture in self.pictures)
         yield ""
-        yield f"  one window of each class, channel {self.channels[channel]}"
+        yield f"  one window of each class, channel {printable(self.channels[channel])}"
         for picture, bars in zip(self.pictures, sparklines(windows), strict=True):
             yield f"  {_short(picture.label, 20):<{wide}}  {bars}  {picture.person}"
 
@@ -218,7 +218,7 @@ def _bars(signal: NDArray[np.float64], low: float, high: float, middle: float, w
 
 
 def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:12]) + (f" … ({len(names)})" if len(names) > 12 else "")
+    return printable(", ".join(names[:12])) + (f" … ({len(names)})" if len(names) > 12 else "")
 
 
 def _short(text: str, most: int) -> str:

@@ -119,10 +119,10 @@ def check_channel_count(n_channels: int, expected: Sequence[str], listed: str = 
         raise UserError(f"the model takes {len(expected)} channels, the data have {n_channels}{listed}")
 
 
-def check_rate(sfreq: float | None, expected: float | None, tolerance: float) -> None:
-    """Rates in Hz, None where unknown; tolerance: a share of the rate."""
+def check_rate(sfreq: float | None, expected: float | None, tolerance: float, what: str = "model") -> None:
+    """Rates in Hz, None where unknown; tolerance: a share of the rate; what: expects it."""
     if sfreq is not None and expected is not None and abs(sfreq - expected) > tolerance * expected:
-        raise UserError(f"the data are sampled at {sfreq:g} Hz, the model expects {expected:g} Hz; resample them")
+        raise UserError(f"the data are sampled at {sfreq:g} Hz, the {what} expects {expected:g} Hz; resample them")
 
 
 def people_of_windows(subject: object, n_windows: int, what: str = "subject") -> Tensor | None:

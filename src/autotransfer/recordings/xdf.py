@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -10,36 +11,48 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError, shown
+from .clock import Clock
 from .cutting import Continuous, Cutting, Event
 from .npy import available_memory, check_memory
 from .optional import need
 
 PIECE = 2**24  # bytes
-BREAK = 0.1  # s: longer gaps are samples that were lost, shorter ones jitter, which pyxdf evens out
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
-    """`options["stream"]` names the stream of samples where there are several. Clocks are synchronised by pyxdf."""
-    pyxdf = need("pyxdf", "reading .xdf files", "pyxdf")
+    """`options["stream"]` names the stream of samples where there are several. Clocks are synchronised by pyxdf; which
+    samples are lost is found as in a stream, from the stamps as they were recorded."""
     check_memory(3 * _unpacked(path), "the streams", path, "record in shorter files")
-    streams, _ = pyxdf.load_xdf(
-        str(path), jitter_break_threshold_seconds=BREAK, jitter_break_threshold_samples=0, verbose=False
-    )
+    streams = load_streams(path)
     sampled = [stream for stream in streams if _rate(stream) > 0 and len(stream["time_stamps"])]
     signal = _chosen(path, sampled, options.get("stream"))
     values = np.asarray(signal["time_series"])  # (samples, channels)
     if values.ndim != 2 or values.dtype.kind not in "iuf":
         raise UserError(f"the stream {_name(signal)!r} of {str(path)!r} holds no numbers; choose another, ?stream=NAME")
-    times = np.asarray(signal["time_stamps"], dtype=np.float64)
-    first = float(times[0])
+    stamps, rate = np.asarray(signal["time_stamps"], dtype=np.float64), _rate(signal)
+    hop = cutting.hop or cutting.window
+    n_times = len(stamps) if cutting.window is None else max(1, round(cutting.window * rate))
+    clock = Clock(stamps, rate, n_times, 1.0 if hop is None else hop * rate)
+    if clock.untimed.any():
+        values = np.where(clock.untimed[:, None], np.nan, values)
     return Continuous(
         read=lambda start, stop: values[start:stop].T,
-        n_times=len(times),
+        n_times=len(stamps),
         channels=stream_labels(signal["info"], values.shape[1]) or tuple(f"ch{c}" for c in range(values.shape[1])),
-        sfreq=_rate(signal),
-        events=[event for stream in streams if _rate(stream) == 0 for event in _markers(stream, first)],
-        times=times - first,
+        sfreq=rate,
+        events=[event for stream in streams if _rate(stream) == 0 for event in _markers(stream, clock)],
+        times=clock.times,
+        late=0.501,  # as in a stream: further away, the sample where it should begin is lost
+        breaks=clock.breaks,
     )
+
+
+def load_streams(path: Path) -> list[Any]:
+    """All streams of a file as pyxdf gives them, with stamps as they were recorded: regular ones would hide gaps."""
+    pyxdf = need("pyxdf", "reading .xdf files", "pyxdf")
+    logging.getLogger("pyxdf").setLevel(logging.ERROR)  # what it warns of, odd stamps, is told otherwise
+    streams, _ = pyxdf.load_xdf(str(path), dejitter_timestamps=False, verbose=None)
+    return list(streams)
 
 
 def _unpacked(path: Path) -> int:
@@ -71,11 +84,11 @@ def _rate(stream: Any) -> float:
     return float(stream["info"]["nominal_srate"][0])
 
 
-def _markers(stream: Any, first: float) -> list[Event]:
+def _markers(stream: Any, clock: Clock) -> list[Event]:
     """Events of a stream without a rate: its first channel of text or numbers."""
     names = [row[0] if np.ndim(row) else row for row in stream["time_series"]]
-    stamps = np.asarray(stream["time_stamps"], dtype=np.float64)
-    return [Event(float(time) - first, 0.0, _text(name)) for time, name in zip(stamps, names, strict=True)]
+    onsets = clock.seconds(np.asarray(stream["time_stamps"], dtype=np.float64)).tolist()
+    return [Event(onset, 0.0, _text(name)) for onset, name in zip(onsets, names, strict=True)]
 
 
 def _text(name: Any) -> str:

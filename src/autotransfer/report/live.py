@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import sys
 import threading
 import time
 from collections import Counter
@@ -134,7 +135,7 @@ class LivePage:
         self._lock = threading.Lock()
         self._state, self._when = b"", -math.inf
         self.asked = -math.inf  # when somebody last looked
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"page": self}))
+        self.server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"page": self}))
         self.server.daemon_threads = True
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
 
@@ -167,6 +168,13 @@ class LivePage:
         self.server.shutdown()
         self.server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that closes its connection is nothing to tell."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

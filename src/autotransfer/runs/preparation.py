@@ -20,6 +20,7 @@ from ..preprocessing.represent.pretrained import is_base
 from ..recordings import Recordings, load
 from ..recordings.optional import need
 from ..recordings.ring import check_ring
+from ..recordings.windows import check_rate
 from ..settings import SUBJECT, Setting
 from ..training.members import size_of
 from ..training.nuisance import check_nuisance
@@ -59,7 +60,10 @@ class Preparation:
         return resolve_device(self.options.device)
 
     def check_settings(self, settings: Sequence[Setting]) -> None:
-        """Raise if windows are too short for a setting, or if a user's encoder is not known, or cannot take them."""
+        """Raise if windows are too short for a setting, or have another sampling rate, or if a user's encoder is not
+        known, or cannot take them."""
+        for setting in settings:
+            check_rate(self.recordings.sfreq, setting.preprocessing.sfreq, 1e-6, "setting")
         sizes = {setting.encoder: (setting, size_of(self.recordings, setting)) for setting in reversed(settings)}
         for encoder, (setting, size) in sizes.items():
             if encoder not in ENCODERS:

@@ -50,6 +50,7 @@ from .regression import CHOICE, NUMBERS
 from .study import NAME, study_text
 
 BASE = "base"  # the run's copy of the base that it was given
+WRITTEN = ("results.csv", "report.html", "model")  # that others may have files of the same name
 
 Tell = Callable[[str], None]  # says a line to the user
 Scores = dict[str, float]
@@ -367,11 +368,14 @@ def holds_run(folder: Path) -> bool:
 
 
 def check_unused(folder: Path) -> None:
-    """Refuse a folder in which a run would replace another one, or the model of a person."""
+    """Refuse a folder in which a run would replace another one, the model of a person, or a file of the user's."""
     if is_run(folder):
         raise _taken(folder)
     if holds_run(folder) or (folder / "model" / "model.json").exists():
         raise UserError(f"{folder} already holds a run or a model, which would be replaced; choose another folder")
+    for path in (folder / name for name in WRITTEN):
+        if os.path.lexists(path) and not (path.is_dir() and not path.is_symlink() and not any(path.iterdir())):
+            raise UserError(f"{folder} holds {path.name}, which a run would replace; choose another folder")
 
 
 def check_is_run(folder: Path) -> None:

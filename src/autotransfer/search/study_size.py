@@ -26,6 +26,7 @@ from ..errors import UserError, shown
 from ..folds import scorable
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
+from ..recordings.container import check_recordings
 from ..settings import Setting
 from ..training.closed_form import ABSENT
 from ..training.intervals import expanded_tail
@@ -139,6 +140,7 @@ def plan_study(recordings: Recordings, *, more_people: int = 10) -> StudyPlan:
     more_people: how many more people to expect the gain of.
     Returns both curves, each with the expected gain and its 90 % interval; `lines()` says it in words.
     """
+    check_recordings(recordings, "plan_study")
     check_more_people(more_people)
     study = Pilot(recordings)
     everybody = len(study.people) - 1

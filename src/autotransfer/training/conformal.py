@@ -192,4 +192,6 @@ def decisions(probability: Floats, classes: NDArray[Any], least: float | None) -
         return predicted
     value = unanswered_value(classes.tolist())
     kind = classes.dtype if classes.dtype == object else np.result_type(classes, np.asarray(value))
+    if classes.dtype.kind == "u" and kind.kind == "f":  # no type of integers holds both
+        kind = np.dtype(object)
     return np.where(probability.max(-1) >= least, predicted.astype(kind), np.array(value, dtype=kind))[()]

@@ -35,7 +35,10 @@ def smooth(log_probs: object, stay: float, *, sequence: object = None, causal: b
     -------
     (N, classes), normalised
     """
-    array = np.asarray(log_probs)
+    try:
+        array = np.asarray(log_probs)
+    except ValueError:  # lists of several lengths
+        array = np.empty(0, dtype=object)
     if array.dtype.kind not in "fiu":
         raise UserError(f"log_probs are of the type {array.dtype}; give real numbers")
     given = array.astype(np.float64)

@@ -13,6 +13,8 @@ from ..errors import UserError
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from ..recordings.container import check_recordings
+from ..recordings.windows import check_rate
 from ..settings import SUBJECT
 from .allocator import memory_kept
 from .closed_form import population_of
@@ -102,16 +104,14 @@ def train(
 
 def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
     """Refuse, before any work, jobs that do not belong to these recordings."""
-    if not isinstance(recordings, Recordings):
-        raise UserError(
-            f"train needs Recordings, not {type(recordings).__name__}; make them with at.Recordings or at.load"
-        )
+    check_recordings(recordings, "train")
     seen: set[str] = set()
     for job in jobs:
         if not isinstance(job, Job):
             raise UserError(f"train needs Jobs, not {type(job).__name__}; make them with at.Job(setting, fold, seed)")
         if (loss := job.setting.training.loss) is not None and recordings.targets is None:
             raise UserError(f"loss is {loss!r}, which is for a continuous target; leave it out to tell classes apart")
+        check_rate(recordings.sfreq, job.setting.preprocessing.sfreq, 1e-6, "setting")
         if job.fold.key in seen:
             continue
         seen.add(job.fold.key)
@@ -121,6 +121,11 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
             raise UserError(
                 f"a fold names row {int(strange.max())}, but there are {recordings.n_trials} trials; "
                 "make the folds from the same recordings"
+            )
+        held_out = np.concatenate([job.fold.validation, job.fold.test])
+        if len(both := np.intersect1d(job.fold.train, held_out)):
+            raise UserError(
+                f"a fold holds out row {int(both[0])}, which it trains on ({job.fold}); leave it out of one"
             )
         if len(job.fold.train) < 2:
             n = len(job.fold.train)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...recordings.causal import Causal
+from ...recordings.pace import BACK, UNTIMED, Pace
 from ...recordings.windows import LARGEST
-from .pace import BACK, UNTIMED, Pace
 
 
 class Chunk(NamedTuple):

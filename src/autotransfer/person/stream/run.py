@@ -17,11 +17,11 @@ import numpy as np
 from ...errors import UserError
 from ...recordings.causal import Causal
 from ...recordings.filters import Filter, filter_of, parse_filter
+from ...recordings.pace import timed
 from ...words import printable
 from ..events import EventDetector
 from ..session import Session
 from .cutter import Cutter, Event, Gap, Window
-from .pace import timed
 from .sink import Sink
 from .smoothing import smoothing_of
 from .source import Source, match_channels, match_rate

@@ -15,6 +15,7 @@ from ...models.montage import Arrangement
 from ...recordings import read_npz
 from ...recordings.container import check_sfreq
 from ...recordings.optional import need
+from ...recordings.pace import PIECE
 from ...recordings.windows import (
     channel_names,
     channel_places,
@@ -23,12 +24,11 @@ from ...recordings.windows import (
     renamed_channels,
     window_array,
 )
-from ...recordings.xdf import stream_labels
+from ...recordings.xdf import load_streams, stream_labels
 from .cutter import Chunk
 from .lsl import LslSource
 
 RATES_AGREE = 1e-3  # share of a rate: streams state the nominal rate of their device
-PIECE = 256  # samples of a file that are handed over at once
 
 
 class Source(Protocol):
@@ -166,12 +166,11 @@ class XdfSource(StoredSource):
     """A recording of the Lab Streaming Layer, with the time stamps that were recorded."""
 
     def __init__(self, path: Path, stream: str | None) -> None:
-        pyxdf = need("pyxdf", "reading .xdf files", "pyxdf")
+        need("pyxdf", "reading .xdf files", "pyxdf")
         if not path.is_file():
             raise UserError(f"there is no file {str(path)!r}; give an existing .xdf file")
         try:
-            # Regular time stamps would hide gaps.
-            streams, _ = pyxdf.load_xdf(str(path), dejitter_timestamps=False, verbose=False)
+            streams = load_streams(path)
             sampled = [s for s in streams if float(s["info"]["nominal_srate"][0]) > 0 and len(s["time_stamps"])]
             names = [str(s["info"]["name"][0]) for s in sampled]
         except Exception as error:  # whatever a damaged file makes of the parser

@@ -20,6 +20,7 @@ LARGEST = 0.25  # seconds: a stamp later than that is a loss, and one that far b
 MEMORY = 60.0  # seconds over which jitter is forgotten
 LATEST = 1e12  # seconds: float64 no longer tells samples apart that far from 0
 MOST = 2**53  # samples that are counted as missing at once
+PIECE = 256  # samples of a file that are looked at together
 BACK = -1
 UNTIMED = -2
 
@@ -83,3 +84,11 @@ class Pace:
             return max(1, round(min(late * self.sfreq, MOST)))
         self.expected += self.step + GAIN * late
         return 0
+
+
+def missing_in(times: NDArray[np.float64], sfreq: float, n_times: int) -> NDArray[np.int64]:
+    """`Pace.missing` of all stamps (n,) of a file, of which windows of n_times are decoded, as a stream finds it."""
+    pace = Pace(sfreq)
+    pace.learn(times[: -(-n_times // PIECE) * PIECE])
+    pieces = [pace.missing(times[start : start + PIECE]) for start in range(0, len(times), PIECE)]
+    return np.concatenate(pieces)
