@@ -69,6 +69,7 @@ def test_fewer_people_have_students_interval() -> None:
     inside = np.mean([one.low <= row[-1] <= one.high for row in draw if (one := next_person(row[:-1]))])
     assert inside == pytest.approx(0.9, abs=0.02)
     assert next_person([0.5]) is None
+    assert next_person([1.0, 1.0, 1.0]) is None, "people who are all alike say nothing of how others differ"
     wide = next_person([0.1, 0.9])
     assert wide is not None
     assert (wide.low, wide.high) == (0.0, 1.0)
@@ -144,8 +145,9 @@ def test_page_and_terminal_begin_with_the_same_lines() -> None:
 
 def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_file(tmp_path: Path) -> None:
     recordings = tiny(n_subjects=4)
+    recordings.y[:3] = 1 - recordings.y[:3]  # people's scores differ
     auto = at.AutoTransferClassifier(
-        "uncensored", adaptation="none", epochs=2, batch_size=8, seeds=1, device="cpu", at_least=0.9,
+        "uncensored", adaptation="none", epochs=20, batch_size=8, seeds=1, device="cpu", at_least=0.9,
         run_folder=tmp_path / "run",
     )  # fmt: skip
     auto.fit(recordings.X, recordings.y, subjects=recordings.subject)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from inspect import getdoc
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -51,9 +52,9 @@ def _version(context: typer.Context, asked: bool) -> None:
 def before(
     context: typer.Context,
     verbose: Annotated[
-        bool, Option("--verbose", is_eager=True, help="With --version: what results depend on besides, kernels too.")
+        bool, Option("--verbose", is_eager=True, help="With --version: also what results depend on.")
     ] = False,
-    version: Annotated[bool, Option("--version", callback=_version, help="Say the version and end.")] = False,
+    version: Annotated[bool, Option("--version", callback=_version, help="Show the version and exit.")] = False,
 ) -> None:
     if context.invoked_subcommand not in LIGHT:
         check_address_space()
@@ -64,7 +65,10 @@ COMMANDS = (  # in the order of --help
     compare, forget, demo,
 )  # fmt: skip
 for _command in COMMANDS:
-    app.command()(spread(_command))
+    _paragraphs = getdoc(_command) or ""
+    # Lines of a docstring end where the source's do; a terminal has a width of its own.
+    _help = "\n\n".join(" ".join(lines.split()) for lines in _paragraphs.split("\n\n"))
+    app.command(help=_help)(spread(_command))
 
 
 def main() -> None:

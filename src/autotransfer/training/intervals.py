@@ -61,8 +61,8 @@ class NextPerson:
 
 
 def next_person(scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 0.0) -> NextPerson | None:
-    """Prediction interval for one more score from those of n people (n,), within [lowest, 1]; None for n < 2. A person
-    without a score is left out.
+    """Prediction interval for one more score from those of n people (n,), within [lowest, 1]; None for n < 2, and where
+    all of fewer than 19 are alike, which says nothing of how people differ. A person without a score is left out.
 
     If the next person is like these, each of the n + 1 ranks is as likely, so the k-th smallest and the k-th largest
     score enclose them with probability (n + 1 − 2k) / (n + 1), whatever the distribution. For 90 % that takes 19
@@ -77,6 +77,8 @@ def next_person(scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 
     if k >= 1:
         return NextPerson(float(values[k - 1]), float(values[n - k]), level, n, "nothing")
     t = float(stdtrit(n - 1, (1 + level) / 2))
+    if values[0] == values[-1]:
+        return None
     reach = t * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
     mean = float(values.mean())
     return NextPerson(max(lowest, mean - reach), min(1.0, mean + reach), level, n, "normal")
