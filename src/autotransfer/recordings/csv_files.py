@@ -119,7 +119,7 @@ def _roles(form: Form, options: dict[str, str], path: Path) -> _Roles:
         notes.append(_other_labels(form, n, event))
     channels = [n for n in free if n not in (*clocks, *left_out)]
     if not channels:
-        raise UserError(f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}")
+        raise UserError(_no_samples(path, form))
     for n in (n for n in texts if n in channels):
         if len(channels) > 1 and set(channels) <= set(texts):
             raise UserError(
@@ -215,7 +215,7 @@ def _stamps(form: Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: fl
     if not (roles.by_user and roles.ignored):
         stamps = _counters(form, roles, table, sfreq, stamps, path)
     if not roles.channels:
-        raise UserError(f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}")
+        raise UserError(_no_samples(path, form))
     return stamps or Stamps(sfreq, None, ())
 
 
@@ -250,6 +250,12 @@ def _counters(
 def _is_person(name: str) -> bool:
     words, _ = unit_of(name)
     return bool(words & PEOPLE) and words <= PEOPLE | NUMBERED
+
+
+def _no_samples(path: Path, form: CsvForm) -> str:
+    if not form.columns:
+        return f"{str(path)!r} is empty"
+    return f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}"
 
 
 def _other_labels(form: Form, n: int, event: int | None) -> str:

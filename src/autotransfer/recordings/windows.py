@@ -80,7 +80,8 @@ def missing_words(name: str, there: Sequence[str]) -> str:
     """Message for a channel that the data lack and that cannot be estimated."""
     return (
         f"the data have no channel {name!r}, which the model reads, but {', '.join(there[:8])}"
-        f"{' …' * (len(there) > 8)}; if these are the same channels, give them the model's names"
+        f"{' …' * (len(there) > 8)}; if these are the same channels, give them the model's names "
+        f"(--rename {there[0]}={name})"
     )
 
 

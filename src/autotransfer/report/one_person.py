@@ -71,7 +71,8 @@ def _trust(choice: Choice, name: str) -> list[str]:
         return []
     person = choice.reliability[name]
     place = 1 + sum(gap > gaps[name] for gap in gaps.values())
-    claims = "claims too much" if gaps[name] > 0 else "claims too little" if gaps[name] < 0 else "claims what is true"
+    gap = round(gaps[name], 3)  # as it is shown
+    claims = "claims too much" if gap > 0 else "claims too little" if gap < 0 else "claims what is true"
     return [
         f"mean confidence {score(person.confidence)}, right {score(person.accuracy)}: it {claims} "
         f"({signed(gaps[name])}), place {place} of {len(gaps)} from the most overconfident; expected calibration error "
