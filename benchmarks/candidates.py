@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 import autotransfer as at
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import resolved
+from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.search.kinds import networks
 from autotransfer.search.planning import network_name
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import leave_groups_out
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import resolved
+from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.search.kinds import HARMONICS, STIMULUS
 
 from .shallow import Array, Task, by_person, discriminant

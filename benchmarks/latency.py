@@ -28,8 +28,7 @@ from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.models.loading import load_classifier
 from autotransfer.models.mixture import Mixture, Model
 from autotransfer.person.decoder import Decoder
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import resolved
+from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.search.kinds import closed_forms, networks
 from autotransfer.search.models import most_of_each
 from autotransfer.settings import Setting

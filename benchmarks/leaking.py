@@ -23,8 +23,7 @@ import autotransfer as at
 from autotransfer.censoring import CENSORS
 from autotransfer.files import write_atomically
 from autotransfer.runs.csv_tables import csv_of
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import resolved
+from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.settings import Setting
 from autotransfer.training.latent import encode
 from autotransfer.training.leakage import leakage

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
 from autotransfer.censoring import CENSORS
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import resolved
+from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.search.kinds import AVERAGED, PENALISED
 from autotransfer.settings import Setting
 

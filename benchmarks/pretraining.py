@@ -38,8 +38,8 @@ from autotransfer.models.base import Base
 from autotransfer.pretraining.pretrain import SETTING, pretrain
 from autotransfer.pretraining.studies import Studies
 from autotransfer.runs.csv_tables import csv_of
-from autotransfer.runs.options import epochs_for
 from autotransfer.search.kinds import AVERAGED, LINEAR, SHRINKAGES, SLOWER, closed_forms
+from autotransfer.training.batches import epochs_for
 from autotransfer.training.metrics import balanced_accuracy_of
 
 SETS = (

@@ -28,8 +28,7 @@ from autotransfer.runs.choice import Playback
 from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.executor import LocalExecutor
 from autotransfer.runs.lock import Lock
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import resolved
+from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.runs.results import Trained, trained
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct

@@ -35,8 +35,7 @@ from autotransfer.model.eegnet import EEGNet, EEGNetOptions, temporal_kernel_for
 from autotransfer.model.layers import BatchNorm, Linear
 from autotransfer.model.stack import Size
 from autotransfer.randomness import as_keys, fold_in, key_of
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import resolved
+from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.training.metrics import balanced_accuracy_of
 from autotransfer.training.packing import SHARE, free_memory, resolve_device
 

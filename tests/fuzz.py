@@ -567,6 +567,8 @@ class Fuzz(RunTargets):
         shares = {target: SOME[target] for target in targets or SOME}
         whole = sum(shares.values())
         todo = {name: max(int(cases * share / whole), min(LEAST, cases // 100)) for name, share in shares.items()}
+        if shares.keys() & {"bids", "study"}:
+            _ = self.bids  # made now: it lies beside the work
         with Table(table, COLUMNS) as rows, unchanged_outside(self.folder, self.work):
             counts = {target: Counter[str]() for target in shares}
             for row in rows.rows:
@@ -627,9 +629,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("cases", type=int)
     parser.add_argument("seed", type=int, nargs="?", default=0)
-    parser.add_argument("targets", nargs="*", choices=["readers", *SOME], metavar="TARGET")
+    parser.add_argument(
+        "targets", nargs="*", metavar="TARGET", help=f"readers, {', '.join(SOME)}; all where none is named"
+    )
     parser.add_argument("--table", type=Path, help="a CSV file of the cases that were done")
     given = parser.parse_args()
+    if unknown := set(given.targets) - {"readers", *SOME}:  # `choices` would refuse an empty list
+        parser.error(f"unknown target: {', '.join(sorted(unknown))}")
     import resource
 
     targets = [*READERS] if given.targets == ["readers"] else given.targets

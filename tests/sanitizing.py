@@ -38,9 +38,21 @@ from torch import Tensor
 from autotransfer import cpu
 from autotransfer.censoring.kernel_matrices import perplexity_scales
 from autotransfer.cpu import compiling, in_use
+from autotransfer.cpu.blocks import (
+    Form,
+    Weights,
+    block_backward,
+    block_forward,
+    codes_backward,
+    codes_forward,
+    lay_out,
+    second_backward,
+    second_forward,
+)  # fmt: skip
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
 from autotransfer.model import layers
+from autotransfer.model.moments import edge_sums
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
 from autotransfer.model.stack import Size
@@ -304,21 +316,161 @@ def filters(draw: random.Random) -> Compared:
     yield cpu.correlate_gradient(x, slopes, taps, left), (windows * slopes.double()[..., None]).sum((1, 2)), 1e-5
 
 
-def stretches(draw: random.Random) -> Compared:
-    count, batch, times = sizes(draw, 4, 50, 150)
-    length = draw.choice((1, max(times // 8, 1), draw.randint(1, times)))
-    v, used = 1 + normal(count, batch, times), times // length * length
-    exact = v.double().requires_grad_()
-    mean = exact[..., :used].mean((1, 2))
-    centred = (exact[..., :used] - mean[:, None, None]).unflatten(-1, (-1, length))
-    level, square = centred.mean(-1), centred.square().mean(-1)
-    slopes, power_slopes = normal(*level.shape), normal(*level.shape)
-    torch.autograd.backward((level * slopes).sum() + (square * power_slopes).sum())
-    found = cpu.stretches_forward(v, length)
-    for one, other in zip(found, (level, square, mean), strict=True):
-        yield one, other.detach(), 1e-5
-    assert exact.grad is not None
-    yield cpu.stretches_backward(slopes, power_slopes, v, found[0], found[2], length), exact.grad, 1e-5
+def plain_block(
+    x: Tensor, group: Tensor | None, weights: Weights, form: Form, dropping: Dropping | None
+) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor]:
+    """Windows (G, C, B, T) -> units and power (or None), mean and variance of the filtered signals, step by step."""
+    x, taps = x if group is None else x[group], weights.w.shape[-1]
+    u = (weights.spatial @ x.flatten(2)).unflatten(-1, x.shape[2:])
+    if weights.constant is not None:
+        u = u + weights.constant[..., None]
+    w = weights.w.repeat_interleave(u.shape[1] // weights.w.shape[1], 1)[:, :, None, None]
+    v = (F.pad(u, (form.left, taps - 1 - form.left)).unfold(-1, taps, 1) * w).sum(-1)
+    cut = v[..., : form.stretches * form.length]
+    if form.pool == 0:
+        mean, variance = cut.mean((2, 3)), cut.var((2, 3), unbiased=False)
+        scale = weights.gamma * (variance + form.eps).rsqrt()
+        cut = (cut - mean[..., None, None]) * scale[..., None, None] + weights.beta[..., None, None]
+    power = cut.unflatten(-1, (form.stretches, form.length)).square().mean(-1) if form.stretches else None
+    if form.pool == 0 or dropping is None:
+        return None, power, mean, variance
+    normal, mean, variance = apply(layers._Normalise, v.flatten(2), weights.gamma, weights.beta, None, form.eps)
+    return kept(dropping, layers.elu_pool(normal.view(v.shape), form.pool)), power, mean, variance
+
+
+def with_gradients(made: list[Tensor], slopes: list[Tensor], weights: Weights) -> list[Tensor]:
+    """The gradients of all weights that there are."""
+    loss = torch.stack([(one * slope).sum() for one, slope in zip(made, slopes, strict=True)]).sum()
+    return list(torch.autograd.grad(loss, [tensor for tensor in weights if tensor is not None]))
+
+
+def block_case(
+    members: int, groups: int, filters: int, depth: int, channels: int, batch: int, times: int, taps: int, form: Form,
+    constant: bool,
+) -> tuple[Tensor, Tensor | None, Weights, Dropping | None]:  # fmt: skip
+    """Windows, groups of members, weights and what is dropped, at random; None where each has its own group."""
+    features = filters * depth
+    weights = Weights(
+        normal(members, features, channels), normal(members, features, batch) if constant else None,
+        normal(members, filters, taps), 0.5 + torch.rand(members, features), normal(members, features),
+    )  # fmt: skip
+    group, dropping = None if groups == members else torch.randint(groups, (members,)), None
+    if form.pool:
+        units = features * batch * (times // form.pool)
+        halves = torch.randint(-(2**15), 2**15, (groups, units), dtype=torch.int16)
+        dropping = Dropping(halves, group, torch.rand(members) * 0.6)
+    return normal(groups, channels, batch, times), group, weights, dropping
+
+
+def blocks(draw: random.Random) -> Compared:
+    members, filters, depth, channels, batch, times = sizes(draw, 4, 4, 3, 9, 40, 90)
+    groups, pool = draw.randint(1, members), draw.choice((0, 4, 8, draw.randint(1, 12)))
+    times, taps = max(times, pool), draw.choice((draw.randint(1, 40), draw.randint(1, 150)))
+    length = draw.randint(1, times)
+    stretches = times // length if pool == 0 or draw.random() < 0.5 else 0
+    form = Form(draw.randrange(taps), pool, stretches, length, 1e-3)
+    x, group, weights, dropping = block_case(
+        members, groups, filters, depth, channels, batch, times, taps, form, draw.random() < 0.5
+    )
+    exact = Weights(*(None if one is None else one.double().requires_grad_() for one in weights))  # type: ignore[arg-type]
+    units, power, mean, variance = plain_block(x.double(), group, exact, form, dropping)
+    windows = lay_out(x, group)
+    found_units, found_power, state = block_forward(windows, weights, form, dropping)
+    yield state.mean, mean, 1e-5
+    yield state.variance, variance, 1e-5
+    made, grads = [], []
+    for one, wanted in ((found_units, units), (found_power, power)):
+        assert (one is None) == (wanted is None)
+        if one is not None and wanted is not None:
+            yield one, wanted, 2e-5
+            made.append(wanted)
+            grads.append(normal(*wanted.shape))
+    back = block_backward(
+        grads[0] if units is not None else None, grads[-1] if power is not None else None, windows, weights, form,
+        dropping, state,
+    )  # fmt: skip
+    wanted = with_gradients(made, grads, exact)
+    yield from zip((one for one in back if one is not None), wanted, [1e-4] * 5, strict=False)
+
+
+def plain_second(x: Tensor, weights: Weights, form: Form, dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
+    """Signals (P, C, B, T) -> units (P, B, F, T'), mean and variance of the mixed signals, step by step."""
+    taps = weights.w.shape[-1]
+    filtered = F.pad(x, (form.left, taps - 1 - form.left)).unfold(-1, taps, 1) * weights.w[:, :, None, None]
+    v = weights.spatial @ filtered.sum(-1).flatten(2)
+    signals, mean, variance = apply(layers._Normalise, v, weights.gamma, weights.beta, None, form.eps)
+    units = kept(dropping, layers.elu_pool(signals.unflatten(-1, x.shape[2:]), form.pool))
+    return units.transpose(1, 2), mean, variance
+
+
+def second_case(
+    members: int, groups: int, features: int, channels: int, batch: int, times: int, taps: int, form: Form
+) -> tuple[Tensor, Weights, Dropping]:
+    """Signals, weights and what is dropped, at random."""
+    _, _, weights, dropping = block_case(members, groups, features, 1, channels, batch, times, taps, form, False)
+    assert dropping is not None
+    return normal(members, channels, batch, times), weights._replace(w=normal(members, channels, taps)), dropping
+
+
+def seconds(draw: random.Random) -> Compared:
+    members, features, channels, batch, times = sizes(draw, 4, 9, 9, 40, 60)
+    pool, taps = draw.choice((4, 8, draw.randint(1, 12))), draw.randint(1, 40)
+    times, form = max(times, pool), Form(draw.randrange(taps), pool, 0, 0, 1e-3)
+    x, weights, dropping = second_case(members, draw.randint(1, members), features, channels, batch, times, taps, form)
+    exact = Weights(*(None if one is None else one.double().requires_grad_() for one in weights))  # type: ignore[arg-type]
+    signals = x.double().requires_grad_()
+    units, mean, variance = plain_second(signals, exact, form, dropping)
+    found, state = second_forward(x, weights, form, dropping)
+    yield found, units, 2e-5
+    yield state.mean, mean, 1e-5
+    yield state.variance, variance, 1e-5
+    slopes = normal(*units.shape)
+    grad_x, back = second_backward(slopes, x, weights, form, dropping, state)
+    inputs = [signals, *(tensor for tensor in exact if tensor is not None)]
+    wanted = torch.autograd.grad((units * slopes).sum(), inputs)
+    yield from zip((grad_x, *(one for one in back if one is not None)), wanted, [1e-4] * 5, strict=True)
+
+
+def plain_codes(power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
+    """Power (P, F, B, S) -> codes (P, B, F·S), mean and variance of its logarithms, step by step."""
+    logs = (power + 1e-2).log()
+    normal, mean, variance = apply(layers._Normalise, logs.flatten(2), gamma, beta, None, 1e-3)
+    return kept(dropping, normal.view(power.shape)).transpose(1, 2).flatten(2), mean, variance
+
+
+def codes_case(members: int, groups: int, features: int, batch: int, stretches: int) -> tuple[list[Tensor], Dropping]:
+    """Power, gamma and beta at random, and what is dropped."""
+    power, gamma, beta = (
+        normal(members, features, batch, stretches).square(),
+        normal(members, features),
+        normal(members, features),
+    )
+    halves = torch.randint(-(2**15), 2**15, (groups, features * batch * stretches), dtype=torch.int16)
+    group = None if groups == members else torch.randint(groups, (members,))
+    return [power, gamma, beta], Dropping(halves, group, torch.rand(members) * 0.6)
+
+
+def codes(draw: random.Random) -> Compared:
+    members, features, batch, stretches = sizes(draw, 4, 5, 70, 20)
+    given, dropping = codes_case(members, draw.randint(1, members), features, batch, stretches)
+    exact = [tensor.double().requires_grad_() for tensor in given]
+    wanted, mean, variance = plain_codes(*exact, dropping)
+    found, state = codes_forward(*given, dropping, 1e-2, 1e-3)
+    slopes = normal(*wanted.shape)
+    yield found, wanted, 1e-5
+    yield state.mean, mean, 1e-5
+    yield state.variance, variance, 1e-5
+    back = codes_backward(slopes, *given, dropping, state, 1e-2, 1e-3)
+    for one, other in zip(back, torch.autograd.grad((wanted * slopes).sum(), exact), strict=True):
+        yield one, other, 1e-4
+
+
+def edges(draw: random.Random) -> Compared:
+    count, rows, times, kernel = sizes(draw, 4, 150, 60, 90)
+    x = normal(count, rows, times)
+    found = edge_sums(x, kernel)
+    with without_kernels():
+        yield found, edge_sums(x.double(), kernel), 1e-5
 
 
 def products(draw: random.Random) -> Compared:
@@ -434,7 +586,8 @@ def templates(draw: random.Random) -> Compared:
 
 
 CASES: dict[str, Callable[[random.Random], Compared]] = {
-    "norm_pool": norm_pool, "filters": filters, "stretches": stretches, "products": products,
+    "norm_pool": norm_pool, "filters": filters, "blocks": blocks, "seconds": seconds, "codes": codes, "edges": edges,
+    "products": products,
     "length_scales": length_scales, "words": words,
     "networks": networks, "standardise": prepared(OwnScale), "append_scale": prepared(WithScale),
     "templates": templates, **{name: represented(name) for name in REPRESENTATIONS},

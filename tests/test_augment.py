@@ -423,3 +423,9 @@ def test_what_is_worth_trying_follows_from_what_is_measured(
         X, np.tile([0, 1], 6), np.repeat([0, 1, 2], 4), sfreq=sfreq, channels=channels, name=name
     )  # fmt: skip
     assert signal_of(rec) == kind
+
+
+@pytest.mark.parametrize("name", [*AUGMENTATIONS, "mu_law"])
+def test_a_value_of_the_wrong_type_is_named_as_it_was_given(name: str) -> None:
+    with pytest.raises(UserError, match=f"^{name} is 'much'; it must be of type"):
+        at.Setting(**{name: "much"})

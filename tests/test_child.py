@@ -31,6 +31,8 @@ def reads(path: Path, how: str = "") -> Block:
     elif bad and how == "exit":
         print("one\nlast words", file=sys.stderr)
         os._exit(3)
+    elif bad and how == "leave":
+        sys.exit("last words")
     elif bad and how == "refuse":
         raise UserError("this file is not like the others; leave it out")
     elif bad and how == "raise":
@@ -92,6 +94,7 @@ def test_one_child_reads_all_files_without_torch(files: list[Path], tmp_path: Pa
         ),
         ("KILL", r"b.txt' cannot be read: its reader crashed \(Killed, perhaps because memory ran out\); the file is"),
         ("exit", r"b.txt' cannot be read: its reader ended with exit status 3 \(last words\); the file is probably"),
+        ("leave", r"b.txt' cannot be read: its reader ended with exit status 1 \(last words\); the file is probably"),
         ("refuse", "^this file is not like the others; leave it out$"),
         ("raise", r"contents of .*b.txt' cannot be read \(ZeroDivisionError: two lines\); is the file damaged"),
         ("disk full", r"b.txt' cannot be copied to .*temporary.* \(OSError: .*No space left on device\); free disk"),

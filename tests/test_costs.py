@@ -16,13 +16,14 @@ import autotransfer as at
 from autotransfer import machine
 from autotransfer.models.assembly import ensemble
 from autotransfer.preprocessing.represent.base import EveryWindow
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import Preparation, resolved
+from autotransfer.runs.options import RunOptions, resolved
+from autotransfer.runs.preparation import Preparation
 from autotransfer.search import costs
-from autotransfer.search.costs import Costs, SolvingSpeed
-from autotransfer.search.kinds import SHRINKAGES, candidates_of, network_spec
+from autotransfer.search.costs import Costs
+from autotransfer.search.kinds import SHRINKAGES, candidates_of
 from autotransfer.search.planning import plan_of
-from autotransfer.training import progress
+from autotransfer.training import progress, timing
+from autotransfer.training.timing import SolvingSpeed, Speed
 from tiny import tiny
 
 
@@ -47,7 +48,7 @@ class Timed:
         self.now, self.known = 0.0, set[object]()
         self.snapshots = SimpleNamespace(loss=np.zeros(1))
 
-    def population(self, _: object, jobs: Sequence[at.Job], *more: object) -> Timed:
+    def population(self, jobs: Sequence[at.Job], *more: object) -> Timed:
         (self.jobs,) = {(job.setting.encoder, job.setting.preprocessing, job.fold) for job in jobs}
         return self
 
@@ -66,8 +67,9 @@ def test_closed_forms_that_are_alike_are_solved_together_and_share_the_cost(monk
     recordings, timed = tiny(n_subjects=8, per_class=20), Timed()
     options = RunOptions.of("recommended", source="tiny", adaptation="zero-shot", device="cpu", networks="none")
     prepared = Preparation(resolved(options, recordings), recordings)
-    monkeypatch.setattr(costs, "_population", timed.population)
-    monkeypatch.setattr(costs, "_trained", lambda *_: costs.Speed(1.0, 1.0))
+    monkeypatch.setattr(timing, "population_of", timed.population)
+    monkeypatch.setattr(timing, "windows_for", lambda *_, **__: None)
+    monkeypatch.setattr(costs, "time_network", lambda *_: Speed(1.0, 1.0))
     monkeypatch.setattr(costs.time, "perf_counter", lambda: timed.now)
     candidates = candidates_of(prepared)
     measured = Costs.measure(prepared, candidates.every)
@@ -75,7 +77,7 @@ def test_closed_forms_that_are_alike_are_solved_together_and_share_the_cost(monk
     alike = [form for form in solved if form.preprocessing == solved[0].preprocessing]
     assert len(alike) == len(SHRINKAGES) == 2
     for form in alike:
-        speed = measured.speeds[network_spec(form)]
+        speed = measured.speeds[form.network_spec]
         assert isinstance(speed, SolvingSpeed)
         assert (speed.once, speed.fold, speed.row) == pytest.approx((0.5, 0.05, 0.0005))
     fold = 0.1 + 0.001 * recordings.n_trials + 2 * costs.WRITING
@@ -90,8 +92,9 @@ def test_a_machine_that_others_use_is_called_busy(monkeypatch: pytest.MonkeyPatc
     """3 s in the queue for a core, while 1.5 s were computed: everything takes three times as long."""
     recordings, timed = tiny(n_subjects=8, per_class=20), Timed()
     options = RunOptions(source="tiny", epochs=3, batch_size=8, device="cpu", grid="uncensored", adaptation="none")
-    monkeypatch.setattr(costs, "_trained", lambda *_: costs.Speed(1.0, 1.0))
-    monkeypatch.setattr(costs, "_population", timed.population)
+    monkeypatch.setattr(costs, "time_network", lambda *_: Speed(1.0, 1.0))
+    monkeypatch.setattr(timing, "population_of", timed.population)
+    monkeypatch.setattr(timing, "windows_for", lambda *_, **__: None)
     for queued, busy in ((3.0, 3.0), (0.0, 1.0)):
         monkeypatch.setattr(costs, "waited", iter([1.0, 1.0 + queued]).__next__)
         monkeypatch.setattr(costs.time, "process_time", iter([10.0, 11.5]).__next__)

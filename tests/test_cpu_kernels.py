@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,27 @@ from torch import Tensor
 from autotransfer import cpu
 from autotransfer.censoring.kernel_matrices import perplexity_scales
 from autotransfer.cpu import compiling
+from autotransfer.cpu.blocks import (
+    Form,
+    Weights,
+    block_backward,
+    block_forward,
+    codes_backward,
+    codes_forward,
+    lay_out,
+    second_backward,
+    second_forward,
+)  # fmt: skip
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
 from autotransfer.kernels import kernels_for
 from autotransfer.model import layers
-from autotransfer.model.eegnet import EEGNet
+from autotransfer.model.eegnet import MIXED_AGAIN, EEGNet
+from autotransfer.model.moments import edge_sums
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
 from autotransfer.randomness import as_keys, bits, mix
+from sanitizing import block_case, codes_case, plain_block, plain_codes, plain_second, second_case, with_gradients
 
 compiled = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
 
@@ -59,23 +73,105 @@ def test_filters_and_their_gradients(count: int, rows: int, times: int, kernel: 
 
 
 @compiled
-@pytest.mark.parametrize(("times", "length"), [(100, 12), (128, 16), (9, 1), (50, 50), (180, 20), (37, 4)])
-def test_stretches_and_their_gradients(times: int, length: int) -> None:
-    """With an offset that is large beside the signal, and samples that fill no stretch."""
+@pytest.mark.parametrize(
+    ("batch", "times", "taps", "pool", "length"),
+    [
+        (64, 100, 64, 4, 32),
+        (5, 128, 26, 0, 16),
+        (16, 25, 40, 4, 25),
+        (33, 9, 3, 3, 0),
+        (2, 50, 7, 0, 16),
+        (7, 37, 90, 0, 4),
+    ],
+)
+@pytest.mark.parametrize("constant", [False, True])
+def test_first_blocks_and_their_gradients(
+    batch: int, times: int, taps: int, pool: int, length: int, constant: bool
+) -> None:
+    """With levels that are large beside the signals, windows that fill no vector, and samples that fill no stretch."""
     torch.manual_seed(0)
-    v, count = 5 + torch.randn(3, 7, times), times // length
-    exact = v.double().requires_grad_()
-    mean = exact[..., : count * length].mean((1, 2))
-    stretches = (exact[..., : count * length] - mean[:, None, None]).unflatten(-1, (count, length))
-    level, square = stretches.mean(-1), stretches.square().mean(-1)
-    grads = torch.randn(2, *level.shape)
-    torch.autograd.backward((grads[0] * level + grads[1] * square).sum())
-    found = cpu.stretches_forward(v, length)
-    assert exact.grad is not None
-    close(found[0], level.detach(), 5e-6)
-    close(found[1], square.detach())
-    close(found[2], mean.detach())
-    close(cpu.stretches_backward(*grads, v, found[0], found[2], length), exact.grad, 5e-6)
+    form = Form((taps - 1) // 2, pool, times // length if length else 0, length, 1e-5)
+    x, group, weights, dropping = block_case(3, 2, 3, 2, 5, batch, times, taps, form, constant)
+    x += 2.0
+    exact = Weights(*(None if one is None else one.double().requires_grad_() for one in weights))  # type: ignore[arg-type]
+    *made, mean, variance = plain_block(x.double(), group, exact, form, dropping)
+    units, power, state = block_forward(lay_out(x, group), weights, form, dropping)
+    close(state.mean, mean.detach(), 5e-6)
+    close(state.variance, variance.detach(), 5e-6)
+    slopes = [None if one is None else torch.randn(one.shape) for one in made]
+    for found, wanted in zip((units, power), made, strict=True):
+        assert (found is None) == (wanted is None)
+        if found is not None and wanted is not None:
+            close(found, wanted.detach(), 1e-5)
+    grads = block_backward(*slopes, lay_out(x, group), weights, form, dropping, state)
+    wanted_grads = iter(
+        with_gradients([one for one in made if one is not None], [one for one in slopes if one is not None], exact)
+    )
+    for found in grads:
+        if found is not None:
+            close(found, next(wanted_grads), 2e-5)
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("batch", "times", "taps", "pool", "features", "channels"),
+    [(64, 25, 16, 8, 16, 16), (5, 32, 16, 4, 3, 5), (17, 9, 7, 2, 4, 3), (33, 45, 16, 8, 1, 2)],
+)
+def test_second_blocks_and_their_gradients(
+    batch: int, times: int, taps: int, pool: int, features: int, channels: int
+) -> None:
+    torch.manual_seed(0)
+    form = Form((taps - 1) // 2, pool, 0, 0, 1e-5)
+    x, weights, dropping = second_case(3, 2, features, channels, batch, times, taps, form)
+    exact = Weights(*(None if one is None else one.double().requires_grad_() for one in weights))  # type: ignore[arg-type]
+    signals = x.double().requires_grad_()
+    wanted, mean, variance = plain_second(signals, exact, form, dropping)
+    found, state = second_forward(x, weights, form, dropping)
+    close(found, wanted.detach(), 5e-6)
+    close(state.mean, mean.detach(), 5e-6)
+    close(state.variance, variance.detach(), 5e-6)
+    slopes = torch.randn(wanted.shape)
+    grad_x, grads = second_backward(slopes, x, weights, form, dropping, state)
+    inputs = [signals, *(tensor for tensor in exact if tensor is not None)]
+    made = [grad_x, *(tensor for tensor in grads if tensor is not None)]
+    for one, other in zip(made, torch.autograd.grad((wanted * slopes).sum(), inputs), strict=True):
+        close(one, other, 2e-5)
+
+
+@compiled
+@pytest.mark.parametrize(("batch", "stretches"), [(64, 8), (7, 3), (100, 11), (9, 1)])
+def test_codes_of_power_and_their_gradients(batch: int, stretches: int) -> None:
+    torch.manual_seed(0)
+    given, dropping = codes_case(3, 2, 4, batch, stretches)
+    exact = [tensor.double().requires_grad_() for tensor in given]
+    wanted, mean, variance = plain_codes(*exact, dropping)
+    found, state = codes_forward(*given, dropping, 1e-2, 1e-3)
+    close(found, wanted.detach())
+    close(state.mean, mean.detach())
+    close(state.variance, variance.detach())
+    slopes = torch.randn(wanted.shape)
+    back = codes_backward(slopes, *given, dropping, state, 1e-2, 1e-3)
+    for one, other in zip(back, torch.autograd.grad((wanted * slopes).sum(), exact), strict=True):
+        close(one, other, 5e-6)
+
+
+@compiled
+def test_logarithms_are_exact_to_two_units_in_the_last_place() -> None:
+    """Of all sizes that are normal numbers, by way of their mean: of equal numbers it is the number."""
+    power = torch.cat([torch.linspace(0.5, 2.0, 4001), torch.logspace(-37, 38, 4001)]).view(1, -1, 1, 1)
+    ones, dropping = (
+        torch.ones(power.shape[:2]),
+        Dropping(torch.zeros(1, power.numel(), dtype=torch.int16), None, torch.zeros(1)),
+    )
+    _, state = codes_forward(power, ones, ones, dropping, 0.0, 1.0)
+    exact = power.double().log().flatten()
+    away = (state.logs.flatten().double() - exact).abs()
+    assert (away <= 2 * torch.finfo(torch.float32).eps * exact.abs().clamp(min=2.0**-20)).all()
+    bad = torch.tensor([math.inf, math.nan, 1.0]).view(1, 3, 1, 1)
+    _, state = codes_forward(
+        bad, *(ones[:, :3] for _ in range(2)), Dropping(dropping.halves[:, :3], None, dropping.drop), 0.0, 1.0
+    )
+    assert state.logs.flatten().isfinite().tolist() == [False, False, True]
 
 
 @compiled
@@ -111,6 +207,15 @@ def test_mixed_signals_have_the_gradient_of_torchs_product(monkeypatch: pytest.M
     close(ours, plainly)
 
 
+@compiled
+@pytest.mark.parametrize(("rows", "times", "kernel"), [(512, 100, 64), (3, 40, 9), (70, 20, 64), (1, 1, 1), (5, 9, 2)])
+def test_edges_of_windows(rows: int, times: int, kernel: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(2, 3, rows, times)
+    found = edge_sums(x, kernel)
+    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    close(found, edge_sums(x.double(), kernel))
+
+
 def plain(v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int) -> list[Tensor]:
     """Outputs, mean squares, mean and variance one after the other."""
     members, features, n = v.shape
@@ -136,7 +241,7 @@ def test_norm_pool(batch: int, times: int, pool: int, squared: bool, members: in
     drop = torch.tensor([0.0, 0.25, 0.5])[-members:]
     dropping = Dropping(halves if shared else halves[:1], group, drop)
     exact = [tensor.double().requires_grad_() for tensor in (v, gamma, beta)]
-    expected, power, mean, var = plain(*exact, dropping._replace(drop=drop.double()), times, pool)
+    expected, power, mean, var = plain(*exact, replace(dropping, drop=drop.double()), times, pool)
     grad, grad_power = torch.randn(expected.shape), torch.randn(power.shape)
     loss = (expected * grad).sum() + ((power * grad_power).sum() if squared else 0.0)
     gradients = torch.autograd.grad(loss, exact)
@@ -182,10 +287,30 @@ def test_what_is_not_finite_stays_so(bad: float) -> None:
     x = v.view(6, 4, 16)
     assert not cpu.correlate(x, w, 2)[5, 0, 4:7].isfinite().any()
     assert not cpu.correlate_gradient(x, torch.ones_like(x), 5, 2)[5].isfinite().any()
-    level, square, mean = cpu.stretches_forward(x, 5)
-    for found in (level, square, cpu.stretches_backward(level, square, x, level, mean, 5)[..., :15]):
-        assert not found[5].isfinite().any()
-        assert found[:5].isfinite().all()
+    for pool in (4, 0):
+        form = Form(2, pool, 3, 5, 1e-5)
+        windows, _, weights, dropping = block_case(2, 2, 3, 1, 2, 4, 16, 5, form, True)
+        windows[1, 1, 3, 4] = bad  # every signal of the second member is mixed from it
+        units, power, state = block_forward(lay_out(windows, None), weights, form, dropping)
+        slopes = [None if one is None else torch.ones_like(one) for one in (units, power)]
+        assert power is not None
+        made = (units, power) if pool else (power,)
+        for one in (*made, *block_backward(*slopes, lay_out(windows, None), weights, form, dropping, state)):
+            assert one is not None
+            assert not one[1].isfinite().all()
+            assert one[0].isfinite().all()
+
+
+def of_block(
+    form: Form, x: Tensor, group: Tensor | None, weights: Weights, dropping: Dropping | None, p: slice
+) -> list[Tensor]:
+    """All that a block gives members p, each of whom has windows of its own."""
+    assert group is None
+    own = Weights(*(tensor[p] for tensor in weights if tensor is not None))
+    drops = None if dropping is None else Dropping(dropping.halves[p], None, dropping.drop[p])
+    units, power, state = block_forward(lay_out(x[p], None), own, form, drops)
+    grads = block_backward(units, power, lay_out(x[p], None), own, form, drops, state)
+    return [one for one in (units, power, state.mean, state.variance, *grads) if one is not None]
 
 
 @compiled
@@ -195,17 +320,29 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
     dropping = Dropping(torch.randint(-(2**15), 2**15, (5, 4 * 9 * 12), dtype=torch.int16), None, torch.full((5,), 0.3))
     grad = torch.randn(5, 4, 9, 12)
     x, w = v.view(20, 9, 50), torch.randn(20, 16)
+    forms = Form(7, 4, 3, 16, 1e-5), Form(3, 0, 8, 6, 1e-5)
+    power, power_dropping = codes_case(5, 5, 3, 9, 7)
+    second_form = Form(7, 8, 0, 0, 1e-5)
+    second, second_weights, second_dropping = second_case(5, 5, 5, 3, 19, 50, 16, second_form)
+    cases = [(form, block_case(5, 5, 3, 2, 4, 19, 50, 16, form, True)) for form in forms]
 
     def outputs(p: slice) -> list[Tensor]:
         own = Dropping(dropping.halves[p], None, dropping.drop[p])
+        drops = Dropping(power_dropping.halves[p], None, power_dropping.drop[p])
         out, squares, mean, var = cpu.norm_pool_forward(v[p], ones[p], ones[p], own, 50, 4, 1e-5, True)
         assert squares is not None
-        back = cpu.norm_pool_backward(grad[p], grad[p], v[p], mean, var, ones[p], ones[p], own, 50, 4, 1e-5)
+        pooled = cpu.norm_pool_backward(grad[p], grad[p], v[p], mean, var, ones[p], ones[p], own, 50, 4, 1e-5)
         filters = slice(4 * (p.start or 0), None if p.stop is None else 4 * p.stop)
-        stretched = cpu.stretches_forward(x[filters], 6)
-        return [out, squares, mean, var, *back, cpu.correlate(x[filters], w[filters], 7),
-                cpu.correlate_gradient(x[filters], x[filters], 16, 7), *stretched,
-                cpu.stretches_backward(*stretched[:2], x[filters], stretched[0], stretched[2], 6)]  # fmt: skip
+        coded, state = codes_forward(*(one[p] for one in power), drops, 1e-3, 1e-5)
+        codes = [coded, *codes_backward(coded, *(one[p] for one in power), drops, state, 1e-3, 1e-5)]
+        drops = Dropping(second_dropping.halves[p], None, second_dropping.drop[p])
+        weights = Weights(*(None if one is None else one[p] for one in second_weights))  # type: ignore[arg-type]
+        made, kept = second_forward(second[p], weights, second_form, drops)
+        grad_second, back = second_backward(made, second[p], weights, second_form, drops, kept)
+        codes += [made, kept.mean, kept.variance, grad_second, *(one for one in back if one is not None)]
+        blocks = [of_block(form, *given, p) for form, given in cases]
+        return [out, squares, mean, var, *pooled, cpu.correlate(x[filters], w[filters], 7),
+                cpu.correlate_gradient(x[filters], x[filters], 16, 7), *codes, *blocks[0], *blocks[1]]  # fmt: skip
 
     torch.set_num_threads(1)
     expected = outputs(slice(None))
@@ -274,16 +411,16 @@ def step(net: EEGNet, x: Tensor, active: Tensor) -> tuple[Tensor, ...]:
 
 
 @compiled
-@pytest.mark.parametrize("times", [128, 150, 37, 9])
+@pytest.mark.parametrize(("times", "channels"), [(128, 3), (150, 3), (37, 3), (9, 3), (37, MIXED_AGAIN + 1)])
 @pytest.mark.parametrize("log_power", [False, True])
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_step_of_eegnet_is_that_of_the_plain_path(
-    times: int, log_power: bool, members: int, monkeypatch: pytest.MonkeyPatch
+    times: int, channels: int, log_power: bool, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
     seeds = list(range(members))
-    x, active = torch.randn(members, 7, 3, times), torch.arange(members) != 1
-    nets = [EEGNet(3, times, members, temporal_kernel=16, log_power=log_power, seeds=seeds) for _ in range(3)]
+    x, active = torch.randn(members, 7, channels, times), torch.arange(members) != 1
+    nets = [EEGNet(channels, times, members, temporal_kernel=16, log_power=log_power, seeds=seeds) for _ in range(3)]
     assert kernels_for(x) is cpu
     assert kernels_for(x.double()) is None
     found = step(nets[0], x, active)

@@ -16,8 +16,7 @@ from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.report.one_person import person_lines
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import resolved
+from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.runs.run import Run
 from autotransfer.schema import from_values, to_values
 from autotransfer.search.decision import decide

@@ -21,7 +21,9 @@ from torch import nn
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.estimator import window_classifier
 from autotransfer.estimator.censored import validation_fold
+from autotransfer.estimator.inputs import raw_windows
 from autotransfer.models.mixture import Mixture
 from tiny import tiny
 
@@ -384,6 +386,17 @@ def test_epochs() -> None:
     assert small(max_epochs=1).fit(triggers, Y).n_features_in_ == 2, "triggers give the class away"
 
 
+def test_windows_are_read_once(fitted: at.CensoredClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose they are comes with them: of epochs, every read copies the data."""
+    reads = []
+    monkeypatch.setattr(window_classifier, "raw_windows", lambda X: reads.append(X) or raw_windows(X))
+    monkeypatch.setattr(window_classifier, "adapted", lambda model, _: model)
+    monkeypatch.setattr(type(fitted.model_), "adaptation", "online")
+    fitted.predict_proba(X)
+    fitted.adapt(X)
+    assert len(reads) == 2
+
+
 def test_convergence_warning_keeps_a_good_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
@@ -426,6 +439,7 @@ def test_score_is_the_reports_metric_unless_another_is_named(fitted: at.Censored
         (np.char.upper(Y), r"y has the class 'LEFT'; the model knows \['left', 'right'\]"),
         (np.where(Y == "left", np.array(None), Y), r"y\[.*\] is None; drop trials without a label"),
         (np.where(Y == "left", np.nan, 1.0), r"y\[.*\] is nan; drop trials without a label"),
+        (np.ma.masked_array(Y, Y == "left"), r"y\[.*\] is None; drop trials without a label"),
         ([None] * len(Y), r"y\[0\] is None; drop trials without a label"),
         (Y[:-1], "y has 47 entries but X has 48 trials"),
     ],

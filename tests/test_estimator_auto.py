@@ -191,7 +191,7 @@ def test_refits_say_the_same_without_a_folder(
 
 def test_codes_of_the_members_stand_side_by_side(fitted: at.AutoTransferClassifier) -> None:
     z = fitted.transform(X)
-    latents = [member for part in fitted.model_.latents(RECORDINGS.X) for member in part.numpy()]
+    latents = [member for part in fitted.model_.parts for member in part.latents(RECORDINGS.X).numpy()]
     assert len(latents) == fitted.model_.card.members > 4
     np.testing.assert_array_equal(z, np.concatenate(latents, 1))
     assert len(fitted.get_feature_names_out()) == z.shape[1]

@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.model.adapters import Adapted
-from autotransfer.models.base import open_base
 from autotransfer.models.foundation import Bound, FoundationEncoder, open_foundation
+from autotransfer.models.pretrained import open_base
 from autotransfer.preprocessing.represent import base_layout, foundation
 from autotransfer.preprocessing.represent.pretrained import at_one_scale
 from autotransfer.recordings import save_npz
@@ -496,7 +496,7 @@ def test_a_model_with_adapters_needs_no_folder(folder: Path, tmp_path: Path, mon
     at.export_model(model, "safetensors", tmp_path / "model.safetensors")
     for place in ("model", "model.safetensors"):
         monkeypatch.setattr(foundation, "_opened", {})
-        monkeypatch.setattr(base_layout, "_opened", {})
+        monkeypatch.setattr(base_layout.BaseLayout, "opened", {})
         assert np.allclose(at.load_model(tmp_path / place).predict_proba(own.X[:5]), expected, atol=1e-6)  # type: ignore[union-attr]
 
 

@@ -212,7 +212,7 @@ def test_stretches(batch: int, times: int, length: int) -> None:
     v = (torch.randn(6, batch, times, device=DEVICE) + 10.0).requires_grad_()  # an offset must not cancel
     used = times // length * length
     expected = apply(_Stretches, v[..., :used].unflatten(-1, (-1, length)))
-    got = apply(_KernelStretches, gpu, v, length)
+    got = apply(_KernelStretches, v, length)
     for ours, plain in zip(got, expected, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
     above = [torch.randn_like(part) for part in expected[:2]]

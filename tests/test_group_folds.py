@@ -14,8 +14,7 @@ from autotransfer.errors import UserError
 from autotransfer.folds import divide, leave_groups_out, name_of
 from autotransfer.report.collect import collect
 from autotransfer.runs.choice import Choice
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import resolved
+from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.runs.run import Run
 from autotransfer.search import stages
 from autotransfer.search.average import find_weights

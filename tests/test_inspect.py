@@ -366,6 +366,8 @@ def test_the_overview_counts() -> None:
     assert found.classes == ("rest", "move")
     assert found.counts.tolist() == [[12, 12]] * 6
     assert found.sessions == (2,) * 6
+    alike = np.tile(np.repeat([-1, -2], PER // 2), PEOPLE)  # numbers of one hash
+    assert overview(raw(session=alike)).sessions == (2,) * 6
     assert [picture.label for picture in found.pictures] == ["rest", "move"]
     assert all(picture.window.shape == (3, 32) for picture in found.pictures)
     text = "\n".join(found.lines())

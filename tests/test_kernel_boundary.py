@@ -14,6 +14,20 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer import cpu
+from autotransfer.cpu.blocks import (
+    Form,
+    Kept,
+    KeptCodes,
+    LaidOut,
+    Weights,
+    block_backward,
+    block_forward,
+    codes_backward,
+    codes_forward,
+    lay_out,
+    second_backward,
+    second_forward,
+)  # fmt: skip
 from autotransfer.cpu.boundary import Expected, address
 from autotransfer.cpu.compiling import library
 from autotransfer.cpu.in_use import Convolutions, Networks, RhythmsTables, StatisticsTables, operations
@@ -72,12 +86,57 @@ def minirocket(x: Tensor, thresholds: Tensor, **kernels: Tensor) -> Tensor:
     return out
 
 
+def first_block() -> dict[str, Any]:
+    return {
+        "x": rand(G, 16 * C * T), "whose": torch.tensor([0, 1, 1]), "spatial": rand(P, F, C), "constant": rand(P, F, B),
+        "w": rand(P, 2, 9), "gamma": rand(P, F), "beta": rand(P, F), "left": 4, "pool": 4, "stretches": 3, "length": 8,
+        "halves": dropping().halves, "drop": dropping().drop,
+    }  # fmt: skip
+
+
+def block(
+    x: Tensor, whose: Tensor, halves: Any, drop: Any, left: int, pool: int, stretches: int, length: int,
+    **rest: Any,
+) -> Any:  # fmt: skip
+    windows, form = LaidOut(x, whose, B, T), Form(left, pool, stretches, length, 1e-5)
+    weights = Weights(*(rest[name] for name in Weights._fields))
+    drops = None if halves is None else Dropping(halves, whose, drop)
+    if "v" not in rest:
+        units, power, kept = block_forward(windows, weights, form, drops)
+        return units, power, *kept
+    kept = Kept(*(rest.get(name) for name in Kept._fields))  # type: ignore[arg-type]
+    return tuple(block_backward(rest["grad"], rest["grad_power"], windows, weights, form, drops, kept))
+
+
+def second_block() -> dict[str, Any]:
+    return {
+        "x": rand(P, C, B, T), "spatial": rand(P, F, C), "w": rand(P, C, 9), "gamma": rand(P, F), "beta": rand(P, F),
+        "left": 4, "pool": 4, **vars(dropping()),
+    }  # fmt: skip
+
+
+def second(x: Tensor, halves: Any, group: Any, drop: Any, left: int, pool: int, **rest: Any) -> Any:
+    form, drops = Form(left, pool, 0, 0, 1e-5), Dropping(halves, group, drop)
+    weights = Weights(rest["spatial"], None, rest["w"], rest["gamma"], rest["beta"])
+    if "v" not in rest:
+        units, kept = second_forward(x, weights, form, drops)
+        return units, *kept
+    kept = Kept(rest["v"], None, None, rest["mean"], rest["variance"])
+    grad_x, grads = second_backward(rest["grad"], x, weights, form, drops, kept)
+    return grad_x, *grads
+
+
+def codes() -> dict[str, Any]:
+    numbers = {"power": rand(P, F, B, T // 4), "gamma": rand(P, F), "beta": rand(P, F), "floor": 1e-3, "eps": 1e-5}
+    return numbers | vars(dropping())
+
+
 KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "norm_pool_forward": (
         lambda halves, group, drop, **rest: cpu.norm_pool_forward(dropping=Dropping(halves, group, drop), **rest),
         lambda: (
             {"v": rand(P, F, B * T), "gamma": rand(P, F), "beta": rand(P, F), "times": T, "pool": 4, "eps": 1e-5}
-            | dropping()._asdict()
+            | vars(dropping())
         ),
     ),
     "norm_pool_backward": (
@@ -86,7 +145,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
             {name: rand(P, F) for name in ("mean", "variance", "gamma", "beta")}
             | {"v": rand(P, F, B * T), "grad": rand(P, F, B, T // 4), "grad_squares": rand(P, F, B, T // 4)}
             | {"times": T, "pool": 4, "eps": 1e-5}
-            | dropping()._asdict()
+            | vars(dropping())
         ),
     ),
     "correlate": (cpu.correlate, lambda: {"x": rand(P, B, T), "w": rand(P, 9), "left": 4}),
@@ -94,14 +153,47 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         cpu.correlate_gradient,
         lambda: {"x": rand(P, B, T), "grad": rand(P, B, T), "kernel": 9, "left": 4},
     ),
-    "stretches_forward": (cpu.stretches_forward, lambda: {"v": rand(P, B, T), "length": 5}),
-    "stretches_backward": (
-        cpu.stretches_backward,
+    "lay_out": (lambda x: lay_out(x, None)[:2], lambda: {"x": rand(G, C, B, T)}),
+    "block_forward": (block, first_block),
+    "block_backward": (
+        block,
         lambda: (
-            {name: rand(P, B, T // 5) for name in ("grad_level", "grad_square", "level")}
-            | {"v": rand(P, B, T), "mean": rand(P), "length": 5}
+            first_block()
+            | {"grad": rand(P, F, B, T // 4), "grad_power": rand(P, F, B, 3), "v": rand(P, F, 16 * T)}
+            | {"mean": rand(P, F), "variance": rand(P, F)}
         ),
     ),
+    "power_backward": (
+        lambda **rest: block(halves=None, drop=None, grad=None, **rest),
+        lambda: (
+            {name: value for name, value in first_block().items() if name not in ("halves", "drop")}
+            | {"grad_power": rand(P, F, B, 3), "v": rand(P, F, 16 * T), "mean": rand(P, F), "variance": rand(P, F)}
+            | {"level": rand(P, F, 16 * 3), "square": rand(P, F, 16 * 3), "pool": 0}
+        ),
+    ),
+    "second_forward": (second, second_block),
+    "second_backward": (
+        second,
+        lambda: (
+            second_block()
+            | {"grad": rand(P, B, F, T // 4), "v": rand(P, F, 16 * T), "mean": rand(P, F), "variance": rand(P, F)}
+        ),
+    ),
+    "codes_forward": (
+        lambda halves, group, drop, **rest: codes_forward(dropping=Dropping(halves, group, drop), **rest)[0],
+        codes,
+    ),
+    "codes_backward": (
+        lambda halves, group, drop, logs, mean, variance, **rest: codes_backward(
+            dropping=Dropping(halves, group, drop), kept=KeptCodes(logs, mean, variance), **rest
+        ),
+        lambda: (
+            codes()
+            | {"grad": rand(P, B, F * (T // 4)), "logs": rand(P, F, B, T // 4), "mean": rand(P, F)}
+            | {"variance": rand(P, F)}
+        ),
+    ),
+    "edge_sums": (cpu.edge_sums, lambda: {"x": rand(P, B, T), "left": 4, "right": 5, "size": 36}),
     "product": (cpu.product, lambda: {"a": rand(P, 4, C), "b": rand(G, C, T), "group": torch.tensor([0, 1, 0])}),
     "product_gradient": (
         lambda a, b, group: cpu.product(a, b.transpose(1, 2), group),
@@ -164,13 +256,16 @@ FREE = {  # tensors that say themselves how many there are: other sizes of them 
     ("networks", "x"), ("templates", "x"), ("product", "b"), ("product_gradient", "b"), ("networks", "temporal"),
     ("networks", "depthwise"), ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("correlate", "w"),
     ("hudgins", "x"), ("ls", "x"), ("tdpsd", "x"), ("beats", "x"), ("rhythms", "held"), ("minirocket", "thresholds"),
-    ("minirocket", "x"), ("rhythms", "x"), ("rhythms", "starts"), ("stretches_forward", "v"),
+    ("minirocket", "x"), ("rhythms", "x"), ("rhythms", "starts"), ("lay_out", "x"), ("edge_sums", "x"),
+    ("block_forward", "halves"), ("block_backward", "halves"), ("codes_forward", "halves"),
+    ("codes_backward", "halves"), ("second_forward", "halves"), ("second_backward", "halves"),
 }  # fmt: skip
 FREE_ROWS = {
     ("statistics", "x"), ("bands", "x"), ("band_tangent", "x"), ("bands", "waves"), ("band_tangent", "waves"),
+    ("block_forward", "x"), ("block_backward", "x"), ("power_backward", "x"),
 }  # fmt: skip
 FREE_COLUMNS = {
-    ("correlate", "x"), ("log_scale", "nearness"), ("bands", "x"), ("band_tangent", "x"), ("stretches_backward", "v"),
+    ("correlate", "x"), ("log_scale", "nearness"), ("bands", "x"), ("band_tangent", "x"),
 }  # fmt: skip
 
 
@@ -209,8 +304,16 @@ def test_what_does_not_fit_is_refused(kernel: str, name: str, wrong: str) -> Non
     ("kernel", "name", "value"),
     [
         ("features", "points", 64), ("features", "points", 0), ("templates", "points", 0), ("correlate", "left", 9),
-        ("correlate", "left", -1), ("correlate_gradient", "kernel", 0), ("stretches_forward", "length", 0),
-        ("stretches_forward", "length", T + 1), ("stretches_backward", "length", 0), ("norm_pool_forward", "pool", 0),
+        ("correlate", "left", -1), ("correlate_gradient", "kernel", 0), ("block_forward", "length", 0),
+        ("edge_sums", "size", 33), ("edge_sums", "left", -1), ("edge_sums", "right", 2000),
+        ("block_forward", "length", 9), ("block_backward", "length", -8), ("block_forward", "left", 9),
+        ("block_forward", "pool", T + 1), ("block_backward", "pool", -4), ("block_backward", "stretches", -1),
+        ("block_forward", "whose", torch.tensor([0, 1, 2])), ("block_backward", "whose", torch.tensor([0, -1, 1])),
+        ("second_forward", "pool", 0), ("second_backward", "pool", T + 1), ("second_backward", "left", 9),
+        ("second_forward", "group", torch.tensor([0, 1, 2])), ("block_forward", "pool", 0),
+        ("block_backward", "grad", None),
+        ("block_backward", "grad_power", None),
+        ("power_backward", "level", None), ("power_backward", "stretches", 0), ("norm_pool_forward", "pool", 0),
         ("norm_pool_forward", "pool", 4096), ("norm_pool_backward", "times", 0), ("networks", "numbers", [1, 0, 4, 2]),
         ("networks", "numbers", [9, 6, 4, 2]), ("networks", "bias", None), ("networks", "constant", None),
         ("networks", "group", torch.tensor([0, 1, 2])), ("product", "group", torch.tensor([0, -1, 0])),

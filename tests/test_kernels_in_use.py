@@ -15,7 +15,7 @@ from autotransfer import cpu
 from autotransfer.cpu import compiling, in_use
 from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.shallow import Shallow
-from autotransfer.model.stack import Size, group_of, quick
+from autotransfer.model.stack import Size, group_of
 from autotransfer.model.templates import Templates, TemplatesOptions
 from autotransfer.preprocessing.append_scale import WithScale
 from autotransfer.preprocessing.represent import REPRESENTATIONS
@@ -44,7 +44,7 @@ def check_networks(net: nn.Module, channels: int, times: int, levels: int, scale
         if levels:
             x[:, :, -levels:] = x[:, :, -levels:, :1]
         with torch.no_grad():
-            found = quick(net, levels)(x, sizes)
+            found = net.quick(levels)(x, sizes)
             exact = net.double()(x.double(), group=group_of(sizes))
             net.float()
         assert found.shape == exact.shape
@@ -182,7 +182,7 @@ def test_what_is_not_finite_stays_so_and_where_it_is(bad: float, log_power: bool
     x = torch.randn(2, 3, 3, 64)
     x[1, 2, 1, 30] = bad
     for net in nets:
-        z = quick(net)(x, [2, 2])
+        z = net.quick()(x, [2, 2])
         assert not z[2:, 2].isfinite().all(-1).any()
         assert z[:2].isfinite().all()
         assert z[2:, :2].isfinite().all()
@@ -204,12 +204,12 @@ def test_windows_and_members_do_not_meet_in_any_layout() -> None:
     torch.manual_seed(0)
     net = random_(EEGNet(5, 77, 4, temporal_kernel=16, log_power=True, seeds=range(4)))
     x = torch.randn(2, 20, 5, 77)
-    together = quick(net)(x, [1, 3])
+    together = net.quick()(x, [1, 3])
     for n in (0, 19):
-        assert torch.equal(quick(net)(x[:, n : n + 1], [1, 3]), together[:, n : n + 1])
+        assert torch.equal(net.quick()(x[:, n : n + 1], [1, 3]), together[:, n : n + 1])
     channel_major = x.transpose(1, 2).contiguous().transpose(1, 2)
     assert not channel_major.is_contiguous()
-    assert torch.equal(quick(net)(channel_major, [1, 3]), together)
+    assert torch.equal(net.quick()(channel_major, [1, 3]), together)
 
 
 @compiled
@@ -220,7 +220,7 @@ def test_a_few_windows_start_no_threads(monkeypatch: pytest.MonkeyPatch) -> None
     try:
         torch.set_num_threads(2)
         for n in (1, in_use.FEW, in_use.FEW + 1):
-            quick(net)(torch.randn(1, n, 61, 512), [2])
+            net.quick()(torch.randn(1, n, 61, 512), [2])
     finally:
         torch.set_num_threads(before)
     assert asked == [1, 1, 2]

@@ -10,8 +10,8 @@ import pytest
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import Preparation, resolved
+from autotransfer.runs.options import RunOptions, resolved
+from autotransfer.runs.preparation import Preparation
 from autotransfer.runs.run import Run
 from autotransfer.search.kinds import (
     CHANNELS,

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
-from autotransfer.models.montage import LEAST_EXPLAINED, SHRINKAGE, Montage, arrangement, check_montage, fit_montage
+from autotransfer.models.montage import LEAST_EXPLAINED, SHRINKAGE, Montage, arrangement, fit_montage
+from autotransfer.models.saved_model import SavedModel
 from autotransfer.recordings.windows import renamed_channels
 
 NAMES = ("F3", "Fz", "F4", "Oz")
@@ -133,9 +134,9 @@ def test_a_model_says_what_it_lost_or_refuses(model: Any, tmp_path: Path) -> Non
     with pytest.raises(UserError, match="takes 4 channels"):
         again.predict_proba(X, channels=names)
     with pytest.raises(ValueError, match=r"montage\.mean"):
-        check_montage(Montage(torch.ones(3), torch.eye(4), torch.ones(4)), 4)
+        SavedModel(model.card, model.tensors() | {"montage.mean": torch.ones(3)})
     with pytest.raises(ValueError, match="share"):
-        check_montage(Montage(torch.ones(4), torch.eye(4), 2 * torch.ones(4)), 4)
+        SavedModel(model.card, model.tensors() | {"montage.explained": 2 * torch.ones(4)})
 
 
 def test_any_name_of_a_channel_can_be_missing() -> None:

@@ -24,7 +24,7 @@ from autotransfer.search import decision, procedure
 from autotransfer.search.validation import validation_scores
 from autotransfer.training.groups import MemberGroups
 from autotransfer.training.leakage import leakage_within
-from autotransfer.training.nuisance import QUANTILES, check_nuisance, cut, groups_of, most_groups
+from autotransfer.training.nuisance import QUANTILES, check_nuisance, cut, most_groups, nuisance_groups
 from report_outline import Outline, light
 from test_columns import refused, with_columns
 from tiny import assert_same_outcome, tiny
@@ -52,7 +52,7 @@ def test_groups_are_the_combinations_that_training_rows_have() -> None:
     parts = {"subject": rec.subject.tolist(), "session": day.tolist(), "place": [p or None for p in place]}
     for nuisance in ("subject", "session", "place", "subject+session", "place+session", "subject+session+place"):
         expected = naive_groups([parts[name] for name in nuisance.split("+")], rows.tolist())
-        found = groups_of(rec, nuisance, rows)
+        found = nuisance_groups(rec, nuisance, rows)
         if nuisance == "place+session":  # in one order, whatever the spelling
             expected = naive_groups([parts["session"], parts["place"]], rows.tolist())
         assert found.tolist() == expected, nuisance
@@ -83,7 +83,7 @@ def test_joined_with_a_continuous_column_no_fold_has_more_groups_than_there_can_
     assert most_groups(rec, "age") == QUANTILES
     assert most_groups(rec, "session+age") == 2 * QUANTILES
     for fold in at.leave_one_subject_out(rec):
-        assert groups_of(rec, "session+age", fold.train).max() < 2 * QUANTILES
+        assert nuisance_groups(rec, "session+age", fold.train).max() < 2 * QUANTILES
 
 
 def test_trials_without_a_value_are_drawn_and_count_in_no_penalty() -> None:
@@ -191,7 +191,7 @@ def uneven(n_subjects: int = 5, per_class: int = 12) -> at.Recordings:
 def test_stacked_equals_alone_where_folds_have_different_numbers_of_sessions(method: str) -> None:
     rec = uneven()
     folds = at.leave_one_subject_out(rec)
-    numbers = {groups_of(rec, "subject+session", fold.train).max() for fold in folds}
+    numbers = {nuisance_groups(rec, "subject+session", fold.train).max() for fold in folds}
     assert len(numbers) > 1
     common = {"method": method, "mode": "conditional", "strength": 0.3, "max_epochs": 2, "batch_size": 16}
     settings = [at.Setting(**common, nuisance=name) for name in ("subject+session", "hour", "subject")]

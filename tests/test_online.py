@@ -18,8 +18,12 @@ from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
 from autotransfer.person.calibration import calibrated
 from autotransfer.person.decoder import Decoder
-from autotransfer.search import following, kinds, playback
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import Preparation
+from autotransfer.search import following, playback
 from autotransfer.search.following import Followed
+from autotransfer.search.plan import Stage
+from autotransfer.search.planning import plan_of
 from autotransfer.search.playback import ORDERS
 from autotransfer.settings import Setting
 from autotransfer.training.centring import BEYOND, CENTRING_RULES, Centred, Centring, CentringRule, fit_centring
@@ -246,6 +250,9 @@ def test_people_who_lost_by_it_are_followed_as_before() -> None:
     np.testing.assert_allclose(session.predict_proba(OWN), model.predict_proba(OWN), atol=1e-5)
     with pytest.warns(UserWarning, match=r"did not gain by --adapt all \(adapt='all'\)"):
         assert np.array_equal(model.predict_proba(OWN, adapt="all"), model.predict_proba(OWN))
+    model.online = None  # no candidate for sessions had a weight: the same
+    with pytest.warns(UserWarning, match=r"did not gain by --adapt all \(adapt='all'\)"):
+        assert np.array_equal(model.predict_proba(OWN, adapt="all"), model.predict_proba(OWN))
 
 
 def test_all_windows_of_each_person_in_no_order(model: Mixture) -> None:
@@ -364,11 +371,15 @@ def test_one_class_comes_before_all_others() -> None:
 
 
 def test_closed_forms_of_sessions_are_those_of_the_run_centred() -> None:
-    forms = kinds.online_forms("zero-shot", REC)
-    assert forms
+    def stage(adaptation: str) -> Stage:
+        options = RunOptions(source="x", grid="uncensored", adaptation=adaptation)
+        return plan_of(Preparation(options, REC)).stages[0]
+
+    forms = [setting for setting, _ in stage("zero-shot").online]
     assert {one.adaptation for one in forms} == {"online"}
-    assert {kinds.uncentred(one) for one in forms} <= set(kinds.closed_forms("zero-shot", REC))
-    assert kinds.online_forms("online", REC) == []
+    solved = [one for one in stage("zero-shot").settings if one.encoder == "linear"]
+    assert [one.replace(centre="none") for one in forms] == solved != []
+    assert stage("online").online == []
 
 
 def zero_shot_person() -> Followed:

@@ -12,9 +12,9 @@ from scipy.io import savemat
 
 from autotransfer.errors import UserError
 from autotransfer.recordings import READERS, RECIPES, SETS, absolute, load, read
-from autotransfer.recordings.catalogue import catalogue
 from autotransfer.recordings.matlab import numbers, read_mat, words
 from autotransfer.recordings.paper.ecog_faces import pictures
+from autotransfer.recordings.sources import catalogue
 
 EEG = ("Fp1", "Fz", "Cz")
 

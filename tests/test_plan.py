@@ -16,15 +16,16 @@ import pytest
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
-from autotransfer.runs.options import PRESETS, RunOptions, parse_time
-from autotransfer.runs.preparation import Preparation, resolved
+from autotransfer.runs.options import PRESETS, RunOptions, parse_time, resolved
+from autotransfer.runs.preparation import Preparation
 from autotransfer.search import plan as plans
 from autotransfer.search import planning
-from autotransfer.search.costs import Costs, SolvingSpeed, Speed
+from autotransfer.search.costs import Costs
 from autotransfer.search.kinds import candidates_of, networks
 from autotransfer.search.plan import Plan, read_plan
 from autotransfer.search.plan_words import SURE, cost_words, stage_lines, why_folds
 from autotransfer.search.planning import begin, cut, plan_of
+from autotransfer.training.timing import SolvingSpeed, Speed
 from faults import assert_one_line, call
 from tiny import tiny, tiny_file
 
@@ -383,7 +384,7 @@ def test_a_ring_that_a_plan_needs(performed: Path) -> None:
     own = replace(tiny(), ring=None)
     plan = read_plan(performed)
     with pytest.raises(UserError, match=r"cannot be performed.*ring"):
-        planning.plan_again(plan, Preparation(plan.options, own))
+        plan.for_recordings(Preparation(plan.options, own))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")

@@ -26,11 +26,12 @@ from autotransfer.recordings.copies import traces
 from autotransfer.recordings.layout import channel_map, position, resampling, starts
 from autotransfer.runs import executor
 from autotransfer.runs.checkpoint import restore, save_checkpoint
-from autotransfer.runs.options import RunOptions, epochs_for
+from autotransfer.runs.options import RunOptions
 from autotransfer.runs.preparation import Preparation
 from autotransfer.runs.run import job_of
 from autotransfer.search.kinds import candidates_of, closed_forms, networks
 from autotransfer.training import packing
+from autotransfer.training.batches import epochs_for
 from autotransfer.training.metrics import apart, weighted_nll
 from autotransfer.training.packing import program_of
 from autotransfer.training.represented import represented_on
@@ -175,7 +176,7 @@ def test_frozen_networks_say_what_the_members_say(base: Path) -> None:
     x, level = at_one_scale(target.X[:9])
     known.members.train(False)
     with torch.no_grad():
-        expected = known.members.logits(x.expand(2, -1, -1, -1)).mean(0)
+        expected = known.members.classifier(known.members.net(x.expand(2, -1, -1, -1))).mean(0)
     found = fitted(target.X[None, :9], target.subject[None, :9])[0, :, 0]
     assert torch.allclose(found[:, :-1], expected, atol=1e-4)
     assert torch.allclose(found[:, -1:], level.log(), atol=1e-5)
@@ -430,13 +431,13 @@ def test_a_run_from_a_base_delivers_a_model_that_needs_no_base(base: Path, tmp_p
     assert {"base", "random_base"} <= kinds
     assert "base of other studies has" in (out / "report.html").read_text(), "its weight, or that it has none"
     assert load_base(out / "base").digest == load_base(base).digest
-    forgotten = dict(pretrained._opened)
-    pretrained._opened.clear()
+    forgotten = dict(pretrained.Pretrained.opened)
+    pretrained.Pretrained.opened.clear()
     try:
         model = at.load_model(out / "model")
         assert model.predict_proba(target.X[:4]).shape == (4, 2)
     finally:
-        pretrained._opened.update(forgotten)
+        pretrained.Pretrained.opened.update(forgotten)
     refused = cli.invoke(app, ["run", str(tmp_path / "target.npz"), "--out", str(tmp_path / "x"), "--base", "nowhere"])
     assert isinstance(refused.exception, at.UserError)
     assert "nowhere" in str(refused.exception)
@@ -578,8 +579,8 @@ def test_a_model_that_started_from_a_base_needs_none(
     model = outcome.model()
     expected = model.predict_proba(target.X[:5])
     at.save_model(model, tmp_path / "model")
-    for module in (start, base_layout):
-        monkeypatch.setattr(module, "_opened", {})
+    monkeypatch.setattr(start, "_opened", {})
+    monkeypatch.setattr(base_layout.BaseLayout, "opened", {})
     kept = at.load_model(tmp_path / "model")
     assert np.allclose(kept.predict_proba(target.X[:5]), expected, atol=1e-6)
     assert np.allclose(kept.graph()(target.X[:5]).numpy(), expected, atol=1e-6)
@@ -615,8 +616,9 @@ def test_a_run_has_networks_that_start_from_its_base(
     assert starts_from == ["base:", "none"]
     assert "Networks that start from the base and learn on" in (out / "report.html").read_text()
     expected = at.load_model(out / "model").predict_proba(target.X[:4])
-    for module in (start, base_layout, pretrained):
-        monkeypatch.setattr(module, "_opened", {})
+    monkeypatch.setattr(start, "_opened", {})
+    for kind in (base_layout.BaseLayout, pretrained.Pretrained):
+        monkeypatch.setattr(kind, "opened", {})
     assert np.array_equal(at.load_model(out / "model").predict_proba(target.X[:4]), expected)
     again = cli.invoke(app, ["resume", str(out)])  # from the run's copy of the base
     assert again.exit_code == 0, again.output

@@ -22,7 +22,6 @@ from autotransfer.augment import AUGMENTATIONS, TrainingBatch
 from autotransfer.censoring import CENSORS
 from autotransfer.errors import UserError
 from autotransfer.jobs import HISTORY
-from autotransfer.model import stack
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.model.stack import Size, group_of
 from autotransfer.models.assembly import assemble
@@ -249,10 +248,10 @@ def test_an_encoder_is_the_same_for_a_few_windows(name: str, times: int, given: 
             x = torch.randn(len(sizes), n, 3, times, generator=draw) + 3
             want = net(x, group=group_of(sizes))
             assert want.std() > 0.01
-            torch.testing.assert_close(stack.quick(net)(x, sizes), want, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(net.quick()(x, sizes), want, rtol=1e-4, atol=1e-4)
             x[:, :, 1:] = x[:, :, 1:, :1]
             want = net(x, group=group_of(sizes))
-            torch.testing.assert_close(stack.quick(net, n_constant=2)(x, sizes), want, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(net.quick(n_constant=2)(x, sizes), want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", names("ENCODERS"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from autotransfer.preprocessing.represent import Represent
+from autotransfer.preprocessing.represent import Represent, minirocket
 from autotransfer.preprocessing.represent.minirocket import (
     EXAMPLES,
     KERNELS,
@@ -90,3 +90,18 @@ def test_groups_have_thresholds_of_their_own(groups: int) -> None:
     for group in range(2):
         torch.testing.assert_close(step.of_group(group)(X[None, :4])[0], both[group])
     torch.testing.assert_close(step.graph()(given), both)
+
+
+def test_groups_with_the_same_rows_are_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, fitted = torch.randn(12, 2, 30, generator=torch.Generator().manual_seed(0)), []
+    quantiles = minirocket.thresholds
+
+    def counted(stage: Stage, rows: np.ndarray) -> torch.Tensor:
+        fitted.append(len(rows))
+        return quantiles(stage, rows)
+
+    monkeypatch.setattr(minirocket, "thresholds", counted)
+    step = Represent("minirocket").fit(Stage(X, torch.arange(12) // 4), [np.arange(8), np.arange(6), np.arange(8)])
+    assert fitted == [8, 6]
+    assert torch.equal(step.thresholds[0], step.thresholds[2])
+    assert not torch.equal(step.thresholds[0], step.thresholds[1])

@@ -27,8 +27,7 @@ from autotransfer.runs import lock
 from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoint
 from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.lock import Lock, in_use
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import resolved
+from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.runs.run import WRITTEN, Run, check_unused
 from autotransfer.training.train import run as train_population
 from autotransfer.training.trainer import Trainer

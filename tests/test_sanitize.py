@@ -23,7 +23,8 @@ WIDEST = list(machines())[-1]
 # Where a call ends its case the functions after it are not met: those that belong to each case.
 CALLED = {
     "norm_pool": ("norm_pool_forward", "norm_pool_backward"), "filters": ("filter_times", "filter_gradient"),
-    "stretches": ("stretches_forward", "stretches_backward"),
+    "blocks": ("lay_out", "block_forward", "block_backward"), "codes": ("codes_forward", "codes_backward"),
+    "edges": ("edge_sums",), "seconds": ("second_forward", "second_backward"),
     "products": ("product", "product_gradient", "outside"), "length_scales": ("log_scales",), "words": ("mix_words",),
     "networks": ("networks",), "standardise": ("standardise_rows",), "append_scale": ("append_scale",),
     "features": ("features_of", "features_bands"), "tangent": ("tangent_of", "tangent_upper"),
@@ -34,11 +35,11 @@ CALLED = {
     "minirocket": ("minirocket_of",),
 }  # fmt: skip
 # Buffers whose last element a function leaves alone: room larger than needed (slopes are one fewer than samples,
-# frequencies half as many), what the other half fills, and frequencies above all that count.
+# frequencies half as many), what the other half fills, frequencies above all that count, and a shift on the way back.
 ROOM = {("features_of", 3), ("features_bands", 1), ("hudgins_of", 1), ("ls_of", 1), ("tdpsd_of", 1)}
 ROOM |= {("statistics_of", 8), ("statistics_spectra", 2)}
 OTHER_HALF = {("features_bands", 2), ("tangent_of", 3), ("band_tangent_of", 4), ("statistics_spectra", 3)}
-SPARED = ROOM | OTHER_HALF | {("rhythms_of", 0)}
+SPARED = ROOM | OTHER_HALF | {("rhythms_of", 0), ("codes_backward", 2)}
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from autotransfer.errors import UserError
 from autotransfer.preprocessing import Preprocessing
-from autotransfer.preprocessing.standardise import KINDS, Standardise
-from autotransfer.preprocessing.statistics import scale_of, sums_of
+from autotransfer.preprocessing.standardise import KINDS, Standardise, scale_of, sums_of
 from tiny import preprocessed
 
 N, C, T = 23, 3, 17

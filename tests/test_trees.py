@@ -14,7 +14,7 @@ from autotransfer.folds import Fold
 from autotransfer.model import trees
 from autotransfer.model.stack import Size
 from autotransfer.model.trees import DOUBT, SMALLEST, TreesOptions
-from autotransfer.search.kinds import closed_forms, online_forms
+from autotransfer.search.kinds import closed_forms
 
 
 def spirals(n: int = 400, classes: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,4 +93,3 @@ def test_they_are_candidates_of_a_later_stage_where_features_are_made_by_hand(na
         assert sorted(one.represent for one in later) == sorted(kinds * forms)
         assert {one.kind for one in later} <= {"trees"}
         assert not [one for one in closed_forms(adaptation, rec) if one.encoder == "trees"]
-    assert not [one for one in online_forms("zero-shot", rec) if one.encoder == "trees"]

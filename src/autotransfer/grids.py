@@ -35,27 +35,19 @@ def _paper() -> list[Setting]:
 
 def _few() -> list[Setting]:
     """What has gained something on people left out before: the penalties of networks that are averaged."""
-    return [
-        Setting(),
-        *(
-            Setting(method=method, mode=mode, strength=strength)
-            for method, kind in CENSORS.items()
-            for mode, strength in kind.few.items()
-        ),
-    ]
+    return [Setting(), *_penalties({method: kind.few for method, kind in CENSORS.items()})]
 
 
 def _quick() -> list[Setting]:
     """Every method that names strengths for it, and the network without a penalty in the batches of each."""
-    return [
-        Setting(),
-        *(Setting(batches=kind) for kind in BALANCED),
-        *(
-            Setting(method=method, mode=mode, strength=strength)
-            for method, kind in CENSORS.items()
-            for mode, strength in kind.quick.items()
-        ),
-    ]
+    plain = [Setting(), *(Setting(batches=kind) for kind in BALANCED)]
+    return plain + _penalties({method: kind.quick for method, kind in CENSORS.items()})
+
+
+def _penalties(strengths: dict[str, dict[str, float]]) -> list[Setting]:
+    """strengths: by method and mode."""
+    pairs = [(method, mode, strength) for method, modes in strengths.items() for mode, strength in modes.items()]
+    return [Setting(method=method, mode=mode, strength=strength) for method, mode, strength in pairs]
 
 
 # The extended search starts from the plain network and the two most promising preprocessings.

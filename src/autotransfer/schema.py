@@ -24,6 +24,7 @@ Counts = np.ndarray[Any, np.dtype[np.int64]]  # (C, C): a record's matrix of cou
 
 # Of a class, asked once: settings and records are made by the thousand.
 fields_of: Callable[[Any], tuple[Field[Any], ...]] = cache(fields)
+_hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
 
 
 def to_json(record: Any) -> str:
@@ -136,11 +137,6 @@ def _record(kind: Any, values: Any, where: str) -> Any:
     if unknown:
         raise UserError(f"unknown field {shown(unknown[0])}")
     return kind(**given)
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
 
 
 def _counts(value: Any, where: str) -> Counts:

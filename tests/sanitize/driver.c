@@ -17,8 +17,14 @@ THREADED(norm_pool_forward)
 THREADED(norm_pool_backward)
 THREADED(filter_times)
 THREADED(filter_gradient)
-THREADED(stretches_forward)
-THREADED(stretches_backward)
+THREADED(block_forward)
+THREADED(block_backward)
+THREADED(lay_out)
+THREADED(edge_sums)
+THREADED(second_forward)
+THREADED(second_backward)
+THREADED(codes_forward)
+THREADED(codes_backward)
 THREADED(product)
 THREADED(product_gradient)
 THREADED(networks)
@@ -55,7 +61,10 @@ static const struct {
 } threaded[] = {
     {"norm_pool_forward", norm_pool_forward}, {"norm_pool_backward", norm_pool_backward},
     {"filter_times", filter_times}, {"filter_gradient", filter_gradient}, {"product", product},
-    {"stretches_forward", stretches_forward}, {"stretches_backward", stretches_backward},
+    {"block_forward", block_forward}, {"block_backward", block_backward}, {"lay_out", lay_out},
+    {"edge_sums", edge_sums},
+    {"second_forward", second_forward}, {"second_backward", second_backward},
+    {"codes_forward", codes_forward}, {"codes_backward", codes_backward},
     {"product_gradient", product_gradient}, {"networks", networks}, {"log_scales", log_scales},
 };
 

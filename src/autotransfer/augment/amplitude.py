@@ -8,7 +8,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import UserError
 from ..randomness import uniform
 from .augmentation import Scaling, TrainingBatch
 
@@ -19,11 +18,7 @@ class Amplitude(Scaling):
 
     of_signals: ClassVar[bool] = True
     tried: ClassVar[tuple[float, ...]] = (0.2, 0.5)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.spread <= 3:
-            raise UserError(f"amplitude is {self.spread}; it must lie in (0, 3]")
+    name, rule, limit = "amplitude", "lie in (0, 3]", 3
 
     def factors(self, channels: int, key: Tensor, batch: TrainingBatch) -> Tensor:
         signals = torch.arange(channels, device=key.device) < batch.signals  # a level is no amplitude

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
@@ -9,9 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import check_types
+from ..errors import UserError, check_types
 from ..preprocessing import Preprocessing
 from ..recordings import Recordings
+
+BELOW_ONE = math.nextafter(1.0, 0.0)
 
 
 class TrainingBatch(NamedTuple):
@@ -30,9 +33,16 @@ class Augmentation(ABC):
     of_signals: ClassVar[bool] = False  # whether it changes signals over time; `represent` leaves none to change
     needs_ring: ClassVar[bool] = False  # whether channels must form a ring; grids leave it out where they do not
     tried: ClassVar[tuple[Any, ...]] = ()  # values of the first field in the grid `augmented`; (): its default
+    name: ClassVar[str] = ""  # in the registry, for messages
+    rule: ClassVar[str] = ""  # what the first field must be, where it must lie above 0 and at most at a limit
+    limit: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
-        check_types(self)
+        first = fields(self)[0].name
+        called = self.name or first
+        check_types(self, **{first: called})
+        if self.rule and not 0 < getattr(self, first) <= self.limit:
+            raise UserError(f"{called} is {getattr(self, first)}; it must {self.rule}")
 
     def bound(self, recordings: Recordings, preprocessing: Preprocessing, device: torch.device) -> Augmentation:
         """The augmentation for these recordings and their preprocessing, for subclasses that must know more than a
@@ -59,8 +69,3 @@ class Scaling(Augmentation):
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         return x * self.factors(x.shape[2], key, batch).to(x.dtype)[..., None]
-
-
-def signals_first(x: Tensor, batch: TrainingBatch) -> Tensor:
-    """(C, 1): which channels of x (G, B, C, T) are signals."""
-    return (torch.arange(x.shape[2], device=x.device) < batch.signals)[:, None]

@@ -8,9 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import UserError
 from ..randomness import uniform
-from .augmentation import Scaling, TrainingBatch
+from .augmentation import BELOW_ONE, Scaling, TrainingBatch
 
 
 @dataclass(frozen=True)
@@ -18,11 +17,7 @@ class ChannelMask(Scaling):
     probability: float = 0.1
 
     tried: ClassVar[tuple[float, ...]] = (0.1, 0.25)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.probability < 1:
-            raise UserError(f"channel_mask is {self.probability}; it must lie in (0, 1)")
+    name, rule, limit = "channel_mask", "lie in (0, 1)", BELOW_ONE
 
     def factors(self, channels: int, key: Tensor, batch: TrainingBatch) -> Tensor:
         return (uniform(key, channels) >= self.probability).to(torch.float32)

@@ -22,11 +22,7 @@ class ChannelRotation(Augmentation):
     places: int = 1  # at most so many to either side, all of them equally often
 
     needs_ring: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.places < 1:
-            raise UserError(f"channel_rotation is {self.places}; it must be at least 1, a number of places")
+    name, rule = "channel_rotation", "be at least 1, a number of places"
 
     def bound(self, recordings: Recordings, preprocessing: Preprocessing, device: torch.device) -> Augmentation:
         """Bind the ring. Channels that a transform appends turn, too: they are copies of the original channels."""

@@ -12,7 +12,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import UserError, check_types
 from ..randomness import bits, uniform
 from .augmentation import Augmentation, TrainingBatch
 
@@ -22,11 +21,7 @@ class Mixup(Augmentation):
     share: float = 0.3  # the largest share of the partner; it is drawn uniformly from 0 on
 
     tried: ClassVar[tuple[float, ...]] = (0.2, 0.5)
-
-    def __post_init__(self) -> None:
-        check_types(self, share="mixup")
-        if not 0 < self.share <= 0.5:
-            raise UserError(f"mixup is {self.share}; it must be a share in (0, 0.5], so that a window stays its own")
+    name, rule, limit = "mixup", "be a share in (0, 0.5], so that a window stays its own", 0.5
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         partner, exists = partners(key, batch)

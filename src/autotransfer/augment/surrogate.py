@@ -14,7 +14,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import UserError, check_types
 from ..randomness import uniform
 from .augmentation import Augmentation, TrainingBatch
 
@@ -25,11 +24,7 @@ class Surrogate(Augmentation):
 
     of_signals: ClassVar[bool] = True
     tried: ClassVar[tuple[float, ...]] = (0.2, 1.0)
-
-    def __post_init__(self) -> None:
-        check_types(self, strength="surrogate")
-        if not 0 < self.strength <= 1:
-            raise UserError(f"surrogate is {self.strength}; it must be a share of half a turn in (0, 1]")
+    name, rule, limit = "surrogate", "be a share of half a turn in (0, 1]", 1
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         times = x.shape[3]

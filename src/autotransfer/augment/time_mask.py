@@ -8,9 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import UserError, check_types
 from ..randomness import uniform
-from .augmentation import Augmentation, TrainingBatch, signals_first
+from .augmentation import BELOW_ONE, Augmentation, TrainingBatch
 
 
 @dataclass(frozen=True)
@@ -19,11 +18,7 @@ class TimeMask(Augmentation):
 
     of_signals: ClassVar[bool] = True
     tried: ClassVar[tuple[float, ...]] = (0.15, 0.4)
-
-    def __post_init__(self) -> None:
-        check_types(self, share="time_mask")
-        if not 0 < self.share < 1:
-            raise UserError(f"time_mask is {self.share}; it must be a share of the window in (0, 1)")
+    name, rule, limit = "time_mask", "be a share of the window in (0, 1)", BELOW_ONE
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         times = x.shape[3]
@@ -34,4 +29,5 @@ class TimeMask(Augmentation):
         since = torch.arange(times, device=x.device) - start[..., None]  # (G, B, T)
         silent = (since >= 0) & (since < length[..., None])
         signal = x.transpose(1, 2)  # channel-major, as it is in memory
-        return signal.masked_fill(silent[:, None] & signals_first(x, batch)[..., None], 0).transpose(1, 2)
+        signals = (torch.arange(x.shape[2], device=x.device) < batch.signals)[:, None, None]
+        return signal.masked_fill(silent[:, None] & signals, 0).transpose(1, 2)

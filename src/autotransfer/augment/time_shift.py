@@ -12,7 +12,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import UserError, check_types
 from ..randomness import uniform
 from .augmentation import Augmentation, TrainingBatch
 
@@ -23,11 +22,7 @@ class TimeShift(Augmentation):
 
     of_signals: ClassVar[bool] = True
     tried: ClassVar[tuple[float, ...]] = (0.05, 0.15)
-
-    def __post_init__(self) -> None:
-        check_types(self, share="time_shift")
-        if not 0 < self.share <= 0.5:
-            raise UserError(f"time_shift is {self.share}; it must be a share of the window in (0, 0.5]")
+    name, rule, limit = "time_shift", "be a share of the window in (0, 0.5]", 0.5
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         times = x.shape[3]

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from .critics import CriticOptions, SubjectCritic, one_rate_in_print, with_labels
+from .critics import PrintedCriticOptions, SubjectCritic, with_labels
 from .groups import equal_shares, find_groups
-from .printed import PrintedOptions, row_sums
+from .printed import row_sums
 from .terms import Term
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdversaryOptions(PrintedOptions, CriticOptions):
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_rate_in_print(self)
 
 
 class Adversary(SubjectCritic):
@@ -26,9 +18,9 @@ class Adversary(SubjectCritic):
     I(z; s | context) ≥ H(s | context) − cross-entropy. Row weights let every context count the same.
     """
 
-    options: AdversaryOptions
+    options: PrintedCriticOptions
     label = "Adversary"
-    Options = AdversaryOptions
+    Options = PrintedCriticOptions
     quick: ClassVar[dict[str, float]] = {"marginal": 0.03}
     useful = (0.03, 0.1)
 

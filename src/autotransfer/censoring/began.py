@@ -14,10 +14,10 @@ from ..errors import check_choice
 from ..fusing import fused
 from ..gpu import pairs
 from ..randomness import fold_in
-from .critics import MLP, CriticOptions, label_width, one_rate_in_print, to_unit_variance, with_labels
+from .critics import MLP, PrintedCriticOptions, label_width, to_unit_variance, with_labels
 from .groups import Groups, equal_shares, find_groups
 from .method import Method, MethodOptions, member_numbers
-from .printed import PrintedOptions, find_sets, shares
+from .printed import find_sets, shares
 from .terms import Term, TermSpec
 
 # From k = 0 the labelled critic has no reason to tell subjects apart, and with γ = 1 nothing would ever move it.
@@ -27,7 +27,7 @@ DIVERSITY = {"labelled": 1.0, "paper": 0.7}
 
 
 @dataclass(frozen=True, kw_only=True)
-class BEGANOptions(PrintedOptions, CriticOptions):
+class BEGANOptions(PrintedCriticOptions):
     variant: str = "labelled"
     control_rate: float = 0.001  # β
     diversity: float | None = None  # γ; None: the variant's own
@@ -37,7 +37,6 @@ class BEGANOptions(PrintedOptions, CriticOptions):
         check_choice("variant", self.variant, DIVERSITY)
         if self.as_printed:
             object.__setattr__(self, "variant", "paper")
-        one_rate_in_print(self)
         if self.diversity is None:
             object.__setattr__(self, "diversity", DIVERSITY[self.variant])
 

@@ -13,6 +13,7 @@ from ..errors import check_at_most, check_positive
 from ..fusing import fused
 from ..randomness import fold_in, uniform
 from .method import Method, MethodOptions
+from .printed import PrintedOptions
 from .terms import TermSpec
 
 
@@ -30,10 +31,14 @@ class CriticOptions(MethodOptions):
         check_at_most(self, critic_hidden=10**5, critic_steps=10**4)
 
 
-def one_rate_in_print(options: CriticOptions) -> None:
-    """As printed, encoder and critic learn at the same rate."""
-    if getattr(options, "as_printed", None) and options.critic_lr == CriticOptions.critic_lr:
-        object.__setattr__(options, "critic_lr", None)
+@dataclass(frozen=True, kw_only=True)
+class PrintedCriticOptions(PrintedOptions, CriticOptions):
+    """Of those that the paper has: as printed, encoder and critic learn at the same rate."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.as_printed and self.critic_lr == CriticOptions.critic_lr:
+            object.__setattr__(self, "critic_lr", None)
 
 
 class MLP(nn.Module):

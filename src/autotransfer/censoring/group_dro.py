@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..errors import check_positive
-from .method import Method, MethodOptions, member_numbers
-from .risks import MODES, Risks, average, find_risks, tilted
+from .method import MethodOptions, member_numbers
+from .risks import RiskMethod, Risks, average, tilted
 from .terms import Term, TermSpec
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class GroupDROOptions(MethodOptions):
         check_positive(self, "group_rate")
 
 
-class GroupDRO(Method):
+class GroupDRO(RiskMethod):
     """With mean losses R_g of the counting groups g of a context,
 
         Σ_g q_g R_g − mean_g R_g,   q_g ∝ exp(gain_g),   gain_g ← gain_g + η R_g
@@ -46,10 +46,6 @@ class GroupDRO(Method):
     label = "GroupDRO"
     Options = GroupDROOptions
     per_member = ("group_rate",)
-    modes = MODES
-    reads_losses = True
-    useful = (0.3, 1.0)
-    sampled = (0.1, 1.0)
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
@@ -63,7 +59,7 @@ class GroupDRO(Method):
         return GroupDROOptions(group_rate=trial.suggest_float("group_rate", 1e-3, 1e-1, log=True))
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
-        risks = find_risks(term, self.contexts, self.min_rows)
+        risks = self.risks(term)
         return average(risks, self.weights(term, risks) - risks.share)
 
     @torch.no_grad()

@@ -55,9 +55,13 @@ class KernelMethod(Method):
 
     def distances(self, z: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Squared distances (P, B, B) of z (P, B, D), and inverse scales of pairs: see `pair_scales`."""
-        d2 = own_distances(z)
-        scale = self.options.length_scale
-        return d2, pair_scales(inverse_scales(d2, context, scale), scale)
+        d2, beta, _ = self.unpaired(z, context)
+        return d2, pair_scales(beta, self.options.length_scale)
+
+    def unpaired(self, z: Tensor, context: Tensor) -> tuple[Tensor, Tensor, bool]:
+        """The same with inverse scales of rows (P, B), and whether these differ within a context."""
+        d2, scale = own_distances(z), self.options.length_scale
+        return d2, inverse_scales(d2, context, scale), scale == "perplexity"
 
 
 def check_length_scale(length_scale: str | float) -> str | float:

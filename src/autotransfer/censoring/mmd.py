@@ -17,8 +17,8 @@ from ..gpu import pairs
 from ..randomness import fold_in, uniform
 from . import printed
 from .groups import Groups, equal_shares, find_groups
-from .kernel_matrices import KernelOptions, diagonal, inverse_scales, own_distances, pair_scales, rbf
-from .method import Method, MethodOptions
+from .kernel_matrices import KernelMethod, KernelOptions, diagonal, rbf
+from .method import MethodOptions
 from .printed import PrintedOptions, find_sets
 from .terms import Term, TermSpec
 
@@ -63,7 +63,7 @@ def other_rows_kernel(d2: Tensor, beta: Tensor) -> Tensor:
     return rbf(d2, beta).masked_fill(diagonal(d2), 0.0)
 
 
-class MMD(Method):
+class MMD(KernelMethod):
     """Mean over counting nuisance groups g, c their context, of
 
         within(c) + within(g) − 2 · cross(c, g)
@@ -82,16 +82,14 @@ class MMD(Method):
     sampled = (0.03, 10.0)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
-        d2 = own_distances(term.z)
         if self.options.as_printed:
             sets = find_sets(term)
-            beta = inverse_scales(d2, sets.context > 0, self.options.length_scale)
-            return printed.mmd(d2, pair_scales(beta, self.options.length_scale), sets)
+            return printed.mmd(*self.distances(term.z, sets.context > 0), sets)
         groups = find_groups(term, self.min_rows)
-        beta = inverse_scales(d2, groups.context, self.options.length_scale)
-        if gpu.available(d2):
-            return pairs.groups_against_contexts(d2, beta, *groups, paired=self.options.length_scale == "perplexity")
-        return groups_against_contexts(d2, pair_scales(beta, self.options.length_scale), groups)
+        if gpu.available(term.z):
+            d2, beta, paired = self.unpaired(term.z, groups.context)
+            return pairs.groups_against_contexts(d2, beta, *groups, paired=paired)
+        return groups_against_contexts(*self.distances(term.z, groups.context), groups)
 
 
 @fused
@@ -114,7 +112,7 @@ def mean_discrepancy(kernel: Tensor, groups: Groups) -> Tensor:
     return within_context + within_group - 2 * cross
 
 
-class PairwiseMMD(Method):
+class PairwiseMMD(KernelMethod):
     """Mean over selected ordered pairs (g, h) of counting groups of one context of
 
         within(g) + within(h) − 2 · cross(g, h)
@@ -137,21 +135,17 @@ class PairwiseMMD(Method):
             raise UserError(f"size is {size}; a clique has 2 to {spec.nuisances} subjects, for that is all there are")
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
-        d2 = own_distances(term.z)
         if self.options.as_printed:
             sets = find_sets(term)
-            beta = inverse_scales(d2, sets.context > 0, self.options.length_scale)
             selection = self.selection(term, key, self.rank_of_all)
-            return printed.pairwise_mmd(d2, pair_scales(beta, self.options.length_scale), sets, selection)
+            return printed.pairwise_mmd(*self.distances(term.z, sets.context > 0), sets, selection)
         groups = find_groups(term, self.min_rows)
-        beta = inverse_scales(d2, groups.context, self.options.length_scale)
         selection = self.selection(term, key, partial(self.rank_of_present, groups))
-        if gpu.available(d2):
+        if gpu.available(term.z):
+            d2, beta, paired = self.unpaired(term.z, groups.context)
             masks = (groups.context, groups.group, selection)
-            return pairs.groups_against_groups(
-                d2, beta, *masks, groups.group_rows, paired=self.options.length_scale == "perplexity"
-            )
-        return groups_against_groups(d2, pair_scales(beta, self.options.length_scale), groups, selection)
+            return pairs.groups_against_groups(d2, beta, *masks, groups.group_rows, paired=paired)
+        return groups_against_groups(*self.distances(term.z, groups.context), groups, selection)
 
     def selection(self, term: Term, key: Tensor, rank: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """(P, B, B) bool: whether the subjects of rows i and j, in this order, form a selected pair.

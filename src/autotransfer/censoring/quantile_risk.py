@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..fusing import fused
-from .method import Method, MethodOptions, member_numbers
-from .risks import MODES, Risks, average, find_risks, tilted
+from .method import MethodOptions, member_numbers
+from .risks import RiskMethod, Risks, average, tilted
 from .terms import Term, TermSpec
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class QuantileRiskOptions(MethodOptions):
             raise UserError(f"quantile is {self.quantile}; it must lie between 0 and 1")
 
 
-class QuantileRisk(Method):
+class QuantileRisk(RiskMethod):
     """With mean losses R_g of the counting groups g of a context,
 
         quantile_α − mean_g R_g,   Σ_g Φ((quantile_α − R_g)/h) / G = α
@@ -49,10 +49,6 @@ class QuantileRisk(Method):
     label = "Quantile risk"
     Options = QuantileRiskOptions
     per_member = ("quantile",)
-    modes = MODES
-    reads_losses = True
-    useful = (0.3, 1.0)
-    sampled = (0.1, 1.0)
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
@@ -63,7 +59,7 @@ class QuantileRisk(Method):
         return QuantileRiskOptions(quantile=trial.suggest_float("quantile", 0.5, 0.95))
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
-        risks = find_risks(term, self.contexts, self.min_rows)
+        risks = self.risks(term)
         fixed = risks._replace(risk=risks.risk.detach())
         quantile, weights = kde_quantile(fixed, self.alpha.reshape(-1, 1).to(fixed.risk.dtype))
         # The value is the quantile; the gradient is that of the weighted mean, whose own value is subtracted.

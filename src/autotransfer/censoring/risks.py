@@ -9,9 +9,8 @@ from torch import Tensor
 
 from ..fusing import fused
 from .groups import Groups, find_groups
+from .method import Method
 from .terms import Term
-
-MODES = ("marginal", "conditional")  # a risk belongs to the whole code: there are no halves to treat differently
 
 
 class Risks(NamedTuple):
@@ -27,10 +26,17 @@ class Risks(NamedTuple):
     weight: Tensor  # (P, C) share of a context in all rows that count, as it has in the task's loss
 
 
-def find_risks(term: Term, contexts: int, min_rows: int) -> Risks:
-    """The risks in a term with ids of `contexts` contexts."""
-    assert term.loss is not None  # Censor sees to it
-    return _risks(term.loss, term.context, find_groups(term, min_rows), contexts)
+class RiskMethod(Method):
+    """A method that reads the losses of rows."""
+
+    modes = ("marginal", "conditional")  # a risk belongs to the whole code: there are no halves to treat differently
+    reads_losses = True
+    useful = (0.3, 1.0)
+    sampled = (0.1, 1.0)
+
+    def risks(self, term: Term) -> Risks:
+        assert term.loss is not None  # Censor sees to it
+        return _risks(term.loss, term.context, find_groups(term, self.min_rows), self.contexts)
 
 
 @fused

@@ -48,17 +48,17 @@ class Fit(NamedTuple):
         """K̃ without negative eigenvalues."""
         return self.kernel if self.definite else positive_part(self.kernel)
 
+    def ridge_solved(self, scale: float | Tensor) -> Tensor:
+        """(K̃ + scale · γ)⁻¹ ζ."""
+        return ridge_solve_(self.positive(), scale * self.gamma.to(self.rows.dtype), self.zeta)
+
 
 def tikhonov(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
     regularization: float | Tensor = 0.01,
 ) -> Tensor:  # fmt: skip
     """Ridge regression of the score in the kernel's space; γ is the ridge on K/n."""
-
-    def filtered(fit: Fit) -> Tensor:
-        return ridge_solve_(fit.positive(), fit.gamma.to(fit.rows.dtype), fit.zeta)
-
-    return _estimate(z, same, length_scale, regularization, filtered)
+    return _estimate(z, same, length_scale, regularization, lambda fit: fit.ridge_solved(1.0))
 
 
 def stein(
@@ -66,11 +66,7 @@ def stein(
     regularization: float | Tensor = 0.001,
 ) -> Tensor:  # fmt: skip
     """Stein's identity inverted with a ridge n²γ on K: Tikhonov's estimate with nγ in place of γ."""
-
-    def filtered(fit: Fit) -> Tensor:
-        return ridge_solve_(fit.positive(), fit.rows * fit.gamma.to(fit.rows.dtype), fit.zeta)
-
-    return _estimate(z, same, length_scale, regularization, filtered)
+    return _estimate(z, same, length_scale, regularization, lambda fit: fit.ridge_solved(fit.rows))
 
 
 def ssge(
@@ -78,11 +74,7 @@ def ssge(
     regularization: float | Tensor = 0.01,
 ) -> Tensor:  # fmt: skip
     """Stein's identity in the leading eigenfunctions of the kernel: those with eigenvalue above γ."""
-
-    def filtered(fit: Fit) -> Tensor:
-        return cutoff_solve(fit.kernel, fit.gamma, fit.zeta)
-
-    return _estimate(z, same, length_scale, regularization, filtered)
+    return _estimate(z, same, length_scale, regularization, lambda fit: cutoff_solve(fit.kernel, fit.gamma, fit.zeta))
 
 
 def nu_method(
@@ -93,11 +85,9 @@ def nu_method(
 
     stops: all the t that occur (filters.nu_steps), if known; spares a look at a regularization on the device.
     """
-
-    def filtered(fit: Fit) -> Tensor:
-        return nu_solve(fit.positive(), fit.zeta, fit.gamma, stops)
-
-    return _estimate(z, same, length_scale, regularization, filtered)
+    return _estimate(
+        z, same, length_scale, regularization, lambda fit: nu_solve(fit.positive(), fit.zeta, fit.gamma, stops)
+    )
 
 
 ESTIMATORS = {"ssge": ssge, "stein": stein, "tikhonov": tikhonov, "nu_method": nu_method}

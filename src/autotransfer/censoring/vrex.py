@@ -5,12 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..fusing import fused
-from .method import Method
-from .risks import MODES, Risks, find_risks
+from .risks import RiskMethod, Risks
 from .terms import Term
 
 
-class VREx(Method):
+class VREx(RiskMethod):
     """Variance over counting groups g of their mean losses R_g,
 
         mean_g (R_g − mean_g R_g)²
@@ -19,14 +18,12 @@ class VREx(Method):
     """
 
     label = "V-REx"
-    modes = MODES
-    reads_losses = True
     strengths = (1.0, 3.0, 10.0, 30.0, 100.0)
     useful = (1.0, 10.0)
     sampled = (0.1, 100.0)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
-        return variance(find_risks(term, self.contexts, self.min_rows))
+        return variance(self.risks(term))
 
 
 @fused

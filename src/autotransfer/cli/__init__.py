@@ -9,6 +9,7 @@ from io import TextIOWrapper
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from autotransfer import __version__
 
@@ -50,10 +51,9 @@ def _version(context: typer.Context, asked: bool) -> None:
 def before(
     context: typer.Context,
     verbose: Annotated[
-        bool,
-        typer.Option("--verbose", is_eager=True, help="With --version: what results depend on besides, kernels too."),
+        bool, Option("--verbose", is_eager=True, help="With --version: what results depend on besides, kernels too.")
     ] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, help="Say the version and end.")] = False,
+    version: Annotated[bool, Option("--version", callback=_version, help="Say the version and end.")] = False,
 ) -> None:
     if context.invoked_subcommand not in LIGHT:
         check_address_space()

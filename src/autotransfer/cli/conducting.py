@@ -92,19 +92,13 @@ def stoppable(folder: Path, again: str | None = None) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, Stopped) as stop:
         print(file=sys.stderr)
-        complain(f"interrupted; {_kept(folder)}continue with: {again}")
+        usable = (folder / "model" / "model.json").exists()
+        kept = "the answer so far is kept, and predict and report can use it; " if usable else ""
+        complain(f"interrupted; {kept}continue with: {again}")
         raise typer.Exit(getattr(stop, "exit_code", 130)) from None
     except (OSError, MemoryError) as error:
-        reason = machine_trouble(error)
-        complain(f"stopped: {reason}; continue with: {again}")
+        complain(f"stopped: {machine_trouble(error)}; continue with: {again}")
         raise typer.Exit(1) from None
-
-
-def _kept(folder: Path) -> str:
-    """A note that an interrupted run has a usable answer, if it has one."""
-    if not (folder / "model" / "model.json").exists():
-        return ""
-    return "the answer so far is kept, and predict and report can use it; "
 
 
 def _try_report(opened: Run) -> bool:
@@ -123,5 +117,4 @@ def _try_report(opened: Run) -> bool:
 def say_answer(choice: Choice) -> None:
     from ..report.terminal import answer
 
-    for line in answer(choice):
-        say(line)
+    say(*answer(choice))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
-import typer
+from typer import Argument, Option
 
 from ..errors import UserError
 from ..options import USUAL, AskedOptions
@@ -24,35 +24,33 @@ if TYPE_CHECKING:
 
 Source = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="DATA",
         help="A file (.npz, MNE epochs .fif, .edf, .bdf, .gdf, .xdf, .csv, WFDB's .hea), a folder of such files or of "
         ".npy files, a BIDS folder, moabb:NAME, or what datasets lists.",
     ),
 ]
-Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+Folder = Annotated[Path, Argument(metavar="RUN", help="Folder of a run.")]
 ASKED = get_type_hints(AskedOptions, include_extras=True)
-OwnEncoder = Annotated[str, typer.Option("--encoder", help=ASKED["encoder"].__metadata__[0].help)]
-AtLeast = Annotated[float | None, typer.Option("--at-least", help=ASKED["at_least"].__metadata__[0].help)]
+OwnEncoder = Annotated[str, Option("--encoder", help=ASKED["encoder"].__metadata__[0].help)]
+AtLeast = Annotated[float | None, Option("--at-least", help=ASKED["at_least"].__metadata__[0].help)]
 Moved = Annotated[
-    str | None, typer.Option("--data", metavar="FILE", help="Where the recordings are now, if they have moved.")
+    str | None, Option("--data", metavar="FILE", help="Where the recordings are now, if they have moved.")
 ]
 ToTensorBoard = Annotated[
     Path | None,
-    typer.Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard's event files, one for each training."),
+    Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard's event files, one for each training."),
 ]
 Rename = Annotated[
     list[str] | None,
-    typer.Option(
-        "--rename", metavar="A=B", help="Channel A of the data is B in the model; may be given several times."
-    ),
+    Option("--rename", metavar="A=B", help="Channel A of the data is B in the model; may be given several times."),
 ]
 MOST_CHANNELS = 8  # that a message names
-WhichModel = Annotated[str, typer.Option("--model", help="ensemble, or refit where the run made one.")]
+WhichModel = Annotated[str, Option("--model", help="ensemble, or refit where the run made one.")]
 
 
 def _cut(help: str) -> Any:
-    return typer.Option(help=help, rich_help_panel="Continuous recordings")
+    return Option(help=help, rich_help_panel="Continuous recordings")
 
 
 @dataclass(frozen=True)
@@ -71,12 +69,10 @@ class Windowing:
         float | None, _cut("Seconds from an event, or from a recording's start, to its first window.")
     ] = None
     events: Annotated[
-        str | None,
-        _cut("Events and their classes: T1=left,T2=right, or JSON; T0= only ends what came before."),
+        str | None, _cut("Events and their classes: T1=left,T2=right, or JSON; T0= only ends what came before.")
     ] = None
     pattern: Annotated[
-        str | None,
-        _cut("What names of files mean: '{subject}/{session}_{class}_*.csv'; other names are columns."),
+        str | None, _cut("What names of files mean: '{subject}/{session}_{class}_*.csv'; other names are columns.")
     ] = None
     sfreq: Annotated[float | None, _cut("Sampling rate in Hz of files that do not say it (.csv).")] = None
     filter: Annotated[
@@ -128,7 +124,7 @@ def _wanted(card: Any) -> str:
 
 
 def _event(help: str) -> Any:
-    return typer.Option(help=help, rich_help_panel="Events")
+    return Option(help=help, rich_help_panel="Events")
 
 
 @dataclass(frozen=True)
@@ -143,8 +139,7 @@ class Detection:
         float | None, _event("The least probability of a window that votes for its class; default: 0.5.")
     ] = None
     debounce: Annotated[
-        str,
-        _event("N/M: so many of the last M windows must vote for a class; 0.4s: all windows, for so many seconds."),
+        str, _event("N/M: so many of the last M windows must vote for a class; 0.4s: all windows, for so many seconds.")
     ] = "1/1"
     refractory: Annotated[
         float, _event("Seconds after the end of an activation in which no other class becomes active.")
@@ -161,8 +156,7 @@ class Detection:
         _event("With --replay of several people: everybody's threshold for so many, chosen on the others."),
     ] = None
     events: Annotated[
-        str | None,
-        _event("With --replay: events and their classes, T1=left,T2=right; T0= only ends what came before."),
+        str | None, _event("With --replay: events and their classes, T1=left,T2=right; T0= only ends what came before.")
     ] = None
     pattern: Annotated[str | None, _event("With --replay: what names of files mean, such as '{subject}/*.csv'.")] = None
     sfreq: Annotated[float | None, _event("Sampling rate in Hz of files that do not say it.")] = None
@@ -198,7 +192,7 @@ def _option(name: str) -> Any:
     kind: Any = str if str in kinds else next(other for other in kinds if other is not NoneType)
     flag = f"--{name.replace('_', '-')}"  # said: no --no-… beside it, and typer 0.27 would name it by its metavar
     panel = None if about.group == USUAL else about.group
-    option = typer.Option(flag, help=about.help, rich_help_panel=panel, metavar=about.metavar)
+    option = Option(flag, help=about.help, rich_help_panel=panel, metavar=about.metavar)
     return Annotated[kind | None if NoneType in kinds else kind, option]
 
 
@@ -223,18 +217,14 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
     flat: list[Parameter] = []
     for name, parameter in parameters.items():
-        flat += _parameters(*groups[name]) if name in groups else [parameter]
+        kind, hints = groups.get(name, (None, {}))
+        flat += [
+            Parameter(option, Parameter.POSITIONAL_OR_KEYWORD, default=getattr(kind, option), annotation=hint)
+            for option, hint in hints.items()
+        ] or [parameter]
     taking_options.__signature__ = Signature(flat)  # type: ignore[attr-defined]  # functions may have one
     taking_options.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
     return taking_options
-
-
-def _parameters(kind: Any, hints: dict[str, Any]) -> list[Parameter]:
-    defaults = {field.name: field.default for field in fields(kind)}
-    return [
-        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=defaults[name], annotation=hint)
-        for name, hint in hints.items()
-    ]
 
 
 def own_encoders(text: str) -> dict[str, Any] | None:

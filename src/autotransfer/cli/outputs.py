@@ -46,11 +46,9 @@ def _check_nothing_lost(option: str, path: Path, data: str | None) -> None:
     from ..runs.forgetting import belongs_to_run
 
     recordings = None if data is None else place_of(data)
-    if path.exists() and recordings is not None and (path.samefile(recordings) or _lies_in(path, recordings)):
-        raise UserError(f"{option} is {path}, one of the files of {data}; choose another, it would be overwritten")
+    if path.exists() and recordings is not None:
+        inside = path.resolve().is_relative_to(recordings.resolve())
+        if inside or path.samefile(recordings):
+            raise UserError(f"{option} is {path}, one of the files of {data}; choose another, it would be overwritten")
     if belongs_to_run(path):
         raise UserError(f"{option} is {path}, which is a run's own; choose another name")
-
-
-def _lies_in(path: Path, folder: Path) -> bool:
-    return folder.is_dir() and path.resolve().is_relative_to(folder.resolve())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from .running import OnCluster
 from .voice import Log, Quiet, Verbose, say
@@ -14,23 +14,21 @@ from .voice import Log, Quiet, Verbose, say
 def pretrain(
     data: Annotated[
         list[str],
-        typer.Argument(metavar="DATA…", help="Two or more data sets, each as run takes it. People are never shared."),
+        Argument(metavar="DATA…", help="Two or more data sets, each as run takes it. People are never shared."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the base; of an interrupted call: it goes on.")],
+    out: Annotated[Path, Option(help="Folder for the base; of an interrupted call: it goes on.")],
     members: Annotated[
-        int, typer.Option(help="Networks; each leaves out a fifth of the people, on whom it is measured.")
+        int, Option(help="Networks; each leaves out a fifth of the people, on whom it is measured.")
     ] = 10,
-    epochs: Annotated[int | None, typer.Option(help="Of every network; default: about 5,000 steps.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    window: Annotated[float | None, typer.Option(help="Seconds of a window; default: the shortest of all.")] = None,
-    sfreq: Annotated[float | None, typer.Option(help="Common rate in Hz; default: that of most data sets.")] = None,
-    method: Annotated[str | None, typer.Option(help="Penalty, as of a Setting; default: none.")] = None,
-    mode: Annotated[str | None, typer.Option(help="marginal, conditional or complementary.")] = None,
-    strength: Annotated[float | None, typer.Option(help="Of the penalty.")] = None,
-    nuisance: Annotated[
-        str | None, typer.Option(help="What the penalty removes: subject, study, or subject+study.")
-    ] = None,
+    epochs: Annotated[int | None, Option(help="Of every network; default: about 5,000 steps.")] = None,
+    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    seed: Annotated[int, Option(help="Seed of everything random.")] = 0,
+    window: Annotated[float | None, Option(help="Seconds of a window; default: the shortest of all.")] = None,
+    sfreq: Annotated[float | None, Option(help="Common rate in Hz; default: that of most data sets.")] = None,
+    method: Annotated[str | None, Option(help="Penalty, as of a Setting; default: none.")] = None,
+    mode: Annotated[str | None, Option(help="marginal, conditional or complementary.")] = None,
+    strength: Annotated[float | None, Option(help="Of the penalty.")] = None,
+    nuisance: Annotated[str | None, Option(help="What the penalty removes: subject, study, or subject+study.")] = None,
     cluster: OnCluster = None,
     quiet: Quiet = False,
     verbose: Verbose = False,

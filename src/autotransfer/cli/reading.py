@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from .options import UNSAID, Source, Windowing
 from .outputs import check_outputs
@@ -14,7 +14,7 @@ from .voice import say
 
 def inspect(
     data: Source,
-    html: Annotated[Path | None, typer.Option(help="File for a page with the pictures.")] = None,
+    html: Annotated[Path | None, Option(help="File for a page with the pictures.")] = None,
     windowing: Windowing = UNSAID,
 ) -> None:
     """What recordings hold: people, classes, counts, a window of each class, and what looks wrong."""
@@ -22,8 +22,7 @@ def inspect(
 
     check_outputs(data, html=html)
     contents = overview(windowing.read(data))
-    for line in contents.lines():
-        say(line)
+    say(*contents.lines())
     if html is not None:
         from ..report.preview import write_preview
 
@@ -33,8 +32,8 @@ def inspect(
 
 def plan_study(
     data: Source,
-    people: Annotated[int, typer.Option(help="How many more people to expect the gain of.")] = 10,
-    json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON instead.")] = False,
+    people: Annotated[int, Option(help="How many more people to expect the gain of.")] = 10,
+    json: Annotated[bool, Option("--json", help="Print the curves as JSON instead.")] = False,
     windowing: Windowing = UNSAID,
 ) -> None:
     """What more people, and more windows of each, would gain: learning curves of models in closed form."""
@@ -49,17 +48,15 @@ def plan_study(
     study = plan(Recordings.of(windowing.read(data)), more_people=people)
     if json:
         print(dumps(asdict(study), indent=1))
-        return
-    for line in study.lines():
-        say(line)
+    else:
+        say(*study.lines())
 
 
 def datasets() -> None:
     """What can be loaded by name, and how."""
-    from ..recordings.catalogue import catalogue
+    from ..recordings.sources import catalogue
 
-    for line in catalogue():
-        say(line)
+    say(*catalogue())
 
 
 def grids() -> None:

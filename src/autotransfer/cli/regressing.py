@@ -45,11 +45,11 @@ def resume_regression(folder: Path, source: str | None) -> None:
     """Go on with an interrupted run. source: where the data are, if they have moved."""
     from ..report.page import plotly_of
     from ..runs.lock import Lock
-    from ..runs.number_run import NumberRun
+    from ..runs.number_run import NumberRun, is_complete
     from ..runs.recovery import make_sound
-    from ..runs.regression import NUMBERS
+    from ..runs.regression import CHOICE, NUMBERS
 
-    if finished(folder):
+    if is_complete(folder) and (folder / CHOICE).exists():
         say(f"{folder} is finished; its report is {folder / 'report.html'}")
         return
     plotly_of()
@@ -60,14 +60,6 @@ def resume_regression(folder: Path, source: str | None) -> None:
             _carry_through(run)
 
 
-def finished(folder: Path) -> bool:
-    """Whether nothing is left of a run with a continuous target."""
-    from ..runs.number_run import is_complete
-    from ..runs.regression import CHOICE
-
-    return is_complete(folder) and (folder / CHOICE).exists()
-
-
 def _carry_through(run: NumberRun) -> None:
     from ..report.regression_page import REPORT, write_run
     from ..report.result_words import regression_headline
@@ -75,8 +67,7 @@ def _carry_through(run: NumberRun) -> None:
 
     with stoppable(run.folder):
         regression = conduct(run, tell, shown=not VOICE.quiet, answered=partial(write_run, run.folder))
-    for line in regression_headline(regression.choice):
-        say(line)
+    say(*regression_headline(regression.choice))
     say(f"report: {(run.folder / REPORT).resolve()}")
 
 
@@ -84,7 +75,7 @@ def describe_regression(options: RunOptions) -> None:
     """What such a run would do."""
     from ..folds import groups_of
     from ..recordings import load_targets
-    from ..runs.preparation import resolved
+    from ..runs.options import resolved
     from ..search.number_networks import name_of, plan_networks
     from ..search.regression import candidates, check_device, time_to_solve
     from ..settings import Setting
@@ -104,8 +95,7 @@ def describe_regression(options: RunOptions) -> None:
     plan = plan_networks(recordings, options, left)
     for values, seconds in zip(plan.settings, plan.seconds, strict=True):
         say(f"networks: {name_of(Setting.from_dict(values))}, {count(options.seeds, 'seed')}, about {clock(seconds)}")
-    for line in plan.left_out:
-        say(f"left out: {line}")
+    say(*(f"left out: {line}" for line in plan.left_out))
 
 
 def predict_numbers(

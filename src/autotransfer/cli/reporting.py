@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from ..errors import UserError
 from ..runs.signals import Stopped
@@ -27,10 +27,8 @@ def write_report(opened: Run, at_least: float | None = None) -> Path:
     from ..search.procedure import write_results
 
     write_results(opened)
-    path = opened.folder / "report.html"
     summary = collect(opened, until=time.monotonic() + PROBING)
-    write(summary.asking(at_least), path)
-    return path
+    return write(summary.asking(at_least), opened.folder / "report.html")
 
 
 def report(
@@ -38,17 +36,17 @@ def report(
     data: Moved = None,
     encoder: OwnEncoder = "eegnet",
     watch: Annotated[
-        bool, typer.Option("--watch", help="Serve the live page of the run, to this machine alone, until Ctrl-C.")
+        bool, Option("--watch", help="Serve the live page of the run, to this machine alone, until Ctrl-C.")
     ] = False,
     tensorboard: ToTensorBoard = None,
     moabb: Annotated[
-        Path | None, typer.Option("--moabb", metavar="FILE", help="CSV file for the scores in MOABB's columns.")
+        Path | None, Option("--moabb", metavar="FILE", help="CSV file for the scores in MOABB's columns.")
     ] = None,
     methods: Annotated[
-        bool, typer.Option("--methods", help="Print a paragraph for the methods section of a paper instead.")
+        bool, Option("--methods", help="Print a paragraph for the methods section of a paper instead.")
     ] = False,
     person: Annotated[
-        str | None, typer.Option("--person", metavar="NAME", help="Print what one person got from it instead.")
+        str | None, Option("--person", metavar="NAME", help="Print what one person got from it instead.")
     ] = None,
     at_least: AtLeast = None,
 ) -> None:
@@ -77,9 +75,7 @@ def report(
     if watch or tensorboard is not None or moabb is not None:
         check_is_run(folder)
         check_outputs(moabb=moabb)
-        _report_elsewhere(folder, tensorboard, moabb)
-        if watch:
-            _watch(folder)
+        _report_elsewhere(folder, watch, tensorboard, moabb)
         return
     prints = methods or person is not None
     opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True, read_only=prints)
@@ -95,11 +91,10 @@ def report(
         if methods:
             print(harmless(methods_paragraph(summary)))
         elif person is not None:
-            for line in person_lines(summary, person):
-                say(line)
+            say(*person_lines(summary, person))
 
 
-def _report_elsewhere(folder: Path, tensorboard: Path | None, moabb: Path | None) -> None:
+def _report_elsewhere(folder: Path, watch: bool, tensorboard: Path | None, moabb: Path | None) -> None:
     if tensorboard is not None:
         from ..report.tensorboard import EventFiles
 
@@ -112,26 +107,19 @@ def _report_elsewhere(folder: Path, tensorboard: Path | None, moabb: Path | None
 
         write_atomically(moabb, csv_of(moabb_results(folder)))
         say(f"scores in MOABB's columns: {moabb}")
+    if watch:
+        from ..report.live import LivePage
 
-
-def _watch(folder: Path) -> None:
-    from time import sleep
-
-    from ..report.live import LivePage
-
-    with LivePage(folder) as page:
-        page.follower.look()  # whatever is wrong with the run is said here
-        say(f"live page: {page.url} (until Ctrl-C)")
-        try:
+        with LivePage(folder) as page, suppress(KeyboardInterrupt, Stopped):
+            page.follower.look()  # whatever is wrong with the run is said here
+            say(f"live page: {page.url} (until Ctrl-C)")
             while True:
-                sleep(1)
-        except (KeyboardInterrupt, Stopped):
-            return
+                time.sleep(1)
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="RUN1", help="Folder of a finished run.")],
-    second: Annotated[Path, typer.Argument(metavar="RUN2", help="Another, on the same recordings.")],
+    first: Annotated[Path, Argument(metavar="RUN1", help="Folder of a finished run.")],
+    second: Annotated[Path, Argument(metavar="RUN2", help="Another, on the same recordings.")],
 ) -> None:
     """Compare two runs person by person: means, lower quartiles, the difference and how sure it is."""
     from ..report.two_runs import compare as lines_of
@@ -139,5 +127,4 @@ def compare(
 
     for folder in (first, second):
         check_is_run(folder)
-    for line in lines_of(first, second):
-        say(line)
+    say(*lines_of(first, second))

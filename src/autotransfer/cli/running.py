@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer import Argument, Option
 
 from ..errors import UserError, check_choice, shown
 from ..options import SEARCH, AskedOptions
@@ -22,12 +23,11 @@ OUTPUT = "Machine and output"
 
 
 def _option(*names: str, panel: str, **rest: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=panel, **rest)
+    return Option(*names, rich_help_panel=panel, **rest)
 
 
 Live = Annotated[
-    bool,
-    _option("--live", panel=OUTPUT, help="Serve a page that follows the run, to browsers on this machine alone."),
+    bool, _option("--live", panel=OUTPUT, help="Serve a page that follows the run, to browsers on this machine alone.")
 ]
 OnCluster = Annotated[
     str | None,
@@ -66,7 +66,7 @@ KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
 }
 Config = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--config",
         metavar="FILE",
         callback=_configure,
@@ -79,30 +79,28 @@ Config = Annotated[
 def run(
     context: typer.Context,
     data: Source,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for everything the run produces; a dry run needs none.")
-    ] = None,
+    out: Annotated[Path | None, Option(help="Folder for everything the run produces; a dry run needs none.")] = None,
     asked: AskedOptions = UNASKED,
     quick: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--quick",
             help="A rougher answer: no penalties, one seed, five folds, 1,000 steps, unless you say otherwise.",
         ),
     ] = False,
-    preprocessing: Annotated[str | None, typer.Option(hidden=True)] = None,
-    steps: Annotated[int | None, typer.Option(hidden=True)] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    preprocessing: Annotated[str | None, Option(hidden=True)] = None,
+    steps: Annotated[int | None, Option(hidden=True)] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
+    seed: Annotated[int, Option(help="Seed of everything random.")] = 0,
     config: Config = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", metavar="FILE", help="RUN/plan.json of another run: perform exactly what that one did."),
+        Option("--plan", metavar="FILE", help="RUN/plan.json of another run: perform exactly what that one did."),
     ] = None,
     storage: Storage = None,
     windowing: Windowing = UNSAID,
     clean: Annotated[
-        bool, typer.Option("--clean", help="Leave out what is clearly broken: dead channels, lost values, copies.")
+        bool, Option("--clean", help="Leave out what is clearly broken: dead channels, lost values, copies.")
     ] = False,
     cluster: OnCluster = None,
     population: Annotated[str, _option(panel=OUTPUT, help="Trainings stacked at once: auto or a number.")] = "auto",
@@ -206,7 +204,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     from ..search.costs import Costs, memory_of
     from ..search.kinds import candidates_of
     from ..search.plan_words import balances, cost_words, stage_lines, why_folds, work_words
-    from ..search.planning import cut, plan_again
+    from ..search.planning import cut
 
     start = time.monotonic()
     prepared = prepare(options, encoders)
@@ -215,32 +213,22 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
         costs = Costs.measure(prepared, candidates_of(prepared).every)
         plan = cut(prepared, options, costs, time.monotonic() - start)
     else:
-        plan = plan_again(again, prepared)
+        plan = again.for_recordings(prepared)
     prepared = replace(prepared, options=plan.options)
-    say(repr(recordings))
-    say(describe(prepared.folds))
-    for line in (
-        *concerns(whole_people(recordings).raw()),
-        *why_folds(recordings, options.folds, plan),
-        *balances(prepared, plan),
-    ):
-        say(line)
-    say(work_words(plan))
-    for line in (*stage_lines(plan), *cost_words(plan)):
-        say(line)
-    say(f"about {_size(memory_of(prepared, candidates_of(prepared).every))} of memory")
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.0f} MiB"
+    say(repr(recordings), describe(prepared.folds))
+    say(*concerns(whole_people(recordings).raw()))
+    say(*why_folds(recordings, options.folds, plan), *balances(prepared, plan))
+    say(work_words(plan), *stage_lines(plan), *cost_words(plan))
+    needed = memory_of(prepared, candidates_of(prepared).every)
+    size = f"{needed / 2**30:.1f} GiB" if needed >= 2**30 else f"{needed / 2**20:.0f} MiB"
+    say(f"about {size} of memory")
 
 
 def resume(
     folder: Folder,
     data: Moved = None,
     time: Annotated[
-        str | None,
-        typer.Option(help="10m: so much longer than so far, for what there was no time for; none: for all of it."),
+        str | None, Option(help="10m: so much longer than so far, for what there was no time for; none: for all of it.")
     ] = None,
     encoder: OwnEncoder = "eegnet",
     cluster: OnCluster = None,
@@ -293,24 +281,21 @@ def status(folder: Folder) -> None:
         from ..runs.regression import NUMBERS, is_regression
 
         if is_regression(folder):
-            for line in standing(folder, NUMBERS, scored=False):
-                say(line)
+            say(*standing(folder, NUMBERS, scored=False))
             return
-    for line in standing(folder):
-        say(line)
+    say(*standing(folder))
 
 
 def forget(
     folder: Folder,
-    people: Annotated[list[str], typer.Argument(metavar="PERSON...", help="Whom to forget, as the report names them.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
+    people: Annotated[list[str], Argument(metavar="PERSON...", help="Whom to forget, as the report names them.")],
+    dry_run: Annotated[bool, Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
 ) -> None:
     """Delete everything that a run holds of people. Every training saw them or was scored on them, so all are deleted,
     with models, predictions and report; RUN/study.toml stays, to run again without them."""
     from ..runs.forgetting import forget as deleted
 
-    for line in deleted(folder, people, dry_run=dry_run).lines(folder, done=not dry_run):
-        say(line)
+    say(*deleted(folder, people, dry_run=dry_run).lines(folder, done=not dry_run))
 
 
 DEMO_TIME = "85s"
@@ -318,8 +303,8 @@ DEMO_TIME = "85s"
 
 def demo(
     context: typer.Context,
-    out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("demo-run"),
-    epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 14,
+    out: Annotated[Path, Option(help="Folder for the run.")] = Path("demo-run"),
+    epochs: Annotated[int, Option(help="Epochs of every training.")] = 14,
     quiet: Quiet = False,
     verbose: Verbose = False,
     log: Log = None,

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from ..errors import UserError, check_choice
 from .options import UNDETECTED, Detection, Folder, OwnEncoder, Rename, WhichModel, own_encoders
@@ -21,33 +21,27 @@ if TYPE_CHECKING:
 def stream(
     folder: Folder,
     source: Annotated[
-        str | None,
-        typer.Option(help="lsl:NAME, a .npz of one person, or an .xdf (?stream=NAME where it has several)."),
+        str | None, Option(help="lsl:NAME, a .npz of one person, or an .xdf (?stream=NAME where it has several).")
     ] = None,
     out: Annotated[
-        str | None,
-        typer.Option(help="lsl:NAME or a .csv file; default: standard output. With --replay a .json file."),
+        str | None, Option(help="lsl:NAME or a .csv file; default: standard output. With --replay a .json file.")
     ] = None,
-    hop: Annotated[float | None, typer.Option(help="Seconds between windows; default: half a window.")] = None,
-    smooth: Annotated[
-        str, typer.Option(help="majority:N (decisions), posterior:SECONDS (half-life), or none.")
-    ] = "none",
+    hop: Annotated[float | None, Option(help="Seconds between windows; default: half a window.")] = None,
+    smooth: Annotated[str, Option(help="majority:N (decisions), posterior:SECONDS (half-life), or none.")] = "none",
     filter: Annotated[
-        str, typer.Option(help="Band in Hz, such as 5-45, 20- or -40; auto: as the model's recordings were; none.")
+        str, Option(help="Band in Hz, such as 5-45, 20- or -40; auto: as the model's recordings were; none.")
     ] = "auto",
-    notch: Annotated[list[float] | None, typer.Option(help="Hz of the mains; may be given several times.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="End after so many; default: when the source does.")] = None,
+    notch: Annotated[list[float] | None, Option(help="Hz of the mains; may be given several times.")] = None,
+    seconds: Annotated[float | None, Option(help="End after so many; default: when the source does.")] = None,
     session: Annotated[
-        Path | None, typer.Option(help="What is known of the person: read if it is there, and written at the end.")
+        Path | None, Option(help="What is known of the person: read if it is there, and written at the end.")
     ] = None,
-    new_day: Annotated[
-        bool, typer.Option("--new-day", help="Of --session, take what people keep from day to day.")
-    ] = False,
+    new_day: Annotated[bool, Option("--new-day", help="Of --session, take what people keep from day to day.")] = False,
     adapt: Annotated[
-        bool, typer.Option("--adapt", help="Learn from the person's windows, as it helped held-out people most.")
+        bool, Option("--adapt", help="Learn from the person's windows, as it helped held-out people most.")
     ] = False,
     by_position: Annotated[
-        bool, typer.Option("--by-position", help="Take channels in their order, whatever they are called.")
+        bool, Option("--by-position", help="Take channels in their order, whatever they are called.")
     ] = False,
     rename: Rename = None,
     detection: Detection = UNDETECTED,
@@ -72,27 +66,21 @@ def stream(
     check_hop(hop)
     home, encoders = folder if model == "ensemble" else folder / "model" / "refit", own_encoders(encoder)
     torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
-    if source is None:
-        if wrong := [
-            name for name, value in (("session", session), ("new-day", new_day), ("seconds", seconds)) if value
-        ]:
-            raise UserError(f"--{wrong[0]} is for a stream of one person; leave it out with --replay")
-        person = Session(home, adapt=adapt, encoders=encoders)
-        filtered = filter_from(filter, notch or [], person.model.parts[0].card.filter)
-        options = {
-            "hop": hop,
-            "smooth": smooth,
-            "filtered": filtered,
-            "by_position": by_position,
-            "rename": rename or (),
-        }
-        _replayed(person, detection, out, options)
-        return
+    alone = {"session": session, "new-day": new_day, "seconds": seconds}
+    if source is None and (wrong := [name for name, value in alone.items() if value]):
+        raise UserError(f"--{wrong[0]} is for a stream of one person; leave it out with --replay")
     check_outputs(source, session=session)  # what is learned of the person is written at the end
     if session is not None and session.exists():  # goes on as it began
         person = Session.load(session, home, encoders=encoders)
     else:
         person = Session(home, adapt=adapt, encoders=encoders)
+    options: dict[str, Any] = {
+        "hop": hop, "smooth": smooth, "filtered": filter_from(filter, notch or [], person.model.parts[0].card.filter),
+        "by_position": by_position, "rename": rename or (),
+    }  # fmt: skip
+    if source is None:
+        _replayed(person, detection, out, options)
+        return
     if new_day:
         person.new_day()
     line = LiveLine()
@@ -102,12 +90,8 @@ def stream(
         print(harmless(text), file=sys.stderr, flush=True)
 
     classes = person.classes_.tolist()
-    filtered = filter_from(filter, notch or [], person.model.parts[0].card.filter)
     with closing(open_source(source, detection.sfreq)) as samples:
-        decoded = Stream(
-            person, samples, hop=hop, smooth=smooth, filtered=filtered, by_position=by_position, rename=rename or (),
-            tell=tell,
-        )  # fmt: skip
+        decoded = Stream(person, samples, tell=tell, **options)
         if detection.asked:
             rule = detection.rule
             decoded.detector = EventDetector(classes, **rule | {"debounce": debounce_of(rule["debounce"], decoded.hop)})
@@ -152,8 +136,7 @@ def _replayed(person: Session, detection: Detection, out: str | None, options: d
         return Session(person.model, adapt=person.adapts)
 
     report = replay(recordings, begin, events=mapping, **rule, **options).report(detection.false_per_hour)
-    for text in report.lines():
-        say(text)
+    say(*report.lines())
     whose = [recording.subject for recording in recordings]
     if (warning := named_alike_words(person.model.card.seen, recordings[0].study, whose)) is not None:
         print(harmless(warning), file=sys.stderr)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from ..errors import UserError, check_choice
 from ..words import printable
@@ -35,34 +35,34 @@ def _cut_otherwise(folder: Path, data: str, windowing: Windowing, seconds: float
 def predict(
     folder: Folder,
     data: Source,
-    out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; default: standard output.")] = None,
+    out: Annotated[Path | None, Option(help="CSV file for the predictions; default: standard output.")] = None,
     metric: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Of windows with labels: balanced_accuracy, f1, auc, kappa or accuracy; or FILE.json: what mistakes "
             "cost, rows true classes, columns predicted. Default: the run's."
         ),
     ] = None,
     scores: Annotated[
-        Path | None, typer.Option(help="CSV file for every person's scores and confusions, where labels are known.")
+        Path | None, Option(help="CSV file for every person's scores and confusions, where labels are known.")
     ] = None,
     coverage: Annotated[
         float | None,
-        typer.Option(help="Prediction sets that hold the true class this often, such as .9: a column for each class."),
+        Option(help="Prediction sets that hold the true class this often, such as .9: a column for each class."),
     ] = None,
     abstain: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Leave unsure windows unanswered, by a threshold that leaves this share of held-out people's windows "
             "unanswered, such as .2; of a new person's it can be more or fewer. Adds a column answered."
         ),
     ] = None,
     adapt: Annotated[
-        str, typer.Option(help="all: use all windows of each person, without labels; none: every window by itself.")
+        str, Option(help="all: use all windows of each person, without labels; none: every window by itself.")
     ] = "none",
     sequence: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--sequence",
             help="Windows are in the order of recording: a column smoothed, the class of each given those around it.",
         ),
@@ -132,10 +132,10 @@ def predict(
 
 def calibrate(
     folder: Folder,
-    data: Annotated[str, typer.Argument(metavar="PERSON", help="A few labelled windows of one person.")],
-    out: Annotated[Path, typer.Option(help="Folder for the person's model, which predict, export and stream take.")],
+    data: Annotated[str, Argument(metavar="PERSON", help="A few labelled windows of one person.")],
+    out: Annotated[Path, Option(help="Folder for the person's model, which predict, export and stream take.")],
     new_day: Annotated[
-        bool, typer.Option("--new-day", help="For another day than those of the file; default: for its last session.")
+        bool, Option("--new-day", help="For another day than those of the file; default: for its last session.")
     ] = False,
     rename: Rename = None,
     windowing: Windowing = UNSAID,
@@ -167,8 +167,8 @@ def calibrate(
 
 def export(
     folder: Folder,
-    format: Annotated[str, typer.Option(help="onnx, torch (a torch.export program, .pt2) or safetensors.")],
-    out: Annotated[Path | None, typer.Option(help="The file; default: RUN/model with the format's ending.")] = None,
+    format: Annotated[str, Option(help="onnx, torch (a torch.export program, .pt2) or safetensors.")],
+    out: Annotated[Path | None, Option(help="The file; default: RUN/model with the format's ending.")] = None,
     model: WhichModel = "ensemble",
     encoder: OwnEncoder = "eegnet",
     verbose: Verbose = False,
@@ -179,5 +179,4 @@ def export(
     from ..runs.choice import unfinished
 
     written = export_model(folder, format, out, model=model, encoders=own_encoders(encoder), tell=tell)
-    for line in (*written.lines(), *unfinished(folder)):
-        say(line)
+    say(*written.lines(), *unfinished(folder))

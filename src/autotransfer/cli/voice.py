@@ -6,12 +6,13 @@ import logging
 import re
 import sys
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 from unicodedata import category
 
 import typer
+from typer import Option
 
 from autotransfer import __version__
 
@@ -22,14 +23,7 @@ LOG_LINE = "%(asctime)s %(message)s"
 LOG_BEGINS = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} autotransfer ")  # a log's first line
 
 
-@dataclass
-class Voice:
-    """How much is said."""
-
-    quiet: bool = False
-
-
-VOICE = Voice()
+VOICE = SimpleNamespace(quiet=False)  # how much is said
 
 
 def harmless(text: str) -> str:
@@ -37,11 +31,11 @@ def harmless(text: str) -> str:
     return "".join("?" if letter != "\n" and category(letter) == "Cc" else letter for letter in text)
 
 
-def say(line: str) -> None:
-    """Print a result."""
-    line = harmless(line)
-    print(line, flush=True)
-    LOG.info(line)
+def say(*lines: str) -> None:
+    """Print results."""
+    for line in map(harmless, lines):
+        print(line, flush=True)
+        LOG.info(line)
 
 
 def complain(line: str) -> None:
@@ -130,14 +124,10 @@ def _listen(context: typer.Context, handler: logging.Handler) -> None:
     context.call_on_close(stop)
 
 
-Quiet = Annotated[
-    bool, typer.Option("--quiet", callback=_be_quiet, help="Say nothing but the answer, warnings and errors.")
-]
+Quiet = Annotated[bool, Option("--quiet", callback=_be_quiet, help="Say nothing but the answer, warnings and errors.")]
 Verbose = Annotated[
-    bool,
-    typer.Option("--verbose", callback=_be_verbose, help="Say more: every finished training, what an error came from."),
+    bool, Option("--verbose", callback=_be_verbose, help="Say more: every finished training, what an error came from.")
 ]
 Log = Annotated[
-    Path | None,
-    typer.Option("--log", metavar="FILE", callback=_write_log, help="File to which all that is said is added."),
+    Path | None, Option("--log", metavar="FILE", callback=_write_log, help="File to which all that is said is added.")
 ]

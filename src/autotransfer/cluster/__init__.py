@@ -221,19 +221,15 @@ class Cluster:
 
     def _recordings(self, run: Work) -> Future:
         """The recordings on the workers, which may be restarting after a crash."""
-        deadline = time.monotonic() + WORKERS_WITHIN
         if self._held is not run.recordings:  # another run's data must not serve this one
             self._data, self._held = None, run.recordings
-        while self._data is None:
-            try:
-                # To one worker, from which others fetch them: Dask broadcasts without end if a worker dies meanwhile.
-                self._data = self.client.scatter(run.recordings, hash=False)
-            except (OSError, KeyError) as error:  # no worker, or one that went while it was being sent the data
-                if time.monotonic() > deadline:
-                    raise UserError(
-                        f"no worker of the cluster takes the data ({first_line(error)}); {GO_ON.format(run.folder)}"
-                    ) from None
-                time.sleep(0.5)
+        if self._data is None:
+            # To one worker, from which others fetch them: Dask broadcasts without end if a worker dies meanwhile.
+            # There may be no worker, or one that goes while it is being sent the data.
+            self._data = _tried_again(
+                lambda: self.client.scatter(run.recordings, hash=False), (OSError, KeyError),
+                "no worker of the cluster takes the data", GO_ON.format(run.folder),
+            )  # fmt: skip
         return self._data
 
 
@@ -265,19 +261,23 @@ def _connect(address: str) -> Client:
 
 
 def _on_workers(client: Client, function: Callable[..., T], *arguments: object) -> dict[str, T]:
-    """What a function returns on every worker, by address. A worker that dies while it is asked may be restarting."""
+    """What a function returns on every worker, by address."""
+    return _tried_again(
+        lambda: client.run(function, *arguments), (OSError,), "a worker of the cluster does not answer",
+        "start it again, or omit --cluster",
+    )  # fmt: skip
+
+
+def _tried_again(ask: Callable[[], T], errors: tuple[type[Exception], ...], refusal: str, remedy: str) -> T:
+    """What workers answer. One that dies while it is asked may be restarting, and gets some time for it."""
     deadline = time.monotonic() + WORKERS_WITHIN
     while True:
         try:
-            answers: dict[str, T] = client.run(function, *arguments)
-        except OSError as error:
+            return ask()
+        except errors as error:
             if time.monotonic() > deadline:
-                raise UserError(
-                    f"a worker of the cluster does not answer ({first_line(error)}); start it again, or omit --cluster"
-                ) from None
+                raise UserError(f"{refusal} ({first_line(error)}); {remedy}") from None
             time.sleep(0.5)
-        else:
-            return answers
 
 
 def _check_versions(client: Client) -> None:

@@ -70,9 +70,11 @@ def _pool_of_threads() -> int | None:
         return None
 
 
-def _run(name: str, signal: Tensor, task: ctypes.Structure) -> None:
-    """Run a kernel without the interpreter's lock, on as many threads as torch uses."""
-    run_on(1 if signal.numel() < GRAIN else torch.get_num_threads(), name, len(signal), task)
+def _run(name: str, signal: Tensor, task: ctypes.Structure, count: int | None = None) -> None:
+    """Run a kernel without the interpreter's lock, on as many threads as torch uses. count: of members, or whatever it
+    works through, where that is not the first axis of the signal."""
+    threads = 1 if signal.numel() < GRAIN else torch.get_num_threads()
+    run_on(threads, name, len(signal) if count is None else count, task)
 
 
 def run_on(threads: int, name: str, count: int, task: ctypes.Structure) -> None:
@@ -106,21 +108,21 @@ class _Filter(ctypes.Structure):
     )
 
 
-class _Stretches(ctypes.Structure):
-    """As in kernels.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("v", "level", "square", "mean", "grad_level", "grad_square", "grad_v")),
-        *((name, c_long) for name in ("batch", "times", "stretches", "length")),
-    )
-
-
 class _Product(ctypes.Structure):
     """As in kernels.c."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("a", "b", "group", "order", "out")),
         *((name, c_long) for name in ("members", "rows", "inner", "columns", "run")),
+    )
+
+
+class _Edges(ctypes.Structure):
+    """As in kernels.c."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("x", "out")),
+        *((name, c_long) for name in ("rows", "times", "left", "right", "size")),
     )
 
 
@@ -227,47 +229,25 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     return out
 
 
-def stretches_forward(v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Signals (N, B, T), less the mean of all that is theirs, in stretches of `length` samples: mean and mean square of
-    every stretch (N, B, S), and what was subtracted (N,). What does not fill a stretch is left out."""
-    count, batch, times = v.shape
-    check_sizes("stretches_forward", length=length, stretches=times // max(length, 1), batch=batch)
-    v = v.contiguous()
-    level = v.new_empty(count, batch, times // length)
-    square, mean = torch.empty_like(level), v.new_empty(count)
-    places = addresses(
-        "stretches_forward", v=Expected(v, v.shape), level=Expected(level, level.shape),
-        square=Expected(square, level.shape), mean=Expected(mean, (count,)),
-    )  # fmt: skip
-    task = _Stretches(**places, batch=batch, times=times, stretches=times // length, length=length)
-    _run("stretches_forward", v, task)
-    return level, square, mean
-
-
-def stretches_backward(
-    grad_level: Tensor, grad_square: Tensor, v: Tensor, level: Tensor, mean: Tensor, length: int
-) -> Tensor:
-    """The gradient for v."""
-    count, batch, times = v.shape
-    check_sizes("stretches_backward", length=length, stretches=times // max(length, 1), batch=batch)
-    v, grad_level, grad_square = v.contiguous(), grad_level.contiguous(), grad_square.contiguous()
-    grad_v, stretches = torch.empty_like(v), (count, batch, times // length)
-    places = addresses(
-        "stretches_backward", v=Expected(v, v.shape), level=Expected(level, stretches), mean=Expected(mean, (count,)),
-        grad_level=Expected(grad_level, stretches), grad_square=Expected(grad_square, stretches),
-        grad_v=Expected(grad_v, v.shape),
-    )  # fmt: skip
-    task = _Stretches(**places, batch=batch, times=times, stretches=times // length, length=length)
-    _run("stretches_backward", v, task)
-    return grad_v
-
-
 def _check_filter(operation: str, taps: int, left: int) -> None:
     if not (1 <= taps <= LONGEST and 0 <= left < taps):
         raise RuntimeError(
             f"autotransfer::{operation}: expected 1 to {LONGEST} taps and a padding below them, but there are {taps} "
             f"with {left} on the left"
         )
+
+
+def edge_sums(x: Tensor, left: int, right: int, size: int) -> Tensor:
+    """`model.moments.edge_sums` of rows (..., R, T): (..., size)."""
+    *many, rows, times = x.shape
+    check_sizes("edge_sums", rows=rows, times=times)
+    check_sizes("edge_sums", 0, left=left, right=right, most=LONGEST - max(left, right))
+    check_sizes("edge_sums", left + right + (left * (left + 1) + right * (right + 1)) // 2, size=size)
+    x, out = x.contiguous(), x.new_empty(*many, size)
+    places = addresses("edge_sums", x=Expected(x, x.shape), out=Expected(out, out.shape))
+    task = _Edges(**places, rows=rows, times=times, left=left, right=right, size=size)
+    _run("edge_sums", x, task, x.numel() // (rows * times))
+    return out
 
 
 def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:

@@ -11,26 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A filter is applied to ROWS rows times VECTORS vectors of samples at once, as many as registers hold, and its gradient
-   has SUMS vectors of running sums, as many as can be added to at once. */
 #if defined(__AVX512F__)
 #define LANES 16
-#define ROWS 10
-#define VECTORS 1
-#define SUMS 8
 #elif defined(__AVX__)
 #define LANES 8
-#define ROWS 6
-#define VECTORS 2
-#define SUMS 8
 #else
 #define LANES 4
-#define ROWS 8
-#define VECTORS 2
+#endif
+/* Sums that registers hold beside what is added to them: there are 32 registers or 16. */
+#if defined(__AVX512F__) || defined(__aarch64__)
 #define SUMS 16
+#else
+#define SUMS 8
 #endif
 #define AHEAD 4 /* vectors whose exponentials are under way at once */
-#define TILE (LANES * VECTORS)
 #define CHUNK 512 /* samples that are worked on at once: they stay in the nearest cache */
 #define LONGEST 1024 /* taps of a filter; longer ones are not for these kernels */
 
@@ -121,6 +115,23 @@ INLINE vec exp_of(vec x) {
     p = p * r + 0.4999999404f;
     p = p * (r * r) + r + 1.0f;
     return p * (vec)(((ivec)marked + 127) << 23);
+}
+
+/* ln x for normal x > 0, to about one unit in the last place; NaN and infinity stay so. */
+INLINE vec log_vec(vec x) {
+    const ivec bits = (ivec)x - 0x3f3504f3; /* of √½: mantissas from there on, so that their logarithms are small */
+    const ivec power = bits >> 23;
+    const vec r = (vec)((bits & 0x7fffff) + 0x3f3504f3) - 1.0f, e = __builtin_convertvector(power, vec);
+    vec p = 7.0376836292e-2f * r - 1.1514610310e-1f;
+    p = p * r + 1.1676998740e-1f;
+    p = p * r - 1.2420140846e-1f;
+    p = p * r + 1.4249322787e-1f;
+    p = p * r - 1.6668057665e-1f;
+    p = p * r + 2.0000714765e-1f;
+    p = p * r - 2.4999993993e-1f;
+    p = p * r + 3.3333331174e-1f;
+    p = p * (r * r * r) + e * -2.12194440e-4f - 0.5f * (r * r);
+    return choose(x - x == 0.0f, r + p + e * 0.693359375f, x);
 }
 
 /* The slope of ELU at h, which is also its value + 1 where h ≤ 0. */
@@ -356,198 +367,967 @@ typedef struct {
     long rows, times, taps, left, flipped;
 } Filter;
 
-#define BLOCK (4 * ROWS) /* rows of an item */
-#define SPAN 64          /* taps whose gradient is summed at once */
+#define SHARING 4 /* factors that use what is loaded of a signal once */
+#define TURNED 4  /* groups of LANES rows in an item */
 
-/* `count` rows times TILE samples from `first` on. As a product of matrices: a sample of a row times TILE entries of the
-   filter's Toeplitz matrix, which are neighbours in the filter laid out backwards. */
-INLINE void filter_tile(
-    const float *x, const float *backwards, float *out, long times, long first, long begin, long end, long count
-) {
-    vec total[ROWS][VECTORS] = {{{0}}};
-    const float *row[ROWS];
-    for (int r = 0; r < ROWS; r++) row[r] = x + (r < count ? r : count - 1) * times;
-    long i = begin;
-#if defined(__aarch64__)
-    for (; i + LANES <= end; i += LANES) { /* a vector holds LANES samples of a row, each of them a factor */
-        vec samples[ROWS];
-        for (int r = 0; r < ROWS; r++) samples[r] = load(row[r] + i);
-#pragma GCC unroll 4
-        for (int j = 0; j < LANES; j++) {
-            vec taps[VECTORS];
-            for (int c = 0; c < VECTORS; c++) taps[c] = load(backwards + first - i - j + c * LANES);
-            for (int r = 0; r < ROWS; r++)
-                for (int c = 0; c < VECTORS; c++) total[r][c] += taps[c] * samples[r][j];
-        }
-    }
+/* LANES rows are laid out with a sample of each in a vector, and filtered at once. So every load is a whole vector, a
+   filter has no zeros to multiply by as rows of a Toeplitz matrix have, and what one tap loads the next ones use. Turning
+   rows over takes a tenth of the time that filtering takes. */
+
+#if defined(__clang__)
+#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, (ivec){__VA_ARGS__})
 #endif
-    for (; i < end; i++) {
-        vec taps[VECTORS];
-        for (int c = 0; c < VECTORS; c++) taps[c] = load(backwards + first - i + c * LANES);
-        for (int r = 0; r < ROWS; r++)
-            for (int c = 0; c < VECTORS; c++) total[r][c] += taps[c] * row[r][i];
-    }
-    for (int r = 0; r < ROWS && r < count; r++)
-        for (int c = 0; c < VECTORS; c++) {
-            long left = times - first - c * LANES;
-            float *to = out + r * times + first + c * LANES;
-            if (left >= LANES)
-                store(to, total[r][c]);
-            else if (left > 0)
-                store_part(to, total[r][c], left);
+#if LANES == 16
+#define STAGES 4
+#define FIRST_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define LAST_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif LANES == 8
+#define STAGES 3
+#define FIRST_HALVES 0, 8, 1, 9, 2, 10, 3, 11
+#define LAST_HALVES 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define STAGES 2
+#define FIRST_HALVES 0, 4, 1, 5
+#define LAST_HALVES 2, 6, 3, 7
+#endif
+
+/* A square of LANES × LANES numbers, turned over: rows are merged with those half the square away, again and again. */
+INLINE void turn(vec square[LANES]) {
+#pragma GCC unroll 4
+    for (int stage = 0; stage < STAGES; stage++) {
+        vec merged[LANES];
+#pragma GCC unroll 8
+        for (int i = 0; i < LANES / 2; i++) {
+            merged[2 * i] = SHUFFLED(square[i], square[i + LANES / 2], FIRST_HALVES);
+            merged[2 * i + 1] = SHUFFLED(square[i], square[i + LANES / 2], LAST_HALVES);
         }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++) square[i] = merged[i];
+    }
+}
+
+/* `count` rows of `times` samples, at most LANES are used -> `times` vectors with a sample of each, 0 where there is no
+   row. */
+static void turn_in(const float *rows, long count, long times, float *turned) {
+    for (long start = 0; start < times; start += LANES) {
+        const long t = start + LANES <= times || times < LANES ? start : times - LANES; /* the last square ends with it */
+        vec square[LANES];
+        for (int r = 0; r < LANES; r++) {
+            if (r >= count)
+                square[r] = all(0.0f);
+            else
+                square[r] = times < LANES ? load_part(rows + r * times, times) : load(rows + r * times + t);
+        }
+        turn(square);
+        for (int i = 0; i < LANES && i < times; i++) store(turned + (t + i) * LANES, square[i]);
+    }
+}
+
+/* And back. */
+static void turn_out(const float *turned, long count, long times, float *rows) {
+    for (long start = 0; start < times; start += LANES) {
+        const long t = start + LANES <= times || times < LANES ? start : times - LANES;
+        vec square[LANES];
+        for (int i = 0; i < LANES; i++) square[i] = load(turned + (t + (i < times ? i : 0)) * LANES);
+        turn(square);
+        for (int r = 0; r < LANES && r < count; r++) {
+            if (times < LANES)
+                store_part(rows + r * times, square[r], times);
+            else
+                store(rows + r * times + t, square[r]);
+        }
+    }
+}
+
+/* `wide` sums, the one numbered s of factor[k] · x[s + k] over `count` k. Factors are numbers, whose sums are stored, or
+   vectors, whose sums are added to what is there. */
+INLINE void sum_shifted(const float *x, const float *factor, long count, int are_vectors, int wide, float *total) {
+    vec sum[SUMS];
+#pragma GCC unroll 16
+    for (int s = 0; s < wide; s++) sum[s] = all(0.0f);
+    long k = 0;
+    for (; k + SHARING <= count; k += SHARING) {
+        vec own[SHARING];
+#pragma GCC unroll 4
+        for (int m = 0; m < SHARING; m++) own[m] = are_vectors ? load(factor + (k + m) * LANES) : all(factor[k + m]);
+#pragma GCC unroll 20
+        for (int j = 0; j < wide + SHARING - 1; j++) {
+            const vec samples = load(x + (k + j) * LANES);
+#pragma GCC unroll 4
+            for (int m = 0; m < SHARING; m++)
+                if (m <= j && j - m < wide) sum[j - m] += own[m] * samples;
+            __asm__ volatile("" ::: "memory"); /* or gcc would load all samples first, and run out of registers */
+        }
+    }
+    for (; k < count; k++) {
+        const vec own = are_vectors ? load(factor + k * LANES) : all(factor[k]);
+#pragma GCC unroll 16
+        for (int s = 0; s < wide; s++) sum[s] += own * load(x + (k + s) * LANES);
+    }
+#pragma GCC unroll 16
+    for (int s = 0; s < wide; s++) {
+        if (are_vectors) sum[s] += load(total + s * LANES);
+        store(total + s * LANES, sum[s]);
+    }
+}
+
+/* How many of `left` sums are worked out next: as many as registers hold, or what is left of them in powers of two. */
+INLINE int next_wide(long left) { return left >= SUMS ? SUMS : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+
+INLINE void sum_next(const float *x, const float *factor, long count, int are_vectors, int wide, float *total) {
+    if (wide == SUMS)
+        sum_shifted(x, factor, count, are_vectors, SUMS, total);
+    else if (wide == 8)
+        sum_shifted(x, factor, count, are_vectors, 8, total);
+    else if (wide == 4)
+        sum_shifted(x, factor, count, are_vectors, 4, total);
+    else if (wide == 2)
+        sum_shifted(x, factor, count, are_vectors, 2, total);
+    else
+        sum_shifted(x, factor, count, are_vectors, 1, total);
+}
+
+/* padded: `times` vectors with taps - 1 vectors of zeros around them, `left` of these before them. A tap counts where it
+   meets a sample for one of the sums. */
+static void filter_turned(const float *padded, const float *w, long times, long taps, long left, float *out) {
+    for (long t = 0, wide; t < times; t += wide) {
+        wide = next_wide(times - t);
+        const long begin = left - t - wide + 1 > 0 ? left - t - wide + 1 : 0;
+        const long end = times + left - t < taps ? times + left - t : taps;
+        sum_next(padded + (t + begin) * LANES, w + begin, end - begin, 0, (int)wide, out + t * LANES);
+    }
+}
+
+/* Of every tap the sum over samples of slope · the sample that it met, for each of LANES rows, added to `sums`. */
+static void gradient_turned(
+    const float *padded, const float *slopes, long times, long taps, long left, float *sums
+) {
+    for (long k = 0, wide; k < taps; k += wide) {
+        wide = next_wide(taps - k);
+        const long begin = left - k - wide + 1 > 0 ? left - k - wide + 1 : 0;
+        const long end = times + left - k < times ? times + left - k : times;
+        if (begin >= end) continue; /* these taps meet nothing */
+        sum_next(padded + (k + begin) * LANES, slopes + begin * LANES, end - begin, 1, (int)wide, sums + k * LANES);
+    }
 }
 
 static void filter_item(const void *given, long number) {
     const Filter *task = given;
-    const long blocks = (task->rows + BLOCK - 1) / BLOCK, n = number / blocks, start = number % blocks * BLOCK;
-    const long taps = task->taps, times = task->times, left = task->left;
-    const long stop = start + BLOCK < task->rows ? start + BLOCK : task->rows;
-    /* backwards[t - i] is what sample i gives to sample t: the tap i - t + left, 0 outside the filter. */
-    float room[LONGEST + 2 * TILE];
-    memset(room, 0, 4 * (taps + 2 * TILE));
-    float *backwards = room + TILE + taps - 1 - left;
-    for (long k = 0; k < taps; k++) backwards[left - k] = task->w[n * taps + (task->flipped ? taps - 1 - k : k)];
+    const long each = TURNED * LANES, blocks = (task->rows + each - 1) / each;
+    const long n = number / blocks, start = number % blocks * each, taps = task->taps, times = task->times;
+    const long stop = start + each < task->rows ? start + each : task->rows;
     const float *x = task->x + n * task->rows * times;
-    float *out = task->out + n * task->rows * times;
-    for (long r = start; r < stop; r += ROWS)
-        for (long first = 0; first < times; first += TILE) {
-            long begin = first - left > 0 ? first - left : 0;
-            long end = first + TILE - 1 + taps - left < times ? first + TILE - 1 + taps - left : times;
-            filter_tile(x + r * times, backwards, out + r * times, times, first, begin, end, stop - r);
-        }
+    float *out = task->out + n * task->rows * times, w[LONGEST];
+    float *padded = calloc((2 * times + taps - 1) * LANES, 4), *filtered = padded + (times + taps - 1) * LANES;
+    if (!padded) { /* no memory: let it be seen */
+        for (long i = start * times; i < stop * times; i++) out[i] = NAN;
+        return;
+    }
+    for (long k = 0; k < taps; k++) w[k] = task->w[n * taps + (task->flipped ? taps - 1 - k : k)];
+    for (long r = start; r < stop; r += LANES) {
+        turn_in(x + r * times, stop - r, times, padded + task->left * LANES);
+        filter_turned(padded, w, times, taps, task->left, filtered);
+        turn_out(filtered, stop - r, times, out + r * times);
+    }
+    free(padded);
 }
 
 void filter_times(Parallel parallel, long threads, long count, const Filter *task) {
-    spread(parallel, threads, count * ((task->rows + BLOCK - 1) / BLOCK), filter_item, task);
-}
-
-/* The taps from `from` on, `wide` vectors of them, summed over rows r to stop, `rows` of them at once. */
-INLINE void gradient_rows(
-    const Filter *task, long n, float *room, long from, long r, long stop, int wide, int rows, float *total
-) {
-    const long times = task->times, padded = times + task->taps + SPAN;
-    const float *x = task->x + n * task->rows * times, *grad = task->grad + n * task->rows * times;
-    vec sum[SUMS] = {{0}};
-    for (; r + rows <= stop; r += rows) {
-        vec own[SUMS] = {{0}};
-        for (int j = 0; j < rows; j++) memcpy(room + j * padded + task->left, x + (r + j) * times, 4 * times);
-        const float *slopes = grad + r * times, *samples = room + from;
-        for (long t = 0; t < times; t++) {
-            for (int j = 0; j < rows; j++) {
-                const float slope = slopes[j * times + t];
-#pragma GCC unroll 16
-                for (int k = 0; k < wide; k++) own[j * wide + k] += slope * load(samples + j * padded + t + k * LANES);
-            }
-            __asm__ volatile("" ::: "memory"); /* or gcc would keep samples for later turns, and run out of registers */
-        }
-        for (int k = 0; k < wide * rows; k++) sum[k] += own[k]; /* in two stages: fewer roundings in a row */
-    }
-    for (int j = 0; j < rows; j++)
-        for (int k = 0; k < wide; k++) store(total + k * LANES, load(total + k * LANES) + sum[j * wide + k]);
-}
-
-INLINE void gradient_block(const Filter *task, long n, float *room, long from, int wide, float *total) {
-    const int rows = SUMS / wide;
-    const long even = task->rows / rows * rows;
-    gradient_rows(task, n, room, from, 0, even, wide, rows, total);
-    if (even < task->rows) gradient_rows(task, n, room, from, even, task->rows, wide, 1, total);
+    spread(parallel, threads, count * ((task->rows + TURNED * LANES - 1) / (TURNED * LANES)), filter_item, task);
 }
 
 static void gradient_item(const void *given, long n) {
     const Filter *task = given;
-    float *room = calloc((task->times + task->taps + SPAN) * SUMS, 4), total[SPAN];
-    for (long from = 0; from < task->taps; from += SPAN) {
-        const long left = task->taps - from, count = left < SPAN ? left : SPAN;
-        memset(total, 0, sizeof total);
-        if (!room) /* no memory: let it be seen */
-            for (int k = 0; k < SPAN; k++) total[k] = NAN;
-        else if (count <= SPAN / 4)
-            gradient_block(task, n, room, from, SPAN / LANES / 4, total);
-        else if (count <= SPAN / 2)
-            gradient_block(task, n, room, from, SPAN / LANES / 2, total);
-        else
-            gradient_block(task, n, room, from, SPAN / LANES, total);
-        memcpy(task->out + n * task->taps + from, total, 4 * count);
+    const long times = task->times, taps = task->taps, rows = task->rows;
+    const float *x = task->x + n * rows * times, *grad = task->grad + n * rows * times;
+    float *out = task->out + n * taps;
+    float *padded = calloc((2 * times + 2 * taps - 1) * LANES, 4);
+    if (!padded) { /* no memory: let it be seen */
+        for (long k = 0; k < taps; k++) out[k] = NAN;
+        return;
     }
-    free(room);
+    float *slopes = padded + (times + taps - 1) * LANES, *sums = slopes + times * LANES;
+    for (long r = 0; r < rows; r += LANES) {
+        turn_in(x + r * times, rows - r, times, padded + task->left * LANES);
+        turn_in(grad + r * times, rows - r, times, slopes);
+        gradient_turned(padded, slopes, times, taps, task->left, sums);
+    }
+    for (long k = 0; k < taps; k++) out[k] = (float)sum_lanes(load(sums + k * LANES));
+    free(padded);
 }
 
 void filter_gradient(Parallel parallel, long threads, long count, const Filter *task) {
     spread(parallel, threads, count, gradient_item, task);
 }
 
-/* ---- strength of stretches ------------------------------------------------------------------------------------------- */
+/* ---- blocks of a network -------------------------------------------------------------------------------------------
 
-#define EIGHT 8 /* stretches that a window has, or a few more */
+   In the first block channels are mixed and the mixtures filtered along time, in the second signals are filtered and then
+   mixed. What is left of them is short: after normalisation, ELU, pooling and dropout, or as the power of stretches.
+   Signals stay in the cache from one step to the next; only those that are normalised are written to memory, for the way
+   back, which works the others out again.
+
+   LANES windows lie side by side, so a signal is (V, T, LANES) with V groups of windows. Where the last group has fewer,
+   its other lanes are 0 up to the normalisation, and there the mean of the signal, so that they are in no variance. */
 
 typedef struct {
-    const float *v;                              /* (N, B, T), of which S stretches of L samples are used */
-    float *level, *square, *mean;                /* (N, B, S) twice; (N,) */
-    const float *grad_level, *grad_square;
-    float *grad_v;
-    long batch, times, stretches, length;
-} Stretches;
+    const float *x;                            /* (G, V, C, T, LANES), as lay_out gives them; in a second (P, C, B, T) */
+    const int64_t *group;                      /* (P,) whose windows a member reads */
+    const float *spatial, *constant;           /* (P, F, C); (P, F, B) added to mixtures, may be NULL */
+    const float *w;                            /* (P, F / depth, K); in a second block (P, C, K) */
+    const float *gamma, *beta;                 /* (P, F) */
+    const int16_t *halves;                     /* (G, F·B·T'), and the rest of dropout as in NormPool */
+    const int32_t *threshold;
+    const float *boost;
+    float *v;                                  /* (P, F, V, T, LANES) signals that are normalised */
+    float *out, *power;                        /* (P, F, B, T'), (P, F, B, S): either may be NULL */
+    float *level, *square;                     /* (P, F, V, S, LANES), where there is power alone */
+    float *mean, *variance;                    /* (P, F) */
+    const float *grad, *grad_power;            /* of out and power */
+    float *grad_spatial, *grad_constant, *grad_w, *grad_gamma, *grad_beta;
+    float *grad_x; /* in a second block alone */
+    long channels, features, depth, batch, times, taps, left, pool, stretches, length;
+    long rows;     /* of a member's signals in an item */
+    long as_codes; /* units are (P, B, F, T') */
+    float eps;
+} Block;
 
-/* Means of `together` stretches, or of the squares of their samples less `mean`: as many sums grow side by side, because
-   a stretch is too short to be summed by vectors. */
-INLINE void means_of(const float *v, long length, int together, float mean, int squared, float *out) {
-    float total[EIGHT] = {0};
-    for (long t = 0; t < length; t++) {
-        for (int k = 0; k < together; k++) {
-            const float x = v[k * length + t] - mean;
-            total[k] += squared ? x * x : x;
-        }
+/* JOINT signals are mixed at once, MIXING vectors of each, so that what is loaded of a channel serves all of them. */
+#if defined(__AVX512F__) || defined(__aarch64__)
+#define JOINT 4
+#else
+#define JOINT 2
+#endif
+#define MIXING 4
+#define WHOLE(rows) (((rows) + JOINT - 1) / JOINT * JOINT)
+#define GROUPS(batch) (((batch) + LANES - 1) / LANES)
+
+INLINE long items_of(const Block *task) { return (task->features + task->rows - 1) / task->rows; }
+INLINE long lanes_of(const Block *task, long v) {
+    return task->batch - v * LANES < LANES ? task->batch - v * LANES : LANES;
+}
+
+/* Lanes from `first` on of `count` vectors. */
+static void fill_lanes(float *signal, long count, long first, float value) {
+    for (long t = 0; t < count; t++)
+        for (long i = first; i < LANES; i++) signal[t * LANES + i] = value;
+}
+
+/* MIXING or fewer samples of JOINT mixtures of channels, which are `apart` from each other. */
+INLINE void mix_some(
+    const float *x, long apart, long channels, const float **weight, const vec constant[JOINT], long t, int wide,
+    float **out
+) {
+    vec total[JOINT][MIXING];
+    for (int i = 0; i < JOINT; i++)
+        for (int j = 0; j < wide; j++) total[i][j] = constant[i];
+    for (long c = 0; c < channels; c++) {
+        vec samples[MIXING];
+        for (int j = 0; j < wide; j++) samples[j] = load(x + c * apart + (t + j) * LANES);
+        for (int i = 0; i < JOINT; i++)
+            for (int j = 0; j < wide; j++) total[i][j] += samples[j] * weight[i][c];
     }
-    for (int k = 0; k < together; k++) out[k] = total[k] / length;
+    for (int i = 0; i < JOINT; i++)
+        for (int j = 0; j < wide; j++) store(out[i] + (t + j) * LANES, total[i][j]);
 }
 
-INLINE void means_of_window(const float *v, long count, long length, float mean, int squared, float *out) {
-    long s = 0;
-    for (; s + EIGHT <= count; s += EIGHT) means_of(v + s * length, length, EIGHT, mean, squared, out + s);
-    for (; s < count; s++) means_of(v + s * length, length, 1, mean, squared, out + s);
+INLINE void mix_all(
+    const float *x, long apart, long channels, long times, const float **weight, const vec constant[JOINT],
+    float **out
+) {
+    long t = 0;
+    for (; t + MIXING <= times; t += MIXING) mix_some(x, apart, channels, weight, constant, t, MIXING, out);
+    for (; t < times; t++) mix_some(x, apart, channels, weight, constant, t, 1, out);
 }
 
-static void stretches_item(const void *given, long n) {
-    const Stretches *task = given;
-    const long count = task->stretches, length = task->length, all_of_them = task->batch * count;
-    float *level = task->level + n * all_of_them, *square = task->square + n * all_of_them;
-    const float *v = task->v + n * task->batch * task->times;
-    for (long b = 0; b < task->batch; b++)
-        means_of_window(v + b * task->times, count, length, 0.0f, 0, level + b * count);
-    const float mean = (float)(sum_of(level, all_of_them) / all_of_them);
-    task->mean[n] = mean;
-    for (long b = 0; b < task->batch; b++)
-        means_of_window(v + b * task->times, count, length, mean, 1, square + b * count);
-    for (long i = 0; i < all_of_them; i++) level[i] -= mean;
+/* JOINT signals of a member from r on for one group of windows; the first of them again where there are no more. */
+static void mix_joint(const Block *task, long member, long r, long v, float **out) {
+    const long channels = task->channels, times = task->times, apart = times * LANES;
+    const float *x = task->x + (task->group[member] * GROUPS(task->batch) + v) * channels * apart, *weight[JOINT];
+    vec constant[JOINT];
+    for (int i = 0; i < JOINT; i++) {
+        const long row = member * task->features + (r + i < task->features ? r + i : r);
+        weight[i] = task->spatial + row * channels;
+        constant[i] = all(0.0f);
+        if (task->constant) constant[i] = load_part(task->constant + row * task->batch + v * LANES, lanes_of(task, v));
+    }
+    mix_all(x, apart, channels, times, weight, constant, out);
 }
 
-void stretches_forward(Parallel parallel, long threads, long count, const Stretches *task) {
-    spread(parallel, threads, count, stretches_item, task);
+/* `rows` mixtures (rows, T, LANES) of channels (channels, T, LANES), `apart` from each other; there is room for a
+   multiple of JOINT of them. weight: (rows, channels). */
+static void mix_turned(
+    const float *x, long channels, long times, const float *weight, long rows, float *out, long apart
+) {
+    const vec none[JOINT] = {{0}};
+    for (long r = 0; r < rows; r += JOINT) {
+        const float *own[JOINT];
+        float *to[JOINT];
+        for (long i = 0; i < JOINT; i++) {
+            own[i] = weight + (r + i < rows ? r + i : r) * channels;
+            to[i] = out + (r + i) * apart;
+        }
+        mix_all(x, times * LANES, channels, times, own, none, to);
+    }
 }
 
-static void stretches_gradient_item(const void *given, long n) {
-    const Stretches *task = given;
-    const long count = task->stretches, length = task->length, all_of_them = task->batch * count;
-    const float *level = task->level + n * all_of_them, *grad_level = task->grad_level + n * all_of_them;
-    const float *grad_square = task->grad_square + n * all_of_them, mean = task->mean[n];
-    double total = 0.0; /* centring takes the mean of the gradient away */
-    for (long i = 0; i < all_of_them; i++) total += (double)grad_level[i] + 2.0 * grad_square[i] * level[i];
-    const float share = (float)(total / all_of_them);
-    for (long b = 0; b < task->batch; b++) {
-        const float *v = task->v + (n * task->batch + b) * task->times;
-        float *grad_v = task->grad_v + (n * task->batch + b) * task->times;
+/* Rows start to stop of a member, mixed and filtered. room: zeros for JOINT padded signals. */
+static void filter_mixed(const Block *task, long member, long start, long stop, float *room) {
+    const long times = task->times, taps = task->taps, groups = GROUPS(task->batch), each = (times + taps - 1) * LANES;
+    float *mixed[JOINT];
+    for (long i = 0; i < JOINT; i++) mixed[i] = room + i * each + task->left * LANES;
+    for (long v = 0; v < groups; v++)
+        for (long r = start; r < stop; r += JOINT) {
+            mix_joint(task, member, r, v, mixed);
+            for (long i = 0; i < JOINT && r + i < stop; i++) {
+                const float *w = task->w + (member * task->features + r + i) / task->depth * taps;
+                float *out = task->v + ((member * task->features + r + i) * groups + v) * times * LANES;
+                filter_turned(room + i * each, w, times, taps, task->left, out);
+            }
+        }
+}
+
+INLINE void pool_turned(const float *v, long units, int pool, float mean, float scale, float shift, float *out) {
+    for (long u = 0; u < units; u++, v += pool * LANES) {
+        vec total = elu((load(v) - mean) * scale + shift);
+        for (int i = 1; i < pool; i++) total += elu((load(v + i * LANES) - mean) * scale + shift);
+        store(out + u * LANES, total);
+    }
+}
+
+/* Means of `length` samples, or of their squares, less `mean`. */
+INLINE void means_turned(const float *v, long count, long length, float mean, int squared, float *out) {
+    for (long s = 0; s < count; s++) {
+        vec total = {0};
+        for (long i = 0; i < length; i++, v += LANES) {
+            const vec own = load(v) - mean;
+            if (squared)
+                total += own * own;
+            else
+                total += own;
+        }
+        store(out + s * LANES, total / (float)length);
+    }
+}
+
+/* Where the units of a signal are: so many windows of `count` units, `between` from one to the next. Units that lie one
+   behind the other are those of one window. */
+typedef struct {
+    long first, windows, between, count;
+} Order;
+
+INLINE Order order_of(const Block *task, long row) {
+    const long steps = task->times / task->pool, features = task->features, units = task->batch * steps;
+    if (!task->as_codes) return (Order){row * units, 1, 0, units};
+    return (Order){row / features * features * units + row % features * steps, task->batch, features * steps, steps};
+}
+
+/* Normalisation, ELU, pooling and dropout of a signal, and the power of its stretches. room: for T · LANES and B·T'. */
+static void finish_units(const Block *task, long row, float *room) {
+    const long member = row / task->features, times = task->times, groups = GROUPS(task->batch), size = times * LANES;
+    const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->stretches;
+    float *v = task->v + row * groups * size, *last = v + (groups - 1) * size, *pooled = room + size;
+    const long samples = task->batch * times, lanes = lanes_of(task, groups - 1);
+    const float mean = (float)(sum_of(v, groups * size) / samples);
+    fill_lanes(last, times, lanes, mean);
+    const float variance = (float)(squares_about(v, groups * size, mean) / samples);
+    task->mean[row] = mean;
+    task->variance[row] = variance;
+    const float scale = task->gamma[row] / sqrtf(variance + task->eps), shift = task->beta[row];
+    for (long g = 0; g < groups; g++, v += size) {
+        if (pool == 4)
+            pool_turned(v, steps, 4, mean, scale, shift, room);
+        else
+            pool_turned(v, steps, (int)pool, mean, scale, shift, room);
+        turn_out(room, lanes_of(task, g), steps, pooled + g * LANES * steps);
+        if (!task->power) continue;
+        means_turned(v, count, task->length, 0.0f, 1, room);
+        turn_out(room, lanes_of(task, g), count, task->power + (row * task->batch + g * LANES) * count);
+    }
+    const int16_t *draw = task->halves + (task->group[member] * task->features + row % task->features) * units;
+    const int least = task->threshold[member];
+    const float gain = task->boost[member] / pool;
+    const Order order = order_of(task, row);
+    float *out = task->out + order.first;
+    for (long b = 0; b < order.windows; b++, out += order.between, pooled += order.count, draw += order.count)
+        for (long i = 0; i < order.count; i++) out[i] = draw[i] >= least ? pooled[i] * gain : 0.0f;
+}
+
+/* The power of stretches of a filtered signal after its normalisation: the spread inside a stretch and the square of its
+   mean, of which neither is the small difference of large numbers. */
+static void finish_power(const Block *task, long row, float *room) {
+    const long times = task->times, groups = GROUPS(task->batch), size = times * LANES, count = task->stretches;
+    float *v = task->v + row * groups * size, *level = task->level + row * groups * count * LANES;
+    float *square = task->square + row * groups * count * LANES;
+    for (long g = 0; g < groups; g++)
+        means_turned(v + g * size, count, task->length, 0.0f, 0, level + g * count * LANES);
+    const float mean = (float)(sum_of(level, groups * count * LANES) / (task->batch * count));
+    fill_lanes(v + (groups - 1) * size, times, lanes_of(task, groups - 1), mean);
+    for (long g = 0; g < groups; g++)
+        means_turned(v + g * size, count, task->length, mean, 1, square + g * count * LANES);
+    const float variance = (float)(sum_of(square, groups * count * LANES) / (task->batch * count));
+    task->mean[row] = mean;
+    task->variance[row] = variance;
+    const float scale = task->gamma[row] / sqrtf(variance + task->eps), shift = task->beta[row];
+    for (long g = 0; g < groups; g++, level += count * LANES, square += count * LANES) {
+        for (long i = 0; i < count * LANES; i += LANES) {
+            const vec own = load(level + i) - mean, height = own * scale + shift;
+            store(level + i, own);
+            store(room + i, height * height + scale * scale * (load(square + i) - own * own));
+        }
+        turn_out(room, lanes_of(task, g), count, task->power + (row * task->batch + g * LANES) * count);
+    }
+}
+
+INLINE void spoil_rows(float *out, long from, long to, long each) {
+    for (long i = from * each; out && i < to * each; i++) out[i] = NAN;
+}
+
+static void block_item(const void *given, long number) {
+    const Block *task = given;
+    const long items = items_of(task), member = number / items, start = number % items * task->rows;
+    const long stop = start + task->rows < task->features ? start + task->rows : task->features;
+    const long first = member * task->features + start, last = member * task->features + stop, times = task->times;
+    const long units = task->out ? task->batch * (times / task->pool) : 0;
+    float *room = calloc((JOINT * (times + task->taps - 1) + times) * LANES + units, 4);
+    if (!room) { /* no memory: let it be seen */
+        spoil_rows(task->out, first, last, units);
+        spoil_rows(task->power, first, last, task->batch * task->stretches);
+        spoil_rows(task->mean, first, last, 1);
+        spoil_rows(task->variance, first, last, 1);
+        return;
+    }
+    filter_mixed(task, member, start, stop, room);
+    float *behind = room + JOINT * (times + task->taps - 1) * LANES;
+    for (long row = first; row < last; row++) {
+        if (task->out)
+            finish_units(task, row, behind);
+        else
+            finish_power(task, row, behind);
+    }
+    free(room);
+}
+
+void block_forward(Parallel parallel, long threads, long members, const Block *task) {
+    spread(parallel, threads, members * items_of(task), block_item, task);
+}
+
+/* What a filtered signal v gets of its gradient: factor · slope + (v - mean) · bend + offset, where factor and slopes are
+   those of units, and every stretch has a bend and an offset of its own, as have the samples behind the last stretch. */
+typedef struct {
+    float *slope;         /* (V, T, LANES); NULL: none */
+    float *bend, *offset; /* (V, S + 1, LANES) */
+    float factor, mean;
+} Slopes;
+
+#define SUMMED_UNITS 8 /* whose slopes are summed before they are added to the rest: fewer roundings in a row */
+
+INLINE void slope_turned(
+    const float *v, const float *grad, long units, int pool, float mean, float scale, float shift, float *slope, vec *total,
+    vec *along
+) {
+    for (long start = 0; start < units; start += SUMMED_UNITS) {
+        const long stop = start + SUMMED_UNITS < units ? start + SUMMED_UNITS : units;
+        vec sum = {0}, sum_along = {0};
+        for (long u = start; u < stop; u++, v += pool * LANES, slope += pool * LANES) {
+            const vec own = load(grad + u * LANES);
+            for (int i = 0; i < pool; i++) {
+                const vec centred = load(v + i * LANES) - mean, g = slope_of(centred * scale + shift) * own;
+                sum += g;
+                sum_along += g * centred;
+                store(slope + i * LANES, g);
+            }
+        }
+        *total += sum;
+        *along += sum_along;
+    }
+}
+
+/* Of units and power. room: for B·T' and T' · LANES numbers. */
+static void slopes_of_units(const Block *task, long row, float *room, Slopes *slopes) {
+    const long member = row / task->features, times = task->times, groups = GROUPS(task->batch), size = times * LANES;
+    const long pool = task->pool, steps = times / pool, units = task->batch * steps, count = task->stretches;
+    const float *v = task->v + row * groups * size;
+    const int16_t *draw = task->halves + (task->group[member] * task->features + row % task->features) * units;
+    const int least = task->threshold[member];
+    const float gain = task->boost[member] / pool;
+    const Order order = order_of(task, row);
+    const float *grad = task->grad + order.first;
+    for (long b = 0; b < order.windows; b++, grad += order.between, draw += order.count)
+        for (long i = 0; i < order.count; i++) room[b * order.count + i] = draw[i] >= least ? grad[i] * gain : 0.0f;
+
+    const float mean = task->mean[row], inverse = 1.0f / sqrtf(task->variance[row] + task->eps);
+    const float scale = task->gamma[row] * inverse, shift = task->beta[row];
+    float *turned = room + units, *slope = slopes->slope;
+    double total = 0.0, along = 0.0;
+    for (long g = 0; g < groups; g++, v += size, slope += size) {
+        vec sum = {0}, sum_along = {0};
+        turn_in(room + g * LANES * steps, lanes_of(task, g), steps, turned);
+        if (pool == 4)
+            slope_turned(v, turned, steps, 4, mean, scale, shift, slope, &sum, &sum_along);
+        else
+            slope_turned(v, turned, steps, (int)pool, mean, scale, shift, slope, &sum, &sum_along);
+        memset(slope + steps * pool * LANES, 0, 4 * (times - steps * pool) * LANES);
+        total += sum_lanes(sum);
+        along += sum_lanes(sum_along);
+    }
+    task->grad_beta[row] = (float)total;
+    task->grad_gamma[row] = (float)(along * inverse);
+
+    const double samples = (double)task->batch * times;
+    const float level = (float)(scale * total / samples), pull = (float)(scale * inverse * inverse * along / samples);
+    slopes->factor = scale;
+    slopes->mean = mean;
+    for (long g = 0; g < groups; g++) {
+        float *bend = slopes->bend + g * (count + 1) * LANES, *offset = slopes->offset + g * (count + 1) * LANES;
+        if (count)
+            turn_in(task->grad_power + (row * task->batch + g * LANES) * count, lanes_of(task, g), count, turned);
         for (long s = 0; s < count; s++) {
-            const float slope = 2.0f * grad_square[b * count + s] / length;
-            const float constant = (grad_level[b * count + s] - share) / length;
-            for (long t = s * length; t < (s + 1) * length; t++) grad_v[t] = (v[t] - mean) * slope + constant;
+            const vec twice = load(turned + s * LANES) * (2.0f / task->length);
+            store(bend + s * LANES, twice - pull);
+            store(offset + s * LANES, twice * mean - level);
         }
-        memset(grad_v + count * length, 0, 4 * (task->times - count * length));
+        store(bend + count * LANES, all(-pull));
+        store(offset + count * LANES, all(-level));
     }
 }
 
-void stretches_backward(Parallel parallel, long threads, long count, const Stretches *task) {
-    spread(parallel, threads, count, stretches_gradient_item, task);
+/* Of power alone: (scale · level + shift)² + scale² · (square - level²). room: for S · LANES numbers. */
+static void slopes_of_power(const Block *task, long row, float *room, Slopes *slopes) {
+    const long groups = GROUPS(task->batch), count = task->stretches, n = task->batch * count;
+    const float *level = task->level + row * groups * count * LANES, *square = task->square + row * groups * count * LANES;
+    const float inverse = 1.0f / sqrtf(task->variance[row] + task->eps), length = task->length;
+    const float scale = task->gamma[row] * inverse, shift = task->beta[row];
+    double for_scale = 0.0, for_shift = 0.0;
+    for (long g = 0; g < groups; g++) {
+        float *bend = slopes->bend + g * (count + 1) * LANES;
+        vec by_scale = {0}, by_shift = {0};
+        turn_in(task->grad_power + (row * task->batch + g * LANES) * count, lanes_of(task, g), count, room);
+        for (long i = 0; i < count * LANES; i += LANES) {
+            const vec own = load(room + i), height = load(level + g * count * LANES + i);
+            by_scale += own * (scale * load(square + g * count * LANES + i) + shift * height);
+            by_shift += own * (scale * height + shift);
+            store(bend + i, own);
+        }
+        for_scale += 2.0 * sum_lanes(by_scale);
+        for_shift += 2.0 * sum_lanes(by_shift);
+    }
+    task->grad_gamma[row] = (float)(for_scale * inverse);
+    task->grad_beta[row] = (float)for_shift;
+    const float by_variance = (float)(-0.5 * for_scale * scale * inverse * inverse / n);
+    const float share = (float)(scale * for_shift / n); /* centring takes the mean of the gradient away */
+    slopes->mean = task->mean[row];
+    for (long g = 0; g < groups; g++) {
+        float *bend = slopes->bend + g * (count + 1) * LANES, *offset = slopes->offset + g * (count + 1) * LANES;
+        for (long i = 0; i < count * LANES; i += LANES) {
+            const vec own = load(bend + i);
+            store(offset + i, (own * (2.0f * scale * shift) - share) / length);
+            store(bend + i, (own * (scale * scale) + by_variance) * 2.0f / length);
+        }
+        store(bend + count * LANES, all(0.0f));
+        store(offset + count * LANES, all(0.0f));
+    }
+}
+
+/* The gradient of one group of windows of a filtered signal. */
+static void gradient_of_signal(const Block *task, const Slopes *slopes, long row, long g, float *out) {
+    const long times = task->times, groups = GROUPS(task->batch), length = task->length, count = task->stretches;
+    const float *v = task->v + (row * groups + g) * times * LANES, mean = slopes->mean;
+    const float *slope = slopes->slope ? slopes->slope + g * times * LANES : NULL;
+    for (long s = 0; s <= count; s++) {
+        const vec bend = load(slopes->bend + (g * (count + 1) + s) * LANES);
+        const vec offset = load(slopes->offset + (g * (count + 1) + s) * LANES);
+        for (long t = s * length; t < (s < count ? (s + 1) * length : times); t++) {
+            vec own = (load(v + t * LANES) - mean) * bend + offset;
+            if (slope) own += slopes->factor * load(slope + t * LANES);
+            store(out + t * LANES, own);
+        }
+    }
+    fill_lanes(out, times, lanes_of(task, g), 0.0f);
+}
+
+/* JOINT gradients times up to MIXING channels, summed over the samples of one group of windows, added to sums. */
+INLINE void sum_channels(
+    const float **grad, const float *x, long apart, long times, int wide, float **sums
+) {
+    vec total[JOINT][MIXING];
+    for (int i = 0; i < JOINT; i++)
+        for (int j = 0; j < wide; j++) total[i][j] = all(0.0f);
+    for (long t = 0; t < times; t++) {
+        vec own[JOINT];
+        for (int i = 0; i < JOINT; i++) own[i] = load(grad[i] + t * LANES);
+        for (int j = 0; j < wide; j++) {
+            const vec samples = load(x + j * apart + t * LANES);
+            for (int i = 0; i < JOINT; i++) total[i][j] += own[i] * samples;
+        }
+    }
+    for (int i = 0; i < JOINT; i++)
+        for (int j = 0; j < wide; j++) store(sums[i] + j * LANES, load(sums[i] + j * LANES) + total[i][j]);
+}
+
+/* The same of all channels, `apart` from each other. */
+static void sum_all_channels(
+    const float **grad, const float *x, long apart, long channels, long times, float *sums
+) {
+    for (long c = 0; c < channels; c++) {
+        float *to[JOINT];
+        for (long i = 0; i < JOINT; i++) to[i] = sums + (i * channels + c) * LANES;
+        if (c + MIXING <= channels) {
+            sum_channels(grad, x + c * apart, apart, times, MIXING, to);
+            c += MIXING - 1;
+        } else {
+            sum_channels(grad, x + c * apart, apart, times, 1, to);
+        }
+    }
+}
+
+static void block_gradient_item(const void *given, long number) {
+    const Block *task = given;
+    const long items = items_of(task), member = number / items, start = number % items * task->rows;
+    const long stop = start + task->rows < task->features ? start + task->rows : task->features, rows = stop - start;
+    const long times = task->times, taps = task->taps, channels = task->channels, groups = GROUPS(task->batch);
+    const long first = member * task->features + start, filters = rows / task->depth, right = taps - 1 - task->left;
+    const long each = (times + taps - 1) * LANES, size = times * LANES, bends = groups * (task->stretches + 1) * LANES;
+    const long units = task->grad ? task->batch * (times / task->pool) : 0, slopes_size = task->grad ? groups * size : 0;
+    const long whole = WHOLE(rows); /* with signals that nobody reads */
+    const long zeros = 2 * JOINT * each + JOINT * size + (filters * taps + whole * channels) * LANES;
+    float *room = malloc(4 * (zeros + whole * (slopes_size + 2 * bends) + units + size + filters * taps));
+    Slopes *slopes = calloc(whole, sizeof *slopes);
+    if (!room || !slopes) { /* no memory: let it be seen */
+        spoil_rows(task->grad_spatial, first, first + rows, channels);
+        spoil_rows(task->grad_constant, first, first + rows, task->batch);
+        spoil_rows(task->grad_w, first / task->depth, first / task->depth + filters, taps);
+        spoil_rows(task->grad_gamma, first, first + rows, 1);
+        spoil_rows(task->grad_beta, first, first + rows, 1);
+        free(room);
+        free(slopes);
+        return;
+    }
+    memset(room, 0, 4 * zeros); /* padding and sums */
+    float *mixed = room, *behind = mixed + JOINT * each, *through = behind + JOINT * each, *sums = through + JOINT * size;
+    float *channel_sums = sums + filters * taps * LANES, *scratch = room + zeros, *backwards = scratch + units + size;
+    float *next = backwards + filters * taps;
+    for (long i = 0; i < rows; i++, next += slopes_size + 2 * bends) {
+        slopes[i] = (Slopes){slopes_size ? next : NULL, next + slopes_size, next + slopes_size + bends, 0.0f, 0.0f};
+        if (task->grad)
+            slopes_of_units(task, first + i, scratch, &slopes[i]);
+        else
+            slopes_of_power(task, first + i, scratch, &slopes[i]);
+    }
+    const float *w = task->w + first / task->depth * taps;
+    for (long i = 0; i < filters * taps; i++) backwards[i] = w[i / taps * taps + taps - 1 - i % taps];
+
+    float *inputs[JOINT];
+    const float *grads[JOINT];
+    for (long i = 0; i < JOINT; i++) {
+        inputs[i] = mixed + i * each + task->left * LANES;
+        grads[i] = through + i * size;
+    }
+    for (long g = 0; g < groups; g++) {
+        const float *x = task->x + (task->group[member] * groups + g) * channels * size;
+        for (long r = 0; r < rows; r += JOINT) {
+            mix_joint(task, member, start + r, g, inputs);
+            for (long i = 0; i < JOINT && r + i < rows; i++) {
+                const long filter = (r + i) / task->depth;
+                float *own = behind + i * each + right * LANES, *passed = through + i * size;
+                gradient_of_signal(task, &slopes[r + i], first + r + i, g, own);
+                gradient_turned(mixed + i * each, own, times, taps, task->left, sums + filter * taps * LANES);
+                filter_turned(behind + i * each, backwards + filter * taps, times, taps, right, passed);
+                if (!task->grad_constant) continue;
+                vec total = {0};
+                for (long t = 0; t < times; t++) total += load(passed + t * LANES);
+                store_part(task->grad_constant + (first + r + i) * task->batch + g * LANES, total, lanes_of(task, g));
+            }
+            sum_all_channels(grads, x, size, channels, times, channel_sums + r * channels * LANES);
+        }
+    }
+    for (long i = 0; i < filters * taps; i++)
+        task->grad_w[first / task->depth * taps + i] = (float)sum_lanes(load(sums + i * LANES));
+    for (long i = 0; i < rows * channels; i++)
+        task->grad_spatial[first * channels + i] = (float)sum_lanes(load(channel_sums + i * LANES));
+    free(room);
+    free(slopes);
+}
+
+void block_backward(Parallel parallel, long threads, long members, const Block *task) {
+    spread(parallel, threads, members * items_of(task), block_gradient_item, task);
+}
+
+/* Signals of a member for one group of windows, each between its padding, and filtered ones. */
+static void filter_signals(const Block *task, long member, long g, float *padded, float *filtered) {
+    const long times = task->times, taps = task->taps, channels = task->channels, each = (times + taps - 1) * LANES;
+    for (long c = 0; c < channels; c++) {
+        const long row = member * channels + c;
+        const float *x = task->x + (row * task->batch + g * LANES) * times;
+        turn_in(x, lanes_of(task, g), times, padded + c * each + task->left * LANES);
+        filter_turned(padded + c * each, task->w + row * taps, times, taps, task->left, filtered + c * times * LANES);
+    }
+}
+
+static void second_item(const void *given, long member) {
+    const Block *task = given;
+    const long times = task->times, channels = task->channels, features = task->features, size = times * LANES;
+    const long groups = GROUPS(task->batch), first = member * features, whole = WHOLE(features);
+    const long each = (times + task->taps - 1) * LANES, units = task->batch * (times / task->pool);
+    float *room = calloc(channels * (each + size) + (whole + 1) * size + units, 4);
+    if (!room) { /* no memory: let it be seen */
+        spoil_rows(task->out, first, first + features, units);
+        spoil_rows(task->mean, first, first + features, 1);
+        spoil_rows(task->variance, first, first + features, 1);
+        return;
+    }
+    float *filtered = room + channels * each, *mixed = filtered + channels * size, *behind = mixed + whole * size;
+    for (long g = 0; g < groups; g++) {
+        filter_signals(task, member, g, room, filtered);
+        mix_turned(filtered, channels, times, task->spatial + first * channels, features, mixed, size);
+        for (long r = 0; r < features; r++) memcpy(task->v + ((first + r) * groups + g) * size, mixed + r * size, 4 * size);
+    }
+    for (long row = first; row < first + features; row++) finish_units(task, row, behind);
+    free(room);
+}
+
+void second_forward(Parallel parallel, long threads, long members, const Block *task) {
+    spread(parallel, threads, members, second_item, task);
+}
+
+static void second_gradient_item(const void *given, long member) {
+    const Block *task = given;
+    const long times = task->times, taps = task->taps, channels = task->channels, features = task->features;
+    const long groups = GROUPS(task->batch), first = member * features, right = taps - 1 - task->left;
+    const long each = (times + taps - 1) * LANES, size = times * LANES, slopes_size = groups * (size + 2 * LANES);
+    const long units = task->batch * (times / task->pool), whole = WHOLE(features);
+    const long inputs = WHOLE(channels);
+    const long zeros = (channels + inputs) * each + whole * size + channels * (taps + whole) * LANES;
+    const long others = channels * (size + taps + features) + units + size + features * slopes_size;
+    float *room = malloc(4 * (zeros + others));
+    Slopes *slopes = calloc(features, sizeof *slopes);
+    if (!room || !slopes) { /* no memory: let it be seen */
+        spoil_rows(task->grad_x, member * channels, (member + 1) * channels, task->batch * times);
+        spoil_rows(task->grad_spatial, first, first + features, channels);
+        spoil_rows(task->grad_w, member * channels, (member + 1) * channels, taps);
+        spoil_rows(task->grad_gamma, first, first + features, 1);
+        spoil_rows(task->grad_beta, first, first + features, 1);
+        free(room);
+        free(slopes);
+        return;
+    }
+    memset(room, 0, 4 * zeros); /* padding and sums, and the gradient of a signal that is not there */
+    float *padded = room, *behind = padded + channels * each, *grads = behind + inputs * each;
+    float *sums = grads + whole * size, *channel_sums = sums + channels * taps * LANES, *filtered = room + zeros;
+    float *backwards = filtered + channels * size, *turned = backwards + channels * taps;
+    float *scratch = turned + channels * features, *next = scratch + units + size;
+    for (long r = 0; r < features; r++, next += slopes_size) {
+        slopes[r] = (Slopes){next, next + groups * size, next + groups * (size + LANES), 0.0f, 0.0f};
+        slopes_of_units(task, first + r, scratch, &slopes[r]);
+    }
+    const float *w = task->w + member * channels * taps, *weight = task->spatial + first * channels;
+    for (long i = 0; i < channels * taps; i++) backwards[i] = w[i / taps * taps + taps - 1 - i % taps];
+    for (long i = 0; i < channels * features; i++) turned[i] = weight[i % features * channels + i / features];
+
+    for (long g = 0; g < groups; g++) {
+        filter_signals(task, member, g, padded, filtered);
+        for (long r = 0; r < features; r++) gradient_of_signal(task, &slopes[r], first + r, g, grads + r * size);
+        for (long r = 0; r < features; r += JOINT) {
+            const float *own[JOINT];
+            for (long i = 0; i < JOINT; i++) own[i] = grads + (r + i) * size;
+            sum_all_channels(own, filtered, size, channels, times, channel_sums + r * channels * LANES);
+        }
+        mix_turned(grads, features, times, turned, channels, behind + right * LANES, each);
+        for (long c = 0; c < channels; c++) {
+            float *own = behind + c * each;
+            gradient_turned(padded + c * each, own + right * LANES, times, taps, task->left, sums + c * taps * LANES);
+            filter_turned(own, backwards + c * taps, times, taps, right, filtered);
+            float *to = task->grad_x + ((member * channels + c) * task->batch + g * LANES) * times;
+            turn_out(filtered, lanes_of(task, g), times, to);
+        }
+    }
+    for (long i = 0; i < channels * taps; i++)
+        task->grad_w[member * channels * taps + i] = (float)sum_lanes(load(sums + i * LANES));
+    for (long i = 0; i < features * channels; i++)
+        task->grad_spatial[first * channels + i] = (float)sum_lanes(load(channel_sums + i * LANES));
+    free(room);
+    free(slopes);
+}
+
+void second_backward(Parallel parallel, long threads, long members, const Block *task) {
+    spread(parallel, threads, members, second_gradient_item, task);
+}
+
+typedef struct {
+    const float *x; /* (G, C, B, T) */
+    float *out;     /* (G, V, C, T, LANES) */
+    long channels, batch, times;
+} LayOut;
+
+static void lay_out_item(const void *given, long n) {
+    const LayOut *task = given;
+    const long batch = task->batch, times = task->times, groups = GROUPS(batch);
+    const long channels = task->channels, group = n / channels, channel = n % channels;
+    for (long g = 0; g < groups; g++) {
+        float *out = task->out + ((group * groups + g) * channels + channel) * times * LANES;
+        turn_in(task->x + (n * batch + g * LANES) * times, batch - g * LANES, times, out);
+    }
+}
+
+void lay_out(Parallel parallel, long threads, long count, const LayOut *task) {
+    spread(parallel, threads, count, lay_out_item, task);
+}
+
+/* ---- codes of power --------------------------------------------------------------------------------------------------
+
+   Logarithms of power, normalised, with dropout, in the order of codes. */
+
+typedef struct {
+    const float *power, *gamma, *beta; /* (P, F, B·S), (P, F), (P, F) */
+    const int16_t *halves;             /* (G, F·B·S), and the rest of dropout as in NormPool */
+    const int64_t *group;
+    const int32_t *threshold;
+    const float *boost;
+    float *logs, *out, *mean, *variance; /* (P, F, B·S), (P, B, F, S), (P, F) twice */
+    const float *grad;                   /* of out */
+    float *grad_power, *grad_gamma, *grad_beta;
+    long features, batch, stretches;
+    float floor, eps;
+} Codes;
+
+static void codes_item(const void *given, long row) {
+    const Codes *task = given;
+    const long features = task->features, count = task->stretches, n = task->batch * count;
+    const long member = row / features, feature = row % features;
+    const float *power = task->power + row * n;
+    float *logs = task->logs + row * n;
+    long i = 0;
+    for (; i + LANES <= n; i += LANES) store(logs + i, log_vec(load(power + i) + task->floor));
+    if (i < n) store_part(logs + i, log_vec(load_part(power + i, n - i) + task->floor), n - i);
+    const float mean = (float)(sum_of(logs, n) / n), variance = (float)(squares_about(logs, n, mean) / n);
+    task->mean[row] = mean;
+    task->variance[row] = variance;
+    const float boost = task->boost[member], scale = task->gamma[row] / sqrtf(variance + task->eps) * boost;
+    const float shift = task->beta[row] * boost;
+    const int16_t *draw = task->halves + (task->group[member] * features + feature) * n;
+    const int least = task->threshold[member];
+    float *out = task->out + (member * task->batch * features + feature) * count;
+    for (long b = 0; b < task->batch; b++, logs += count, draw += count, out += features * count)
+        for (long s = 0; s < count; s++) out[s] = draw[s] >= least ? (logs[s] - mean) * scale + shift : 0.0f;
+}
+
+void codes_forward(Parallel parallel, long threads, long members, const Codes *task) {
+    spread(parallel, threads, members * task->features, codes_item, task);
+}
+
+static void codes_gradient_item(const void *given, long row) {
+    const Codes *task = given;
+    const long features = task->features, count = task->stretches, n = task->batch * count;
+    const long member = row / features, feature = row % features;
+    const float *power = task->power + row * n, *logs = task->logs + row * n;
+    const float *grad = task->grad + (member * task->batch * features + feature) * count;
+    float *slopes = task->grad_power + row * n;
+    const int16_t *draw = task->halves + (task->group[member] * features + feature) * n;
+    const int least = task->threshold[member];
+    const float boost = task->boost[member], mean = task->mean[row];
+    for (long b = 0; b < task->batch; b++, grad += features * count)
+        for (long s = 0; s < count; s++)
+            slopes[b * count + s] = draw[b * count + s] >= least ? grad[s] * boost : 0.0f;
+    double total = sum_of(slopes, n), along = 0.0;
+    for (long start = 0; start < n; start += CHUNK) {
+        const long end = start + CHUNK < n ? start + CHUNK : n;
+        vec sum = {0};
+        long i = start;
+        for (; i + LANES <= end; i += LANES) sum += load(slopes + i) * (load(logs + i) - mean);
+        along += sum_lanes(sum);
+        for (; i < end; i++) along += (double)slopes[i] * ((double)logs[i] - mean);
+    }
+    const float inverse = 1.0f / sqrtf(task->variance[row] + task->eps), scale = task->gamma[row] * inverse;
+    task->grad_beta[row] = (float)total;
+    task->grad_gamma[row] = (float)(along * inverse);
+    const float level = (float)(scale * total / n), pull = (float)(scale * inverse * inverse * along / n);
+    for (long i = 0; i < n; i++)
+        slopes[i] = (scale * slopes[i] - level - pull * (logs[i] - mean)) / (power[i] + task->floor);
+}
+
+void codes_backward(Parallel parallel, long threads, long members, const Codes *task) {
+    spread(parallel, threads, members * task->features, codes_gradient_item, task);
+}
+
+/* ---- edges of windows -------------------------------------------------------------------------------------------------
+
+   What windows of a filter's length miss that begin inside the padding: see model/moments.py. */
+
+typedef struct {
+    const float *x; /* (N, R, T) */
+    float *out;     /* (N, E): sums at the right and the left, products at the right and the left, zeros */
+    long rows, times, left, right, size;
+} Edges;
+
+#define EDGE_ROWS 4    /* rows whose products are added at once */
+#define EDGE_PIECE 64  /* rows that are summed in float32 */
+
+/* The first n samples of all rows, or the last ones backwards: sums (n,), and products (n, n) from the diagonal on. room:
+   for n · (n + 1) doubles and (EDGE_ROWS + n + 1) · wide floats, all 0. */
+static void sum_edge(
+    const float *x, long rows, long times, long n, int backwards, long wide, double *sums, double *products, float *heads
+) {
+    const long used = n < times ? n : times;
+    float *piece = heads + EDGE_ROWS * wide, *totals = piece + n * wide;
+    for (long start = 0; start < rows; start += EDGE_PIECE) {
+        const long stop = start + EDGE_PIECE < rows ? start + EDGE_PIECE : rows;
+        memset(piece, 0, 4 * (n + 1) * wide);
+        for (long r = start; r < stop; r += EDGE_ROWS) {
+            for (long k = 0; k < EDGE_ROWS; k++) {
+                const float *row = x + (r + k) * times;
+                float *head = heads + k * wide;
+                if (r + k >= stop)
+                    memset(head, 0, 4 * used);
+                else if (backwards)
+                    for (long i = 0; i < used; i++) head[i] = row[times - 1 - i];
+                else
+                    memcpy(head, row, 4 * used);
+                for (long i = 0; i < used; i++) totals[i] += head[i];
+            }
+            for (long i = 0; i < used; i++) {
+                for (long j = i / LANES * LANES; j < used; j += LANES) {
+                    vec total = load(piece + i * wide + j);
+                    for (int k = 0; k < EDGE_ROWS; k++) total += heads[k * wide + i] * load(heads + k * wide + j);
+                    store(piece + i * wide + j, total);
+                }
+            }
+        }
+        for (long i = 0; i < n; i++) {
+            sums[i] += totals[i];
+            for (long j = i; j < n; j++) products[i * n + j] += piece[i * wide + j];
+        }
+    }
+}
+
+static void edges_item(const void *given, long number) {
+    const Edges *task = given;
+    const long sides[2] = {task->right, task->left}, most = sides[0] > sides[1] ? sides[0] : sides[1];
+    const long wide = (most + LANES - 1) / LANES * LANES;
+    const float *x = task->x + number * task->rows * task->times;
+    float *out = task->out + number * task->size, *triangle = out + sides[0] + sides[1];
+    const long bytes = 8 * (most * (most + 1) + 1) + 4 * wide * (most + EDGE_ROWS + 1);
+    double *room = malloc(bytes);
+    for (long i = 0; i < task->size; i++) out[i] = room ? 0.0f : NAN; /* no memory: let it be seen */
+    for (int side = 0; room && side < 2; out += sides[side], side++) {
+        const long n = sides[side];
+        double *products = room + most, total = 0.0;
+        memset(room, 0, bytes);
+        float *heads = (float *)(room + most * (most + 1));
+        sum_edge(x, task->rows, task->times, n, side, wide, room, products, heads);
+        for (long i = 0; i < n; i++) out[i] = (float)(total += room[i]);
+        for (long i = 0; i < n; i++)
+            for (long j = i; j < n; j++) { /* along a diagonal, each adds up all before it */
+                if (i) products[i * n + j] += products[(i - 1) * n + j - 1];
+                *triangle++ = (float)products[i * n + j];
+            }
+    }
+    free(room);
+}
+
+void edge_sums(Parallel parallel, long threads, long count, const Edges *task) {
+    spread(parallel, threads, count, edges_item, task);
 }
 
 /* ---- thin products ---------------------------------------------------------------------------------------------------
@@ -877,21 +1657,21 @@ void networks(Parallel parallel, long threads, long members, const Networks *tas
    to begin and end its operations. What is not finite stays so, hence `a < b ? b : a` with a that may be NaN. */
 
 typedef double dvec __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
-#define PAIRS (LANES / 2)
+#define JOINTS (LANES / 2)
 #define POINTS 16 /* stretches, at most; as in represent.py */
 
 INLINE double total_of(const dvec sum[4]) {
     const dvec together = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     double total = 0.0;
-    for (int j = 0; j < PAIRS; j++) total += together[j];
+    for (int j = 0; j < JOINTS; j++) total += together[j];
     return total;
 }
 
 static double dot(const double *a, const double *b, long n) {
     dvec sum[4] = {{0}};
     long i = 0;
-    for (; i + 4 * PAIRS <= n; i += 4 * PAIRS)
-        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(a + i + j * PAIRS) * *(const dvec *)(b + i + j * PAIRS);
+    for (; i + 4 * JOINTS <= n; i += 4 * JOINTS)
+        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(a + i + j * JOINTS) * *(const dvec *)(b + i + j * JOINTS);
     double total = total_of(sum);
     for (; i < n; i++) total += a[i] * b[i];
     return total;
@@ -903,10 +1683,10 @@ static void dots(const double *a, const double *rows, long count, long n, double
     for (; r + 4 <= count; r += 4, rows += 4 * n) {
         dvec sum[4][2] = {{{0}}};
         long i = 0;
-        for (; i + 2 * PAIRS <= n; i += 2 * PAIRS)
+        for (; i + 2 * JOINTS <= n; i += 2 * JOINTS)
             for (int k = 0; k < 4; k++)
                 for (int j = 0; j < 2; j++)
-                    sum[k][j] += *(const dvec *)(a + i + j * PAIRS) * *(const dvec *)(rows + k * n + i + j * PAIRS);
+                    sum[k][j] += *(const dvec *)(a + i + j * JOINTS) * *(const dvec *)(rows + k * n + i + j * JOINTS);
         for (int k = 0; k < 4; k++) {
             const dvec both[4] = {sum[k][0], sum[k][1]};
             out[r + k] = total_of(both);
@@ -919,8 +1699,8 @@ static void dots(const double *a, const double *rows, long count, long n, double
 static double sum_doubles(const double *x, long n) {
     dvec sum[4] = {{0}};
     long i = 0;
-    for (; i + 4 * PAIRS <= n; i += 4 * PAIRS)
-        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(x + i + j * PAIRS);
+    for (; i + 4 * JOINTS <= n; i += 4 * JOINTS)
+        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(x + i + j * JOINTS);
     double total = total_of(sum);
     for (; i < n; i++) total += x[i];
     return total;

@@ -27,8 +27,8 @@ from ..report.page import plotly_of, write
 from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
-from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
-from ..runs.preparation import check_packages, resolved
+from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions, resolved
+from ..runs.preparation import check_packages
 from ..runs.provenance import changed_column, column_digests, fingerprint
 from ..runs.recovery import reopen
 from ..runs.results import results_table, trained
@@ -145,7 +145,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
             if kept and choice.stages and choice.ended is None:
                 _write_report(collect(run), run.folder / "report.html")
 
-        return conduct(run, print if self.verbose else _silent, shown=bool(self.verbose), answered=answered)
+        return conduct(run, print if self.verbose else lambda _: None, shown=bool(self.verbose), answered=answered)
 
     def _options(self, encoder: str) -> RunOptions:
         resolve_device(self.device)
@@ -175,10 +175,6 @@ def _write_report(summary: Summary, path: Path) -> None:
         write(summary, path)
     except Exception as error:
         warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=4)
-
-
-def _silent(_: str) -> None:
-    """For verbose=False."""
 
 
 @contextmanager

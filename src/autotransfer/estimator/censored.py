@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..errors import UserError, shown
+from ..censoring import CENSORS
+from ..errors import UserError, check_choice, shown
 from ..folds import Fold
 from ..jobs import Job
 from ..model.any_module import Factory
@@ -21,15 +22,23 @@ from ..models.saved_model import SavedModel
 from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..recordings.messages import show
-from ..runs.options import USUAL_ENCODER, epochs_for
+from ..runs.options import USUAL_ENCODER
+from ..search.kinds import AVERAGED, EEGNET, PENALISED
 from ..settings import Setting
+from ..training.batches import epochs_for
 from ..training.conformal import FEWEST, Thresholds
 from ..training.packing import resolve_device
 from ..training.train import train
 from .inputs import encoder_of, seed_of
-from .presets import CHANNEL_MASK, ENOUGH_CHANNELS, check_preset, penalty_of, training_of
 from .window_classifier import WindowClassifier
 
+PRESETS = ("recommended", "paper")
+# Of all penalties this one cost nothing on people left out (docs/results.md, "One change at a time").
+RECOMMENDED = ("mmd", "marginal")
+PUBLISHED = ("adversary", "marginal")
+# Silenced channels gain where many electrodes tell nearly the same, and nothing where they are few
+# (docs/results_details.md, "The last run").
+CHANNEL_MASK, ENOUGH_CHANNELS = 0.1, 8
 # Parameters that say nothing about the training itself, and go with a setting.
 NOT_OF_THE_SETTING = ("sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose")
 
@@ -152,15 +161,13 @@ class CensoredClassifier(WindowClassifier):
         """The setting before the data are known: epochs may still depend on their size."""
         if self.setting is not None:
             return self._given_setting(encoder)
-        given = {
-            "max_epochs": self.max_epochs, "checkpoint": self.checkpoint, "schedule": self.schedule,
-            "standardise": self.standardise, "append_scale": self.append_scale,
-            "log_power": self.log_power,
-        }  # fmt: skip
+        check_choice("preset", self.preset, PRESETS)
+        of_preset = "max_epochs", "checkpoint", "schedule", "standardise", "append_scale", "log_power"
+        given = {name: getattr(self, name) for name in of_preset}
         if self.patience is not None and given["checkpoint"] is None:
             given["checkpoint"] = "best"  # nothing else has patience
         asked = {name: value for name, value in given.items() if value is not None}
-        usual = training_of(check_preset(self.preset), encoder) | asked
+        usual = training_of(self.preset, encoder) | asked
         if usual["standardise"] == "trial" and "append_scale" not in asked:
             usual["append_scale"] = False  # a scale is not left
         # What an encoder does not read is left out, but for what somebody has asked for.
@@ -202,6 +209,33 @@ class CensoredClassifier(WindowClassifier):
         return setting if self.max_epochs is not None else setting.replace(max_epochs=epochs_for(rows, self.batch_size))
 
 
+def penalty_of(preset: str, method: str | None, mode: str | None, strength: float | None) -> dict[str, Any]:
+    """Method, mode and strength; "auto" and None take the preset's, and the method's own strength."""
+    usual, usual_mode = RECOMMENDED if preset == "recommended" else PUBLISHED
+    method = usual if method == "auto" else method
+    if strength is None and method is not None:
+        check_choice("method", method, CENSORS)
+        strength = CENSORS[method].useful[-1]
+    penalty = {"method": method, "mode": usual_mode if mode is None else mode}
+    return penalty if strength is None else penalty | {"strength": strength}
+
+
+def training_of(preset: str, encoder: str) -> dict[str, Any]:
+    """How windows are preprocessed and networks trained: fields of `Setting`.
+
+    A user's own encoder sees as many channels as there are.
+    """
+    plain = Setting()
+    if preset == "paper":
+        return {
+            "max_epochs": plain.max_epochs, "standardise": "trial", "append_scale": False, "log_power": False,
+            "schedule": plain.training.schedule, "checkpoint": plain.training.checkpoint,
+        }  # fmt: skip
+    networks = {network["encoder"]: network for network in reversed(PENALISED["zero-shot"])}
+    usual = dict.fromkeys(EEGNET, False) | AVERAGED | networks.get(encoder, {"standardise": "train"})
+    return {name: value for name, value in usual.items() if name != "encoder"}
+
+
 def _thresholds(model: SavedModel, recordings: Recordings, fold: Fold) -> Thresholds | None:
     """For sets and abstention, from the validation subjects; None where they are too few."""
     rows = fold.validation
@@ -223,7 +257,13 @@ def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:
         drawn = int(np.random.default_rng(seed).integers(len(known)))
         chosen = {len(known) - 1 if wanted == "last" else drawn}
     else:
-        chosen = {_position(known, subject) for subject in as_list(wanted, "validation_subjects")}
+        listed = as_list(wanted, "validation_subjects")
+        if strange := [subject for subject in listed if subject not in known]:
+            raise UserError(
+                f"validation_subjects names {show(strange[0])}, who is not in the data, which hold {show(list(known))}"
+                "; in cross-validation over subjects use 'last' or 'random'"
+            )
+        chosen = set(map(known.index, listed))
     if not chosen:
         raise UserError("validation_subjects is empty; name at least one, or use 'last' or 'random'")
     if len(known) - len(chosen) < 2:
@@ -233,12 +273,3 @@ def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:
     validates = np.isin(recordings.subject.numpy(), sorted(chosen))
     validation, names = np.flatnonzero(validates), tuple(known[place] for place in sorted(chosen))
     return Fold(np.flatnonzero(~validates), validation, validation_subject=names)
-
-
-def _position(known: tuple[Any, ...], subject: object) -> int:
-    if subject not in known:
-        raise UserError(
-            f"validation_subjects names {show(subject)}, who is not in the data, which hold {show(list(known))}; "
-            "in cross-validation over subjects use 'last' or 'random'"
-        )
-    return known.index(subject)

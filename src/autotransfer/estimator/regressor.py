@@ -130,8 +130,8 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         subjects (N,): whose each window is, where the model adapts to people; without it they are one person's, in the
         order of recording. Every call starts anew with people nobody has seen.
         """
-        windows = self._windows(X)
-        return self.model_.predict_checked(windows, self._people(X, subjects, len(windows)))
+        windows, people = self._windows_of_people(X, subjects)
+        return self.model_.predict_checked(windows, people)
 
     def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
         """Low and high end (N, 2) of an interval for each window. It holds the target of a new person's window with

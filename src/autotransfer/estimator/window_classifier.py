@@ -51,18 +51,19 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # of an earlier fit
 
-    def _windows(self, X: object) -> Tensor:
-        """Checked windows (N, channels, times) that fit the model."""
+    def _windows(self, X: object) -> tuple[Tensor, object]:
+        """Checked windows (N, channels, times) that fit the model, and the subject of each (N,), where X says it."""
         check_is_fitted(self)
         raw = raw_windows(X)
-        named = hasattr(self, "feature_names_in_")
-        return self.model_.warn_of(self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq)))
+        channels = raw.channels if hasattr(self, "feature_names_in_") else None
+        return self.model_.warn_of(self.model_.check(raw.X, channels, check_sfreq(raw.sfreq))), raw.subject
 
-    def _people(self, X: object, subjects: object, n_trials: int, adapt: str | None = None) -> Tensor | None:
-        """The subject of each window (N,), where the model needs it and it is known."""
+    def _windows_of_people(self, X: object, subjects: object, adapt: str | None = None) -> tuple[Tensor, Tensor | None]:
+        """Checked windows, and the subject of each (N,), where the model needs it and it is known."""
+        windows, known = self._windows(X)
         if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
-            subjects = raw_windows(X).subject
-        return people_of_windows(subjects, n_trials, "subjects")
+            subjects = known
+        return windows, people_of_windows(subjects, len(windows), "subjects")
 
 
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -144,8 +145,8 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         adapt: "all" uses all windows of each person, without labels and in no order, where people held out in fit
         gained by that; without `subjects` they are one person's.
         """
-        windows = self._windows(X)
-        return self.model_.predict_checked(windows, self._people(X, subjects, len(windows), adapt), adapt)
+        windows, people = self._windows_of_people(X, subjects, adapt)
+        return self.model_.predict_checked(windows, people, adapt)
 
     def predict_log_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
         """Their logarithms (N, classes)."""
@@ -206,8 +207,8 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
         """Latent codes z (N, members · D). Every member has coordinates of its own, so codes of an ensemble stand side
         by side; their mean would mean nothing. Of a mixture, those of all parts: (N, Σ members · D)."""
-        windows = self._windows(X)
-        return self.model_.features(windows, self._people(X, subjects, len(windows))).numpy()
+        windows, people = self._windows_of_people(X, subjects)
+        return self.model_.features(windows, people).numpy()
 
     def calibrate(self, X: object, y: object, session: object = None, *, new_day: bool = False) -> Self:
         """A new estimator for one person, of whom a few labelled windows X (n, channels, times), y (n,) are known; this
@@ -230,8 +231,8 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     def _own_windows(self, X: object) -> Tensor:
         """Checked windows of one person."""
-        windows = self._windows(X)
-        check_one_person(raw_windows(X).subject, len(windows))
+        windows, known = self._windows(X)
+        check_one_person(known, len(windows))
         return windows
 
     def _with(self, model: Model) -> Self:

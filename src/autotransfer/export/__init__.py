@@ -6,7 +6,6 @@ import mmap
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
 from ..recordings.optional import pip_install
 from ..runs.lock import refuse_links
-from .formats import FORMATS, Format, attempt, need_onnx
+from .formats import FORMATS, attempt, need_onnx
 from .proof import BATCHES, Latency, largest_difference, latency, tolerance
 
 KINDS = ("ensemble", "refit")
@@ -96,8 +95,11 @@ def export_model(
     if format != "onnx" or find_spec(form.runtime) is not None:
         say(f"checking it on {sum(BATCHES):,} windows against predict_proba")
         others = [name for name in FORMATS if name != format]
-        again = partial(_run, form, encoders)
-        with attempt(saved, f"{form.runtime} cannot run the {format} file", others, again):
+
+        def run_alone(part: SavedModel) -> None:
+            largest_difference(part, form.open(form.write(part), encoders))
+
+        with attempt(saved, f"{form.runtime} cannot run the {format} file", others, run_alone):
             predict = form.open(content, encoders)
             difference = largest_difference(saved, predict)
         if not difference <= tolerance(saved):
@@ -115,20 +117,14 @@ def export_model(
     return Exported(target, format, card.kind, card.members, len(content), difference, took, len(saved.parts))
 
 
-def _run(form: Format, encoders: Encoders | None, part: SavedModel) -> None:
-    """Write and run one part by itself; raises where that fails."""
-    largest_difference(part, form.open(form.write(part), encoders))
-
-
 def _home(run: Path, model: str) -> Path:
     """The folder of a finished run's model."""
     if not run.is_dir():
         raise UserError(f"there is no folder {run}; give the folder of a finished run")
     refuse_links(run)
-    home = model_folder(run)
-    if (home / "model.json").exists() and not (run / "ledger.sqlite").exists() and model == "ensemble":
-        return home  # one person's, as calibrate leaves it, or shared without its run
     if not (run / "ledger.sqlite").exists():
+        if ((home := model_folder(run)) / "model.json").exists() and model == "ensemble":
+            return home  # one person's, as calibrate leaves it, or shared without its run
         raise UserError(f"{run} is not a run: it has no ledger.sqlite; start one with autotransfer run")
     if not (run / "choice.json").exists():
         raise UserError(f"{run} is not finished; continue it with: autotransfer resume {run}")

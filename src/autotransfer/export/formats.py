@@ -188,10 +188,6 @@ def to_safetensors(saved: Model) -> bytes:
     return content
 
 
-def from_safetensors(content: bytes, encoders: Encoders | None = None) -> Predict:
-    return model_in(content, encoders).predict_proba
-
-
 class Format(NamedTuple):
     suffix: str
     runtime: str  # what runs it here
@@ -201,7 +197,7 @@ class Format(NamedTuple):
 
 FORMATS = {
     "onnx": Format(".onnx", "onnxruntime", to_onnx, from_onnx),
-    "safetensors": Format(".safetensors", "autotransfer", to_safetensors, from_safetensors),
+    "safetensors": Format(".safetensors", "autotransfer", to_safetensors, lambda *file: model_in(*file).predict_proba),
     "torch": Format(".pt2", "torch", to_torch, from_torch),
 }
 

@@ -52,7 +52,7 @@ def _raw_scale(part: SavedModel) -> tuple[Tensor | float, Tensor] | None:
     if affine is not None:
         shift, inv_std = (table.mean(0) for table in affine)
         return shift[:, None], torch.where(inv_std > 0, 1 / inv_std, 0.0)[:, None]
-    return None if steps else (0.0, part.net.input_scale())  # type: ignore[operator]  # a Stack
+    return None if steps else (0.0, part.net.input_scale())
 
 
 def largest_difference(saved: Model, predict: Predict) -> float:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -24,19 +25,20 @@ TAPS = 64  # of a filter, worked on at once
 SOLVED = 128  # rows of a matrix whose columns one program holds in part
 
 
-class Dropping(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Dropping:
     """Which units are dropped: unit i of member p where halves[group[p], i] lies below the member's threshold."""
 
     halves: Tensor  # (G, n) int16, uniform
     group: Tensor | None  # (P,); None: G = P
     drop: Tensor  # (P,) probabilities
 
-    @property
+    @cached_property
     def threshold(self) -> Tensor:
         """(P,) int32"""
         return (self.drop * 65536.0).round().to(torch.int32) - 32768
 
-    @property
+    @cached_property
     def boost(self) -> Tensor:
         """(P,) factor of the units that stay."""
         return 1.0 / (1.0 - self.drop)

@@ -17,7 +17,7 @@ from torch.func import functional_call, vmap
 
 from ..errors import UserError, one_line
 from .keyed_dropout import KeyedDropout
-from .stack import InTurn, Size
+from .stack import InTurn, Size, Stack
 
 Factory = Callable[..., nn.Module]
 
@@ -64,7 +64,7 @@ def build(factory: Factory, size: Size) -> nn.Module:
     return module
 
 
-class AnyModule(nn.Module):
+class AnyModule(Stack):
     """P modules made alike. z = net(x): x (P, B, channels, times), or (G, B, …) with group -> (P, B, D).
 
     Parameters and floating buffers carry the member on axis 0. Integer buffers are constants, shared by all.
@@ -173,13 +173,6 @@ class AnyModule(nn.Module):
         except Exception:  # whatever a user's module may raise under vmap means that it cannot be batched
             return False
         return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(*outputs, strict=True))
-
-    def constrain_(self) -> None:
-        """Norms are the module's own affair."""
-
-    def input_scale(self) -> Tensor:
-        """Nothing is known of it."""
-        return torch.ones(())
 
     def graph(self) -> nn.Module:
         return InTurn(self.module, self.members)

@@ -13,25 +13,30 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import gpu
+from ..cpu.blocks import Form, LaidOut
+from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
-from ..gpu import Dropping, Picked
+from ..gpu import Picked
 from ..kernels import kernels_for
-from .eegnet_graph import EEGNetGraph
-from .eegnet_quick import QuickEEGNet
+from .blocks import first_block, laid_out, second_block
 from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_levelled, mix_picked, mix_signals
-from .moments import Levelled, Moments, levelled_moments, window_moments
-from .norm_pool import drawn, kept, norm_pool
-from .power import log_power, square_pool
-from .stack import Quick, Size
+from .moments import Levelled, Moments, levelled_moments, padding, window_moments
+from .norm_pool import Draws, draws_of, dropped, norm_pool
+from .power import FLOOR, codes_of_power, log_of, log_power, pooled_again, square_pool
+from .stack import Quick, Size, Stack, by_networks
 
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
 SECOND_KERNEL = 16
+MIXED_AGAIN = (
+    40  # channels, at most: one block mixes them once more on its way back, kernels one after the other do not
+)
 
 
 def temporal_kernel_for(sfreq: float | None) -> int:
@@ -86,7 +91,7 @@ class EEGNetOptions(EncoderOptions):
         return itemsize * (signals + toeplitz + weights)
 
 
-class EEGNet(nn.Module):
+class EEGNet(Stack):
     """Encoder z = net(x). x: (B, channels, times), with members=P also (P, B, channels, times).
 
     members=None is a single network: parameters without a member axis, x (B, channels, times), z (B, D).
@@ -98,7 +103,6 @@ class EEGNet(nn.Module):
     log_power: the code also has the log power of every spatial filter's signal (power.py).
     """
 
-    capturable = True
     picks = True
     levelled = True
 
@@ -183,6 +187,12 @@ class EEGNet(nn.Module):
         spatial = self.spatial.reshape(-1, wide, self.n_channels)
         temporal = self.temporal.reshape(-1, self.filters, self.kernel)
         members = spatial.shape[0]
+        draws = draws_of(noise, group, drop, spatial, self.dropout) if self.training else None
+        if draws is not None and self.norm2.training:
+            windows = laid_out(x, group, self.kernel, self.pools[0], MIXED_AGAIN)
+            if windows is not None:
+                assert not isinstance(x, Picked)
+                return self._forward_laid_out(x, windows, spatial, temporal, moments, draws, active)
         if isinstance(x, Picked):
             batch, times, signal = x.rows.shape[1], x.x.shape[2], None
             u = mix_picked(spatial, x, group)
@@ -201,59 +211,85 @@ class EEGNet(nn.Module):
         w = (temporal * scale[..., None]).reshape(members * self.filters, self.kernel)
         v = filter_times(u, w).reshape(members, wide, batch * times)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
-        h, squares = self._block(self.norm2, v, batch, self.pools[0], offset, group, noise, drop, active)
-        times = h.shape[-1]
-        h = filter_times(h.reshape(members * wide, batch, times), self.depthwise.reshape(members * wide, SECOND_KERNEL))
-        h = mix_channels(self.pointwise.reshape(members, -1, wide), h.reshape(members, wide, batch * times))
-        h, _ = self._block(self.norm3, h, batch, self.pools[1], None, group, noise, drop, active)
-        if self.power_norm is not None and squares is not None:
-            power = log_power(squares, self.pools[1])
-            power = self.power_norm(power.flatten(2), None, active).view(power.shape)
-            h = torch.cat([h, self._dropped(power, 3, group, noise, drop)], 1)
-        z = h.transpose(1, 2).flatten(2)
+        h, squares = self._block(self.norm2, v, batch, self.pools[0], offset, draws, active)
+        power = None if squares is None else pooled_again(squares, self.pools[1])
+        z = self._code(h, power, draws, active)
         return z[0] if self.members is None and signal is not None else z
 
+    def _forward_laid_out(
+        self, x: Tensor | Levelled, windows: LaidOut, spatial: Tensor, temporal: Tensor, moments: Moments | None,
+        draws: Draws, active: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        """The same in training by kernels for a CPU, up to the first pooling in one of them."""
+        batch, times, signal = windows.batch, windows.times, None
+        if isinstance(x, Tensor):
+            signal = x.transpose(1, 2)
+        elif moments is None:
+            moments = levelled_moments(x, self.kernel)
+        scale, shift = self._first_norm(temporal, signal, draws.group, moments, active)
+        offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
+        steps = times // self.pools[0]
+        stretches = 0 if self.power_norm is None else steps // self.pools[1]
+        form = Form(padding(self.kernel)[0], self.pools[0], stretches, self.pools[0] * self.pools[1], self.norm2.eps)
+        dropping = draws.of_layer(1, spatial.shape[1] * batch * steps)
+        h, power = first_block(
+            self.norm2, x, windows, spatial, temporal * scale[..., None], form, dropping, offset, active
+        )
+        z = self._code(h, power, draws, active)
+        return z[0] if self.members is None and signal is not None else z
+
+    def _code(self, h: Tensor, power: Tensor | None, draws: Draws | None, active: Tensor | None) -> Tensor:
+        """The second block, of units h (P, F, B, T'), and log power, of mean squares (P, F, B, S): codes (P, B, D)."""
+        codes = self._second_block(h, draws, active)
+        if self.power_norm is None or power is None:
+            return codes
+        return torch.cat([codes, self._power_codes(self.power_norm, power, draws, active)], -1)
+
+    def _second_block(self, h: Tensor, draws: Draws | None, active: Tensor | None) -> Tensor:
+        """Units (P, F, B, T') -> codes (P, B, D)."""
+        members, wide, batch, times = h.shape
+        w, pointwise = self.depthwise.reshape(members, wide, -1), self.pointwise.reshape(members, -1, wide)
+        if draws is not None:
+            dropping = draws.of_layer(2, pointwise.shape[1] * batch * (times // self.pools[1]))
+            made = second_block(self.norm3, h, w, pointwise, self.pools[1], dropping, active)
+            if made is not None:
+                return made.flatten(2)
+        h = filter_times(h.reshape(members * wide, batch, times), w.reshape(members * wide, SECOND_KERNEL))
+        h = mix_channels(pointwise, h.reshape(members, wide, batch * times))
+        h, _ = self._block(self.norm3, h, batch, self.pools[1], None, draws, active)
+        return h.transpose(1, 2).flatten(2)
+
+    def _power_codes(self, norm: BatchNorm, power: Tensor, draws: Draws | None, active: Tensor | None) -> Tensor:
+        """Log power, normalised and with dropout: (P, F, B, S) -> (P, B, F·S)."""
+        if draws is not None:
+            codes = codes_of_power(norm, power, draws.of_layer(3, power[0].numel()), active)
+            if codes is not None:
+                return codes
+        power = log_of(power)
+        power = norm(power.flatten(2), None, active).view(power.shape)
+        return self._dropped(power, 3, draws).transpose(1, 2).flatten(2)
+
     def _block(
-        self,
-        norm: BatchNorm,
-        v: Tensor,
-        batch: int,
-        pool: int,
-        offset: Tensor | None,
-        group: Tensor | None,
-        noise: Tensor | None,
-        drop: Tensor | None,
+        self, norm: BatchNorm, v: Tensor, batch: int, pool: int, offset: Tensor | None, draws: Draws | None,
         active: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """Normalisation, ELU, pooling, dropout: (P, F, B·T) -> (P, F, B, T // pool). Where the code has power, the
         first block's mean squares of v as well, in the same shape."""
         times, layer = v.shape[-1] // batch, 1 if norm is self.norm2 else 2
         squared = self.power_norm is not None and norm is self.norm2
-        learns = self.training and norm.training  # a frozen one has its stored statistics, with dropout or not
-        kernels = kernels_for(v, pool=pool) if learns and noise is not None else None
-        if kernels is not None and noise is not None:
-            dropping = self._dropping(v, v.shape[1] * batch * (times // pool), layer, group, noise, drop)
-            return norm_pool(kernels, norm, v, times, pool, dropping, offset, active, squared=squared)
+        if draws is not None and norm.training:  # a frozen one has its stored statistics, with dropout or not
+            kernels = kernels_for(v, pool=pool)
+            if kernels is not None:
+                dropping = draws.of_layer(layer, v.shape[1] * batch * (times // pool))
+                return norm_pool(kernels, norm, v, times, pool, dropping, offset, active, squared=squared)
         if not self.training and not torch.is_grad_enabled() and gpu.available(v):
             return gpu.elu_pool(v, *norm.stored(v.shape[:2], offset), times, pool, squared)
         signal = v.view(*v.shape[:2], batch, times)
         h = elu_pool(norm(v, offset, active).view(signal.shape), pool)
-        return self._dropped(h, layer, group, noise, drop), square_pool(signal, pool) if squared else None
+        return self._dropped(h, layer, draws), square_pool(signal, pool) if squared else None
 
-    def _dropped(
-        self, h: Tensor, layer: int, group: Tensor | None, noise: Tensor | None, drop: Tensor | None
-    ) -> Tensor:
-        """Units (P, F, B, T) after dropout; `layer` tells the draws of one layer from those of others."""
-        if self.training and noise is not None:
-            return kept(self._dropping(h, h[0].numel(), layer, group, noise, drop), h)
-        return nn.functional.dropout(h, self.dropout, training=self.training)
-
-    def _dropping(
-        self, v: Tensor, units: int, layer: int, group: Tensor | None, noise: Tensor, drop: Tensor | None
-    ) -> Dropping:
-        if drop is None:
-            drop = torch.full((len(v),), self.dropout, dtype=v.dtype, device=v.device)
-        return drawn(noise, layer, units, group, drop)
+    def _dropped(self, h: Tensor, layer: int, draws: Draws | None) -> Tensor:
+        return dropped(h, layer, draws, self.dropout) if self.training else h
 
     def _first_norm(
         self, w: Tensor, signal: Tensor | None, group: Tensor | None, moments: Moments | None, active: Tensor | None
@@ -283,8 +319,106 @@ class EEGNet(nn.Module):
         return (self.norm1.running_var.mean() / self.temporal.detach().square().sum(-1).mean()).sqrt()
 
     def graph(self) -> nn.Module:
-        """Windows (P or 1, N, C, T) -> codes (P, N, D) in plain operations, in eval mode."""
         return EEGNetGraph(self)
 
+    @torch.no_grad()
     def quick(self, n_constant: int = 0) -> Quick:
-        return QuickEEGNet(self, n_constant)
+        tensors, members = folded(self), self.members or 1
+        wide = len(tensors["spatial"]) // members
+        spatial, temporal, depthwise, pointwise = (
+            tensors[name].reshape(members, -1, size).float()
+            for name, size in (("spatial", self.n_channels), ("temporal", self.kernel), ("depthwise", SECOND_KERNEL),
+                               ("pointwise", wide))
+        )  # fmt: skip
+        scale = tensors.get("scale", torch.ones(members * wide))
+        rows = {
+            name: tensor.float().reshape(members, -1).contiguous()
+            for name, tensor in {**tensors, "scale": scale, "none": torch.zeros(members * wide)}.items()
+        }
+        power = None if self.power_norm is None else (rows["none"], rows["power_scale"], rows["power_shift"])
+        networks = Networks(
+            spatial, temporal, n_constant, FLOOR, self.pools[0] * self.pools[1], power, self.pools,
+            (rows["scale"], rows["temporal_bias"], depthwise, pointwise, rows["pointwise_bias"]),
+        )  # fmt: skip
+        return by_networks(networks, EEGNetGraph(self))
+
+
+class EEGNetGraph(nn.Module):
+    """For deployment, in ordinary operations: windows (P or 1, N, C, T) -> codes (P, N, D).
+
+    All normalisations use stored statistics, so they are folded into the filters next to them, in float64, and all
+    members are one chain of convolutions; axis 1 of every signal is member × filter.
+    """
+
+    spatial: Tensor
+    temporal: Tensor
+    temporal_bias: Tensor
+    scale: Tensor
+    power_scale: Tensor
+    power_shift: Tensor
+    depthwise: Tensor
+    pointwise: Tensor
+    pointwise_bias: Tensor
+
+    def __init__(self, net: EEGNet) -> None:
+        super().__init__()
+        self.members, self.pools, self.power = net.members or 1, net.pools, net.power_norm is not None
+        self.temporal_padding, self.depthwise_padding = padding(net.kernel), padding(net.depthwise.shape[-1])
+        for name, tensor in folded(net).items():
+            self.register_buffer(name, tensor.to(torch.float32).contiguous())
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = self.spatial.shape[0]
+        groups = x.shape[0]
+        h = F.conv1d(x.transpose(0, 1).flatten(1, 2), self.spatial, groups=groups)
+        h = F.pad(h, self.temporal_padding)
+        power = None
+        if self.power:
+            v = F.conv1d(h, self.temporal, groups=wide)
+            power = log_power(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1])
+            power = power * self.power_scale + self.power_shift
+            h = v * self.scale + self.temporal_bias[:, None]
+        else:
+            h = F.conv1d(h, self.temporal, self.temporal_bias, groups=wide)
+        h = F.avg_pool1d(F.elu(h), self.pools[0])
+        h = F.conv1d(F.pad(h, self.depthwise_padding), self.depthwise, groups=wide)
+        h = F.conv1d(h, self.pointwise, self.pointwise_bias, groups=self.members)
+        h = F.avg_pool1d(F.elu(h), self.pools[1])
+        parts = [h] if power is None else [h, power]  # a member's code is its filters, then its powers
+        z = torch.cat([part.reshape(part.shape[0], self.members, -1) for part in parts], 2)
+        return z.transpose(0, 1)
+
+
+@torch.no_grad()
+def folded(net: EEGNet) -> dict[str, Tensor]:
+    """The tensors of the graph, float64. P members, W filters each, of C channels."""
+    members, wide, channels = net.spatial.reshape(-1, *net.spatial.shape[-2:]).shape
+    spatial = net.spatial.double().reshape(members, wide, channels)
+    scale1, shift1 = _affine(net.norm1, members)  # (P, F1); every temporal filter serves `depth` spatial ones
+    scale2, shift2 = _affine(net.norm2, members)
+    scale3, shift3 = _affine(net.norm3, members)
+    temporal = net.temporal.double().reshape(members, -1, net.kernel) * scale1[..., None]
+    temporal = temporal.repeat_interleave(net.depth, 1)
+    powers = {}
+    if net.power_norm is None:
+        temporal = temporal * scale2[..., None]
+    else:  # power is that of signals before they are normalised
+        names = ("scale", "power_scale", "power_shift")
+        affine = _affine(net.power_norm, members)
+        powers = dict(zip(names, (t.reshape(-1, 1) for t in (scale2, *affine)), strict=True))
+    offset = shift1.repeat_interleave(net.depth, 1) * spatial.sum(-1)
+    return {
+        "spatial": spatial.reshape(members * wide, channels, 1),
+        "temporal": temporal.reshape(members * wide, 1, net.kernel),
+        "temporal_bias": (offset * scale2 + shift2).flatten(),
+        **powers,
+        "depthwise": net.depthwise.double().reshape(members * wide, 1, -1),
+        "pointwise": (net.pointwise.double().reshape(members, -1, wide) * scale3[..., None]).reshape(-1, wide, 1),
+        "pointwise_bias": shift3.flatten(),
+    }
+
+
+def _affine(norm: BatchNorm, members: int) -> tuple[Tensor, Tensor]:
+    """The stored normalisation as scale and shift (P, F), float64."""
+    scale, shift = norm.folded()
+    return scale.reshape(members, -1), shift.reshape(members, -1)

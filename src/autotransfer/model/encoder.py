@@ -10,7 +10,7 @@ from torch import nn
 
 from ..errors import UserError, check_at_most, check_positive, check_types, shown
 from .any_module import AnyModule, saved_bytes
-from .stack import Size
+from .stack import Size, Stack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,8 @@ class EncoderOptions:
         """One network from windows (B, channels, times) to codes (B, ...), newly initialised."""
         raise NotImplementedError(f"{type(self).__name__} has neither module nor stack")
 
-    def stack(self, size: Size, members: int, seeds: Sequence[int]) -> nn.Module:
-        """P members, each with the weights of its own seed; a `Stack`."""
+    def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Stack:
+        """P members, each with the weights of its own seed."""
         return AnyModule(lambda: self.module(size), size, members, seeds=seeds)
 
     def moments_kernel(self, sfreq: float | None) -> int:

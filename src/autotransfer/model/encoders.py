@@ -14,8 +14,8 @@ from .braindecode_models import PREFIX, braindecode_factory, parse
 from .eegnet import EEGNetOptions
 from .encoder import EncoderOptions
 from .evoked import EvokedOptions
-from .linear import LinearOptions
 from .shallow import ShallowOptions
+from .solved import LinearOptions
 from .stack import Size
 from .templates import TemplatesOptions
 from .trees import TreesOptions

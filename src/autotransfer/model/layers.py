@@ -249,11 +249,8 @@ class BatchNorm(nn.Module):
                 return
             mean = mean if offset is None else mean + offset
             rate = self.momentum if active is None else self.momentum * active.to(mean.dtype)[:, None]
-            unbiased = var * (count / max(count - 1, 1))
-            running_mean = self.running_mean.view(mean.shape)
-            running_var = self.running_var.view(mean.shape)
-            running_mean += (mean - running_mean) * rate
-            running_var += (unbiased - running_var) * rate
+            self.running_mean.view(mean.shape).lerp_(mean, rate)
+            self.running_var.view(mean.shape).lerp_(var * (count / max(count - 1, 1)), rate)
 
     def affine(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
         """The normalisation by given (P, F) statistics, as scale and shift."""

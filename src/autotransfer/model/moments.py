@@ -86,6 +86,8 @@ def edge_sums(x: Tensor, kernel: int) -> Tensor:
     The sums first, then the products above the diagonal, and zeros up to `n_sums`.
     """
     left, right = padding(kernel)
+    if not x.requires_grad and cpu.available(x, taps=kernel):
+        return cpu.edge_sums(x, left, right, n_sums(kernel) - 1 - kernel)
     tail = x[..., max(x.shape[-1] - left, 0) :].flip(-1)  # the same, seen from the other end
     sums, products = zip(*(_edge(edge, n) for edge, n in ((x, right), (tail, left))), strict=True)
     upper = [p[..., *torch.triu_indices(*p.shape[-2:], device=x.device)] for p in products]

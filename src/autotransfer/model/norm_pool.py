@@ -6,7 +6,7 @@ its oracle. The signal is read and its gradient written once; nothing of its siz
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,11 +20,35 @@ from ..randomness import bits, fold_in
 from .layers import BatchNorm
 
 
-def drawn(noise: Tensor, layer: int, units: int, group: Tensor | None, drop: Tensor) -> Dropping:
-    """Which units of a layer are dropped, a function of keys (G,); `layer` tells its draws from those of others."""
-    # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
-    halves = bits(fold_in(noise, layer), (units + 1) // 2).view(torch.int16)[:, :units]
-    return Dropping(halves, group, drop)
+class Draws(NamedTuple):
+    """What decides which units are dropped: a function of keys and places, not of torch's generator."""
+
+    noise: Tensor  # (G,) int32 keys
+    group: Tensor | None  # (P,) whose key a member has; None where G = P
+    drop: Tensor  # (P,) probabilities
+
+    def of_layer(self, layer: int, units: int) -> Dropping:
+        """Which of so many units are dropped; `layer` tells its draws from those of others."""
+        # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
+        halves = bits(fold_in(self.noise, layer), (units + 1) // 2).view(torch.int16)[:, :units]
+        return Dropping(halves, self.group, self.drop)
+
+
+def draws_of(
+    noise: Tensor | None, group: Tensor | None, drop: Tensor | None, like: Tensor, usual: float
+) -> Draws | None:
+    """Of P members with tensors like this one (P, ...); where no probabilities are given, all have the usual one."""
+    if noise is None:
+        return None
+    probability = like.new_full((len(like),), usual) if drop is None else drop
+    return Draws(noise, group, probability)
+
+
+def dropped(h: Tensor, layer: int, draws: Draws | None, usual: float) -> Tensor:
+    """Units (P, F, B, T) of a network in training, after dropout."""
+    if draws is None:
+        return torch.nn.functional.dropout(h, usual)
+    return kept(draws.of_layer(layer, h[0].numel()), h)
 
 
 def kept(dropping: Dropping, h: Tensor) -> Tensor:

@@ -14,7 +14,11 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from .. import cpu
+from ..cpu.blocks import KeptCodes, codes_backward, codes_forward
+from ..gpu import Dropping
 from ..gpu.autograd import apply
+from .layers import BatchNorm
 
 FLOOR = 1e-3  # of a power that is about 1, so that silence has a logarithm, and not one that drowns all else
 
@@ -49,8 +53,53 @@ def square_pool(v: Tensor, pool: int) -> Tensor:
     return squares
 
 
-def log_power(squares: Tensor, pool: int) -> Tensor:
-    """Mean squares (..., times), pooled once more, as logarithms (..., times // pool)."""
+def pooled_again(squares: Tensor, pool: int) -> Tensor:
+    """Mean squares (..., times), pooled once more: (..., times // pool)."""
     steps = squares.shape[-1] // pool
     segments = squares[..., : steps * pool].reshape(*squares.shape[:-1], steps, pool)
-    return (segments.mean(-1) + FLOOR).log()
+    return segments.mean(-1)
+
+
+def log_of(power: Tensor) -> Tensor:
+    """Its logarithm, also where there is none."""
+    return (power + FLOOR).log()
+
+
+def log_power(squares: Tensor, pool: int) -> Tensor:
+    """Mean squares (..., times), pooled once more, as logarithms (..., times // pool)."""
+    return log_of(pooled_again(squares, pool))
+
+
+class _Codes(Function):
+    """Logarithms, BatchNorm and dropout by a kernel, in the order of codes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        power, gamma, beta = power.contiguous(), gamma.contiguous(), beta.contiguous()
+        codes, kept = codes_forward(power, gamma, beta, dropping, FLOOR, eps)
+        ctx.save_for_backward(power, gamma, beta, *kept)
+        ctx.mark_non_differentiable(kept.mean, kept.variance)
+        ctx.dropping, ctx.eps = dropping, eps
+        return codes, kept.mean, kept.variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        power, gamma, beta, *kept = ctx.saved_tensors
+        grads = codes_backward(grad, power, gamma, beta, ctx.dropping, KeptCodes(*kept), FLOOR, ctx.eps)
+        return *grads, None, None
+
+
+def codes_of_power(norm: BatchNorm, power: Tensor, dropping: Dropping, active: Tensor | None) -> Tensor | None:
+    """Power (P, F, B, S) -> codes (P, B, F·S): logarithms, normalised, with dropout. None where no kernel serves, or
+    the normalisation does not learn."""
+    if not norm.training or not cpu.available(power):
+        return None
+    size = power.shape[:2]
+    gamma, beta = norm.weight.reshape(size), norm.bias.reshape(size)
+    codes: Tensor
+    codes, mean, variance = apply(_Codes, power, gamma, beta, dropping, norm.eps)
+    norm.track(mean, variance, power[0, 0].numel(), active)
+    return codes

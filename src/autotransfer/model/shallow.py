@@ -20,18 +20,19 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .. import cpu
+from .. import gpu
+from ..cpu.blocks import Form
 from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
-from ..kernels import Kernels, kernels_for
+from .blocks import first_block, laid_out
 from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import Moments, padding
-from .norm_pool import drawn, kept
-from .power import FLOOR
-from .stack import Quick, Size, group_of
+from .norm_pool import draws_of, dropped
+from .power import FLOOR, codes_of_power, log_of
+from .stack import Quick, Size, Stack, by_networks
 from .start import check_start
 
 MIN_TIMES = 8
@@ -114,32 +115,30 @@ class _Stretches(Function):
 
 
 class _KernelStretches(Function):
-    """The same of signals (N, B, T) by kernels, which need neither a copy of the signals nor that of what is used."""
+    """The same of signals (N, B, T) on a GPU by kernels, which need neither a copy of the signals nor that of what is
+    used."""
 
     @staticmethod
-    def forward(ctx: Any, kernels: Kernels, v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        level, square, mean = kernels.stretches_forward(v, length)
+    def forward(ctx: Any, v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        level, square, mean = gpu.stretches_forward(v, length)
         ctx.save_for_backward(v, level, mean)
         ctx.mark_non_differentiable(mean)
-        ctx.kernels, ctx.length = kernels, length
+        ctx.length = length
         return level, square, mean
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_level: Tensor, grad_square: Tensor, _: Tensor) -> tuple[None, Tensor, None]:
+    def backward(ctx: Any, grad_level: Tensor, grad_square: Tensor, _: Tensor) -> tuple[Tensor, None]:
         v, level, mean = ctx.saved_tensors
-        kernels: Kernels = ctx.kernels
-        return None, kernels.stretches_backward(grad_level, grad_square, v, level, mean, ctx.length), None
+        return gpu.stretches_backward(grad_level, grad_square, v, level, mean, ctx.length), None
 
 
-class Shallow(nn.Module):
+class Shallow(Stack):
     """Encoder z = net(x) of P members. x: (B, channels, times) or (P, B, channels, times); z: (P, B, D).
 
     Windows of any length from 8 samples work: a stretch has times // 8 samples, and what does not fill one is left out.
     D is the number of filters times that of stretches, 8 to 15.
     """
-
-    capturable = True
 
     def __init__(
         self,
@@ -183,24 +182,37 @@ class Shallow(nn.Module):
         members = self.spatial.shape[0]
         if x.dim() == 3:
             x, group = x[None], torch.zeros(members, dtype=torch.long, device=x.device)
-        batch, times = x.shape[1], x.shape[3]
+        windows = laid_out(x, group, self.kernel) if self.training else None
+        if windows is not None:
+            form = Form(padding(self.kernel)[0], 0, self.stretches, self.length, self.norm.eps)
+            _, power = first_block(self.norm, x, windows, self.spatial, self.temporal, form, active=active)
+        else:
+            power = self._plain_power(x, group, active)
+        draws = draws_of(noise, group, drop, power, self.dropout) if self.training else None
+        if draws is not None:
+            codes = codes_of_power(self.power_norm, power, draws.of_layer(1, power[0].numel()), active)
+            if codes is not None:
+                return codes
+        power = log_of(power)
+        power = self.power_norm(power.flatten(2), None, active).view(power.shape)
+        if self.training:
+            power = dropped(power, 1, draws, self.dropout)
+        return power.transpose(1, 2).flatten(2)
+
+    def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
+        """Windows (G, B, C, T) -> mean squares (P, F, B, S) of the normalised signals."""
+        members, batch, times = self.spatial.shape[0], x.shape[1], x.shape[3]
         signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
         data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
         u = mix_signals(self.spatial, data, group).view(members * self.filters, batch, times)
         v = filter_times(u, self.temporal.reshape(members * self.filters, self.kernel))
-        power = (self._power(v, active) + FLOOR).log()  # (P, F, B, S)
-        power = self.power_norm(power.flatten(2), None, active).view(power.shape)
-        return self._dropped(power, group, noise, drop).transpose(1, 2).flatten(2)
-
-    def _power(self, v: Tensor, active: Tensor | None) -> Tensor:
-        """Signals (P·F, B, T) -> mean squares (P, F, B, S) of the normalised signals."""
         norm, shape = self.norm, (-1, self.filters, v.shape[1], self.stretches)
         if not self.training:
             scale, shift = norm.affine(norm.running_mean, norm.running_var)
             normalised = torch.addcmul(shift.view(-1, 1, 1, 1), self._cut(v), scale.view(-1, 1, 1, 1))
             return normalised.square().mean(-1).view(shape)
-        if (kernels := kernels_for(v)) is not None:
-            level, square, mean = apply(_KernelStretches, kernels, v, self.length)
+        if gpu.available(v):
+            level, square, mean = apply(_KernelStretches, v, self.length)
         else:
             level, square, mean = apply(_Stretches, self._cut(v))
         level, square = level.view(shape), square.view(shape)
@@ -216,16 +228,6 @@ class Shallow(nn.Module):
         """Signals (N, B, T) in stretches: (N, B, S, L)."""
         return v[..., : self.stretches * self.length].reshape(*v.shape[:2], self.stretches, self.length)
 
-    def _dropped(self, h: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None) -> Tensor:
-        if not self.training or noise is None:
-            return F.dropout(h, self.dropout, training=self.training)
-        if drop is None:
-            drop = torch.full((len(h),), self.dropout, dtype=h.dtype, device=h.device)
-        return kept(drawn(noise, 1, h[0].numel(), group, drop), h)
-
-    def constrain_(self) -> None:
-        """Nothing: the normalisation undoes any scale of the filters."""
-
     def input_scale(self) -> Tensor:
         """Of white noise that would leave the stored variances behind the filters."""
         gain = self.spatial.detach().square().sum(-1) * self.temporal.detach().square().sum(-1)
@@ -234,29 +236,15 @@ class Shallow(nn.Module):
     def graph(self) -> nn.Module:
         return ShallowGraph(self)
 
-    def quick(self, n_constant: int = 0) -> Quick:
-        return QuickShallow(self, n_constant)
-
-
-class QuickShallow:
-    """A few windows (G, n, C, T), and how many members read each of the G groups -> codes (P, n, D)."""
-
     @torch.no_grad()
-    def __init__(self, net: Shallow, n_constant: int) -> None:
-        scale, shift = net.norm.folded()
-        temporal = net.temporal.double() * scale[..., None]
-        power_scale, power_shift = net.power_norm.folded()
+    def quick(self, n_constant: int = 0) -> Quick:
+        scale, shift = self.norm.folded()
+        temporal = self.temporal.double() * scale[..., None]
+        power_scale, power_shift = self.power_norm.folded()
         power = shift.float(), power_scale.float(), power_shift.float()
-        self.networks = Networks(
-            net.spatial.detach().contiguous(), temporal.float(), n_constant, FLOOR, net.length, power
-        )
-        self.graph = ShallowGraph(net)  # without kernels
-
-    def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
-        if cpu.available(x):
-            return self.networks(x, group_of(sizes))
-        codes: Tensor = self.graph(x if len(x) == 1 else x[group_of(sizes)])
-        return codes
+        spatial = self.spatial.detach().contiguous()
+        networks = Networks(spatial, temporal.float(), n_constant, FLOOR, self.length, power)
+        return by_networks(networks, ShallowGraph(self))
 
 
 class ShallowGraph(nn.Module):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError, shown
 from .encoder import EncoderOptions
-from .stack import Quick, Size, group_of
+from .stack import Quick, Size, Stack, group_of
 
 Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]  # all training windows (B, C, T) and classes (B,), in pieces
 
@@ -45,13 +45,11 @@ class SolvedOptions(EncoderOptions):
     def latent_dim(self, size: Size) -> int: ...
 
 
-class Solved(nn.Module):
+class Solved(Stack):
     """P members; x: (B, C, T), (P or 1, B, C, T), or (G, B, C, T) with group (P,) -> codes (P, B, D)."""
 
     shift: Tensor  # (P, D) of the training rows
     inv_std: Tensor
-
-    capturable = True
 
     def __init__(self, members: int, latent_dim: int) -> None:
         super().__init__()
@@ -104,13 +102,6 @@ class Solved(nn.Module):
     def standardised(self, raw: Tensor, members: slice = slice(None)) -> Tensor:
         return (raw - self.shift[members, None]) * self.inv_std[members, None]
 
-    def constrain_(self) -> None:
-        """Nothing: there are no parameters."""
-
-    def input_scale(self) -> Tensor:
-        """Nothing is known of it."""
-        return torch.ones(())
-
     def graph(self) -> nn.Module:
         return AllAtOnce(self)
 
@@ -127,6 +118,22 @@ class Solved(nn.Module):
     def few(self, x: Tensor) -> Tensor:
         """`raw` of all members for a few windows; overridden where a kernel is faster."""
         return self.raw(x)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearOptions(SolvedOptions):
+    """No encoder: the classifier sees the prepared window, or its representation, number by number."""
+
+    def latent_dim(self, size: Size) -> int:
+        return size.channels * size.times
+
+    def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Flattened:
+        return Flattened(members, self.latent_dim(size))
+
+
+class Flattened(Solved):
+    def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
+        return x.flatten(2)
 
 
 class AllAtOnce(nn.Module):

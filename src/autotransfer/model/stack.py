@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .moments import Moments
+from ..cpu import available
+from ..cpu.in_use import Networks
 
 
 class Size(NamedTuple):
@@ -28,33 +30,47 @@ class Size(NamedTuple):
 Quick = Callable[[Tensor, Sequence[int]], Tensor]
 
 
-class Stack(Protocol):
-    """P members of one encoder, an nn.Module whose parameters and floating buffers have the member on axis 0."""
+class Stack(nn.Module):
+    """P members of one encoder: parameters and floating buffers have the member on axis 0.
 
-    members: int | None
+    Windows (B, C, T), (P, B, C, T), or (G, B, C, T) with group (P,) -> codes (P, B, D). What other keywords `forward`
+    takes in training: see EEGNet.
+    """
+
+    members: Any  # P; None: a single network, whose parameters have no member axis
     latent_dim: int
-    capturable: bool  # whether a step can be a CUDA graph: no waiting for the device, no shapes that depend on values
-
-    def __call__(
-        self,
-        x: Tensor,
-        *,
-        group: Tensor | None = None,
-        moments: Moments | None = None,
-        noise: Tensor | None = None,
-        drop: Tensor | None = None,
-        active: Tensor | None = None,
-    ) -> Tensor:
-        """Codes (P, B, D) of windows (B, C, T), (P, B, C, T), or (G, B, C, T) with group (P,)."""
+    # Whether a step can be a CUDA graph: no waiting for the device, no shapes that depend on values.
+    capturable: ClassVar[bool] = True
 
     def constrain_(self) -> None:
-        """What is enforced on the parameters after every step."""
+        """Enforce on the parameters what must hold after every step; nothing, unless overridden."""
 
     def input_scale(self) -> Tensor:
         """Standard deviation of raw windows that the members know, as far as their statistics tell; else 1."""
+        return torch.ones(())
 
+    @abstractmethod
     def graph(self) -> nn.Module:
         """Windows (P or 1, N, C, T) -> codes (P, N, D) in plain operations, in eval mode, for export."""
+
+    def quick(self, n_constant: int = 0) -> Quick:
+        """Members in eval mode for a few windows on a CPU; overridden where something is quicker.
+
+        n_constant: how many channels, the last ones, have one value throughout every window.
+        """
+        return lambda x, sizes: self(x, group=group_of(sizes))
+
+
+def by_networks(networks: Networks, graph: nn.Module) -> Quick:
+    """One kernel for all networks or, where there is none, the graph of ordinary operations."""
+
+    def codes(x: Tensor, sizes: Sequence[int]) -> Tensor:
+        if available(x):
+            return networks(x, group_of(sizes))
+        plain: Tensor = graph(x if len(x) == 1 else x[group_of(sizes)])
+        return plain
+
+    return codes
 
 
 def member_of(stack: nn.Module, member: int) -> nn.Module:
@@ -68,15 +84,6 @@ def member_of(stack: nn.Module, member: int) -> nn.Module:
             if buffer is not None and buffer.is_floating_point():
                 layer._buffers[key] = buffer[member].clone()
     return alone
-
-
-def quick(stack: nn.Module, n_constant: int = 0) -> Quick:
-    """Members in eval mode for a few windows on a CPU: by the method `quick` of the stack, if it has one.
-
-    n_constant: how many channels, the last ones, have one value throughout every window.
-    """
-    make: Callable[[int], Quick] | None = getattr(stack, "quick", None)
-    return (lambda x, sizes: stack(x, group=group_of(sizes))) if make is None else make(n_constant)
 
 
 def group_of(sizes: Sequence[int]) -> Tensor:

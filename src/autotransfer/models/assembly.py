@@ -101,16 +101,12 @@ def ensemble(
     """The same as a model, with the effects of the people it was trained on and their montage."""
     model = SavedModel(*assemble(recordings, setting, states, folds, kind=kind, scores=scores), encoders)
     model.effects, model.days = effects_of(model, recordings, folds)
-    if at_centre(setting):
+    # Whether windows are centred by the mean of the training people, whoever's they are.
+    if any(isinstance(step, Centre) and step.kind == "train" for step in setting.preprocessing.transforms):
         model.centring = centring_of(model, recordings, folds)
     rows = _spread_rows(recordings)
     model.montage = recordings.once("montage", lambda: fit_montage(recordings.X[rows], recordings.subject[rows]))
     return model
-
-
-def at_centre(setting: Setting) -> bool:
-    """Whether windows are centred by the mean of the training people, whoever's they are."""
-    return any(isinstance(step, Centre) and step.kind == "train" for step in setting.preprocessing.transforms)
 
 
 @torch.no_grad()
@@ -189,22 +185,18 @@ def with_online(
 ) -> Mixture:
     """The mixture with the average that uses a person's windows. shared: exponents of the mixture's parts in it; parts:
     further ones, of which those that centre people begin at the centre of the training people."""
-    models = [
-        ensemble(recordings, in_session(setting), states, folds, kind=kind, scores={}, encoders=encoders)
-        for setting, states, folds, _ in parts
+    in_session = [
+        part._replace(setting=part.setting.replace(centre="train")) if part.setting.adaptation == "online" else part
+        for part in parts
     ]
-    for model in models:
+    models = _ensembles(recordings, in_session, kind, encoders)
+    for model in models[:1]:
         model.montage = None  # the mixture has it
     card = OnlineCard(
         exponents=[*map(float, shared), *(part.exponent for part in parts)], parts=[model.card for model in models],
         rule=asdict(rule), session=session, all_windows=all_windows,
     )  # fmt: skip
     return mixture.with_online(card, models)
-
-
-def in_session(setting: Setting) -> Setting:
-    """The setting for a session: one that centres people online starts at the centre of the training people."""
-    return setting.replace(centre="train") if setting.adaptation == "online" else setting
 
 
 def assemble_mixture(
@@ -221,10 +213,16 @@ def assemble_mixture(
     """
     given = [Part(*part) for part in parts]
     used = [part for part in given if part.exponent != 0] or given
+    models = _ensembles(recordings, used, kind, encoders)
+    return Mixture(models, [part.exponent for part in used], scores)
+
+
+def _ensembles(recordings: Recordings, parts: Sequence[Part], kind: str, encoders: Encoders | None) -> list[SavedModel]:
+    """Of which the first has the montage of all."""
     models = [
         ensemble(recordings, setting, states, folds, kind=kind, scores={}, encoders=encoders)
-        for setting, states, folds, _ in used
+        for setting, states, folds, _ in parts
     ]
     for model in models[1:]:
-        model.montage = None  # the first one's is that of all
-    return Mixture(models, [part.exponent for part in used], scores)
+        model.montage = None
+    return models

@@ -6,7 +6,6 @@ README.md. The three are opened like any stranger's file: sizes, shapes and dige
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -15,27 +14,28 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..files import read_plain
-from ..model.braindecode_models import PREFIX
 from ..model.shallow import Shallow, ShallowOptions
 from ..model.start import know_start
 from ..preprocessing.represent.base_layout import know_layout
+from ..preprocessing.represent.foundation import digest_of, seed_of
 from ..preprocessing.represent.pretrained import know
+from ..preprocessing.transform import with_prefix
 from ..recordings import Recordings
 from ..recordings.copies import Traces, traces
 from ..recordings.layout import channel_map
 from ..settings import Setting
 from ..training.members import Members
 from .base_card import BaseCard
-from .base_page import base_page
-from .binding import check_digest, check_size
+from .binding import check_digest, read_weights
 from .card import DIGEST
-from .foundation import Bound, FoundationEncoder, open_foundation
-from .hub import CONFIG, local_folder, push_to_hub
+from .foundation import Bound
+from .hub import local_folder, push_to_hub
+from .model_page import base_page
 from .saving import BASE, UNREADABLE, as_json, read_folder, write_folder
 
 KEYS, PEOPLE = "people.keys", "people.numbers"  # of Traces, among the tensors
@@ -127,7 +127,7 @@ class Base:
         layout, names = self._layout(recordings), {}
         for kind, tensors in zip(KINDS, (self.frozen(), self.untrained()), strict=True):
             weights = layout | tensors
-            names[kind] = f"{kind}:{_digest(weights)}:{self.card.n_classes}"
+            names[kind] = f"{kind}:{digest_of(weights)}:{self.card.n_classes}"
             know(names[kind], weights)
         return names
 
@@ -137,16 +137,13 @@ class Base:
         layout = self._layout(recordings)
         options = self.setting.network
         assert isinstance(options, ShallowOptions), "the only networks of a base"
-        encoders = {
-            name.removeprefix("encoder."): tensor.detach().clone()
-            for name, tensor in self.members.tensors().items()
-            if name.startswith("encoder.")
-        }
+        tensors = with_prefix("encoder.", self.members.tensors())
+        encoders = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         return {
             "encoder": "shallow", "standardise": "none", "power_filters": options.power_filters,
             "temporal_kernel": options.kernel(self.card.sfreq), "dropout": options.dropout,
-            "represent": know_layout(_digest(layout), **layout, n_times=recordings.n_times),
-            "start": know_start(_digest(encoders), encoders),
+            "represent": know_layout(digest_of(layout), **layout, n_times=recordings.n_times),
+            "start": know_start(digest_of(encoders), encoders),
         }  # fmt: skip
 
     def _layout(self, recordings: Recordings) -> dict[str, Tensor]:
@@ -163,24 +160,14 @@ class Base:
     def untrained(self) -> dict[str, Tensor]:
         """The same of untrained members: random filters, each scaled to give a white signal the power 1, and random
         mixtures of their log powers."""
-        fresh = Members(
-            self.setting, self.card.size, [_seed(self.digest, number) for number in range(self.card.members)]
-        )
+        seeds = [seed_of(f"{self.digest} {number}") for number in range(self.card.members)]
+        fresh = Members(self.setting, self.card.size, seeds)
         net = fresh.net
         assert isinstance(net, Shallow), "checked above"
         with torch.no_grad():
             gain = net.spatial.square().sum(-1) * net.temporal.square().sum(-1)
             net.norm.running_var.copy_(gain)
         return _folded(fresh)
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    body = save({name: tensor.contiguous() for name, tensor in sorted(tensors.items())})
-    return hashlib.blake2b(body, digest_size=8).hexdigest()
-
-
-def _seed(digest: str, number: int) -> int:
-    return int.from_bytes(hashlib.blake2b(f"{digest} {number}".encode(), digest_size=7).digest(), "little")
 
 
 @torch.no_grad()
@@ -201,17 +188,6 @@ def _folded(members: Members) -> dict[str, Tensor]:
     }
     # Spatial filters are parameters as they are: what is made of windows would otherwise keep all that led to it.
     return {name: tensor.detach().to(torch.float32).contiguous() for name, tensor in folded.items()}
-
-
-def open_base(text: str) -> Base | FoundationEncoder:
-    """What --base names: a base, or a foundation encoder, which is braindecode:MODEL,pretrained=…, or a folder or
-    repository in the hub's layout."""
-    if not text.startswith(PREFIX):
-        place = local_folder(text)
-        if os.path.exists(place / BASE.card) or not os.path.exists(place / CONFIG):
-            return load_base(place)
-        text = str(place)
-    return open_foundation(text)
 
 
 def save_base(folder: Path, card: BaseCard, tensors: dict[str, Tensor]) -> None:
@@ -245,7 +221,6 @@ def _load(path: Path) -> Base:
     if not isinstance(values, dict):
         raise ValueError(f"{BASE.card} is no JSON object")
     card = BaseCard(**{name: value for name, value in values.items() if name != DIGEST})
-    check_size(path)
-    weights = read_plain(path)
+    weights = read_weights(path)
     check_digest(values, weights, card=BASE.card, file=path.name)
     return Base(card, load(weights), values[DIGEST]["card"])

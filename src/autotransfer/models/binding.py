@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 
 from ..errors import UserError, shown
-from ..files import check_plain
+from ..files import check_plain, read_plain
 from ..model.encoders import ENCODERS, is_ours
 from ..model.stack import Size
 from ..preprocessing.represent.foundation import STORED
@@ -32,11 +32,17 @@ Shapes = dict[str, tuple[int, ...]]  # of tensors by name
 
 def digest_of(card: Mapping[str, Any], weights: bytes) -> dict[str, str]:
     """Of a card as JSON holds it and of a safetensors file, whatever else the file's header says."""
-    length = int.from_bytes(weights[:8], "little")
-    tensors = {k: v for k, v in json.loads(weights[8 : 8 + length]).items() if k != "__metadata__"}
-    weights_digest = _hash(_canonical(tensors), weights[8 + length :])
+    header, body = split_file(weights)
+    tensors = {k: v for k, v in json.loads(header).items() if k != "__metadata__"}
+    weights_digest = _hash(_canonical(tensors), body)
     values = {k: v for k, v in card.items() if k != DIGEST}
     return {"weights": weights_digest, "card": _hash(_canonical(values), weights_digest.encode())}
+
+
+def split_file(content: bytes) -> tuple[bytes, bytes]:
+    """Header (JSON) and body of a safetensors file, which begins with eight bytes that give the header's length."""
+    length = int.from_bytes(content[:8], "little")
+    return content[8 : 8 + length], content[8 + length :]
 
 
 def check_digest(values: Mapping[str, Any], weights: bytes, *, card: str, file: str) -> None:
@@ -69,8 +75,14 @@ def _hash(*parts: bytes) -> str:
 def check_size(path: Path) -> None:
     """Raise where a model's file is too large for memory, or no plain file, such as a pipe that never ends."""
     status = path.stat()
-    check_plain(status, path)
     check_memory(COPIES * status.st_size, "the model", path, "use a machine with more memory")
+    check_plain(status, path)
+
+
+def read_weights(path: Path) -> bytes:
+    """The content of a model's file, where `check_size` does not raise."""
+    check_size(path)
+    return read_plain(path)
 
 
 def check_file(path: Path, card: Card) -> None:

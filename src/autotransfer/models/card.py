@@ -84,8 +84,7 @@ class OnlineCard:
         check_types(self)
         if not self.parts or not all(isinstance(part, ModelCard) for part in self.parts):
             raise UserError("an online average needs at least one part, each with a card of its own")
-        check_exponents(self.exponents)
-        object.__setattr__(self, "exponents", [float(value) for value in self.exponents])
+        object.__setattr__(self, "exponents", checked_exponents(self.exponents))
         CentringRule(**self.rule)  # type: ignore[arg-type]  # checked there
 
     @property
@@ -93,10 +92,11 @@ class OnlineCard:
         return CentringRule(**self.rule)  # type: ignore[arg-type]  # checked
 
 
-def check_exponents(exponents: Sequence[object]) -> None:
+def checked_exponents(exponents: Sequence[float]) -> list[float]:
     for value in exponents:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST:
             raise UserError(f"an exponent of the mixture is {shown(value)}; it must be from 0 to {MOST:g}")
+    return [float(value) for value in exponents]
 
 
 def online_card(values: object) -> OnlineCard | None:
@@ -127,8 +127,7 @@ class MixtureCard(CommonCard):
             raise UserError("a mixture needs at least one part, each with a card of its own")
         if len(self.exponents) != len(self.parts):
             raise UserError(f"the mixture has {len(self.exponents)} exponents for {len(self.parts)} parts")
-        check_exponents(self.exponents)
-        object.__setattr__(self, "exponents", [float(value) for value in self.exponents])
+        object.__setattr__(self, "exponents", checked_exponents(self.exponents))
         if self.online is not None and len(self.online.exponents) != len(self.part_cards()):
             raise UserError("the online average of the mixture has another number of exponents than of parts")
         for number, part in enumerate(self.part_cards().values(), 1):

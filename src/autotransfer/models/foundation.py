@@ -7,7 +7,6 @@ torch.nn. Who was pretrained on is not known, so that nobody can be refused: a r
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -31,24 +30,22 @@ from ..model.adapters import RANK
 from ..model.braindecode_models import PREFIX, PRETRAINED, parse
 from ..preprocessing.represent.base_layout import know_layout
 from ..preprocessing.represent.foundation import (
-    FLOATS,
-    HEADS,
     KINDS,
     MOST,
     Encoder,
-    Shapes,
     braindecode_models,
     build_encoder,
-    build_fitting,
+    build_pretrained,
     digest_of,
     features,
     know,
     opened,
+    seed_of,
 )
 from ..recordings import Recordings
 from ..recordings.layout import channel_map
 from ..schema import parse_json
-from .binding import check_size
+from .binding import read_weights
 from .hub import CONFIG, HUB, Saved, local_folder
 from .saving import MODEL
 
@@ -64,6 +61,11 @@ class Bound(NamedTuple):
     source: Saved
     kinds: dict[str, str]  # the names that `represent` takes, by kind
     tuned: list[dict[str, Any]]  # keywords of a setting that learns on, and of its control
+
+    @property
+    def names(self) -> set[str]:
+        """Everything that settings may name of it."""
+        return {*self.kinds.values(), *(str(value) for keywords in self.tuned for value in keywords.values())}
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ class FoundationEncoder:
         rates = (float(recordings.sfreq), rate, times)
         config = {"model": self.model, "options": self.options}
         trained = Encoder(config, self.module, channels, rates)
-        seed = int.from_bytes(hashlib.blake2b(digest_of(trained.tensors()).encode(), digest_size=7).digest(), "little")
+        seed = seed_of(digest_of(trained.tensors()))
         untrained = Encoder(config, build_encoder(self.model, self.options, seed), channels, rates)
         dim = self._n_features(len(channels), times)
         names = {}
@@ -233,64 +235,33 @@ def open_foundation(text: str) -> FoundationEncoder:
             source = HUB + source
     place = local_folder(source)
     try:
-        options, weights, page = _read(place)
-        model = _model(page, place) if model is None else model
+        model, options, weights = _read(place, model)
     except UserError:
         raise
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"the foundation encoder in {place} cannot be read ({one_line(error)})") from None
     options |= given
-    return FoundationEncoder(model, options, _loaded(model, options, weights), weights)
+    return FoundationEncoder(model, options, build_pretrained(model, options, weights), weights)
 
 
-def _read(place: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
-    """config.json, model.safetensors and, where there is one, README.md."""
+def _read(place: Path, model: str | None) -> tuple[str, dict[str, Any], dict[str, Tensor]]:
+    """Model, config.json and model.safetensors. Where the model is not given, README.md must have it among its tags:
+    braindecode writes the name of the class there."""
     if not (place / WEIGHTS).exists():
         pickled = sorted(path.name for path in place.glob("*") if path.suffix in PICKLED)
         why = f"has {pickled[0]}, which could run code when it is opened" if pickled else f"has no {WEIGHTS}"
         raise UserError(f"{place} {why}; give a folder or repository with {WEIGHTS}")
-    check_size(place / WEIGHTS)
-    weights, config = read_plain(place / WEIGHTS), read_plain(place / CONFIG)
-    page = read_plain(place / PAGE) if (place / PAGE).exists() else b""
+    weights, config = read_weights(place / WEIGHTS), read_plain(place / CONFIG)
+    page = read_plain(place / PAGE).decode(errors="replace") if (place / PAGE).exists() else ""
     options = parse_json(config.decode())
     if not isinstance(options, dict):
         raise ValueError(f"{CONFIG} is no JSON object")
-    return options, load(weights), page.decode(errors="replace")
-
-
-def _model(page: str, place: Path) -> str:
-    """By the tags of a page, where braindecode writes the name of the class."""
-    known = braindecode_models("a foundation encoder")
-    head = page.split("---")[1] if page.startswith("---") else ""
-    named = [word for word in dict.fromkeys(re.findall(r"\w+", head)) if word in known]
-    if len(named) != 1:
-        fault = f"names {', '.join(named)}" if named else "names no model of braindecode"
-        raise UserError(f"{PAGE} of {place} {fault} among its tags; give {PREFIX}MODEL,{PRETRAINED}={place}")
-    return str(named[0])
-
-
-def _loaded(model: str, options: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
-    """The network with these weights, all of them but those of a head."""
-
-    def fits(shapes: Shapes) -> None:
-        lacking = [name for name in shapes if name not in weights and not name.startswith(HEADS)]
-        if lacking:
-            raise UserError(
-                f"the weights of {model} lack {len(lacking)} tensors ({lacking[0]} …); they are of another model"
-            )
-        for name, shape in shapes.items():
-            tensor = weights.get(name)
-            if tensor is not None and tensor.dtype not in FLOATS:
-                raise UserError(f"{name} of the weights of {model} holds {tensor.dtype}; store it as float32")
-            if tensor is not None and tuple(tensor.shape) != shape:
-                raise UserError(
-                    f"the weights of {model} do not fit what {CONFIG} says ({name} has the shape "
-                    f"{tuple(tensor.shape)}, not {shape})"
-                )
-
-    module = build_fitting(model, options, sum(tensor.numel() for tensor in weights.values()), fits)
-    try:
-        module.load_state_dict(weights, strict=False)
-    except RuntimeError as error:  # of another shape: a tensor that is no number of the network
-        raise UserError(f"the weights of {model} do not fit what {CONFIG} says ({one_line(error)})") from None
-    return module
+    if model is None:
+        known = braindecode_models("a foundation encoder")
+        head = page.split("---")[1] if page.startswith("---") else ""
+        named = [word for word in dict.fromkeys(re.findall(r"\w+", head)) if word in known]
+        if len(named) != 1:
+            fault = f"names {', '.join(named)}" if named else "names no model of braindecode"
+            raise UserError(f"{PAGE} of {place} {fault} among its tags; give {PREFIX}MODEL,{PRETRAINED}={place}")
+        (model,) = named
+    return model, options, load(weights)

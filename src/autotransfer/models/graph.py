@@ -66,7 +66,7 @@ class StackGraph(nn.Module):
     def __init__(self, stack: PartStack, exponents: Tensor) -> None:
         super().__init__()
         self.preprocessing = stack.preprocessing.graph()
-        self.encoder: nn.Module = stack.network.graph()  # type: ignore[operator]  # a Stack of the model's
+        self.encoder = stack.network.graph()
         self.register_buffer("group", group_of(stack.sizes))
         self.register_buffer("head", stack.weight)
         self.register_buffer("head_bias", stack.bias)

@@ -15,7 +15,7 @@ from ..errors import UserError, one_line, shown
 from ..files import read_plain
 from ..model.encoders import Encoders
 from ..preprocessing.represent.foundation import take_stored
-from .binding import check_digest, check_file, check_shapes, check_size
+from .binding import check_digest, check_file, check_shapes, read_weights, split_file
 from .card import DIGEST, ModelCard, card_from
 from .interface import LEDGERS
 from .mixture import Mixture, Model
@@ -76,8 +76,7 @@ def _load(path: Path, encoders: Encoders | None) -> Model | RegressionModel:
     values = json.loads(read_plain(path.with_name(MODEL.card)).decode())
     model: Model | RegressionModel
     if isinstance(values, dict) and values.get("kind") == REGRESSION:
-        check_size(path)
-        weights = read_plain(path)
+        weights = read_weights(path)
         card = regression_card({name: value for name, value in values.items() if name != DIGEST})
         model = RegressionModel.restore(card, take_stored(load(weights)))
     else:
@@ -105,8 +104,7 @@ def _no_model(folder: Path, missing: str) -> str:
 
 def _load_file(path: Path, encoders: Encoders | None) -> Model:
     try:
-        check_size(path)
-        return model_in(path.read_bytes(), encoders)
+        return model_in(read_weights(path), encoders)
     except UserError:
         raise
     except OSError as error:
@@ -119,10 +117,9 @@ def _load_file(path: Path, encoders: Encoders | None) -> Model:
 
 
 def model_in(content: bytes, encoders: Encoders | None = None) -> Model:
-    """Of an exported safetensors file: its header begins with eight bytes that give the header's length."""
+    """Of an exported safetensors file."""
     tensors = load(content)
-    length = int.from_bytes(content[:8], "little")
-    metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    metadata = json.loads(split_file(content)[0]).get("__metadata__", {})
     if MARK not in metadata:
         raise ValueError("it holds tensors but no card")
     values = from_text(metadata)

@@ -108,7 +108,7 @@ class Mixture(BaseModel):
                 "the run had no time to try adaptation on held-out people, so its model has no average that could use "
                 "all windows of a person; leave --adapt all (adapt='all') out, or run again with a longer --time"
             )
-        if self.online is None:
+        if self.online is None and (self.card.follows is None or self.adaptation != "none"):
             raise UserError(
                 "the model has no average that could use all windows of a person (it was made by an earlier version, "
                 "or adapts already); leave --adapt all (adapt='all') out, or make it again with the usual --adaptation"
@@ -117,16 +117,12 @@ class Mixture(BaseModel):
             raise UserError(
                 "the model is one person's already; leave --adapt all (adapt='all') out, or use the model of the run"
             )
-        if self.online.card.all_windows:
+        if self.online is not None and self.online.card.all_windows:
             return self.online
         warnings.warn(
             "held-out people did not gain by --adapt all (adapt='all'): the model stays as it is", stacklevel=4
         )
         return None
-
-    def latents(self, X: Tensor, subject: Tensor | None = None) -> list[Tensor]:
-        """Windows that `check` gave -> the codes of each part (members, N, D), whose D differ."""
-        return [part.latents(X, subject) for part in self.parts]
 
     def features_checked(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
         return torch.cat([part.features_checked(X, subject) for part in self.parts], 1)

@@ -1,4 +1,4 @@
-"""README.md beside a saved model: a model card as Hugging Face's hub reads it, YAML first, then what people ask."""
+"""README.md beside a saved model or a base: as Hugging Face's hub reads it, YAML first, then what people ask."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from ..training.intervals import NextPerson, next_words
 from ..words import printable
+from .base_card import BaseCard
 from .card import Card
 from .regression_card import RegressionCard
 
@@ -62,21 +63,49 @@ def regression_page(card: RegressionCard) -> str:
     head = {"library_name": "autotransfer", "tags": [*TAGS, "regression"], "datasets": [slug(card.name)]}
     rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz, {card.n_times / card.sfreq:.3g} s"
     verdict = card.scores.get("verdict")
-    body = [
+    first = (
         f"It predicts a number for each window of {len(card.channels)} channels and {card.n_times} samples{rate}, and "
-        f"was trained on {card.subjects} people by AutoTransfer to work on people it has never seen.",
-        f"\n| | |\n| --- | --- |\n| channels | {some_of(card.channels)} |\n| {_parts(card)} |",
-        "\n## How good it is\n",
+        f"was trained on {card.subjects} people by AutoTransfer to work on people it has never seen."
+    )
+    measured = [
         markdown(verdict, SENTENCE) if isinstance(verdict, str) and verdict else UNMEASURED,
         "\nWhat predicted each of these people was neither trained on them nor chosen by their scores.",
-        "\n## How to use it\n",
-        '```python\nimport autotransfer as at\n\nmodel = at.load_model(".")  # this folder',
-        "model.predict(X)  # windows (N, channels, times), raw: it prepares them itself",
-        "model.predict_interval(X, coverage=0.9)  # (N, 2)\n```",
-        "\n## Limits\n",
-        LIMITS,
     ]
-    return page(name, head, body)
+    rows = [f"| channels | {some_of(card.channels)} |", f"| {_parts(card)} |"]
+    return page(name, head, _sections(first, rows, measured, "model.predict_interval(X, coverage=0.9)  # (N, 2)"))
+
+
+def base_page(card: BaseCard) -> str:
+    """A card as Hugging Face's hub reads it, YAML first."""
+    head = {
+        "library_name": "autotransfer",
+        "tags": [*TAGS, "pretraining"],
+        "datasets": [slug(study["name"]) for study in card.studies],
+    }
+    return page(f"AutoTransfer base of {one_line_of(card.name)}", head, _base_body(card))
+
+
+def _base_body(card: BaseCard) -> Iterable[str]:
+    rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz"
+    yield (
+        f"{card.members} networks that were trained on {card.people} people of {len(card.studies)} studies, on windows "
+        f"of {card.n_times} samples{rate} with the channels {some_of(card.channels)}. A run on other people may start "
+        "from them: what they make of a window is one candidate beside all others, and gets the weight that people "
+        "left out give it."
+    )
+    yield "\n| study | people | windows | classes | score on people left out | chance |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for study in card.studies:
+        score, chance = (
+            f"{value:.3f}" if isinstance(value := study.get(key), float) else "–" for key in ("score", "chance")
+        )
+        name, classes = markdown(study["name"]), some_of(study["classes"])
+        yield f"| {name} | {study.get('people')} | {study.get('windows')} | {classes} | {score} | {chance} |"
+    yield "\n```\nautotransfer run DATA --out RUN --base THIS_FOLDER\n```"
+    yield (
+        "\nIt holds fingerprints of some samples of every person, no signal and no name: a run refuses people whom the "
+        "base has seen. Licences of the studies apply to what is made of them."
+    )
 
 
 def _parts(card: RegressionCard) -> str:
@@ -89,22 +118,29 @@ def _parts(card: RegressionCard) -> str:
 def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
     rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz, {card.n_times / card.sfreq:.3g} s"
     parts = getattr(card, "parts", None)
-    yield (
+    first = (
         f"It tells {len(card.classes)} classes apart in windows of {len(card.channels)} channels and {card.n_times} "
         f"samples{rate}, and was trained on {card.subjects} people by AutoTransfer to work on {_held_out(card)[0]}."
     )
+    rows = [
+        f"| classes | {some_of(card.classes)} |",
+        f"| channels | {some_of(card.channels)} |",
+        f"| models | {card.members}{'' if parts is None else f' in {len(parts)} parts, averaged'} |",
+    ]
+    measured = [UNMEASURED] if score is None else _measured(card.scores, score, metric)
+    return _sections(first, rows, measured, "model.classes_")
+
+
+def _sections(first: str, rows: Iterable[str], measured: Iterable[str], use: str) -> Iterable[str]:
+    """What every page of a model has. rows: of a table; use: a line of Python after a prediction."""
+    yield first
     yield "\n| | |\n| --- | --- |"
-    yield f"| classes | {some_of(card.classes)} |"
-    yield f"| channels | {some_of(card.channels)} |"
-    yield f"| models | {card.members}{'' if parts is None else f' in {len(parts)} parts, averaged'} |"
+    yield from rows
     yield "\n## How good it is\n"
-    if score is None:
-        yield UNMEASURED
-    else:
-        yield from _measured(card.scores, score, metric)
+    yield from measured
     yield "\n## How to use it\n"
     yield '```python\nimport autotransfer as at\n\nmodel = at.load_model(".")  # this folder'
-    yield "model.predict(X)  # windows (N, channels, times), raw: it prepares them itself\nmodel.classes_\n```"
+    yield f"model.predict(X)  # windows (N, channels, times), raw: it prepares them itself\n{use}\n```"
     yield "\n## Limits\n"
     yield LIMITS
 

@@ -159,13 +159,3 @@ def _explained(covariance: Floats, weight: Floats, known: list[int], missing: li
     cross, among = covariance[np.ix_(missing, known)], covariance[np.ix_(known, known)]
     variance = covariance.diagonal()[missing]
     return _explained_share(variance - 2 * (weight * cross).sum(1) + ((weight @ among) * weight).sum(1), variance)
-
-
-def check_montage(montage: Montage, n_channels: int) -> None:
-    """Raise where the tensors of a file are no montage."""
-    shapes = [(n_channels,), (n_channels, n_channels), (n_channels,)]
-    for name, tensor, shape in zip(Montage._fields, montage, shapes, strict=True):
-        if tuple(tensor.shape) != shape or not torch.isfinite(tensor).all():
-            raise ValueError(f"the tensor montage.{name} is not finite of the shape {shape}")
-    if (montage.covariance.diagonal() < 0).any() or ((montage.explained < 0) | (montage.explained > 1)).any():
-        raise ValueError("the montage has a variance below 0, or a share that is not from 0 to 1")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..training.centring import Centred, Centring, stacked_centring
 from .card import OnlineCard
-from .ensemble import TINY
+from .ensemble import TINY, normalised
 from .saved_model import SavedModel
 
 ALL = "all"  # of `adapt`: with all windows of a person
@@ -52,7 +52,5 @@ class Online:
             if part.centring is not None:
                 end = start + len(of_part)
                 of_part, start = of_part - offset[start:end], end
-            power = np.exp(of_part - of_part.max(-1, keepdims=True))
-            probability = (power / power.sum(-1, keepdims=True)).mean(0)
-            total += exponent * np.log(np.maximum(probability, TINY))
+            total += exponent * np.log(np.maximum(normalised(of_part).mean(0), TINY))
         return total

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..model.braindecode_models import PREFIX
 from ..model.encoders import Encoders
 from .base import Base, load_base
-from .hub import download
+from .foundation import FoundationEncoder, open_foundation
+from .hub import CONFIG, download, local_folder
 from .loading import load_model
 from .mixture import Model
 from .regression import RegressionModel
@@ -40,3 +42,14 @@ def from_pretrained(
     if (folder / BASE.card).exists():
         return load_base(folder)
     return load_model(folder, encoders)
+
+
+def open_base(text: str) -> Base | FoundationEncoder:
+    """What --base names: a base, or a foundation encoder, which is braindecode:MODEL,pretrained=…, or a folder or
+    repository in the hub's layout."""
+    if not text.startswith(PREFIX):
+        place = local_folder(text)
+        if os.path.exists(place / BASE.card) or not os.path.exists(place / CONFIG):
+            return load_base(place)
+        text = str(place)
+    return open_foundation(text)

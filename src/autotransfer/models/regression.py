@@ -18,7 +18,7 @@ from ..recordings.windows import people_of_windows
 from ..settings import Setting
 from ..training.continuous import around, radius_at
 from ..training.members import Members
-from .ensemble import codes_of_person
+from .ensemble import codes_of_people
 from .interface import WindowModel
 from .regression_card import RegressionCard
 
@@ -77,25 +77,17 @@ class Networks:
         if any(t.shape != (members,) or t.dtype != torch.float64 for t in (mean, spread)) or not (spread > 0).all():
             raise ValueError("mean and spread of the target are damaged")
         weights = {name: t for name, t in tensors.items() if name.startswith(WEIGHTS)}
-        if stray := set(tensors) - set(weights) - {MEAN, SPREAD} - _prefixed(preprocessing):
+        statistics = {f"{PREPROCESSING}.{name}" for name in preprocessing.state_dict()}
+        if stray := set(tensors) - set(weights) - {MEAN, SPREAD} - statistics:
             raise ValueError(f"the tensor {shown(min(stray))} belongs to no network")
         return cls(setting, size, preprocessing, mean, spread, weights)
 
     @torch.no_grad()
     def predict(self, X: Tensor, subject: Tensor | None) -> Floats:
         """Raw windows (N, channels, times) of people (N,), None: of one -> (N,)."""
-        if subject is None or self.preprocessing.spec.adaptation == "none":
-            return self._of_person(X).numpy()
-        predicted = torch.empty(len(X), dtype=torch.float64)
-        for person in subject.unique():  # type: ignore[no-untyped-call]  # torch's
-            rows = (subject == person).nonzero()[:, 0]
-            predicted[rows] = self._of_person(X[rows])
-        return predicted.numpy()
-
-    def _of_person(self, X: Tensor) -> Tensor:
-        z = codes_of_person(self.members.net, X, self.preprocessing.follow())
+        z = codes_of_people(self.members.net, self.preprocessing, X, subject)
         output: Tensor = self.members.classifier(z)[..., 0].double()  # (P, N)
-        return (self.mean[:, None] + self.spread[:, None] * output).mean(0)
+        return (self.mean[:, None] + self.spread[:, None] * output).mean(0).numpy()
 
     @property
     def size(self) -> int:
@@ -108,21 +100,9 @@ class Networks:
         return weights | fitted | {MEAN: self.mean.clone(), SPREAD: self.spread.clone()}
 
 
-def _prefixed(preprocessing: FittedPreprocessing) -> set[str]:
-    return {f"{PREPROCESSING}.{name}" for name in preprocessing.state_dict()}
-
-
-@torch.no_grad()
 def codes_of(preprocessing: FittedPreprocessing, X: Tensor, subject: Tensor | None, start: int = 0) -> Tensor:
-    """Windows (N, channels, times) of people nobody has trained on, each in their order -> (N, D) float64. start: how
-    many of the transforms they have been through; 0: they are raw."""
-    if subject is None or preprocessing.spec.adaptation == "none":
-        return preprocessing.follow(start).feed(X)[0].flatten(1).double()
-    people = [(subject == person).nonzero()[:, 0] for person in subject.unique()]  # type: ignore[no-untyped-call]  # torch's
-    parts = torch.cat([preprocessing.follow(start).feed(X[rows])[0].flatten(1).double() for rows in people])
-    codes = torch.empty_like(parts)
-    codes[torch.cat(people)] = parts
-    return codes
+    """As `codes_of_people`: what a closed form reads of windows of people it was not fitted on, (N, D) float64."""
+    return codes_of_people(lambda x: x.flatten(1)[None], preprocessing, X, subject, start)[0].double()
 
 
 class RegressionModel(WindowModel):
@@ -179,8 +159,7 @@ class RegressionModel(WindowModel):
             rows, columns = spec.shape(len(card.channels), card.n_times)
             if weight.shape != (rows * columns,) or bias.shape != () or weight.dtype != torch.float64:
                 raise ValueError(f"part {k} has weights of the shape {tuple(weight.shape)}, not ({rows * columns},)")
-            statistics = {name.removeprefix(f"{PREPROCESSING}."): t for name, t in part_tensors.items()}
-            parts.append(Form(spec.restore(statistics), weight, bias))
+            parts.append(Form(spec.restore(with_prefix(f"{PREPROCESSING}.", part_tensors)), weight, bias))
         known = {f"parts.{k}." for k in range(len(parts))}
         if stray := [name for name in tensors if not any(name.startswith(start) for start in known)]:
             raise ValueError(f"the tensor {shown(stray[0])} belongs to none of its {len(parts)} parts")

@@ -13,18 +13,17 @@ from torch import Tensor
 from ..errors import UserError, check_choice
 from ..model.encoders import Encoders
 from ..model.stack import Size
-from ..preprocessing import Person
 from ..preprocessing.transform import with_prefix
 from ..settings import Setting
-from ..training.centring import Centring, check_centring
+from ..training.centring import Centring
 from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .card import ModelCard
-from .ensemble import TINY, Correction, codes_of_person, normalised
+from .ensemble import TINY, Correction, codes_of_people, normalised
 from .graph import Graph
 from .interface import BaseModel
-from .montage import Montage, check_montage
+from .montage import Montage
 
 
 class SavedModel(BaseModel):
@@ -71,21 +70,28 @@ class SavedModel(BaseModel):
     def _check_people(self) -> None:
         """Raise where what is known of people does not fit the members."""
         dim, classes = self.members.latent_dim, len(self.card.classes)
+        members, channels = self.card.members, len(self.card.channels)
         if self.effects is not None:
             rank = self.effects.projection.shape[-1]
-            _check_shapes("effects", self.effects, [(dim, rank), (classes, rank), (rank,), (rank,)])
+            shapes = [(members, dim, rank), (members, classes, rank), (members, rank), (members, rank)]
+            check_tensors(self.effects, shapes)
             if not (self.effects.shift > 0).all() or not (self.effects.interaction > 0).all():
                 raise ValueError("a variance of effects is not above 0")
         if self.days is not None:
-            _check_shapes("days", self.days, [(), ()])
+            check_tensors(self.days, [(members,), (members,)])
             if any(((share < 0) | (share > 1)).any() for share in self.days):
                 raise ValueError("a share of days is not from 0 to 1")
         if self.correction is not None:
-            _check_shapes("correction", self.correction, [(dim, classes), (classes,)])
+            check_tensors(self.correction, [(members, dim, classes), (members, classes)])
         if self.centring is not None:
-            check_centring(self.centring, self.card.members, classes)
+            check_tensors(self.centring, [(members, classes), (members, classes, classes), *[(members,)] * 3])
+            if any((scale < 0).any() for scale in self.centring[2:]):
+                raise ValueError("a scale of centring is below 0")
         if self.montage is not None:
-            check_montage(self.montage, len(self.card.channels))
+            check_tensors(self.montage, [(channels,), (channels, channels), (channels,)])
+            _, covariance, explained = self.montage
+            if (covariance.diagonal() < 0).any() or ((explained < 0) | (explained > 1)).any():
+                raise ValueError("the montage has a variance below 0, or a share that is not from 0 to 1")
 
     @property
     def parts(self) -> list[SavedModel]:
@@ -110,11 +116,7 @@ class SavedModel(BaseModel):
                 "the model is no average that could use all windows of a person; leave --adapt all (adapt='all') out, "
                 "or take the model of a run with the usual --adaptation"
             )
-        return self.probabilities(self.latents(X, subject))
-
-    @torch.no_grad()
-    def probabilities(self, z: Tensor) -> NDArray[np.float64]:
-        """Codes (members, N, D) -> (N, classes)."""
+        z = self.latents(X, subject)
         return self._mean_probability(z) if self.correction is None else normalised(self.log_p(z))
 
     @torch.no_grad()
@@ -124,26 +126,16 @@ class SavedModel(BaseModel):
         log_p = np.log(np.maximum(self._mean_probability(z), TINY))
         return log_p if self.correction is None else log_p + self.correction(z).numpy()
 
+    @torch.no_grad()
     def _mean_probability(self, z: Tensor) -> NDArray[np.float64]:
         """Of the members, before any correction."""
         mean: NDArray[np.float64] = self.classifier(z).double().softmax(-1).mean(0).numpy()
         return mean
 
-    @torch.no_grad()
     def latents(self, X: Tensor, subject: Tensor | None = None, start: int = 0) -> Tensor:
         """Windows that `check` gave, people (N,) as numbers -> codes z (members, N, D). start: how many transforms the
         windows have been through."""
-        if subject is None or self.setting.adaptation == "none":
-            return self.codes(X, self.preprocessing.follow(start))
-        z = torch.empty(self.card.members, len(X), self.members.latent_dim)
-        for person in subject.unique():  # type: ignore[no-untyped-call]  # torch's
-            rows = (subject == person).nonzero()[:, 0]
-            z[:, rows] = self.codes(X[rows], self.preprocessing.follow(start))
-        return z
-
-    def codes(self, X: Tensor, person: Person) -> Tensor:
-        """The next windows (N, channels, times) of a person, as `person` takes them -> (members, N, D)."""
-        return codes_of_person(self.net, X, person)
+        return codes_of_people(self.net, self.preprocessing, X, subject, start)
 
     def features_checked(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
         return self.latents(X, subject).transpose(0, 1).flatten(1)
@@ -166,10 +158,12 @@ def _restored(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
     return kind(**fields) if fields else None
 
 
-def _check_shapes(name: str, group: tuple[Tensor, ...], shapes: Sequence[tuple[int, ...]]) -> None:
-    for part, tensor, shape in zip(type(group)._fields, group, shapes, strict=True):  # type: ignore[attr-defined]  # a NamedTuple
-        if tuple(tensor.shape[1:]) != shape or not torch.isfinite(tensor).all():
-            raise ValueError(f"the tensor {name}.{part} is not finite of the shape (…, *{shape})")
+def check_tensors(group: Any, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Raise where the tensors of a named tuple are not finite, or have other shapes."""
+    for part, tensor, shape in zip(group._fields, group, shapes, strict=True):
+        if tuple(tensor.shape) != shape or not torch.isfinite(tensor).all():
+            name = f"{type(group).__name__.lower()}.{part}"
+            raise ValueError(f"the tensor {name} is not finite of the shape {shape}")
 
 
 def _check_statistics(statistics: dict[str, Tensor], card: ModelCard) -> None:

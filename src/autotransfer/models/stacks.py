@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ..model.encoders import ENCODERS
-from ..model.stack import quick
 from ..training.centring import Centring
 from ..training.days import Days
 from ..training.effects import Effects
@@ -50,7 +49,7 @@ class PartStack:
         self.setting, card = parts[0].setting, parts[0].card
         spec = self.setting.preprocessing
         self.network = net
-        self.net = quick(net, spec.n_constant(len(card.channels), card.n_times))
+        self.net = net.quick(spec.n_constant(len(card.channels), card.n_times))
         self.preprocessing = spec.restore({name: tensor[first] for name, tensor in statistics.items()})
         self.weight = tensors["classifier.weight"][order].transpose(1, 2).contiguous()
         self.bias = tensors["classifier.bias"][order, None]

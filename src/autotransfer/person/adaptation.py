@@ -21,8 +21,9 @@ the windows so far into a correction of the logits that is linear in the code, 0
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -40,33 +41,35 @@ TINY = 1e-12
 State = dict[str, Tensor]  # what is known of a person
 
 
-class AdaptationMethod(Protocol):
+class AdaptationMethod(ABC):
     """Tensors may have further leading axes, for people who are followed side by side."""
 
-    label: str  # as reports write it
+    label: ClassVar[str]  # as reports write it
 
     def __init__(self, everyone: Effects, total: float) -> None:
         """everyone: effects of the P members; total: sum of the weights of their corrections."""
+        self.everyone, self.total = everyone, total
 
+    @abstractmethod
     def begin(self) -> State:
         """The state before the first window."""
 
+    @abstractmethod
     def count(self, known: State, x: Tensor, p: Tensor) -> State:
         """The state after one more window: its projected codes (..., P, R) and class probabilities (..., C)."""
 
     def posterior(self, known: State) -> Effects:
         """Effects that include what is known of the person."""
+        return self.everyone
 
+    @abstractmethod
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
         """Weights (..., P, R, C) and bias (..., P, C) that correct the logits of a projected code."""
 
 
-class Shift:
+class Shift(AdaptationMethod):
     label = "by a shift that all classes share"
     classes_known = False
-
-    def __init__(self, everyone: Effects, total: float) -> None:
-        self.everyone = everyone
 
     def begin(self) -> State:
         return dict(self.everyone.nothing._asdict())
@@ -107,11 +110,11 @@ class Prototypes(Shift):
         return super().count(known, x, likeliest * sure[..., None])
 
 
-class Statistics:
+class Statistics(AdaptationMethod):
     label = "by means and covariances"
 
     def __init__(self, everyone: Effects, total: float) -> None:
-        self.everyone = everyone
+        super().__init__(everyone, total)
         self.mean = everyone.means.mean(-2)  # (P, R)
         between = everyone.means.var(-2, correction=0)
         self.variance = 1 + everyone.shift + everyone.interaction + between
@@ -128,9 +131,6 @@ class Statistics:
             "count": known["count"] + 1,
         }
 
-    def posterior(self, known: State) -> Effects:
-        return self.everyone
-
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
         windows = MOMENTS + known["count"][..., None, None]
         mean = known["sum"] / windows  # relative to the training people's
@@ -142,11 +142,8 @@ class Statistics:
         return (scale - 1)[..., None] * weight, (moved[..., None] * weight).sum(-2)
 
 
-class Entropy:
+class Entropy(AdaptationMethod):
     label = "by entropy"
-
-    def __init__(self, everyone: Effects, total: float) -> None:
-        self.everyone, self.total = everyone, total
 
     def begin(self) -> State:
         n_classes = self.everyone.means.shape[-2]
@@ -164,9 +161,6 @@ class Entropy:
         n_classes = p.shape[-1]
         moves = (doubt < SURE * math.log(n_classes)) & (classes.amax(-1, keepdim=True) < ONE_SIDED)
         return {"bias": (1 - FORGETTING) * bias + RATE * moves * (surer + spread), "classes": classes}
-
-    def posterior(self, known: State) -> Effects:
-        return self.everyone
 
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
         bias = known["bias"][..., None, :] / self.total  # (..., 1, C), for each member

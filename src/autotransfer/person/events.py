@@ -12,7 +12,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -234,10 +234,7 @@ class EventScores:
     delays: tuple[float, ...] = ()  # s from the onset of each detected event to its activation
 
     def __add__(self, other: Self) -> EventScores:
-        return EventScores(
-            self.events + other.events, self.detected + other.detected, self.false + other.false,
-            self.seconds + other.seconds, self.delays + other.delays,
-        )  # fmt: skip
+        return EventScores(*(getattr(self, of.name) + getattr(other, of.name) for of in fields(self)))
 
     @property
     def share_detected(self) -> float | None:
@@ -390,9 +387,8 @@ def events_between(
         raise UserError(f"events are of the class {wrong[0]!r}; the model has {', '.join(sorted(names))}")
     mapped = [event for event in sorted(events) if event.name in known]
     ends = [*(event.onset for event in mapped[1:]), end]
-    lasting = [_lasting(event, known[event.name], after) for event, after in zip(mapped, ends, strict=False)]
+    lasting = []
+    for event, after in zip(mapped, ends, strict=False):
+        duration = event.duration if event.duration > 0 else max(0.0, after - event.onset)
+        lasting.append(event._replace(name=known[event.name], duration=duration))
     return tuple(event for event in lasting if event.name and event.name != (None if rest is None else str(rest)))
-
-
-def _lasting(event: Event, name: str, after: float) -> Event:
-    return event._replace(name=name, duration=event.duration if event.duration > 0 else max(0.0, after - event.onset))

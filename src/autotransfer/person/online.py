@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.ensemble import TINY
+from ..models.ensemble import TINY, normalised
 from ..training.centring import Centred, Centring, CentringRule, Known
 
 Floats = NDArray[np.float64]
@@ -54,16 +54,9 @@ class Follow:
             offset = self.centred.offset(known)
             log_p = windows.settled[place] + self.pool(windows.logits[place] - offset)
             predictions.append(log_p)
-            known = self.centred.count(known, u[place], softmax(log_p))
+            known = self.centred.count(known, u[place], normalised(log_p))
         return np.stack(predictions), known
 
     def pool(self, logits: Floats) -> Floats:
         """(..., P, C) -> (..., C)."""
-        return np.asarray(self.exponents @ np.log(np.maximum(self.mean @ softmax(logits), TINY)))
-
-
-def softmax(logits: Floats) -> Floats:
-    """(..., classes) -> (..., classes). SciPy's takes three times as long for one window."""
-    power: Floats = np.exp(logits - logits.max(-1, keepdims=True))
-    power /= power.sum(-1, keepdims=True)
-    return power
+        return np.asarray(self.exponents @ np.log(np.maximum(self.mean @ normalised(logits), TINY)))

@@ -22,6 +22,7 @@ from ..models.mixture import Mixture, Model
 from ..models.regression import RegressionModel
 from ..models.saved_model import SavedModel
 from ..preprocessing import check_online
+from ..preprocessing.transform import with_prefix
 from ..runs.lock import refuse_links
 from ..training.centring import CentringRule, Known
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
@@ -31,7 +32,7 @@ from .asking import RECENT, WORTH, Reading, Recent, expected_gain
 from .calibration import check_effects, following, labels_of
 from .decoder import Decoder
 from .labels import Labels
-from .session_file import below, check_belief, check_state, model_digest, read_session, write_session
+from .session_file import check_belief, check_state, model_digest, read_session, write_session
 from .window_check import WindowCheck
 
 if TYPE_CHECKING:
@@ -288,12 +289,12 @@ class Session:
 
     def _restore(self, state: dict[str, Tensor]) -> None:
         """ValueError where it does not fit."""
-        if labels := below(state, "labels."):
+        if labels := with_prefix("labels.", state):
             self._taking_labels().restore(labels)
         if (belief := state.get("smooth.belief")) is not None and self._stay is not None:
             check_belief(belief, len(self.classes_))
             self._belief = belief.numpy().copy()
-        if recent := below(state, "recent."):  # earlier versions did not keep it
+        if recent := with_prefix("recent.", state):  # earlier versions did not keep it
             check_effects(self.model)
             self._recent.restore(recent, self._decoder.projected_shape, len(self.classes_))
         expected = self._state()
@@ -302,10 +303,10 @@ class Session:
         if self._adaptation is not None:
             self._follow_labels()
             self._adaptation.restore(check_state(state, self._adaptation.known, "adaptation."))
-        online = check_state(state, below(expected, "online."), "online.")
+        online = check_state(state, with_prefix("online.", expected), "online.")
         self._online_state = {name: tensor.numpy() for name, tensor in online.items()}
         for k, person in enumerate(self._people):
-            person.restore(below(state, f"stacks.{k}."))
+            person.restore(with_prefix(f"stacks.{k}.", state))
 
     def save(self, path: str | Path) -> None:
         """What is known of the person, as one file, which `load` opens again with the same model."""

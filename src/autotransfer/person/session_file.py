@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..files import read_plain, write_atomically
-from ..models.binding import digest_of
+from ..models.binding import digest_of, split_file
 from ..models.mixture import Model
+from ..preprocessing.transform import with_prefix
 from ..schema import parse_json
 
 State = dict[str, Tensor]
@@ -42,8 +43,7 @@ def read_session(path: Path) -> tuple[dict[str, Any], State]:
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror or error})") from None
     state = load(content)
-    length = int.from_bytes(content[:8], "little")
-    header = parse_json(parse_json(content[8 : 8 + length]).get("__metadata__", {})[MARK])
+    header = parse_json(parse_json(split_file(content)[0]).get("__metadata__", {})[MARK])
     if (
         not isinstance(header, dict)
         or type(header["n_windows"]) is not int
@@ -70,14 +70,9 @@ def model_digest(model: Model) -> str:
     return digest_of(card, weights)["card"]
 
 
-def below(state: State, prefix: str) -> State:
-    """The tensors whose names begin with the prefix, without it."""
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-
-
 def check_state(state: State, expected: State, prefix: str) -> State:
     """The tensors below a prefix; ValueError where they do not have the names, shapes and types of the expected."""
-    tensors = below(state, prefix)
+    tensors = with_prefix(prefix, state)
     for name, like in expected.items():
         tensor = tensors.get(name, torch.empty(0))
         if tensor.shape != like.shape or tensor.dtype != like.dtype:

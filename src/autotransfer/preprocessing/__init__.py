@@ -249,19 +249,9 @@ class Person:
         keys: of the first transforms, each with all before it; what `known` has under one of them was done to these
         very windows already, and what is done is added to it
         """
-        if known is not None:
-            return self._feed_what_is_new(X, keys, known)
-        if self.at_once or X.shape[0] <= STEP:  # len() of a tensor takes longer
-            return self._feed(X)
-        return torch.cat([self._feed(X[start : start + STEP]) for start in range(0, len(X), STEP)], 1)
-
-    def _feed(self, X: Tensor) -> Tensor:
-        batch = Batch(X[None])
-        for follower in self.followers.values():
-            batch = follower.feed(batch)
-        return batch.x
-
-    def _feed_what_is_new(self, X: Tensor, keys: Sequence[object], known: dict[object, Batch]) -> Tensor:
+        if known is None and not self.at_once and X.shape[0] > STEP:  # len() of a tensor takes longer
+            return torch.cat([self.feed(X[start : start + STEP]) for start in range(0, len(X), STEP)], 1)
+        known = {} if known is None else known
         batch = Batch(X[None])
         for place, follower in enumerate(self.followers.values()):
             key = keys[place] if place < len(keys) else None

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, entries_of
+from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Summing, entries_of
 
 PRIOR_WINDOWS = 8  # how many windows of a person the prior is worth
 # Share of the average variance in every covariance: with more channels than a window has independent samples, R would
@@ -35,21 +35,18 @@ class Align(Adapting):
         covariances = stage.of_people("covariances", covariance, len(training))
         mix = inverse_root(covariances).to(stage.like.dtype)
         if self.kind == "transductive":
-            return PersonAlign(mix)
-        return OnlineAlign(stage.priors(covariances, training), mix)
+            return PersonAlign(mix=mix)
+        return OnlineAlign(covariance=stage.priors(covariances, training), mix=mix)
 
-    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
-        return PersonAlign() if self.kind == "transductive" else OnlineAlign(tensors["covariance"])
+    @property
+    def fitted_class(self) -> type[Fitted]:
+        return PersonAlign if self.kind == "transductive" else OnlineAlign
 
 
 class PersonAlign(Fitted):
     """R^{-1/2} of the people of the recordings, (G or 1, S, C, C); a new person by the windows of one call."""
 
     mix: Tensor
-
-    def __init__(self, mix: Tensor | None = None) -> None:
-        super().__init__()
-        self.register_buffer("mix", mix, persistent=False)
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is None:
@@ -67,33 +64,27 @@ class PersonAlign(Fitted):
 class OnlineAlign(OnlineOnly, PersonAlign):
     name = "align"
     graph = PersonAlign.graph
+    statistics = ("covariance",)
     covariance: Tensor  # (G, C, C) float64: the prior
-
-    def __init__(self, prior: Tensor, mix: Tensor | None = None) -> None:
-        super().__init__(mix)
-        self.register_buffer("covariance", prior.double())
 
     def follow(self) -> Follower:
         return FollowedAlign(self.covariance)
 
 
-class FollowedAlign(Follower):
+class FollowedAlign(Summing):
     """R of each window from it, those before it and the prior: R = (m·R₀ + Σ covariances) / (m + n)."""
 
-    remembers = ("n", "total")
     reads_second = True
 
     def __init__(self, prior: Tensor) -> None:
         """prior: R₀ (P, channels, channels)."""
         self.prior = prior.double()
-        self.n = torch.zeros((), dtype=torch.int64, device=prior.device)
-        self.total = torch.zeros_like(self.prior)
+        super().__init__(torch.zeros_like(self.prior))
 
     def feed(self, batch: Batch) -> Batch:
-        x, n = batch.x, batch.x.shape[1]
-        count = self.n + torch.arange(1, n + 1, dtype=torch.float64, device=x.device)[:, None, None]
+        x = batch.x
         total = self.total[:, None] + moments(x).cumsum(1) if batch.second is None else batch.second
-        self.n, self.total = self.n + n, total[:, -1]
+        count = self.remember(total)[:, None, None]
         R = (PRIOR_WINDOWS * self.prior[:, None] + shrunk(total)) / (PRIOR_WINDOWS + count)
         return Batch(inverse_root(R).to(x.dtype) @ x)
 

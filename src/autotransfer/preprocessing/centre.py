@@ -19,7 +19,7 @@ from torch import Tensor
 from ..errors import UserError
 from .align import PRIOR_WINDOWS
 from .represent import Represent
-from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Transform, entries_of
+from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Summing, Transform, entries_of
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,20 @@ class Centre(Adapting):
         means = stage.of_people("means", Tensor.double, len(training))
         table = means.to(stage.like.dtype)
         if self.kind == "transductive":
-            return PersonCentre(table)
+            return PersonCentre(mean=table)
         prior = stage.priors(means, training)
-        return TrainCentre(prior) if self.kind == "train" else OnlineCentre(prior, table)
+        return TrainCentre(prior=prior) if self.kind == "train" else OnlineCentre(prior=prior, mean=table)
 
-    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
-        if self.kind == "transductive":
-            return PersonCentre()
-        return (TrainCentre if self.kind == "train" else OnlineCentre)(tensors["prior"])
+    @property
+    def fitted_class(self) -> type[Fitted]:
+        return {"transductive": PersonCentre, "train": TrainCentre, "online": OnlineCentre}[self.kind]
 
 
 class TrainCentre(Fitted):
     """Less the mean of the training people's means, prior (G, C, T) float64, whoever's windows they are."""
 
+    statistics = ("prior",)
     prior: Tensor
-
-    def __init__(self, prior: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("prior", prior.double())
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         return x - self.prior[:, None].to(x.dtype)
@@ -70,10 +66,6 @@ class PersonCentre(Fitted):
 
     mean: Tensor
 
-    def __init__(self, mean: Tensor | None = None) -> None:
-        super().__init__()
-        self.register_buffer("mean", mean, persistent=False)
-
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is None:
             return x - x.to(torch.float64).mean(1, keepdim=True).to(x.dtype)
@@ -82,31 +74,24 @@ class PersonCentre(Fitted):
 
 class OnlineCentre(OnlineOnly, PersonCentre):
     name = "centre"
+    statistics = ("prior",)
     prior: Tensor  # (G, C, T) float64: the mean of the training people's means
-
-    def __init__(self, prior: Tensor, mean: Tensor | None = None) -> None:
-        super().__init__(mean)
-        self.register_buffer("prior", prior.double())
 
     def follow(self) -> Follower:
         return FollowedCentre(self.prior)
 
 
-class FollowedCentre(Follower):
+class FollowedCentre(Summing):
     """The mean of each window, those before it and the prior: (m·prior + Σ windows) / (m + n)."""
-
-    remembers = ("n", "total")
 
     def __init__(self, prior: Tensor) -> None:
         """prior: (P, C, T)."""
         self.prior = prior.double()
-        self.n = torch.zeros((), dtype=torch.int64, device=prior.device)
-        self.total = torch.zeros_like(self.prior)
+        super().__init__(torch.zeros_like(self.prior))
 
     def feed(self, batch: Batch) -> Batch:
-        x, n = batch.x, batch.x.shape[1]
-        count = self.n + torch.arange(1, n + 1, dtype=torch.float64, device=x.device)[:, None, None]
+        x = batch.x
         total = self.total[:, None] + x.double().cumsum(1)
-        self.n, self.total = self.n + n, total[:, -1]
+        count = self.remember(total)[:, None, None]
         mean = (PRIOR_WINDOWS * self.prior[:, None] + total) / (PRIOR_WINDOWS + count)
         return Batch(x - mean.to(x.dtype))

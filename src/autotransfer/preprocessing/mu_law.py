@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import check_positive
+from ..errors import check_positive, check_types
 from .transform import Fitted, Rows, Stage, Transform
 
 
@@ -21,7 +21,7 @@ class MuLaw(Transform):
     mu: float = 10.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_types(self, mu="mu_law")
         check_positive(self, "mu", mu="mu_law")
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:

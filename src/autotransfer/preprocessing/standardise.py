@@ -10,15 +10,15 @@ A channel that has one value throughout becomes 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..cpu.in_use import few, operations
 from .align import moments
-from .statistics import Scale, scale_of, sums_of, window_sums
 from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Stateless, entries_of
 
 PRIOR_WINDOWS = 8  # m: how many windows of a person the prior is worth
@@ -39,21 +39,22 @@ class Standardise(Adapting):
         return self.kind == "train"
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return KINDS[self.kind](stage, training)
+        return self.fitted_class.of(stage, training)
 
-    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
-        if self.kind in ("trial", "transductive"):
-            return OwnScale() if self.kind == "trial" else PersonScale()
-        made = TrainScale if self.kind == "train" else OnlineScale
-        return made(tensors["shift"], tensors["inv_std"])
+    @property
+    def fitted_class(self) -> type[FittedScale]:
+        return KINDS[self.kind]
 
 
-class OwnScale(Fitted):
-    """trial: nothing is fitted."""
-
+class FittedScale(Fitted):
     @classmethod
-    def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+    def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        """As `Transform.fit`."""
         return cls()
+
+
+class OwnScale(FittedScale):
+    """trial: nothing is fitted."""
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         sums = sums_of(x.flatten(0, 1))
@@ -72,27 +73,22 @@ class OwnScale(Fitted):
         return PooledScale((3,))
 
 
-class TrainScale(Fitted):
+class TrainScale(FittedScale):
     """train: shift and inv_std (G, C)."""
 
+    statistics = ("shift", "inv_std")
     shift: Tensor
     inv_std: Tensor
 
-    def __init__(self, shift: Tensor, inv_std: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("shift", shift)
-        self.register_buffer("inv_std", inv_std)
-
     @classmethod
-    def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        known = dict[bytes, Scale]()
-        for group, rows in enumerate(training):
-            if rows.tobytes() not in known:
-                places = torch.as_tensor(rows, device=stage.like.device)
-                sums = window_sums(stage.of_group(group)).at(places)
-                known[rows.tobytes()] = scale_of(sums, torch.zeros_like(places), 1).to(stage.like)
-        scales = [known[rows.tobytes()] for rows in training]
-        return cls(*map(torch.cat, zip(*scales, strict=True)))
+    def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        def scale(group: int, rows: Rows) -> Scale:
+            places = torch.as_tensor(rows, device=stage.like.device)
+            sums = window_sums(stage.of_group(group)).at(places)
+            return scale_of(sums, torch.zeros_like(places), 1).to(stage.like)
+
+        shift, inv_std = map(torch.cat, zip(*stage.of_groups(scale, training), strict=True))
+        return cls(shift=shift, inv_std=inv_std)
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         return (x - self.shift[:, None, :, None]) * self.inv_std[:, None, :, None]
@@ -119,21 +115,17 @@ class Scaling(Stateless):
         return Batch(torch.from_numpy(scaled))
 
 
-class PersonScale(Fitted):
+class PersonScale(FittedScale):
     """transductive: a table over the people of the recordings, (G or 1, S, C); a new person by the windows of one
     call."""
 
     person_shift: Tensor
     person_inv_std: Tensor
 
-    def __init__(self, scale: Scale | None = None) -> None:
-        super().__init__()
-        for name, table in zip(("person_shift", "person_inv_std"), scale or (None, None), strict=True):
-            self.register_buffer(name, table, persistent=False)
-
     @classmethod
-    def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return cls(person_scale(stage, len(training)).to(stage.like))
+    def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        shift, inv_std = person_scale(stage, len(training)).to(stage.like)
+        return cls(person_shift=shift, person_inv_std=inv_std)
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is None:
@@ -159,35 +151,26 @@ class OnlineScale(OnlineOnly, PersonScale):
     """online: the table for training people, and for a new person a prior (G, C) from them."""
 
     name = "standardise"
+    statistics = ("shift", "inv_std")
     shift: Tensor
     inv_std: Tensor
 
-    def __init__(self, shift: Tensor, inv_std: Tensor, scale: Scale | None = None) -> None:
-        super().__init__(scale)
-        self.register_buffer("shift", shift)
-        self.register_buffer("inv_std", inv_std)
-
     @classmethod
-    def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+    def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
         """The prior is a mean over people, each counting the same. Its deviation is the root of the mean variance
         within people: how much one person varies, not how much people differ."""
         scale = person_scale(stage, len(training))
         variance = torch.where(scale.inv_std > 0, scale.inv_std**-2, 0.0)
         spread = stage.priors(variance, training)
         inv_std = torch.where(spread > 0, spread.rsqrt(), 0.0)
-        prior = Scale(stage.priors(scale.shift, training), inv_std).to(stage.like)
-        return cls(prior.shift, prior.inv_std, scale.to(stage.like))
+        prior, table = Scale(stage.priors(scale.shift, training), inv_std).to(stage.like), scale.to(stage.like)
+        return cls(**prior._asdict(), person_shift=table.shift, person_inv_std=table.inv_std)
 
     def follow(self) -> Follower:
         return FollowedScale(self.shift, self.inv_std)
 
 
-KINDS: dict[str, Callable[[Stage, Sequence[Rows]], Fitted]] = {
-    "trial": OwnScale.fitted,
-    "train": TrainScale.fitted,
-    "transductive": PersonScale.fitted,
-    "online": OnlineScale.fitted,
-}
+KINDS = {"trial": OwnScale, "train": TrainScale, "transductive": PersonScale, "online": OnlineScale}
 
 
 class FollowedScale(Follower):
@@ -254,3 +237,70 @@ class PooledScale(nn.Module):
         deviation = (exact - mean).square().mean(self.axes, keepdim=True).sqrt()
         inv_std = (1 / deviation).clamp(max=torch.finfo(torch.float32).max)
         return (x - mean.to(torch.float32)) * inv_std.to(torch.float32)
+
+
+# ---- sums of every window, from which the scale of a trial, a person or a set of training rows follows ---------------
+
+
+class WindowSums(NamedTuple):
+    """Of N windows: (N, channels) each; sums in float64."""
+
+    total: Tensor
+    squares: Tensor  # squared deviations from the window's own mean
+    lowest: Tensor
+    highest: Tensor
+    times: int
+
+    def at(self, rows: Tensor) -> WindowSums:
+        total, squares, lowest, highest = (table[rows] for table in self[:4])
+        return WindowSums(total, squares, lowest, highest, self.times)
+
+
+def sums_of(x: Tensor) -> WindowSums:
+    """x: (N, channels, times)."""
+    total = x.sum(-1, dtype=torch.float64)
+    squares = (x - (total / x.shape[-1])[..., None]).square().sum(-1)
+    return WindowSums(total, squares, *torch.aminmax(x, dim=-1), x.shape[-1])
+
+
+def window_sums(stage: Stage) -> WindowSums:
+    """Of all windows, in one pass, known once for the recordings."""
+
+    def measure() -> WindowSums:
+        _, channels, times = stage.X.shape
+        parts = [sums_of(x) for _, x in stage.chunks(channels * times)]
+        total, squares, lowest, highest = (torch.cat(tables) for tables in list(zip(*parts, strict=True))[:4])
+        return WindowSums(total, squares, lowest, highest, parts[0].times)
+
+    sums: WindowSums = stage.known("window sums", measure)
+    return sums
+
+
+class Scale(NamedTuple):
+    """Of G groups of windows: (G, channels) float64. A channel of one value throughout has inv_std 0."""
+
+    shift: Tensor
+    inv_std: Tensor
+
+    def to(self, like: Tensor) -> Scale:
+        """In the dtype and on the device of windows."""
+        largest = torch.finfo(like.dtype).max
+        return Scale(self.shift.to(like), self.inv_std.clamp(max=largest).to(like))
+
+
+def scale_of(sums: WindowSums, group: Tensor, n_groups: int) -> Scale:
+    """Mean and one over the standard deviation of each group; group (N,) says to which a window belongs."""
+    channels = sums.total.shape[1]
+    zeros = torch.zeros(n_groups, channels, dtype=torch.float64, device=sums.total.device)
+    count = torch.bincount(group, minlength=n_groups).clamp(min=1).to(torch.float64)[:, None] * sums.times
+    mean = zeros.index_add(0, group, sums.total) / count
+    apart = (sums.total / sums.times - mean[group]).square() * sums.times
+    squares = zeros.index_add(0, group, sums.squares + apart)
+    places = group[:, None].expand_as(sums.lowest)
+    lowest = torch.full_like(zeros, torch.inf, dtype=sums.lowest.dtype).scatter_reduce(0, places, sums.lowest, "amin")
+    highest = torch.full_like(lowest, -torch.inf).scatter_reduce(0, places, sums.highest, "amax")
+    deviation = (squares / count).sqrt()
+    # The rounded mean of equal values need not be that value, so a constant is told by its extremes.
+    constant = lowest >= highest
+    shift = torch.where(constant, lowest.to(torch.float64), mean).nan_to_num(posinf=0.0)
+    return Scale(shift, torch.where(constant | (deviation == 0), 0.0, 1 / deviation))

@@ -24,6 +24,7 @@ from ..recordings.chunks import row_chunks
 
 Rows = NDArray[np.int64]
 Named = TypeVar("Named")
+T = TypeVar("T")
 
 
 def with_prefix(prefix: str, values: Mapping[str, Named]) -> dict[str, Named]:
@@ -103,12 +104,28 @@ class Adapting(Transform):
     def adaptation(self) -> str:
         return self.kind if self.kind in ("online", "transductive") else "none"
 
+    @property
+    @abstractmethod
+    def fitted_class(self) -> type[Fitted]:
+        """That of this kind."""
+
+    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
+        fitted_class = self.fitted_class
+        return fitted_class(**{name: tensors[name] for name in fitted_class.statistics})
+
 
 class Fitted(nn.Module, ABC):
     """A transform with its statistics: buffers with a leading group axis, of length 1 where groups do not differ.
 
-    A model stores the persistent buffers. Per-person tables of the recordings are not persistent: they serve training.
+    A model stores the buffers that `statistics` names. Others, tables of the people of the recordings, serve training.
     """
+
+    statistics: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, **buffers: Tensor) -> None:
+        super().__init__()
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer, persistent=name in self.statistics)
 
     @abstractmethod
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
@@ -219,6 +236,22 @@ class Stateless(Follower):
         return Batch(self.fitted.few(batch.x) if few(batch.x) else self.fitted(batch.x))
 
 
+class Summing(Follower):
+    """Remembers how many windows there were, and a sum over them, `total` (P, ...)."""
+
+    remembers = ("n", "total")
+
+    def __init__(self, total: Tensor) -> None:
+        """total: zeros."""
+        self.n, self.total = torch.zeros((), dtype=torch.int64, device=total.device), total
+
+    def remember(self, total: Tensor) -> Tensor:
+        """Sums (P, n, ...) up to each of the next windows -> how many windows each of them is of (n,), float64."""
+        count = self.n + torch.arange(1, total.shape[1] + 1, dtype=torch.float64, device=total.device)
+        self.n, self.total = self.n + total.shape[1], total[:, -1]
+        return count
+
+
 class Stage:
     """All windows of recordings as the transforms fitted so far leave them.
 
@@ -303,6 +336,14 @@ class Stage:
         """What `of_people` gave, averaged over the training people of each group: (G, ...)."""
         return torch.stack([of_people[g if self.by_fold else 0, self.people(rows)].mean(0)
                             for g, rows in enumerate(training)])  # fmt: skip
+
+    def of_groups(self, make: Callable[[int, Rows], T], training: Sequence[Rows]) -> list[T]:
+        """What `make` gives for each group and its rows, once where several have the same rows."""
+        known: dict[bytes, T] = {}
+        for group, rows in enumerate(training):
+            if rows.tobytes() not in known:
+                known[rows.tobytes()] = make(group, rows)
+        return [known[rows.tobytes()] for rows in training]
 
     def known(self, what: object, make: Callable[[], Any]) -> Any:
         """The value that `make` gives, computed once for these recordings where it does not depend on the fold."""

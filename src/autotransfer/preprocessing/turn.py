@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..recordings.ring import check_ring
-from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, entries_of
+from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Summing, entries_of
 
 PRIOR_WINDOWS = 32  # m: windows of one gesture may look like those of another one turned
 FEWEST = 16  # windows that may turn somebody
@@ -49,18 +49,16 @@ class Turn(Adapting):
         what = f"description around {ring.tolist()}"
         moments = stage.of_people(what, lambda x: outer(describe(x, ring)), len(training))  # (G or 1, S, D, D)
         count = torch.bincount(stage.subject, minlength=stage.n_subjects)
-        known: dict[bytes, tuple[Tensor, Tensor]] = {}
-        for g, rows in enumerate(training):
-            if rows.tobytes() not in known:
-                of_group = moments[g if stage.by_fold else 0]
-                known[rows.tobytes()] = agreed(of_group, count, stage.people(rows), len(ring))
-        kind = PersonTurn if self.kind == "transductive" else OnlineTurn
-        precision, turns = map(torch.stack, zip(*(known[rows.tobytes()] for rows in training), strict=True))
-        return kind(ring.expand(len(training), -1).clone(), precision, turns)
 
-    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
-        kind = PersonTurn if self.kind == "transductive" else OnlineTurn
-        return kind(tensors["ring"], tensors["precision"])
+        def fitted(group: int, rows: Rows) -> tuple[Tensor, Tensor]:
+            return agreed(moments[group if stage.by_fold else 0], count, stage.people(rows), len(ring))
+
+        precision, turns = map(torch.stack, zip(*stage.of_groups(fitted, training), strict=True))
+        return self.fitted_class(ring=ring.expand(len(training), -1).clone(), precision=precision, turns=turns)
+
+    @property
+    def fitted_class(self) -> type[Fitted]:
+        return PersonTurn if self.kind == "transductive" else OnlineTurn
 
 
 # ---- what a window says of how the band is worn ----------------------------------------------------------------------
@@ -184,22 +182,17 @@ def in_order(x: Tensor, turns: Tensor, sources: Tensor) -> Tensor:
 class PersonTurn(Fitted):
     """A table over the people of the recordings, (G, S); a new person by the windows of one call."""
 
+    statistics = ("ring", "precision")
     ring: Tensor  # (G, R), the same for all: a model has to know it
     precision: Tensor  # (G, D, D) float64: A of the training people
     turns: Tensor
-
-    def __init__(self, ring: Tensor, precision: Tensor, turns: Tensor | None = None) -> None:
-        super().__init__()
-        self.register_buffer("ring", ring)
-        self.register_buffer("precision", precision.double())
-        self.register_buffer("turns", turns, persistent=False)
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is not None:
             return in_order(x, entries_of(self.turns, people), sources(self.ring[0], x.shape[2]))
         f = describe(x, self.ring[0])
         count = f[0, :, 0].sum()  # of ones: in a graph the number of windows is not a constant
-        total = window_ratios(self.precision, f, self.ring.shape[1]).sum(1, keepdim=True)
+        total = window_ratios(self.precision.double(), f, self.ring.shape[1]).sum(1, keepdim=True)
         turns = decided(total, count).expand(-1, x.shape[1])
         return in_order(x, turns, sources(self.ring[0], x.shape[2]))
 
@@ -208,23 +201,18 @@ class OnlineTurn(OnlineOnly, PersonTurn):
     name = "turn"
 
     def follow(self) -> Follower:
-        return FollowedTurn(self.ring[0], self.precision)
+        return FollowedTurn(self.ring[0], self.precision.double())
 
 
-class FollowedTurn(Follower):
+class FollowedTurn(Summing):
     """Each window turned by the evidence of it and those before it."""
-
-    remembers = ("n", "total")
 
     def __init__(self, ring: Tensor, precision: Tensor) -> None:
         self.ring, self.precision = ring, precision
-        self.n = torch.zeros((), dtype=torch.int64, device=precision.device)
-        self.total = precision.new_zeros(len(precision), len(ring))
+        super().__init__(precision.new_zeros(len(precision), len(ring)))
 
     def feed(self, batch: Batch) -> Batch:
-        x, n = batch.x, batch.x.shape[1]
-        count = self.n + torch.arange(1, n + 1, dtype=torch.float64, device=x.device)
+        x = batch.x
         total = self.total[:, None] + window_ratios(self.precision, describe(x, self.ring), len(self.ring)).cumsum(1)
-        self.n, self.total = self.n + n, total[:, -1]
-        turns = decided(total, count)
+        turns = decided(total, self.remember(total))
         return Batch(in_order(x, turns, sources(self.ring, x.shape[2])))

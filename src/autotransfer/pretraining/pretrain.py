@@ -8,7 +8,7 @@ an executor of a run trains the populations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,19 @@ from ..folds import divide
 from ..jobs import Record, check_seed
 from ..models.base import KEYS, PEOPLE, Base, load_base, save_base
 from ..models.base_card import BaseCard
+from ..preprocessing.transform import with_prefix
 from ..recordings import Recordings
 from ..runs.checks import entry_key
 from ..runs.executor import Executor
 from ..runs.ledger import UNVALIDATED, Entry, Ledger, backup_of
 from ..runs.lock import Lock, remove_database
-from ..runs.options import RunOptions, epochs_for
+from ..runs.options import RunOptions
 from ..runs.preparation import Preparation
 from ..runs.provenance import fingerprint, versions
 from ..runs.run import Run, begin_ledger
 from ..runs.sqlite_errors import DamagedLedger
 from ..settings import Setting
+from ..training.batches import epochs_for
 from ..training.packing import resolve_device
 from ..training.train import check_jobs
 from .studies import Studies
@@ -138,24 +140,18 @@ def _ledger(folder: Path, identity: str) -> Ledger:
     """That of the same call, which was interrupted, or a new one; that of another call is refused."""
     path = folder / LEDGER
     if path.exists():
-        try:
+        with suppress(DamagedLedger), ExitStack() as opened:
             ledger = Ledger(path)
-            try:
-                ledger.check()
-                same = ledger.recall("identity", str) == identity
-            except BaseException:
-                ledger.close()
-                raise
-        except DamagedLedger:
-            remove_database(path)
-        else:
-            if same:
-                return ledger
-            ledger.close()
-            raise UserError(
-                f"{folder} holds a base of other studies or settings, which is not finished; choose another --out, or "
-                "remove it"
-            )
+            opened.callback(ledger.close)
+            ledger.check()
+            if ledger.recall("identity", str) != identity:
+                raise UserError(
+                    f"{folder} holds a base of other studies or settings, which is not finished; choose another --out, "
+                    "or remove it"
+                )
+            opened.pop_all()  # it stays open
+            return ledger
+        remove_database(path)
     return begin_ledger(path, {"identity": identity})
 
 
@@ -175,12 +171,8 @@ def _save(studies: Studies, run: Run, identity: str) -> None:
     done = [entry for entry in run.ledger.entries() if entry.status == "done"]
     if not done:
         raise UserError("every network of the base failed; give a smaller lr, or look at the recordings with inspect")
-    states = [run.weights(entry.key) for entry in done]
-    tensors = {
-        name.removeprefix("best."): torch.stack([state[name] for state in states])
-        for name in states[0]
-        if name.startswith("best.")
-    }
+    states = [with_prefix("best.", run.weights(entry.key)) for entry in done]
+    tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     traces = studies.all_traces
     people = {KEYS: torch.from_numpy(traces.keys.view(np.int64)), PEOPLE: torch.from_numpy(traces.people)}
     records = [entry.record for entry in done if entry.record is not None]

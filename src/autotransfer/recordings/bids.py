@@ -8,16 +8,13 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from ..errors import UserError, shown
-from .blocks import Block
-from .continuous import Files, source_of, split_options, with_labels
-from .cutting import Continuous, Cutting, cut
+from .cutting import Continuous, Cutting
 from .edf import continuous_of
 from .epochs import quiet
 from .optional import need
-from .pattern import Labels, check_inside, entity, files_below
+from .pattern import Files, Labels, check_inside, entity, files_below, source_of, split_options
 
 KINDS = ("eeg", "ieeg", "meg", "emg", "nirs")
 ENDINGS = (".edf", ".bdf", ".vhdr", ".set", ".fif", ".snirf")
@@ -44,7 +41,7 @@ def bids_files(text: str, cutting: Cutting) -> Files:
     labelled = [(path, _labels(path)) for path in files]
     source = source_of(folder, options)
     source = f"bids:{source}" if options else source
-    return Files(labelled, folder.resolve().name, {}, source, bids_block)
+    return Files(labelled, folder.resolve().name, {}, source, bids=True)
 
 
 def _chosen(folder: Path, options: dict[str, str]) -> list[Path]:
@@ -76,11 +73,6 @@ def _value(path: Path, name: str) -> str | None:
 def _labels(path: Path) -> Labels:
     named = {"subject": "sub", "session": "ses"} | {column: short for short, column in COLUMNS.items()}
     return {name: value for name, short in named.items() if (value := _value(path, short)) is not None}
-
-
-def bids_block(path: Path, known: dict[str, Labels], _: dict[str, str], cutting: dict[str, Any]) -> Block:
-    """The windows of one recording; runs in the child."""
-    return with_labels(cut(open_bids(path), Cutting(**cutting), path), known[str(path)])
 
 
 def open_bids(path: Path) -> Continuous:

@@ -111,8 +111,9 @@ def main(folder: Path) -> None:
 
 
 def _stop_with_parent(folder: Path) -> None:
-    """Standard input ends when the parent does, even if it was killed."""
-    sys.stdin.buffer.read()
+    """Standard input ends when the parent does, even if it was killed. Read without Python's buffer, whose lock would
+    make the end of the child a crash that hides its last words."""
+    os.read(sys.stdin.fileno(), 1)
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 

@@ -7,7 +7,6 @@ by concerns.py: a filter or a factor mends them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -37,18 +36,15 @@ def clean(raw: Raw) -> tuple[Raw, list[str]]:
 
 def _whole_windows(raw: Raw) -> tuple[Raw, list[str]]:
     finite, moving = _states(raw)
-    alive: Array = np.asarray(moving.any(1))
-    keep: Array = np.asarray(finite.all(1) & alive)
-    if keep.all():
+    whole, alive = np.asarray(finite.all(1)), np.asarray(moving.any(1))
+    kept = np.flatnonzero(whole & alive)
+    if len(kept) == len(whole):
         return raw, []
-    if not keep.any():
+    if not len(kept):
         raise UserError("no window is left to train on: all have lost values or do not change")
-    notes = []
-    if lost := int((~finite.all(1)).sum()):
-        notes.append(f"left out: {lost} of {len(keep)} windows with NaN or infinite values")
-    if dead := int((finite.all(1) & ~alive).sum()):
-        notes.append(f"left out: {dead} of {len(keep)} windows in which no channel changes")
-    return rows_of(raw, np.flatnonzero(keep)), notes
+    broken = {"with NaN or infinite values": ~whole, "in which no channel changes": whole & ~alive}
+    notes = [f"left out: {rows.sum()} of {len(rows)} windows {why}" for why, rows in broken.items() if rows.any()]
+    return rows_of(raw, kept), notes
 
 
 def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
@@ -92,11 +88,8 @@ def _without_copies(raw: Raw) -> tuple[Raw, list[str]]:
 
 def _states(raw: Raw) -> tuple[Array, Array]:
     """Whether each window is finite, and whether it changes; both (N, C) bool."""
-    finite, moving = zip(*_by_chunk(raw), strict=True)
-    return np.concatenate(finite), np.concatenate(moving)
-
-
-def _by_chunk(raw: Raw) -> Iterator[tuple[Array, Array]]:
+    finite, moving = np.empty(raw.X.shape[:2], bool), np.empty(raw.X.shape[:2], bool)
     for rows in row_chunks(int(raw.X.shape[0]), int(raw.X.shape[1] * raw.X.shape[2])):
         values = np.asarray(raw.X[rows])
-        yield np.isfinite(values).all(-1), values.max(-1) != values.min(-1)
+        finite[rows], moving[rows] = np.isfinite(values).all(-1), values.max(-1) != values.min(-1)
+    return finite, moving

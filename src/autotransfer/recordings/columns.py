@@ -43,7 +43,10 @@ def is_name(name: object) -> bool:
 
 def plain_values(values: Iterable[Any]) -> list[Value] | None:
     """Values as numbers or text, None where missing. None unless all known values are numbers, or all are text."""
-    plain: list[Value] = [None if _missing(value) else _plain(value) for value in values]
+    plain: list[Value] = []
+    for value in map(plain_value, values):
+        missing = is_empty(value) or (isinstance(value, float) and math.isinf(value))
+        plain.append(None if missing else int(value) if isinstance(value, bool) else value)
     known = [value for value in plain if value is not None]
     if all(isinstance(value, str) for value in known) or all(isinstance(value, (int, float)) for value in known):
         return plain if known else None
@@ -56,17 +59,16 @@ def plain_columns(columns: Mapping[Any, Iterable[Any]]) -> dict[str, list[Value]
     return {name: plain for name, values in named.items() if (plain := plain_values(values)) is not None}
 
 
-def _plain(value: Any) -> Any:
-    value = plain_value(value)
-    return int(value) if isinstance(value, bool) else value
-
-
-def _missing(value: Any) -> bool:
-    if value is None or isinstance(value, str):
-        return value is None or not value.strip()
-    if isinstance(value, float):
-        return not math.isfinite(value)
+def is_missing(value: Any) -> bool:
+    """None, NaN, NaT or NA, also within a tuple."""
+    if type(value) is tuple:
+        return any(map(is_missing, value))
     try:
-        return not bool(value == value)  # NaT
+        return value is None or not bool(value == value)
     except (TypeError, ValueError):  # pandas.NA refuses to be a truth value
         return True
+
+
+def is_empty(value: Any) -> bool:
+    """Missing, or text without letters."""
+    return is_missing(value) or (isinstance(value, str) and not value.strip())

@@ -101,7 +101,7 @@ def concerns(raw: Raw) -> list[str]:
     lines: list[str | None] = []
     if not raw.checked:
         lines.append(axes_concern(tuple(X.shape), tuple(names)))
-        lines.append(unlabelled_warning(missing, whole) if missing else None)
+        lines.append(unlabelled_warning(missing, whole))
         lines.append(UNKNOWN_RATE if raw.sfreq is None else None)
         lines += [alike_warning(people, "people"), alike_warning(classes, "classes")]
     lines.append(_class_minus_one(classes))
@@ -113,10 +113,9 @@ def concerns(raw: Raw) -> list[str]:
         lines += [*_rare_classes(counts, people, classes), _one_class(counts, people)]
         lines.append(_other_classes(counts, people, classes))
         lines.append(_may_be_measured(classes))
-        lines.append(_confounded_with_people(person, label))
+        lines.append(_confounded(person, label, np.zeros_like(person), OF_PEOPLE))
         if raw.session is not None:
-            session, _ = encode(raw.session, n, "session")
-            lines.append(_confounded_with_sessions(person, session.numpy(), label))
+            lines.append(_confounded(_sessions(person, raw.session), label, person, OF_SESSIONS))
     if raw.subject is not None:
         lines += _copy_concerns(X, person, people, raw.session)
     signals = signals_of(X, person, len(people))
@@ -137,9 +136,8 @@ def codes_of(values: object, n: int, what: str, names: object) -> tuple[Ints, tu
 def _class_minus_one(classes: Sequence[Label]) -> str | None:
     """-1 is a class like any other, unless it stands beside numbers that count from 0."""
     others = [label for label in classes if label != -1]
-    if len(others) == len(classes) or len(others) < 2 or any(type(label) is not int for label in others):
-        return None
-    if min(others) not in (0, 1):
+    counting = len(others) > 1 and all(type(label) is int for label in others) and min(others) in (0, 1)
+    if len(others) == len(classes) or not counting:
         return None
     return (
         "class -1 is trained like the others; if it marks windows without a label, give None, NaN or empty text, which "
@@ -232,10 +230,10 @@ def _copy_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], ses
         )
     if session is None or between:
         return
-    code, _ = encode(session, len(person), "session")
-    groups = person * (int(code.max()) + 1) + code.numpy()
+    groups = _sessions(person, session)
     if pairs := shared_samples(samples, groups, person):
-        whose = sorted({str(people[pair.first // (int(code.max()) + 1)]) for pair in pairs})
+        owner = dict(zip(groups.tolist(), person.tolist(), strict=True))
+        whose = sorted({str(people[owner[pair.first]]) for pair in pairs})
         yield (
             f"windows of different sessions share samples in {len(whose)} of {len(people)} people "
             f"({listed(whose)}; {sum(pair.windows for pair in pairs)} windows): scores of new sessions would be too "
@@ -288,25 +286,24 @@ def _where(places: Ints, people: Sequence[Label], names: Sequence[str]) -> tuple
     return channels, f"{len(who)} of {len(people)} people ({listed([str(people[s]) for s in who])})"
 
 
-def _confounded_with_people(person: Ints, label: Ints) -> str | None:
-    advantage = _advantage(person, label, np.zeros_like(person))
-    return advantage and (
-        f"who a trial is from tells the class of {advantage}: classes are confounded with people; a penalty that "
-        "removes people removes classes with them, so prefer the mode conditional"
-    )
+OF_PEOPLE = (
+    "who a trial is from tells the class of {}: classes are confounded with people; a penalty that removes people "
+    "removes classes with them, so prefer the mode conditional"
+)
+OF_SESSIONS = (
+    "within people, the session of a trial tells the class of {}: a model can learn what differs between sessions; "
+    "record every class in every session"
+)
 
 
-def _confounded_with_sessions(person: Ints, session: Ints, label: Ints) -> str | None:
-    groups = person * (int(session.max()) + 1) + session
-    advantage = _advantage(groups, label, person)
-    return advantage and (
-        f"within people, the session of a trial tells the class of {advantage}: a model can learn what differs between "
-        "sessions; record every class in every session"
-    )
+def _sessions(person: Ints, session: object) -> Ints:
+    """(N,) a number for each session of each person."""
+    code: Ints = encode(session, len(person), "session")[0].numpy()
+    return person * (int(code.max()) + 1) + code
 
 
-def _advantage(groups: Ints, label: Ints, within: Ints) -> str | None:
-    """The share of trials that have the most frequent class of their group, in words; None unless it clearly exceeds
+def _confounded(groups: Ints, label: Ints, within: Ints, words: str) -> str | None:
+    """words: with the share of trials that have the most frequent class of their group; None unless it clearly exceeds
     the share with labels shuffled within `within`. groups, label, within: (N,)."""
 
     known, place = np.unique(groups, return_inverse=True)
@@ -326,7 +323,7 @@ def _advantage(groups: Ints, label: Ints, within: Ints) -> str | None:
     share, expected = right(label), float(np.mean(chance))
     if share <= max(chance) or share - expected < TELLING:
         return None
-    return f"{share:.0%} of the trials, where {expected:.0%} would be chance"
+    return words.format(f"{share:.0%} of the trials, where {expected:.0%} would be chance")
 
 
 def _signal_concerns(signals: Signals, n_trials: int, people: Sequence[Label], names: Sequence[str]) -> Iterable[str]:
@@ -336,12 +333,11 @@ def _signal_concerns(signals: Signals, n_trials: int, people: Sequence[Label], n
         channels = listed([names[c] for c in bad])
         yield f"X has NaN or infinite values in {most} of {n_trials} trials ({channels}): drop or interpolate them"
     for c in np.flatnonzero(signals.constant.any(0)).tolist():
-        who = np.flatnonzero(signals.constant[:, c]).tolist()
+        who = [str(person) for person, constant in zip(people, signals.constant[:, c], strict=True) if constant]
+        where, what = f" in {listed(who)}", "the channel or the people"
         if len(who) == len(people) > 1:
-            yield f"channel {shown(names[c])} never changes, in all {len(who)} people: leave the channel out"
-            continue
-        whom = listed([str(people[s]) for s in who])
-        yield f"channel {shown(names[c])} never changes in {whom}: leave the channel or the people out"
+            where, what = f", in all {len(who)} people", "the channel"
+        yield f"channel {shown(names[c])} never changes{where}: leave {what} out"
     scales = signals.scales
     if np.isfinite(scales).sum() < 2:
         return

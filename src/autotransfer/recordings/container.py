@@ -83,25 +83,26 @@ class Recordings:
         filter: object = None,
         heads: object = None,
     ) -> None:
-        source, given = window_array(X), y
+        if not isinstance(name, str):
+            raise UserError(f"name is {show(name)}; it must be a string")
+        source = window_array(X)
         names = channel_names(channels, source.shape[1])
         raw = Raw(X=source, y=y, subject=subject, session=session, columns=columns, classes=classes)
         raw, missing = without_unlabelled(raw)
-        if missing:
-            warnings.warn(unlabelled_warning(missing, source.shape[0]), stacklevel=2)
-        if axes := axes_concern(source.shape, names):
-            warnings.warn(axes, stacklevel=2)
+        warned = [unlabelled_warning(missing, source.shape[0]), axes_concern(source.shape, names), blanks_warning(y)]
         source, y, subject, session, columns = raw.X, raw.y, raw.subject, raw.session, raw.columns
         n_trials = source.shape[0]
         y_codes, class_names = encode(y, n_trials, "y", classes)
-        _check_are_classes(class_names)
+        if (fraction := measurement_in(class_names)) is not None:
+            raise UserError(
+                f"y holds {len(class_names)} different numbers such as {fraction:g}: measurements, and this is for "
+                "classes only; to predict numbers: autotransfer run --target continuous (AutoTransferRegressor)"
+            )
         subject_codes, subject_names = encode(subject, n_trials, "subject", subjects)
         _check_enough(class_names, subject_names)
-        for warning in (
-            blanks_warning(given), alike_warning(subject_names, "people"), alike_warning(class_names, "classes")
-        ):  # fmt: skip
-            if warning is not None:
-                warnings.warn(warning, stacklevel=2)
+        warned += [alike_warning(subject_names, "people"), alike_warning(class_names, "classes")]
+        for warning in (warning for warning in warned if warning is not None):
+            warnings.warn(warning, stacklevel=2)
         fields = {
             "y": y_codes,
             "subject": subject_codes,
@@ -111,7 +112,7 @@ class Recordings:
             "channels": names,
             "classes": class_names,
             "subjects": subject_names,
-            "name": _check_name(name),
+            "name": name,
             "ring": ring_of(ring, names),
             "filter": filter_of(filter, check_sfreq(sfreq)),
             "heads": _heads(heads, len(class_names)),
@@ -232,14 +233,6 @@ def measurement_in(classes: tuple[Label, ...]) -> float | None:
     return fraction if len(classes) > MOST_FRACTIONS else None
 
 
-def _check_are_classes(classes: tuple[Label, ...]) -> None:
-    if (fraction := measurement_in(classes)) is not None:
-        raise UserError(
-            f"y holds {len(classes)} different numbers such as {fraction:g}: measurements, and this is for classes "
-            "only; to predict numbers: autotransfer run --target continuous (AutoTransferRegressor)"
-        )
-
-
 def check_recordings(recordings: object, what: str) -> None:
     """what: needs them."""
     if not isinstance(recordings, Recordings):
@@ -268,9 +261,3 @@ def _heads(heads: Any, n_classes: int) -> Tensor | None:
     if numbers.shape != (n_classes,) or numbers.is_floating_point():
         raise UserError(f"heads is {show(heads)}; it must be a whole number for each of {n_classes} classes, or None")
     return numbers.to(torch.int64)
-
-
-def _check_name(name: object) -> str:
-    if not isinstance(name, str):
-        raise UserError(f"name is {show(name)}; it must be a string")
-    return name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import warnings
 from collections import Counter
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
+from ..words import count
+from .bids import open_bids
 from .blocks import Block, Remedies, stacked
 from .child import blocks_in_child
 from .csv_files import OPTIONS as CSV_OPTIONS
@@ -21,7 +22,7 @@ from .csv_files import open_csv
 from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
 from .edf import EARLY, open_with_mne
 from .filters import filter_of
-from .pattern import EXAMPLE, Labels, by_name, check_inside, files_below, labelled_files, matcher
+from .pattern import EXAMPLE, Files, Labels, by_name, check_inside, files_below, labelled_files, matcher, source_of
 from .raw import Raw
 from .wfdb_records import open_wfdb
 from .xdf import open_xdf
@@ -31,7 +32,7 @@ Options = dict[str, str]
 
 class Format(NamedTuple):
     open: Callable[[Path, Cutting, Options], Continuous]
-    options: tuple[str, ...] = ()  # what may follow the path after a question mark, as in x.xdf?stream=EEG
+    options: tuple[str, ...] = ()  # what may follow the path
     by_pattern: bool = False  # whether a folder's names must be explained, because they follow no convention
     several: bool = False  # whether a recording has further files beside it
 
@@ -83,16 +84,18 @@ class Events:
         self.lasting += [] if block.lasting is None else [block.lasting]
         self.mean_lasting += [] if block.mean_lasting is None else [block.mean_lasting]
 
+    def _whose(self, name: str) -> str:
+        return count(len(self.people[name]), "person", "people")
+
     def listed(self) -> str:
         """'T1' (90, 3 people), ..."""
         common = self.counts.most_common(MOST_SHOWN)
         shared = len({len(who) for who in self.people.values()}) == 1  # then one number says it
         parts = [
-            f"{shown(name)} ({count})" if shared else f"{shown(name)} ({count}, {_people(len(self.people[name]))})"
-            for name, count in common
+            f"{shown(name)} ({n})" if shared else f"{shown(name)} ({n}, {self._whose(name)})" for name, n in common
         ]
         more = f" and {len(self.counts) - MOST_SHOWN} more" if len(self.counts) > MOST_SHOWN else ""
-        whose = f", each in {_people(len(self.people[common[0][0]]))}" if shared and common else ""
+        whose = f", each in {self._whose(common[0][0])}" if shared and common else ""
         return ", ".join(parts) + more + whose
 
     def options(self, cutting: Cutting) -> str:
@@ -136,24 +139,10 @@ def _middle(seconds: list[float]) -> float | None:
     return sorted(seconds)[len(seconds) // 2] if seconds else None
 
 
-def _people(n: int) -> str:
-    return "1 person" if n == 1 else f"{n} people"
-
-
 def ending(path: Path) -> str | None:
     """The format of a file by its name: the longest ending that is known."""
     fitting = [end for end in FORMATS if path.name.lower().endswith(end)]
     return max(fitting, key=len, default=None)
-
-
-class Files(NamedTuple):
-    """Recordings whose labels are known."""
-
-    files: list[tuple[Path, Labels]]
-    name: str  # of them all
-    options: Options
-    source: str  # as a user names them on the command line
-    reader: Callable[..., Block]  # as `continuous_block`
 
 
 def one_file(path: Path, options: Options, cutting: Cutting) -> Files:
@@ -166,12 +155,10 @@ def one_file(path: Path, options: Options, cutting: Cutting) -> Files:
         for neighbour in path.parent.iterdir():
             check_inside(neighbour, path.parent.resolve())
     stem = _stem(path)
-    labels: Labels | None = by_name(stem)
-    if cutting.pattern is not None:
-        labels = matcher(cutting.pattern)(path.name)
+    labels = by_name(stem) if cutting.pattern is None else matcher(cutting.pattern)(path.name)
     if labels is None:
         raise UserError(f"the name {path.name!r} does not fit the pattern {shown(cutting.pattern, 200)}; {EXAMPLE}")
-    return Files([(path, labels)], stem, options, source_of(path, options), continuous_block)
+    return Files([(path, labels)], stem, options, source_of(path, options))
 
 
 def files_in(folder: Path, options: Options, cutting: Cutting) -> Files:
@@ -185,12 +172,7 @@ def files_in(folder: Path, options: Options, cutting: Cutting) -> Files:
     if unknown is not None:
         raise UserError(f"{str(unknown)!r} fits the pattern, but its kind of file is none of {', '.join(ENDINGS)}")
     check_options([path for path, _ in files], options)
-    return Files(files, folder.resolve().name, options, source_of(folder, options), continuous_block)
-
-
-def source_of(path: Path, options: Options) -> str:
-    """As a user names it on the command line."""
-    return str(path) + ("?" + "&".join(f"{name}={value}" for name, value in options.items()) if options else "")
+    return Files(files, folder.resolve().name, options, source_of(folder, options))
 
 
 def _stem(path: Path) -> str:
@@ -227,13 +209,13 @@ def _check_plain(folder: Path, paths: list[Path], cutting: Cutting) -> None:
 
 def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
     """Windows of files whose labels are known."""
-    files, name, options, source, reader = labelled
+    files, name, options, source, bids = labelled
     by_file = any("class" in labels for _, labels in files)
     if by_file and cutting.events is not None:
         raise UserError("both events and {class} in the pattern say what the class is; give one of them")
     known = {str(path): labels for path, labels in files}
     paths = [path for path, _ in files]
-    with blocks_in_child(reader, paths, known, options, cutting.seconds) as blocks:
+    with blocks_in_child(continuous_block, paths, known, options, cutting.seconds, bids) as blocks:
         events, notes = Events(), Counter[str]()
         people = [labels["subject"] for _, labels in files]
         raw = stacked(_with_windows(blocks, people, cutting, events, notes, source), REMEDIES, name=name)
@@ -258,18 +240,23 @@ def _command(source: str, events: Events, cutting: Cutting) -> str:
 
 def _noted(notes: Counter[str], n_files: int) -> Iterator[str]:
     """Notes of the readers, a line for each."""
-    for note, count in notes.items():
+    for note, n in notes.items():
         if note.startswith(COUNTED):
-            yield f"{note}: {count}"
+            yield f"{note}: {n}"
         else:
-            yield note if count == n_files else f"{note} ({count} of {n_files} files)"
+            yield note if n == n_files else f"{note} ({n} of {n_files} files)"
 
 
-def continuous_block(path: Path, known: dict[str, Labels], options: Options, cutting: dict[str, Any]) -> Block:
+def continuous_block(
+    path: Path, known: dict[str, Labels], options: Options, cutting: dict[str, Any], bids: bool
+) -> Block:
     """The windows of one file with the labels that its name gives; runs in the child."""
-    asked = Cutting(**cutting)
-    recording = FORMATS[ending(path) or ""].open(path, asked, options)
-    return with_labels(cut(recording, asked, path, known[str(path)].get("class")), known[str(path)])
+    asked, labels = Cutting(**cutting), known[str(path)]
+    return with_labels(cut(opened(path, asked, options, bids), asked, path, labels.get("class")), labels)
+
+
+def opened(path: Path, cutting: Cutting, options: Options, bids: bool) -> Continuous:
+    return open_bids(path) if bids else FORMATS[ending(path) or ""].open(path, cutting, options)
 
 
 def with_labels(block: Block, labels: Labels) -> Block:
@@ -319,15 +306,3 @@ def check_options(paths: list[Path], options: Options) -> None:
         if name not in known:
             choices = f"choose from {', '.join(sorted(known))}" if known else "these files have none"
             raise UserError(f"unknown option {shown(name)} after the question mark; {choices}")
-
-
-def split_options(text: str) -> tuple[str, Options]:
-    """PATH?name=value&name=value in its parts."""
-    path, _, rest = text.partition("?")
-    options = {}
-    for part in rest.split("&") if rest else []:
-        match = re.fullmatch(r"([a-z]+)=(.+)", part)
-        if match is None:
-            raise UserError(f"{shown(part)} after the question mark of {shown(text, 200)} is not name=value")
-        options[match[1]] = match[2]
-    return path, options

@@ -107,8 +107,7 @@ def stretches(X: Array | Tensor, thinned: int = 1) -> Stretches:
         prints = np.zeros((len(codes), n_times), np.uint64)
         for c in range(n_channels):
             prints += _mixed(codes[:, c] * odd[c])
-        varied = np.ones((len(codes), n_times - 1), bool)
-        np.not_equal(prints[:, 1:], prints[:, :-1], out=varied)
+        varied = prints[:, 1:] != prints[:, :-1]
         span, step = 1, 0
         while span < length:
             prints = prints[:, :-span] + _mixed(prints[:, span:] * odd[n_channels + step])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +150,8 @@ def _table(path: Path, form: Form, roles: _Roles) -> dict[int, NDArray[Any]]:
     texts |= set(roles.ignored)  # which may hold anything
     numbers = [n for n in range(len(form.columns)) if n not in texts]
     kinds: dict[int, Any] = {n: str if n in texts else np.float64 for n in range(len(form.columns))}
-    missing: dict[Any, list[str]] = {
-        n: sorted(MISSING) for n in kinds if n != roles.event
-    }  # None and NA may be names of classes
+    # Not of events: None and NA may be names of classes.
+    missing: dict[Any, list[str]] = {n: sorted(MISSING) for n in kinds if n != roles.event}
     decimal = decimal_of(path, form, numbers)
     try:
         with values_of(path, form) as rows:
@@ -273,9 +273,8 @@ def _stretches(values: Any, stamps: Stamps, path: Path) -> Iterator[Event]:
     step = 1 / known_rate(stamps.sfreq, path)
     names = ["" if value is None or value != value else str(value).strip() for value in values]
     times = stamps.times if stamps.times is not None else np.arange(len(names)) * step
-    begin = 0
-    for row in range(1, len(names) + 1):
-        if row == len(names) or names[row] != names[begin]:
-            if names[begin]:
-                yield Event(float(times[begin]), float(times[row - 1] - times[begin] + step), names[begin])
-            begin = row
+    end = 0
+    for name, rows in groupby(names):
+        begin, end = end, end + len(list(rows))
+        if name:
+            yield Event(float(times[begin]), float(times[end - 1] - times[begin] + step), name)

@@ -97,9 +97,7 @@ class Cutting:
     @property
     def given(self) -> list[str]:
         """Names of the options that the user gave."""
-        return [
-            name for name, value in asdict(self).items() if value is not None and not (name == "offset" and not value)
-        ]
+        return [name for name, value in asdict(self).items() if value is not None and (name, value) != ("offset", 0.0)]
 
     @property
     def seconds(self) -> dict[str, Any]:
@@ -151,15 +149,10 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
     events = dict(Counter(event.name for event in recording.events))
     asked = events if cutting.events is None else {name for name, label in cutting.events.items() if label}
     lasting = [event.duration for event in recording.events if event.duration > 0 and event.name in asked]
-    about: dict[str, Any] = {
-        "channels": recording.channels,
-        "sfreq": recording.sfreq,
-        "name": repr(path.name),
-        "events": events,
-    }
+    about: dict[str, Any] = {"channels": recording.channels, "sfreq": recording.sfreq, "name": repr(path.name)}
+    about |= {"events": events, "notes": recording.notes}
     if lasting:
         about |= {"lasting": float(np.median(lasting)), "mean_lasting": float(np.mean(lasting))}
-    about["notes"] = recording.notes
     if cutting.window is None and label is None and events:  # which of them, and how long, is for the user to say
         return Block(X=np.empty((0, len(recording.channels), 0), np.float32), **about)
     length = _length(recording, cutting, path)
@@ -168,9 +161,8 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
     placed = [(start, name) for start, name in _placed(recording, cutting, label) if _whole(recording, start, length)]
     needed = 4 * len(placed) * len(recording.channels) * length + 8 * CHUNK_VALUES
     check_memory(needed, f"{len(placed)} windows", path, "take a longer hop or fewer recordings")
-    X = _windows(recording, [start for start, _ in placed], length)
     return Block(
-        X=X,
+        X=_windows(recording, [start for start, _ in placed], length),
         y=[name for _, name in placed] if cutting.events is not None or label is not None else None,
         start=cutting.offset if cutting.events is not None else None,
         **about,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,13 +50,9 @@ def _blocks(epochs: Any, subject: str | None, session: str | None, label: str | 
     if isinstance(epochs, base):
         yield block(epochs, "the epochs", subject=subject, session=session, label=label)
         return
-    people: list[tuple[Label, Any]]
-    if isinstance(epochs, Mapping):
-        people = list(epochs.items())
-    elif isinstance(epochs, (list, tuple)):
-        people = _numbered(epochs)
-    else:
+    if not isinstance(epochs, (Mapping, list, tuple)):
         raise UserError(f"epochs are {show(epochs)}; give mne.Epochs, or a list or dict of them")
+    people = list(epochs.items()) if isinstance(epochs, Mapping) else _numbered(epochs)
     if not people:
         raise UserError("epochs are empty; give mne.Epochs of at least 3 subjects")
     for who, part in people:
@@ -65,11 +61,10 @@ def _blocks(epochs: Any, subject: str | None, session: str | None, label: str | 
         yield block(part, f"subject {show(who)}", who=who, subject=subject, session=session, label=label)
 
 
-def _numbered(parts: Iterable[Any]) -> list[tuple[Label, Any]]:
+def _numbered(parts: Sequence[Any]) -> list[tuple[Label, Any]]:
     """Each with the his_id of its subject_info, if all have one, else with its position."""
-    listed = list(parts)
-    ids = [((getattr(part, "info", None) or {}).get("subject_info") or {}).get("his_id") for part in listed]
-    return list(zip(ids if all(ids) else range(len(listed)), listed, strict=True))
+    ids = [((getattr(part, "info", None) or {}).get("subject_info") or {}).get("his_id") for part in parts]
+    return list(zip(ids if all(ids) else range(len(parts)), parts, strict=True))
 
 
 def block(
@@ -87,15 +82,11 @@ def block(
     """
     if not epochs.preload:
         epochs = epochs.copy().drop_bad(verbose="ERROR")  # apply the rejection criteria, which MNE has not done yet
-    people: list[Label] | None
-    column = subject
-    if subject is not None:
-        people = _column(epochs, subject, "subject", name)
-    elif who is not None:
+    column = subject if subject is not None or who is not None else _subject_column(epochs)
+    people = None if column is None else _column(epochs, column, "subject", name)
+    if column is None and who is not None:
         people = [who] * len(epochs)
-    else:
-        column = _subject_column(epochs)
-        people = None if column is None else _column(epochs, column, "subject", name)
+    events, codes = {code: name for name, code in epochs.event_id.items()}, epochs.events[:, 2].tolist()
     picks = data_channels(epochs.info)
     others = _others(epochs, {column, session, label})
     if session is not None:
@@ -105,7 +96,7 @@ def block(
         sessions = None if sessions is None or None in sessions else sessions  # every trial has one, or none
     return Block(
         X=_windows(epochs, picks, name),
-        y=_event_names(epochs) if label is None else _column(epochs, label, "label", name),
+        y=[events.get(code, str(code)) for code in codes] if label is None else _column(epochs, label, "label", name),
         subject=people,
         session=sessions,
         columns=dict(plain_columns(others)),
@@ -121,14 +112,9 @@ def data_channels(info: Any) -> list[int]:
 
     Bad channels are kept: they differ between subjects, but a model needs the same channels for all.
     """
-    mne = import_mne()
-    brain = mne.pick_types(
-        info, meg=True, eeg=True, csd=True, seeg=True, ecog=True, dbs=True, fnirs=True, exclude=[]
-    )  # fmt: skip
-    if len(brain):
-        return [int(index) for index in brain]
-    kinds = info.get_channel_types()
-    return [index for index, kind in enumerate(kinds) if kind != "stim"]
+    kinds = dict.fromkeys(("meg", "eeg", "csd", "seeg", "ecog", "dbs", "fnirs"), True)
+    brain: list[int] = import_mne().pick_types(info, **kinds, exclude=[]).tolist()
+    return brain or [index for index, kind in enumerate(info.get_channel_types()) if kind != "stim"]
 
 
 def _windows(epochs: Any, picks: list[int], name: str) -> Array:
@@ -147,11 +133,6 @@ def _windows(epochs: Any, picks: list[int], name: str) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings reports
             X[rows] = values
     return X
-
-
-def _event_names(epochs: Any) -> list[Label]:
-    names = {code: name for name, code in epochs.event_id.items()}
-    return [names.get(code, str(code)) for code in epochs.events[:, 2].tolist()]
 
 
 def _subject_column(epochs: Any) -> str | None:

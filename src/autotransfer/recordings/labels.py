@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .columns import Column, is_name, plain_values
+from .columns import Column, is_missing, is_name, plain_values
 from .messages import show
 from .raw import Label
 
@@ -33,7 +33,7 @@ def encode(values: object, n_trials: int, what: str, names: object = None) -> tu
         unique = list(dict.fromkeys(labels))
     except TypeError:
         raise UserError(f"{what} holds values that cannot be hashed; give one string or number per trial") from None
-    if any(is_missing(label) for label in unique):
+    if any(map(is_missing, unique)):
         first = next(n for n, label in enumerate(labels) if is_missing(label))
         raise UserError(f"{what}[{first}] is {show(labels[first])}; drop trials without a label or give them one")
     if names is None:
@@ -170,23 +170,6 @@ def _loosely(label: Label) -> object:
         return float(text)
     except ValueError:
         return re.sub(r"(?<![\d.,])0+(?=\d)", "", text)
-
-
-def is_missing(label: Label) -> bool:
-    """None, NaN, NaT or NA, also within a tuple."""
-    if type(label) is tuple:
-        return any(is_missing(part) for part in label)
-    if label is None:
-        return True
-    try:
-        return not bool(label == label)  # NaN, NaT
-    except (TypeError, ValueError):  # pandas.NA refuses to be a truth value
-        return True
-
-
-def is_empty(label: Label) -> bool:
-    """Missing, or text without letters."""
-    return is_missing(label) or (isinstance(label, str) and not label.strip())
 
 
 def _in_order(unique: list[Label]) -> list[Label]:

@@ -86,15 +86,11 @@ def _chosen(dataset: Any, name: str, subjects: object) -> list[Any]:
     if subjects is None:
         return there
     wanted = list(dict.fromkeys(as_list(subjects, "subjects")))
-    for subject in wanted:
-        if subject not in there:
-            raise UserError(f"{name} has no subject {show(subject)}; there are {_span(there)}")
+    if strange := [subject for subject in wanted if subject not in there]:
+        in_order = there and there == list(range(there[0], there[0] + len(there)))
+        span = f"{there[0]} to {there[-1]}" if in_order else show(there)
+        raise UserError(f"{name} has no subject {show(strange[0])}; there are {span}")
     return wanted
-
-
-def _span(subjects: list[Any]) -> str:
-    in_order = subjects == list(range(subjects[0], subjects[0] + len(subjects))) if subjects else False
-    return f"{subjects[0]} to {subjects[-1]}" if in_order else show(subjects)
 
 
 def _dataset(name: str) -> Any:
@@ -106,24 +102,15 @@ def _dataset(name: str) -> Any:
     key = name if name in known else by_lower.get(name.lower())
     if key is None:
         close = [by_lower[lower] for lower in difflib.get_close_matches(name.lower(), by_lower, n=5, cutoff=0.5)]
-        if removed := _removal(datasets, name):
-            advice = f"MOABB says: {removed}"
-        elif close:
-            advice = f"did you mean {', '.join(close)}?"
-        else:
-            advice = f"choose one of its {len(known)} sets, such as BNCI2014_001 or PhysionetMI"
+        advice = f"choose one of its {len(known)} sets, such as BNCI2014_001 or PhysionetMI"
+        advice = f"did you mean {', '.join(close)}?" if close else advice
+        try:
+            getattr(datasets, name)
+        except AttributeError as error:  # which says of a dataset that it was removed or renamed
+            advice = f"MOABB says: {error}" if "removed" in str(error) else advice
         raise UserError(f"MOABB has no data set {name!r}; {advice}")
     with _quietly(f"MOABB cannot give {key}", DOWNLOADING):
         return known[key]()
-
-
-def _removal(datasets: Any, name: str) -> str | None:
-    """MOABB's message about a dataset that was removed or renamed."""
-    try:
-        getattr(datasets, name)
-    except AttributeError as error:
-        return str(error) if "removed" in str(error) else None
-    return None
 
 
 def _paradigm(dataset: Any, name: str | None, options: dict[str, Any]) -> Any:

@@ -35,7 +35,8 @@ def unlike_training(
         )
     if scale is None:
         return lines
-    far = {who: s for who, s in zip(people, signals.scales, strict=True) if math.isfinite(s) and not _near(s / scale)}
+    scales = {who: s for who, s in zip(people, signals.scales, strict=True) if math.isfinite(s)}
+    far = {who: s for who, s in scales.items() if not 1 / FAR < s / scale < FAR}
     if far:
         whose = "" if len(far) == len(people) else f" of {shown(next(iter(far)))}"
         more = f" and {len(far) - 1} more" if whose and len(far) > 1 else ""
@@ -45,7 +46,3 @@ def unlike_training(
             f"factor of about {times(spread / scale)}: give them in the same unit"
         )
     return lines
-
-
-def _near(ratio: float) -> bool:
-    return 1 / FAR < ratio < FAR

@@ -82,12 +82,8 @@ def _check_headers(headers: dict[str, Header], path: Path) -> None:
         if len(X.shape) == 3 and len(shape) == 1:
             check_length(shape[0], X.shape[0], name)
     largest = max(needed, key=lambda name: needed[name])
-    check_memory(
-        sum(needed.values()),
-        largest,
-        path,
-        AS_FOLDER if largest == "X" else f"check how it was saved, or {HOW_TO_SAVE}",
-    )
+    remedy = AS_FOLDER if largest == "X" else f"check how it was saved, or {HOW_TO_SAVE}"
+    check_memory(sum(needed.values()), largest, path, remedy)
 
 
 def read_folder(path: str | os.PathLike[str]) -> Raw:
@@ -95,12 +91,8 @@ def read_folder(path: str | os.PathLike[str]) -> Raw:
     path = Path(path)
     if not os.path.isdir(path):
         raise UserError(f"there is no folder {str(path)!r}; give one that holds X.npy, y.npy and subject.npy")
-    files = {name: path / f"{name}.npy" for name in (*ARRAYS, "meta")}
-    arrays = {
-        name: read_npy(file, mapped=name == "X")
-        for name, file in files.items()
-        if os.path.isfile(file) and name != "meta"
-    }
+    stored = [name for name in (*ARRAYS, "meta") if os.path.isfile(path / f"{name}.npy")]
+    arrays = {name: read_npy(path / f"{name}.npy", mapped=name == "X") for name in stored if name != "meta"}
     _check_has_X(arrays, path)
     for name in _other_names(os.listdir(path) if os.access(path, os.R_OK) else []):
         with nullcontext() if name in STATED else suppress(UserError):
@@ -110,19 +102,14 @@ def read_folder(path: str | os.PathLike[str]) -> Raw:
     if os.path.isfile(path / "meta.json"):
         with readable(path, "meta.json"):
             text = (path / "meta.json").read_text(encoding="utf-8")
-    elif os.path.isfile(files["meta"]):
-        text = _text(read_npy(files["meta"]), path)
+    elif "meta" in stored:
+        text = _text(read_npy(path / "meta.npy"), path)
     return _raw(path, arrays, text)
 
 
 def _other_names(files: Iterable[str]) -> list[str]:
     """Names of arrays that may be columns, from those of the files."""
     return [name for file in sorted(files) if file.endswith(".npy") and is_name(name := file.removesuffix(".npy"))]
-
-
-def _is_column(header: Header, windows: tuple[int, ...]) -> bool:
-    """windows: the shape of X."""
-    return len(windows) == 3 and header.shape == windows[:1] and header.dtype.kind in KINDS
 
 
 def _is_stated(name: str, array: Header | Array, windows: tuple[int, ...]) -> bool:
@@ -134,7 +121,8 @@ def _is_stated(name: str, array: Header | Array, windows: tuple[int, ...]) -> bo
 
 def _is_used(name: str, header: Header, windows: tuple[int, ...], path: Path) -> bool:
     """Whether an array is a column, or is stated; raises where it is meant to be and cannot."""
-    used = _is_stated(name, header, windows) or _is_column(header, windows)
+    column = len(windows) == 3 and header.shape == windows[:1] and header.dtype.kind in KINDS
+    used = column or _is_stated(name, header, windows)
     if name in STATED and not used and len(windows) == 3:
         raise UserError(
             f"{name} of {str(path)!r} is {header.dtype} of the shape {header.shape}, and X has the shape {windows}; "
@@ -256,12 +244,13 @@ def _meta(text: str, path: Path) -> dict[str, Any]:
     if not isinstance(meta, dict):
         raise UserError(f"{where} is {show(meta)}; it must be a JSON object such as {{'sfreq': 200}}")
     known = {key: meta[key] for key in ("sfreq", "name", "ring", "filter") if meta.get(key) is not None}
-    if not isinstance(known.get("sfreq", 1.0), (int, float)) or isinstance(known.get("sfreq"), bool):
-        raise UserError(f"sfreq in {where} is {show(known['sfreq'])}; it must be a number of samples per second")
-    if not isinstance(known.get("name", ""), str):
-        raise UserError(f"name in {where} is {show(known['name'])}; it must be a string")
-    if not isinstance(known.get("ring", True), (bool, list)):
-        raise UserError(f"ring in {where} is {show(known['ring'])}; {RING}")
+    for key, kinds, remedy in (
+        ("sfreq", (int, float), "it must be a number of samples per second"),
+        ("name", (str,), "it must be a string"),
+        ("ring", (bool, list), RING),
+    ):
+        if key in known and (type(known[key]) not in kinds):
+            raise UserError(f"{key} in {where} is {show(known[key])}; {remedy}")
     if not isinstance(known.get("filter"), dict):  # text describes it to readers
         known.pop("filter", None)
     filter_of(known.get("filter"), known.get("sfreq"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..words import printable
+from ..words import count, printable
 from .concerns import concerns
 from .container import check_sfreq, measurement_in
 from .labels import as_list, encode
@@ -60,7 +61,8 @@ class Overview:
         yield "windows", f"{self.n_trials} of {self.window}"
         yield "sampling rate", UNKNOWN if self.sfreq is None else f"{self.sfreq:g} Hz"
         yield "channels", f"{len(self.channels)}: {_some(self.channels)}"
-        yield "classes", UNKNOWN if not self.classes else ", ".join(self._class_counts())
+        counts = [f"{name} {n}" for name, n in zip(self.classes, self.counts.sum(0).tolist(), strict=False)]
+        yield "classes", ", ".join(counts) or UNKNOWN
         few = " (too few to tell a gain from chance)" if len(self.people) < FEWEST_PEOPLE else ""
         yield "people", UNKNOWN if not self.people else f"{len(self.people)}{few}"
         if self.sessions is not None:
@@ -83,10 +85,6 @@ class Overview:
         if not self.missing and not self.concerns:
             yield "nothing looks wrong"
 
-    def _class_counts(self) -> Iterator[str]:
-        for name, count in zip(self.classes, self.counts.sum(0).tolist(), strict=True):
-            yield f"{name} {count}"
-
     def _table(self) -> Iterator[str]:
         """Trials of each person and class."""
         if not self.people or not self.classes:
@@ -97,7 +95,7 @@ class Overview:
         yield ""
         yield f"  {'person':<{wide}}  " + "  ".join(head.rjust(w) for head, w in zip(heads, widths, strict=True))
         for name, row in list(zip(self.people, self.counts.tolist(), strict=True))[:MOST_PEOPLE]:
-            cells = (str(count).rjust(w) for count, w in zip(row, widths, strict=True))
+            cells = (str(n).rjust(w) for n, w in zip(row, widths, strict=True))
             yield f"  {_short(name, 20):<{wide}}  " + "  ".join(cells)
         if len(self.people) > MOST_PEOPLE:
             yield f"  … and {len(self.people) - MOST_PEOPLE} more"
@@ -137,9 +135,8 @@ def overview(raw: Raw) -> Overview:
     np.add.at(counts, (who, y), 1)
     sessions = None
     if raw.session is not None:
-        codes = np.array([hash(value) for value in as_list(raw.session, "session")])
-        sessions = tuple(len(np.unique(codes[who == s])) for s in range(len(counts)))
-    items = getattr(raw.columns, "keys", tuple)
+        owners = Counter(s for s, _ in set(zip(who.tolist(), as_list(raw.session, "session"), strict=True)))
+        sessions = tuple(owners[s] for s in range(len(counts)))
     missing = [numbers] if numbers else []
     for what, known in (("y", raw.y if numbers is None else numbers), ("subject", raw.subject)):
         if known is None:
@@ -155,7 +152,7 @@ def overview(raw: Raw) -> Overview:
         people=tuple(map(str, people)),
         counts=counts,
         sessions=sessions,
-        columns=tuple(map(str, items())),
+        columns=tuple(map(str, getattr(raw.columns, "keys", tuple)())),
         notes=raw.notes,
         concerns=(*_too_few(raw, len(people), len(classes)), *lines),
         missing=tuple(missing),
@@ -180,7 +177,7 @@ def _measurements(raw: Raw) -> str | None:
 
 def _too_few(raw: Raw, people: int, classes: int) -> Iterator[str]:
     if raw.subject is not None and people < 3:
-        yield f"{people} {'person' if people == 1 else 'people'}: to train, at least 3 are needed"
+        yield f"{count(people, 'person', 'people')}: to train, at least 3 are needed"
     if raw.y is not None and classes < 2:
         yield "one class: to train, at least 2 are needed"
 

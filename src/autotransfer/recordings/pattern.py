@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import UserError, shown
 from .columns import is_name
@@ -19,6 +20,16 @@ EXAMPLE = "such as --pattern '{subject}/{session}_{class}_*.csv'"
 ENTITY = {"subject": "sub", "session": "ses"}  # BIDS's names
 TOKEN = re.compile(r"\{([^{}]*)\}|\*\*/|\*|[^{}*]+|[{}]")
 Labels = dict[str, str]
+
+
+class Files(NamedTuple):
+    """Recordings whose labels are known."""
+
+    files: list[tuple[Path, Labels]]
+    name: str  # of them all
+    options: dict[str, str]  # what follows the path after a question mark, as in x.xdf?stream=EEG
+    source: str  # as a user names them on the command line
+    bids: bool = False  # whether they are read as those of a BIDS folder
 
 
 def labelled_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
@@ -86,3 +97,40 @@ def check_inside(path: Path, root: Path) -> None:
     """Raise where a file lies outside the folder that it is read from; root: resolved."""
     if not path.resolve().is_relative_to(root):
         raise UserError(f"{str(path)!r} leads out of {str(root)!r}; copy the file into the folder")
+
+
+def source_of(path: Path, options: dict[str, str]) -> str:
+    """As a user names it on the command line."""
+    return str(path) + ("?" + "&".join(f"{name}={value}" for name, value in options.items()) if options else "")
+
+
+def split_options(text: str) -> tuple[str, dict[str, str]]:
+    """PATH?name=value&name=value in its parts."""
+    path, _, rest = text.partition("?")
+    options = {}
+    for part in rest.split("&") if rest else []:
+        match = re.fullmatch(r"([a-z]+)=(.+)", part)
+        if match is None:
+            raise UserError(f"{shown(part)} after the question mark of {shown(text, 200)} is not name=value")
+        options[match[1]] = match[2]
+    return path, options
+
+
+def existing_folder(text: str, prefix: str) -> Path:
+    """An existing folder; ~ is expanded, because no shell does so after a prefix."""
+    folder = Path(os.path.expanduser(text))
+    if not text or not folder.is_dir():
+        raise UserError(
+            f"there is no folder {text!r}; write {prefix}FOLDER ('autotransfer datasets' lists what it must contain)"
+        )
+    return folder
+
+
+def matching_files(folder: Path, pattern: str, prefix: str) -> list[Path]:
+    """The files of that pattern in or below the folder; at least one is required."""
+    files = sorted(path for path in folder.rglob(pattern) if path.is_file())
+    if not files:
+        raise UserError(
+            f"there is no file {pattern} in {str(folder)!r}; 'autotransfer datasets' lists what {prefix} expects"
+        )
+    return files

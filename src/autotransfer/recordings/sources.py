@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import UserError, shown
 from .bids import bids_files, is_bids
 from .cleaning import clean as cleaned
 from .concerns import UNKNOWN_RATE
 from .container import Recordings, check_sfreq
-from .continuous import ENDINGS, Files, ending, files_in, one_file, read_labelled, recordings_in, split_options
+from .continuous import ENDINGS, ending, files_in, one_file, read_labelled, recordings_in
 from .cutting import Cutting
 from .embedded import watch
 from .fif import fif_files, read_fif, read_fif_folder, stem
@@ -23,35 +23,20 @@ from .messages import show
 from .moabb_sets import read_moabb
 from .npz import HOW_TO_SAVE, load_folder, load_npz, read_folder, read_npz, save_folder, save_npz
 from .paper import RECIPES, Recipe
+from .pattern import Files, split_options
 from .raw import Raw
 from .synthetic import synthetic
 from .targets import CONTINUOUS, Targets, target_name
 from .windows import check_windows
 
 __all__ = [
-    "READERS",
-    "RECIPES",
-    "SETS",
-    "Cutting",
-    "EmbeddedSet",
-    "Raw",
-    "Recipe",
-    "Recordings",
-    "absolute",
-    "check_windows",
-    "is_continuous",
-    "load",
-    "load_folder",
-    "load_npz",
-    "load_targets",
-    "read",
-    "read_folder",
-    "read_npz",
-    "save_folder",
-    "save_npz",
-    "synthetic",
-    "watch",
-]
+    "READERS", "RECIPES", "SETS", "Cutting", "EmbeddedSet", "Raw", "Recipe", "Recordings", "absolute", "check_windows",
+    "is_continuous", "load", "load_folder", "load_npz", "load_targets", "read", "read_folder", "read_npz",
+    "save_folder", "save_npz", "synthetic", "watch",
+]  # fmt: skip
+
+
+T = TypeVar("T")
 
 
 class EmbeddedSet(NamedTuple):
@@ -84,6 +69,7 @@ READERS: dict[str, Callable[[str], Raw]] = {
 
 BIDS = "bids:"  # before a folder, to choose some of it
 PATH = 400  # letters of a path that a message shows
+COLUMN = 18  # letters of a name in the catalogue
 NOT_READ = (".npy", ".pkl", ".pickle", ".joblib", ".pt", ".pth")
 
 
@@ -114,11 +100,7 @@ def load(
     )
     if isinstance(source, str) and source in SETS and not cutting.given and not clean:
         return SETS[source].make()
-    raw, notes = _read_for_training(source, cutting, clean=clean)
-    recordings = Recordings.of(raw)  # first: where data are refused, that is the one line
-    for note in notes:
-        warnings.warn(note, stacklevel=2)
-    return recordings
+    return _for_training(source, cutting, Recordings.of, clean=clean)
 
 
 def load_targets(
@@ -129,21 +111,20 @@ def load_targets(
     target: see `targets.target_name`; how: `window`, `hop` and the other keywords of `load`
     """
     target_name(target)  # before anything is read
-    raw, notes = _read_for_training(source, Cutting.of(**how), clean=clean)
-    targets = Targets.of(raw, target)
-    for note in notes:
-        warnings.warn(note, stacklevel=2)
-    return targets
+    return _for_training(source, Cutting.of(**how), lambda raw: Targets.of(raw, target), clean=clean)
 
 
-def _read_for_training(source: str | os.PathLike[str], cutting: Cutting, *, clean: bool) -> tuple[Raw, list[str]]:
-    """The data of a source, and warnings about them."""
+def _for_training(source: str | os.PathLike[str], cutting: Cutting, checked: Callable[[Raw], T], *, clean: bool) -> T:
+    """What `checked` makes of the data of a source; warns of what their reader made of them and of what is left out."""
     raw = read(source, cutting)
     notes = [*raw.notes, *[UNKNOWN_RATE] * (raw.sfreq is None)]
     if clean:
         raw, left_out = cleaned(raw)
         notes += left_out or ["nothing was left out: nothing is clearly broken"]
-    return raw, notes
+    data = checked(raw)  # first: where data are refused, that is the one line
+    for note in notes:
+        warnings.warn(note, stacklevel=3)
+    return data
 
 
 def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
@@ -244,6 +225,31 @@ def place_of(source: str) -> Path | None:
         source = source.removeprefix(prefix)
     path = Path(source if os.path.exists(source) else source.partition("?")[0])
     return path if path.exists() else None
+
+
+def catalogue() -> Iterator[str]:
+    """Lines on what can be loaded by name: description, source, terms and layout of each set."""
+    for name, known in SETS.items():
+        yield from _entry(name, known.description, known.obtained)
+    yield from _entry(
+        "moabb:NAME",
+        "any MOABB dataset, with the default paradigm for its type or another one: moabb:NAME/PARADIGM",
+        "downloaded by MOABB when first used: pip install moabb; terms: see each dataset",
+        "options: moabb:PhysionetMI/LeftRightImagery?subjects=1-20&resample=128",
+    )
+    for prefix, recipe in RECIPES.items():
+        yield from _entry(
+            f"{prefix}FOLDER",
+            recipe.description,
+            f"from: {recipe.source}",
+            f"terms: {recipe.terms}",
+            f"expects: {recipe.layout}",
+        )
+
+
+def _entry(name: str, *lines: str) -> Iterator[str]:
+    for n, line in enumerate(lines):
+        yield f"{'' if n else name:<{COLUMN}} {line}"
 
 
 def _listed(names: Iterable[str]) -> str:

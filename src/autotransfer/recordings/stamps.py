@@ -114,9 +114,7 @@ def from_clock(values: Array, name: str, sfreq: float | None, where: str) -> Sta
         rate = _round_rate(1 / (period * unit))
     else:
         fitting = [
-            unit
-            for unit in (1.0, 1e-3, 1e-6, 1e-9, 60.0, 3600.0, 86400.0, 1e-7)
-            if abs(period * unit * sfreq - 1) < AGREE
+            unit for unit in (*dict.fromkeys(UNITS.values()), TICKS[2]) if abs(period * unit * sfreq - 1) < AGREE
         ]
         if not fitting:
             return None

@@ -57,7 +57,13 @@ def synthetic(
     """
     if subject_shift is not None:
         mixing = gain = subject_shift
-    _check_sizes(n_subjects, n_classes, trials_per_class, n_channels, n_times, seed)
+    for name, (value, least) in {
+        "n_subjects": (n_subjects, MIN_SUBJECTS), "n_classes": (n_classes, 2),
+        "trials_per_class": (trials_per_class, 1), "n_channels": (n_channels, 1),
+        "n_times": (n_times, MIN_TIMES), "seed": (seed, 0),
+    }.items():  # fmt: skip
+        if not isinstance(value, int) or value < least:
+            raise UserError(f"{name} is {show(value)}; it must be a whole number of at least {least}")
     _check_parameters(sfreq=sfreq, mixing=mixing, gain=gain, label_shift=label_shift, noise=noise)
     counts = _class_counts(n_subjects, n_classes, trials_per_class, label_shift, _stream(seed, "labels"))
     shuffle = _stream(seed, "order").permutation
@@ -117,22 +123,6 @@ def _rotations(n_subjects: int, n_channels: int, mixing: float, rng: np.random.G
     a = rng.standard_normal((n_subjects, n_channels, n_channels)) / math.sqrt(2 * n_channels)
     rotations: Floats = torch.linalg.matrix_exp(torch.from_numpy(mixing * (a - a.transpose(0, 2, 1)))).numpy()
     return rotations
-
-
-def _check_sizes(
-    n_subjects: int, n_classes: int, trials_per_class: int, n_channels: int, n_times: int, seed: int
-) -> None:
-    least = {
-        "n_subjects": (n_subjects, MIN_SUBJECTS),
-        "n_classes": (n_classes, 2),
-        "trials_per_class": (trials_per_class, 1),
-        "n_channels": (n_channels, 1),
-        "n_times": (n_times, MIN_TIMES),
-        "seed": (seed, 0),
-    }
-    for name, (value, minimum) in least.items():
-        if not isinstance(value, int) or value < minimum:
-            raise UserError(f"{name} is {show(value)}; it must be a whole number of at least {minimum}")
 
 
 def _check_parameters(*, sfreq: float, **parameters: float) -> None:

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import UserError, shown
-from .columns import Column
+from .columns import Column, is_empty
 from .container import Recordings
-from .labels import as_list, check_length, is_empty, named
+from .labels import as_list, check_length, named
 from .messages import show
 from .raw import Raw
 from .unlabelled import rows_of, unlabelled_warning
@@ -58,8 +58,8 @@ class Targets(NamedTuple):
         known = np.isfinite(values)
         if not known.any():
             raise UserError("no window has a target; y must give a number for those that train")
-        if not known.all():
-            warnings.warn(unlabelled_warning(int((~known).sum()), len(known)), stacklevel=2)
+        if (warning := unlabelled_warning(int((~known).sum()), len(known))) is not None:
+            warnings.warn(warning, stacklevel=2)
             raw, values = rows_of(raw, np.flatnonzero(known)), values[known]
         if values.min() == values.max():
             raise UserError(f"every target is {values[0]:g}; there is nothing to predict")

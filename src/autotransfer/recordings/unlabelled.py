@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from .columns import Column
-from .labels import as_list, check_length, is_empty
-from .raw import Label, Raw
+from .columns import Column, is_empty
+from .labels import as_list, check_length
+from .raw import Raw
 
 
 def unlabelled(y: object, n_trials: int, classes: object = None) -> NDArray[np.bool_]:
@@ -19,7 +19,9 @@ def unlabelled(y: object, n_trials: int, classes: object = None) -> NDArray[np.b
     labels = as_list(y, "y")
     check_length(len(labels), n_trials, "y")
     counted = classes is not None and -1 not in as_list(classes, "the names for y")
-    return np.array([is_empty(label) or (counted and _is_minus_one(label)) for label in labels], bool)
+    return np.array(
+        [is_empty(label) or (counted and isinstance(label, (int, float)) and label == -1) for label in labels]
+    )
 
 
 def without_unlabelled(raw: Raw) -> tuple[Raw, int]:
@@ -38,26 +40,19 @@ def rows_of(raw: Raw, rows: NDArray[np.int64]) -> Raw:
     """Some of the windows (n,)."""
     labels = {name: getattr(raw, name) for name in ("y", "subject", "session")}
     parts: dict[str, Any] = {
-        name: None if values is None else _some(as_list(values, name), rows) for name, values in labels.items()
+        name: None if values is None else _some(values, rows, name) for name, values in labels.items()
     }
     items = getattr(raw.columns, "items", dict[str, object]().items)
-    parts["columns"] = {name: _column(values, rows, name) for name, values in items()}
+    parts["columns"] = {name: _some(values, rows, f"the column {name!r}") for name, values in items()}
     return replace(raw, X=raw.X[rows], **parts)
 
 
-def unlabelled_warning(missing: int, n_trials: int) -> str:
-    return f"{missing} of {n_trials} windows have no label: they are left out of training"
+def unlabelled_warning(missing: int, n_trials: int) -> str | None:
+    return f"{missing} of {n_trials} windows have no label: they are left out of training" if missing else None
 
 
-def _column(values: object, rows: NDArray[np.int64], name: object) -> object:
+def _some(values: object, rows: NDArray[np.int64], what: str) -> object:
     if isinstance(values, Column):
         return replace(values, values=values.values[rows])
-    return _some(as_list(values, f"the column {name!r}"), rows)
-
-
-def _some(values: list[Label], rows: NDArray[np.int64]) -> list[Label]:
-    return [values[n] for n in rows.tolist()]
-
-
-def _is_minus_one(label: Label) -> bool:
-    return isinstance(label, (int, float)) and not isinstance(label, bool) and label == -1
+    listed = as_list(values, what)
+    return [listed[n] for n in rows.tolist()]

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .bids import bids_block, open_bids
 from .blocks import Block
 from .child import blocks_in_child
 from .container import check_sfreq
-from .continuous import FORMATS, ending, with_labels
+from .continuous import Options, opened, with_labels
 from .cutting import Continuous, Cutting, Event, known_rate
 from .labels import named
 from .npy import check_memory
@@ -54,24 +53,18 @@ def read_whole(source: str, cutting: Cutting | None = None) -> list[WholeRecordi
         return _trials(source, cutting)
     labelled = find()
     known = {str(path): labels for path, labels in labelled.files}
-    reader = bids_whole if labelled.reader is bids_block else whole_block
-    seconds = Cutting(sfreq=cutting.sfreq).seconds
-    with blocks_in_child(reader, [path for path, _ in labelled.files], known, labelled.options, seconds) as blocks:
+    arguments = known, labelled.options, Cutting(sfreq=cutting.sfreq).seconds, labelled.bids
+    with blocks_in_child(whole_block, [path for path, _ in labelled.files], *arguments) as blocks:
         return [piece for block in blocks for piece in _pieces(block, labelled.name)]
 
 
-def whole_block(path: Path, known: dict[str, Labels], options: dict[str, str], cutting: dict[str, Any]) -> Block:
+def whole_block(path: Path, known: dict[str, Labels], options: Options, cutting: dict[str, Any], bids: bool) -> Block:
     """All samples of one file; runs in the child."""
-    recording = FORMATS[ending(path) or ""].open(path, Cutting(**cutting), options)
-    block = with_labels(_block(recording, path), known[str(path)])
-    if "class" in known[str(path)]:  # the file is one event
-        block.timeline = [(0.0, float(block.X[0, -1, -1]) + 1 / (block.sfreq or 1.0), known[str(path)]["class"])]
+    labels = known[str(path)]
+    block = with_labels(_block(opened(path, Cutting(**cutting), options, bids), path), labels)
+    if "class" in labels:  # the file is one event
+        block.timeline = [(0.0, float(block.X[0, -1, -1]) + 1 / (block.sfreq or 1.0), labels["class"])]
     return block
-
-
-def bids_whole(path: Path, known: dict[str, Labels], _: dict[str, str], cutting: dict[str, Any]) -> Block:
-    """The same of a BIDS folder; runs in the child."""
-    return with_labels(_block(open_bids(path), path), known[str(path)])
 
 
 def _block(recording: Continuous, path: Path) -> Block:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -14,19 +14,11 @@ from ..runs.choice import Average, Choice
 from ..runs.regression import RegressionChoice
 from ..settings import SUBJECT, Setting, nuisance_parts
 from ..training.scoring import chance_words
+from . import result_words
 from .averaging import moved_weight
-from .comparison import Contender, find, honest, rival
+from .comparison import Contender, contenders, find, honest, rival
 from .escaping import Html, joined, tag
 from .outcomes import finite
-from .result_words import (
-    NO_BETTER,
-    average_words,
-    headline,
-    heaviest_words,
-    left_out_words,
-    not_scored_words,
-    skipped_words,
-)
 from .statistics import FEWEST_TO_TEST, Paired, paired, spread
 from .summary import Summary
 from .tables import folded
@@ -39,17 +31,17 @@ MODE_MEANING = {
 }
 
 
-def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) -> Html:
+def answer(summary: Summary, figure: Html | None = None) -> Html:
     """The first screen: the headline, what to expect of the next person, one figure; details are folded."""
-    choice = summary.choice
+    choice, rows = summary.choice, contenders(summary)
     if choice is None:
         return incomplete(summary)
     best, other = honest(rows), rival(rows)
     pair = paired(best.scores, other.scores) if best and other else None
     meaning = _meaning(choice.chosen.setting) if choice.average is None else None
     alerts = chain(failed_jobs(summary), _adaptation(choice))
-    left_out = [f"{capital(line)}. Everybody was tested all the same." for line in left_out_words(choice)]
-    missing = [*map(capital, skipped_words(choice)), *left_out]
+    left_out = [f"{capital(line)}. Everybody was tested all the same." for line in result_words.left_out_words(choice)]
+    missing = [*map(capital, result_words.skipped_words(choice)), *left_out]
     notes = chain(
         _held_out(choice),
         _delivered(summary),
@@ -62,7 +54,7 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
     )
     return answer_section(
         choice,
-        headline(choice),
+        result_words.headline(choice),
         *(tag("p", note, class_="alert") for note in alerts),
         figure,
         *(tag("p", note, class_="missing") for note in missing),
@@ -123,11 +115,13 @@ def _delivered(summary: Summary) -> list[str]:
     choice = summary.choice
     assert choice is not None
     if choice.average is not None:
-        return [f"Delivered: an {average_words(choice.average)}.{heaviest_words(choice.average)}"]
+        return [
+            f"Delivered: an {result_words.average_words(choice.average)}.{result_words.heaviest_words(choice.average)}"
+        ]
     if not choice.baseline_won:
         return [f"Delivered: {setting_words(choice.chosen.setting, summary.plain)}, which validation favoured."]
     tried = "censoring did not help on these recordings" if choice.censor_tried else "no censor was tried"
-    return [f"Delivered: the plain network. {NO_BETTER}; {tried}."]
+    return [f"Delivered: the plain network. {result_words.NO_BETTER}; {tried}."]
 
 
 def _of_base(choice: Choice) -> list[str]:
@@ -148,30 +142,25 @@ def _of_base(choice: Choice) -> list[str]:
         first = f"The {called} has no weight{frozen}: people left out did no better with it; {untrained_words}."
     else:
         first = f"The {called} has {share(pretrained)} of the weight{frozen}; {untrained_words}."
+    lines = [first]
+    for tuned in (tuned for tuned in TUNED if tuned in tried):
+        control, words, beside = TUNED[tuned]
+        weight = f"{share(shares[tuned])} of the" if shares.get(tuned) else "no"
+        lines.append(f"{words} {weight} weight; {beside} {share(shares.get(control, 0.0))}.")
     used = pretrained > 0 or shares.get(f"tuned_{kind}", 0.0) > 0
-    return [first, *_of_tuning(shares, tried), *(unknown if used else [])]
+    return [*lines, *(unknown if used else [])]
 
 
-# Networks that learn on, their controls, and what is said of them.
-TUNED = (
-    (
-        "tuned_base", "scratch_base",
-        ("Networks that start from the base and learn on have", "the same networks from scratch have"),
+# Networks that learn on: their controls, and what is said of both.
+TUNED = {
+    "tuned_base": (
+        "scratch_base", "Networks that start from the base and learn on have", "the same networks from scratch have"
     ),
-    (
-        "tuned_foundation", "tuned_random_foundation",
-        ("Fine-tuned by low-rank adapters it has", "the same adapters on untrained weights have"),
+    "tuned_foundation": (
+        "tuned_random_foundation", "Fine-tuned by low-rank adapters it has",
+        "the same adapters on untrained weights have",
     ),
-)  # fmt: skip
-
-
-def _of_tuning(shares: Mapping[str, float], tried: Collection[str]) -> list[str]:
-    """What networks that start from a base and learn on were worth, where there are any."""
-    for kind, control, words in TUNED:
-        if kind in tried:
-            weight = f"{share(shares[kind])} of the" if shares.get(kind) else "no"
-            return [f"{words[0]} {weight} weight; {words[1]} {share(shares.get(control, 0.0))}."]
-    return []
+}  # fmt: skip
 
 
 def _plain_network(rows: list[Contender]) -> list[str]:
@@ -332,7 +321,7 @@ def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
         )
     notes += [
         f"{capital(line)}. A constant prediction would be right for them; they trained, but are in no mean."
-        for line in not_scored_words(choice)
+        for line in result_words.not_scored_words(choice)
     ]
     return notes
 

@@ -26,7 +26,7 @@ def coverage(summary: Summary) -> Figure | None:
         return None
     data: list[Json] = []
     rows: list[list[Any]] = []
-    titles, numbers = [], []
+    titles, means = [], []
     values = {asked: list(by_person.values()) for asked, by_person in answering.coverage.items()}
     across = plot.score_axis("share of a person's windows", chain(*values.values(), map(float, values)))
     placed = plot.Rows([plot.swarm(shares, across["range"]) for shares in values.values()])
@@ -40,8 +40,8 @@ def coverage(summary: Summary) -> Figure | None:
         data.append(plot.points(values[asked], placed.heights(place), "people", fill=GREY, text=texts, marker=look))
         data.append(plot.line([level] * 2, [place - 0.3, place + 0.3], "asked for", stroke=MUTED, line={"dash": "dot"}))
         data.append(plot.points([mean], [place], "mean", fill=ACCENT, text=[share(mean)], marker={"size": 12}))
-        titles.append(placed.title(f"{share(level)} asked for: {_mean(sizes):.1f} classes in a set", place))
-        numbers.append(plot.note(score(mean), x=1, y=place, xshift=12))
+        titles.append(f"{share(level)} asked for: {_mean(sizes):.1f} classes in a set")
+        means.append(score(mean))
         rows += [[level, who, value, sizes[who]] for who, value in by_person.items()]
     return Figure(
         key="coverage",
@@ -50,9 +50,7 @@ def coverage(summary: Summary) -> Figure | None:
         "the true class, with thresholds that the others gave. The dotted line is the share that was asked for, which "
         f"is promised for the mean over people alone.{_worst(answering.coverage.get(USUAL, {}))}",
         data=data,
-        layout=plot.stacked(
-            plot.axes(across, placed.axis()), {"annotations": titles + numbers, "margin": {"l": 14, "r": 62}}
-        ),
+        layout=placed.layout(across, titles, means),
         columns=("coverage_asked_for", "subject", "coverage", "classes_in_a_set"),
         rows=rows,
         height=placed.height * len(values) + 14,

@@ -1,4 +1,5 @@
-"""What is in the delivered average, and what each kind of candidates is worth in it."""
+"""The delivered average: who has how much weight, what each kind of candidates is worth in it, and how far its
+confidence can be trusted."""
 
 from __future__ import annotations
 
@@ -8,13 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..runs.choice import Average
-from .escaping import Html, joined, tag
+from . import plot
+from .escaping import Html, distinct_labels, joined, plot_text, tag
 from .outcomes import finite
-from .result_words import metric_words
+from .plot import ACCENT, BACKGROUND, MUTED, Figure, Json
+from .result_words import average_words, metric_words
 from .statistics import Paired, paired, spread
 from .summary import Summary
 from .tables import table
-from .wording import interval, kind_label, kind_words, score, share, signed
+from .wording import count, interval, kind_label, kind_words, score, setting_names, share, signed
+
+ROW = 44  # height of a row, in pixels
+LARGEST = 34  # of a dot, in pixels: all windows in one bin
 
 
 @dataclass(frozen=True)
@@ -142,3 +148,118 @@ def _worth(pair: Paired | None) -> list[str]:
     if pair is None:
         return ["–"] * 4
     return [score(pair.second.mean), signed(pair.mean), interval(pair), f"{pair.wins} / {pair.ties} / {pair.losses}"]
+
+
+def shares(summary: Summary) -> Figure | None:
+    """The weights: a bar for each kind, a piece for each candidate."""
+    average, kinds = summary.average, parts(summary)
+    if average is None or not any(part.share > 0 for part in kinds):
+        return None
+    names = setting_names(summary)
+    words = distinct_labels((names.get(candidate.name, candidate.name) for candidate in average.weights), 60)
+    rows = {part.kind: i for i, part in enumerate(kinds)}
+    used = [candidate for candidate in average.weights if candidate.share > 0]
+    pieces: list[Json] = []
+    for candidate in used:
+        label = words[names.get(candidate.name, candidate.name)]
+        hover = f"{label}<br>{share(candidate.share)} of the weights, {count(candidate.members, 'member')}"
+        look = {"color": plot.nth(rows[candidate.kind])[0], "line": {"color": BACKGROUND, "width": 1.5}}
+        piece = {"x": [candidate.share], "y": [rows[candidate.kind]], "name": label, "marker": look}
+        shown = {"width": 0.3, "hovertext": [hover], "hovertemplate": "%{hovertext}<extra></extra>"}
+        pieces.append({"type": "bar", "orientation": "h", **piece, **shown})
+    most = min(1.0, 1.05 * max(part.share for part in kinds))
+    across = plot.plain_axis("share of the weights", range=[0, most], nticks=6, tickformat=".0%")
+    numbers = [plot.note(share(part.share), x=1, y=i, xshift=12) for i, part in enumerate(kinds)]
+    layout = plot.stacked(_rows(across, [kind_label(part.kind) for part in kinds], numbers), {"barmode": "stack"})
+    return Figure(
+        key="shares",
+        title="Who has how much weight",
+        caption=f"What is delivered is an {average_words(average)}. Each piece of a bar is one candidate; its name "
+        "appears when you point at it.",
+        data=pieces,
+        layout=layout,
+        columns=("kind", "candidate", "share", "members"),
+        rows=[[candidate.kind, candidate.name, candidate.share, candidate.members] for candidate in average.weights],
+        height=ROW * len(kinds) + 20,
+        legend=False,
+    )
+
+
+def contributions(summary: Summary) -> Figure | None:
+    """The average minus the same without one kind, minus the best single candidate, minus equal weights."""
+    kinds = [(f"Without {kind_words(part.kind)}", part.pair) for part in parts(summary)]
+    shown = [(label, pair) for label, pair in (*kinds, *others(summary).items()) if pair is not None]
+    if not shown:
+        return None
+    ends = [v for _, pair in shown for v in (pair.mean, *(pair.interval or ()))]
+    across = plot.difference_axis("average minus the row", ends, least=0.01)
+    numbers = [plot.note(signed(pair.mean), x=1, y=i, xshift=12) for i, (_, pair) in enumerate(shown)]
+    layout = _rows(across | {"tickformat": "+.3f", "nticks": 6}, [label for label, _ in shown], numbers)
+    columns = ("row", "test_score", "average_minus_row", "low", "high")
+    return Figure(
+        key="contributions",
+        title="What the average is worth",
+        caption=f"Difference in {summary.metric} between the average and the row, with the 95 % interval of the mean "
+        "over test subjects. Right of zero the average is ahead, so the kind that the row leaves out helps; where the "
+        "line reaches zero, that may be chance.",
+        data=[mark for i, (label, pair) in enumerate(shown) for mark in _range(label, pair, i)],
+        layout=layout,
+        columns=columns,
+        rows=[[n, p.second.mean, p.mean, *(p.interval or (math.nan, math.nan))] for n, p in shown],
+        height=ROW * len(shown) + 20,
+        legend=False,
+    )
+
+
+def _range(label: str, pair: Paired, position: int) -> list[Json]:
+    """A dot on the line of its interval."""
+    fill = plot.gain_colour(pair.mean)
+    text = f"{plot_text(label, 40)}: {score(pair.second.mean)}<br>average minus it {signed(pair.mean)}"
+    text += f"<br>95 % interval {interval(pair)}"
+    dot = plot.points([pair.mean], [position], plot_text(label, 40), fill=fill, text=[text], marker={"size": 10})
+    if pair.interval is None:
+        return [dot]
+    return [plot.line(list(pair.interval), [position] * 2, "", stroke=fill, width=3), dot]
+
+
+def reliability(summary: Summary) -> Figure | None:
+    """How often predictions of some confidence are right."""
+    average = summary.average
+    if average is None:
+        return None
+    calibration = average.calibration
+    every = zip(calibration.confidence, calibration.accuracy, calibration.share, strict=False)
+    bins = [bin_ for bin_ in every if all(map(math.isfinite, bin_)) and bin_[2] > 0]
+    if not bins:
+        return None
+    x, y, weights = (list(column) for column in zip(*bins, strict=True))
+    texts = [f"confidence {score(a)}<br>right {score(b)}<br>{share(c)} of the windows" for a, b, c in bins]
+    sizes = [max(6.0, LARGEST * math.sqrt(min(1.0, weight))) for weight in weights]
+    look = {"size": sizes, "opacity": 0.85, "line": {"color": BACKGROUND, "width": 1}}
+    both = [*x, *y, summary.data.chance]  # one range, so that the diagonal is one
+    across = plot.score_axis("confidence: probability of the predicted class", both)
+    return Figure(
+        key="reliability",
+        title="How far confidence can be trusted",
+        caption="Windows of all test subjects, grouped by the confidence of their prediction; the larger a dot, the "
+        "more windows. On the diagonal, predictions are right as often as they claim; below it they claim too much. "
+        f"Expected calibration error: {score(calibration.error)}, and {score(calibration.error_before)} without the "
+        f"temperature. The delivered temperature is {average.temperature:.2f}; each subject was predicted with weights "
+        "and a temperature that were found without them.",
+        data=[
+            plot.line([0, 1], [0, 1], "as claimed", stroke=MUTED, width=1.5, line={"dash": "dot"}),
+            plot.path(x, y, "windows of similar confidence", fill=ACCENT, width=1.5, text=texts, marker=look),
+        ],
+        layout=plot.scores_over(across, "accuracy", both, summary.data.chance),
+        columns=("confidence", "accuracy", "share_of_windows"),
+        rows=[list(bin_) for bin_ in bins],
+        height=400,
+        square=True,
+    )
+
+
+def _rows(across: Json, labels: list[str], numbers: list[Json]) -> Json:
+    """Layout of rows from top to bottom: a name over each and a number beside it."""
+    down = plot.bare_axis(frame=False) | {"range": [len(labels) - 0.5, -0.8]}
+    titles = [plot.row_title(plot_text(label, 40), i) for i, label in enumerate(labels)]
+    return plot.stacked(plot.axes(across, down), {"annotations": titles + numbers, "margin": {"l": 14, "r": 62}})

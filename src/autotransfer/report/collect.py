@@ -25,7 +25,7 @@ from ..runs.study import command_of
 from ..settings import Setting, nuisance_parts
 from ..training.latent import encode_states
 from ..training.leakage import leakage_within
-from ..training.nuisance import columns_of, groups_of
+from ..training.nuisance import columns_of, nuisance_groups
 from ..training.packing import resolve_device
 from .summary import Leak, Point, Split, Summary, WeightsStory
 
@@ -160,7 +160,7 @@ def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64], *, every:
     few = np.isin(who, people[np.linspace(0, len(people) - 1, PROBED_PEOPLE).astype(int)])
     leaks = []
     for name in [*asked, *(others[:PROBED_COLUMNS] if every else [])]:
-        labels = groups_of(recordings, name, train)[rows]
+        labels = nuisance_groups(recordings, name, train)[rows]
         inside = None if name == "subject" else leakage_within(z[few], labels[few], who[few])
         leak = inside or leakage_within(z, labels, everybody)
         if leak is not None:  # a fold of three people trains on one, who can be told from nobody

@@ -41,11 +41,6 @@ class Contender:
         return self.key in ESTIMATES
 
     @property
-    def is_rival(self) -> bool:
-        """Whether the delivered model has to beat it to be worth its cost."""
-        return self.key == "none" or self.key.startswith("peer")
-
-    @property
     def is_method(self) -> bool:
         """Whether it is a penalty method, one of the candidates."""
         return self.key not in ("none", *OWN) and not self.is_peer

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-import numpy as np
+from ..errors import plain_value
 
 # Controls, lone surrogates (they have no UTF-8) and direction overrides (they reorder their neighbours).
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
@@ -86,10 +86,7 @@ def _known(value: Any) -> Any:
         return {plain(key): _known(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_known(item) for item in value]
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
+    value = plain_value(value)
+    if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None  # more digits are never seen, only stored
-    return None if value is None else plain(value)
+    return value if value is None or isinstance(value, int) else plain(value)

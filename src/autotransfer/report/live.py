@@ -12,10 +12,10 @@ import secrets
 import sys
 import threading
 import time
+from collections import Counter
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,10 @@ from ..runs.follower import RunFollower, Seen
 from ..runs.results import Trained
 from ..words import clock
 from .escaping import plain, script_json, short
+from .outcomes import means
 from .page import asset
 from .terminal import answer
+from .training_figures import one_table
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")  # with any port, as a tunnel may have another
 POLICY = (
@@ -38,7 +40,6 @@ LINES = 6  # curves that are drawn
 RANKED = 30  # settings that are listed
 FRESH = 1.0  # seconds for which an answer is given again
 LAST_LOOK = 3.0  # seconds in which an open page may fetch the end of a run
-NAME = 120  # letters of a name
 
 
 def state_of(seen: Seen) -> dict[str, Any]:
@@ -69,31 +70,22 @@ def state_of(seen: Seen) -> dict[str, Any]:
 def rank(trainings: list[Trained]) -> list[dict[str, Any]]:
     """Settings by their mean validation score, the best first: over the people who validated, each the mean over
     trainings. A failed training counts 0. Test scores decide nothing, and are not shown before the end."""
-    scores: dict[str, dict[str, list[float]]] = {}
-    counts: dict[str, int] = {}
+    rows: list[tuple[str, str, float]] = []
+    counts = Counter[str]()
     for training in trainings:
-        if training.stage in ("sessions", "nested"):
-            continue
-        counts[training.name] = counts.get(training.name, 0) + 1
-        twin = training.record.swapped
-        halves = ((training.validation_subject, training.record), (training.test_subject, twin))
-        for person, record in ((person, record) for person, record in halves if record is not None):
-            value = 0.0 if training.failed else record.validation_score
-            if math.isfinite(value):
-                scores.setdefault(training.name, {}).setdefault(str(person), []).append(value)
-    ranking = []
-    for name, by_person in scores.items():
-        values = [float(np.mean(repeats)) for repeats in by_person.values()]
-        ranking.append(
-            {
-                "name": name,
-                "mean": float(np.mean(values)),
-                "quartile": float(np.percentile(values, 25)),
-                "people": len(values),
-                "trainings": counts[name],
-            }
-        )
-    return sorted(ranking, key=lambda row: (-float(str(row["mean"])), str(row["name"])))
+        if training.stage not in ("sessions", "nested"):
+            counts[training.name] += 1
+            halves = (training.validation_subject, training.record), (training.test_subject, training.record.swapped)
+            for person, record in halves:
+                if record is not None:
+                    rows.append((training.name, str(person), 0.0 if training.failed else record.validation_score))
+    ranking: list[dict[str, Any]] = []
+    for name, by_person in means(rows).items():
+        values = list(by_person.values())
+        mean, quartile = float(np.mean(values)), float(np.percentile(values, 25))
+        counted = {"people": len(values), "trainings": counts[name]}
+        ranking.append({"name": name, "mean": mean, "quartile": quartile} | counted)
+    return sorted(ranking, key=lambda row: (-row["mean"], row["name"]))
 
 
 def curves(seen: Seen, ranked: list[str]) -> list[dict[str, Any]]:
@@ -112,23 +104,16 @@ def curves(seen: Seen, ranked: list[str]) -> list[dict[str, Any]]:
     return drawn
 
 
-def _curve(name: str, values: list[float], every: int, *, running: bool = False) -> dict[str, Any]:
-    step = max(1, len(values) // 100)
-    return {
-        "name": name,
-        "running": running,
-        "points": [[1 + every * place, values[place]] for place in range(0, len(values), step)],
-    }
-
-
 def _mean(histories: list[list[float]]) -> list[float]:
     """By epoch, over the trainings that reached it."""
-    longest = max(len(history) for history in histories)
-    table = np.full((len(histories), longest), np.nan)
-    for row, history in zip(table, histories, strict=True):
-        row[: len(history)] = history
-    count = np.isfinite(table).sum(0)
-    return [float(np.nansum(column) / n) for column, n in zip(table.T, count, strict=True) if n]
+    table = one_table(histories)
+    return [float(value) for value in np.nanmean(table[:, np.isfinite(table).any(0)], axis=0)]
+
+
+def _curve(name: str, values: list[float], every: int, *, running: bool = False) -> dict[str, Any]:
+    step = max(1, len(values) // 100)
+    points = [[1 + every * place, values[place]] for place in range(0, len(values), step)]
+    return {"name": name, "running": running, "points": points}
 
 
 def page(nonce: str) -> str:
@@ -150,12 +135,7 @@ class LivePage:
         self._lock = threading.Lock()
         self._state, self._when = b"", -math.inf
         self.asked = -math.inf  # when somebody last looked
-        live = self
-
-        class Handler(_Handler):
-            page = live
-
-        self.server = _Server(("127.0.0.1", 0), Handler)
+        self.server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"page": self}))
         self.server.daemon_threads = True
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
 
@@ -178,9 +158,7 @@ class LivePage:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         now = time.monotonic()
         self._when = -math.inf  # what is shown last is the end
         if kind is None and now - self.asked < LAST_LOOK:  # somebody is looking: they shall see it
@@ -205,37 +183,31 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10  # seconds for a request
 
     def do_GET(self) -> None:
-        nonce = secrets.token_urlsafe(12)
-        host = self.headers.get("Host", "")
+        nonce, host = secrets.token_urlsafe(12), self.headers.get("Host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        if name not in HOSTS:
-            self._answer(HTTPStatus.FORBIDDEN, b"this page is for its own machine alone", "text/plain", nonce)
-            return
         key, _, what = self.path.partition("?")[0].removeprefix("/").partition("/")
-        if not secrets.compare_digest(key.encode(errors="replace"), self.page.key.encode()):
-            self._answer(HTTPStatus.NOT_FOUND, b"there is nothing here; use the whole address", "text/plain", nonce)
+        status, kind, body = HTTPStatus.NOT_FOUND, "text/plain", b"there is nothing here"
+        if name not in HOSTS:
+            status, body = HTTPStatus.FORBIDDEN, b"this page is for its own machine alone"
+        elif not secrets.compare_digest(key.encode(errors="replace"), self.page.key.encode()):
+            body = b"there is nothing here; use the whole address"
         elif what == "":
-            self._answer(HTTPStatus.OK, page(nonce).encode(), "text/html; charset=utf-8", nonce)
+            status, kind, body = HTTPStatus.OK, "text/html; charset=utf-8", page(nonce).encode()
         elif what == "state":
-            body = self.page.state()
+            status, kind, body = HTTPStatus.OK, "application/json", self.page.state()
             self.page.asked = time.monotonic()
-            self._answer(HTTPStatus.OK, body, "application/json", nonce)
-        else:
-            self._answer(HTTPStatus.NOT_FOUND, b"there is nothing here", "text/plain", nonce)
-
-    do_HEAD = do_GET
-
-    def _answer(self, status: HTTPStatus, body: bytes, kind: str, nonce: str) -> None:
         self.send_response(status)
-        for name, value in {
+        for header, value in {
             "Content-Type": kind, "Content-Length": str(len(body)), "Cache-Control": "no-store",
             "Content-Security-Policy": POLICY.format(nonce=nonce), "X-Content-Type-Options": "nosniff",
             "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
         }.items():  # fmt: skip
-            self.send_header(name, value)
+            self.send_header(header, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    do_HEAD = do_GET
 
     def log_message(self, format: str, *args: Any) -> None:
         """Write nothing: the terminal belongs to the run."""

@@ -24,15 +24,8 @@ from ..search.number_networks import name_of
 from ..search.regression import STRENGTHS
 from ..settings import SUBJECT
 from ..training.scoring import label_of
+from . import result_words
 from .outcomes import finite
-from .result_words import (
-    USED_OF_A_PERSON,
-    headline,
-    left_out_words,
-    not_scored_words,
-    regression_headline,
-    skipped_words,
-)
 from .summary import Summary
 from .wording import capital, count, kind_words, score, setting_names, share
 
@@ -78,8 +71,19 @@ def _data(name: str, data: Data, target: str) -> Iterable[str]:
 
 def _split(summary: Summary) -> Iterable[str]:
     options, folds = summary.options, len(summary.splits)
+    if options.hold_out == SESSION:
+        yield (
+            f"Split: sessions of known people were held out, each once ({count(folds, 'fold')}); every fold left out a "
+            "session of each person, of half of the people for validation and of the other half for the test, and all "
+            "of them trained with their other sessions. No session's windows were on both sides of a split."
+        )
+        return
     if options.hold_out != SUBJECT:
-        yield _parts_held_out(options.hold_out, folds)
+        yield (
+            f"Split: all windows of a value of {options.hold_out} were held out at a time ({count(folds, 'fold')}); in "
+            "every fold those of another value were held out for validation and the rest trained. People with windows "
+            "of several values were on both sides of a split."
+        )
         return
     who = "each person was" if options.n_folds is None else f"{folds} groups of people were"
     yield (
@@ -88,70 +92,41 @@ def _split(summary: Summary) -> Iterable[str]:
         "person's windows were on both sides of a split."
     )
     if summary.choice is not None:
-        yield from _sentences(not_scored_words(summary.choice))
-
-
-def _parts_held_out(hold_out: str, folds: int) -> str:
-    if hold_out == SESSION:
-        return (
-            f"Split: sessions of known people were held out, each once ({count(folds, 'fold')}); every fold left out a "
-            "session of each person, of half of the people for validation and of the other half for the test, and all "
-            "of them trained with their other sessions. No session's windows were on both sides of a split."
-        )
-    return (
-        f"Split: all windows of a value of {hold_out} were held out at a time ({count(folds, 'fold')}); in every fold "
-        "those of another value were held out for validation and the rest trained. People with windows of several "
-        "values were on both sides of a split."
-    )
+        yield from _sentences(result_words.not_scored_words(summary.choice))
 
 
 def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
     options = summary.options
     kinds = Counter(candidate.setting.kind for candidate in choice.shortlist)
     listed = ", ".join(f"{kind_words(kind)} {n}" for kind, n in kinds.items())
-    seeds = sorted(
-        {
-            training.seed
-            for training in summary.trainings
-            if training.stage == "folds" and not training.setting.network.closed_form
-        }
-    )
-    trained = (
-        f"networks with {count(len(seeds), 'seed')} ({', '.join(map(str, seeds))}) for at most "
-        f"{count(options.max_epochs, 'epoch')}"
-    )
-    yield (
-        f"Candidates: {len(choice.shortlist)} settings were trained on every fold ({listed}); "
-        f"{trained if seeds else 'no network was among them'}."
-    )
+    networks = (each for each in summary.trainings if each.stage == "folds" and not each.setting.network.closed_form)
+    seeds = sorted({training.seed for training in networks})
+    with_seeds = f"networks with {count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
+    trained = f"{with_seeds} for at most {count(options.max_epochs, 'epoch')}" if seeds else "no network was among them"
+    yield f"Candidates: {len(choice.shortlist)} settings were trained on every fold ({listed}); {trained}."
     online = {training.setting for training in summary.trainings if training.stage == "sessions"}
     if online:
         yield f"On every fold {count(len(online), 'more setting')} had a training for the average for sessions."
     yield from _of_tuning(choice)
-    yield from _of_adapters(choice)
     if options.time is not None:
         yield f"The run was planned for {options.time}."
-    yield from _sentences(left_out_words(choice))
+    yield from _sentences(result_words.left_out_words(choice))
 
 
 def _of_tuning(choice: Choice) -> Iterable[str]:
-    tuned = [candidate.setting for candidate in choice.shortlist if candidate.setting.kind == "tuned_base"]
-    if tuned:
-        training = tuned[0].training
+    settings = {candidate.setting.kind: candidate.setting for candidate in reversed(choice.shortlist)}
+    if tuned := settings.get("tuned_base"):
         yield (
             "Networks of the fine-tuned base started from encoders that had been trained on other people in other "
-            f"studies, and learned on at the rate {number(training.encoder_lr or training.lr)}, their new classifiers "
-            f"at {number(training.lr)}; windows were brought to the base's channels, sampling rate and scale."
+            f"studies, and learned on at the rate {number(tuned.training.encoder_lr or tuned.training.lr)}, their new "
+            f"classifiers at {number(tuned.training.lr)}; windows were brought to the base's channels, sampling rate "
+            "and scale."
         )
-
-
-def _of_adapters(choice: Choice) -> Iterable[str]:
-    tuned = [one.setting for one in choice.shortlist if one.setting.kind == "tuned_foundation"]
-    if tuned:
-        rank = tuned[0].encoder.rpartition(":")[2]
+    if tuned := settings.get("tuned_foundation"):
         yield (
-            f"The foundation encoder was fine-tuned by low-rank adapters (LoRA, rank {rank}) of its linear, "
-            "convolutional and attention layers, which were trained with a new classifier; its weights stayed frozen."
+            f"The foundation encoder was fine-tuned by low-rank adapters (LoRA, rank {tuned.encoder.rpartition(':')[2]}"
+            ") of its linear, convolutional and attention layers, which were trained with a new classifier; its "
+            "weights stayed frozen."
         )
 
 
@@ -178,17 +153,17 @@ def _delivered(summary: Summary, choice: Choice) -> Iterable[str]:
             "score, weights and temperature were found again without the trainings that held them out (nested). "
             f"Weights of the delivered model: {weights}."
         )
-    yield USED_OF_A_PERSON.get(choice.adaptation, f"Adaptation: {choice.adaptation}.")
+    yield result_words.USED_OF_A_PERSON.get(choice.adaptation, f"Adaptation: {choice.adaptation}.")
 
 
 def _scores(choice: Choice) -> Iterable[str]:
-    yield f"Results: {' '.join(headline(choice))}"
+    yield f"Results: {' '.join(result_words.headline(choice))}"
     single = {"a single plain network": choice.test_scores["baseline"]} if choice.has_plain_network else {}
     scores = {name: list(finite(by_person).values()) for name, by_person in (choice.peers | single).items()}
     listed = "; ".join(f"{name} {score(float(np.mean(values)))}" for name, values in scores.items() if values)
     if listed:
         yield f"On the same folds, {label_of(choice.metric)}, mean over people: {listed}."
-    yield from _sentences(skipped_words(choice))
+    yield from _sentences(result_words.skipped_words(choice))
     yield INTERVALS
 
 
@@ -256,11 +231,11 @@ def _number_model(choice: RegressionChoice) -> Iterable[str]:
         "of whom each counts the same; for each person's own score, strengths and weights were found again without "
         f"their windows. Weights of the delivered model: {weights or 'the mean alone'}."
     )
-    yield USED_OF_A_PERSON.get(choice.adaptation, f"Adaptation: {choice.adaptation}.")
+    yield result_words.USED_OF_A_PERSON.get(choice.adaptation, f"Adaptation: {choice.adaptation}.")
 
 
 def _number_scores(choice: RegressionChoice) -> Iterable[str]:
-    yield f"Results: {' '.join(regression_headline(choice, hint=False))}"
+    yield f"Results: {' '.join(result_words.regression_headline(choice, hint=False))}"
     listed = "; ".join(f"{name} {score(mean(choice.test_scores[name]))}" for name in SIMPLE)
     yield f"On the same folds, R², mean over people: {listed}."
     yield INTERVALS

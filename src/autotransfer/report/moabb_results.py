@@ -41,16 +41,12 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
     data, choice = seen.data, read_choice(folder)
     trials = dict(zip(data.subjects, data.trials, strict=True))
     candidates = {candidate.name for candidate in choice.shortlist}
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[str, str, float, float, float]] = []
 
-    def add(pipeline: str, subject: str, score: float, seconds: float, training: float) -> None:
-        rows.append(
-            {
-                "score": score, "time": seconds, "samples": training, "samples_test": float(trials[subject]),
-                "n_classes": float(len(data.classes)), "subject": subject, "session": "all",
-                "channels": data.n_channels, "n_sessions": 1, "dataset": data.name, "pipeline": pipeline,
-            }
-        )  # fmt: skip
+    def samples(trainings: list[Trained]) -> float:
+        """Trials that were trained on, in the mean: those of nobody who was held out."""
+        counts = [data.n_trials - sum(trials[name] for name in done.held_out) for done in trainings]
+        return float(np.mean(counts)) if counts else math.nan
 
     by_candidate: dict[tuple[str, str], list[tuple[Trained, float]]] = {}
     by_person: dict[str, list[Trained]] = {}
@@ -63,17 +59,18 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
                 by_person.setdefault(subject, []).append(done)
     for subject, score in choice.estimate.items():
         trainings = by_person.get(subject, [])
-        samples = (
-            float(np.mean([_training(done, data.n_trials, trials) for done in trainings])) if trainings else math.nan
-        )
-        add(DELIVERED, subject, score, sum(done.record.seconds for done in trainings), samples)
+        seconds = sum(done.record.seconds for done in trainings)
+        rows.append((DELIVERED, subject, score, seconds, samples(trainings)))
     for (name, subject), scored in by_candidate.items():
-        scores, seconds = [score for _, score in scored], [done.record.seconds for done, _ in scored]
-        samples = float(np.mean([_training(done, data.n_trials, trials) for done, _ in scored]))
-        add(name, subject, float(np.mean(scores)), float(np.mean(seconds)), samples)
-    return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _training(training: Trained, n_trials: int, trials: dict[str, int]) -> int:
-    """Trials that were trained on: those of nobody who was held out."""
-    return n_trials - sum(trials[name] for name in training.held_out)
+        trainings = [done for done, _ in scored]
+        seconds = float(np.mean([done.record.seconds for done in trainings]))
+        rows.append((name, subject, float(np.mean([score for _, score in scored])), seconds, samples(trainings)))
+    table = pd.DataFrame(rows, columns=["pipeline", "subject", "score", "time", "samples"])
+    table["samples_test"] = [float(trials[subject]) for subject in table["subject"]]
+    same: dict[str, Any] = {
+        "n_classes": float(len(data.classes)),
+        "session": "all",
+        "channels": data.n_channels,
+        "n_sessions": 1,
+    }
+    return table.assign(**same, dataset=data.name)[COLUMNS]

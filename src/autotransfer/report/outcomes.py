@@ -49,7 +49,7 @@ def scores_on_test(summary: Summary) -> Scores:
     """Score on every test subject, mean over seeds."""
     done = [training for training in tried_everywhere(summary) if not training.failed]
     rows = ((training.name, who, score) for training in done for who, score in training.scores.items())
-    return _of_people(summary, _means(rows))
+    return _of_people(summary, means(rows))
 
 
 def scores_on_validation(summary: Summary) -> Scores:
@@ -65,7 +65,7 @@ def scores_on_validation(summary: Summary) -> Scores:
             scores = {str(training.validation_subject): training.record.validation_score}
             scores |= {} if twin is None else {str(training.test_subject): twin.validation_score}
         rows += [(training.name, who, 0.0 if training.failed else score) for who, score in scores.items()]
-    return _of_people(summary, _means(rows))
+    return _of_people(summary, means(rows))
 
 
 def _of_people(summary: Summary, scores: Scores) -> Scores:
@@ -74,7 +74,7 @@ def _of_people(summary: Summary, scores: Scores) -> Scores:
     return scores if units is None else {name: units.by_person(by_unit) for name, by_unit in scores.items()}
 
 
-def _means(rows: Iterable[tuple[str, str, float]]) -> Scores:
+def means(rows: Iterable[tuple[str, str, float]]) -> Scores:
     """Mean by setting and subject, over finite scores."""
     values: dict[str, dict[str, list[float]]] = {}
     for name, subject, value in rows:

@@ -5,26 +5,29 @@ from __future__ import annotations
 import base64
 import gzip
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..files import write_atomically
 from ..recordings.optional import need
 from ..runs.options import RunOptions
 from .answer import answer
-from .averaging import alternatives, kinds
-from .comparison import contenders
+from .answering_figures import abstention, coverage
+from .averaging import alternatives, contributions, kinds, reliability, shares
 from .escaping import Html, joined, script_json, tag
-from .figures import figures
-from .group_tables import groups
-from .mistake_figures import by_class, by_person
+from .latent_figures import latent_by_class, latent_by_subject, leakage
+from .mistake_figures import by_class, by_person, confusion, reliability_by_person
+from .person_figures import adaptation, labels, windows_seen
 from .plot import Figure
+from .result_figures import by_subject, differences, glance, results, stages
+from .search_figures import candidates, tried
 from .summary import Summary
-from .tables import estimates, facts, failures, leakages, settings, splits, subjects
+from .tables import estimates, facts, failures, groups, leakages, settings, splits, subjects
+from .training_figures import curves
 from .wording import count, duration, moment
 
 # Nothing may be fetched, sent or framed; what runs is written in this file.
@@ -34,19 +37,50 @@ POLICY = (
 )
 NOSCRIPT = tag("noscript", tag("p", "The figures need JavaScript; text and tables do not."))
 FOOTER = tag("footer", "Made by AutoTransfer. This file is complete in itself and loads nothing from the network.")
-SECTIONS = {  # what a folded section is called, and what is in it
-    "stages": ("How the score grew with time", "what the run had come to after every stage"),
-    "results": ("Results on what was held out", "every method and every subject, with tests"),
-    "mistakes": ("Which mistakes it makes", "confused classes and overconfidence, by person"),
-    "answering": ("When it should not answer", "prediction sets and abstention, by person"),
-    "groups": ("For whom it works", "scores by group: age, sex, site, session, …"),
-    "average": ("What each kind contributes", "weights, and what each is worth"),
-    "person": ("A new person with a minute of their own", "what a few labels and adaptation are worth"),
-    "search": ("How the setting was found", "what was tried, and how one was chosen"),
-    "people": ("What the representation still tells about people", "whether the subject can be read from it"),
-    "training": ("Inside the models", "learning curves"),
-    "details": ("Data, splits and how to repeat it", "command, options, seeds, folds, versions"),
-}
+
+
+class Section(NamedTuple):
+    """A folded part of the page, left out where the run has no data for it."""
+
+    title: str
+    inside: str
+    figures: tuple[Callable[[Summary], Figure | None], ...] = ()
+    tables: tuple[Callable[[Summary], Html | None], ...] = ()
+
+
+FIRST, LAST = "answer", "details"  # which have their own places
+SECTIONS = {
+    FIRST: Section("", "", (glance,)),
+    "stages": Section("How the score grew with time", "what the run had come to after every stage", (stages,)),
+    "results": Section(
+        "Results on what was held out", "every method and every subject, with tests",
+        (results, by_subject, differences), (estimates, subjects),
+    ),
+    "mistakes": Section(
+        "Which mistakes it makes", "confused classes and overconfidence, by person",
+        (confusion, reliability, reliability_by_person), (by_class, by_person),
+    ),
+    "answering": Section(
+        "When it should not answer", "prediction sets and abstention, by person", (coverage, abstention)
+    ),
+    "groups": Section("For whom it works", "scores by group: age, sex, site, session, …", (), (groups,)),
+    "average": Section(
+        "What each kind contributes", "weights, and what each is worth", (shares, contributions), (kinds, alternatives)
+    ),
+    "person": Section(
+        "A new person with a minute of their own", "what a few labels and adaptation are worth",
+        (labels, adaptation, windows_seen),
+    ),
+    "search": Section(
+        "How the setting was found", "what was tried, and how one was chosen", (tried, candidates), (settings,)
+    ),
+    "people": Section(
+        "What the representation still tells about people", "whether the subject can be read from it",
+        (leakage, latent_by_subject, latent_by_class), (leakages,),
+    ),
+    "training": Section("Inside the models", "learning curves", (curves,)),
+    LAST: Section("Data, splits and how to repeat it", "command, options, seeds, folds, versions"),
+}  # fmt: skip
 
 
 def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
@@ -77,35 +111,46 @@ def plotly_library() -> Html:
 
 def document(run: Summary, *, plotly: Html) -> str:
     """plotly: base64 of the gzipped library; without it the page still has its text and tables."""
-    rows = contenders(run)
     shown = figures(run)
     title = f"{run.mark}{run.name} – AutoTransfer report"
-    tables = {
-        "results": [estimates(run, rows) if run.complete else None, subjects(run, rows)],
-        "mistakes": [by_class(run), by_person(run)],
-        "groups": [groups(run)],
-        "average": [kinds(run), alternatives(run)],
-        "search": [settings(run)],
-        "people": [leakages(run)],
+    parts = {
+        key: [*map(figure_html, shown[key]), *(make(run) for make in section.tables)]
+        for key, section in SECTIONS.items()
     }
-    first = [figure_html(figure) for figure in shown["answer"]]
-    present = [key for key in shown if key in SECTIONS and (shown[key] or any(tables.get(key, [])))]
+    first = parts.pop(FIRST)
     body = joined(
         tag("a", "Skip to the figures", href="#figures", class_="skip"),
         header_html(run.name, _size(run)),
         NOSCRIPT,
-        tag("main", answer(run, rows, joined(*first)),
-            tag("div", *(_section(key, *map(figure_html, shown[key]), *tables.get(key, []), opened=not run.complete)
-                         for key in present), _details(run), id="figures"),
+        tag("main", answer(run, joined(*first)),
+            tag("div", *(_section(key, *inside, opened=not run.complete) for key, inside in parts.items()
+                         if any(inside)), _details(run), id="figures"),
             tag("p", tag("button", "Open all", type="button", data_open=True), class_="tools")),
         FOOTER,
     )  # fmt: skip
     return page_html(title, body, [figure for drawn in shown.values() for figure in drawn], plotly=plotly)
 
 
+def figures(summary: Summary) -> dict[str, list[Figure]]:
+    """Section -> its figures."""
+    made = {key: [make(summary) for make in section.figures] for key, section in SECTIONS.items()}
+    return {key: [figure for figure in drawn if figure is not None] for key, drawn in made.items()}
+
+
 def page_html(title: str, body: Html, figures: Sequence[Figure], *, plotly: Html) -> str:
     """A page with these figures, each of which has its place in the body (`figure_html`)."""
     everything = [_for_script(figure) for figure in figures]
+    return bare_page(
+        title,
+        body,
+        tag("script", script_json(everything), type="application/json", id="figure-data"),
+        tag("script", plotly if everything else "", type="text/plain", id="plotly-packed"),
+        Html(f"<script>{asset('page.js')}</script>"),
+    )
+
+
+def bare_page(title: str, *content: Html) -> str:
+    """A page that looks as the report does."""
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -115,10 +160,8 @@ def page_html(title: str, body: Html, figures: Sequence[Figure], *, plotly: Html
             '<meta name="color-scheme" content="light dark">',
             tag("title", title),
             f"<style>{asset('page.css')}</style></head><body>",
-            body,
-            tag("script", script_json(everything), type="application/json", id="figure-data"),
-            tag("script", plotly if everything else "", type="text/plain", id="plotly-packed"),
-            f"<script>{asset('page.js')}</script></body></html>\n",
+            *content,
+            "</body></html>\n",
         ]
     )
 
@@ -145,8 +188,7 @@ def header_html(name: str, size: Sequence[str]) -> Html:
 
 
 def _section(key: str, *content: Html | None, opened: bool = False) -> Html:
-    title, inside = SECTIONS[key]
-    heading = tag("summary", tag("h2", title, id=key), tag("span", inside))
+    heading = tag("summary", tag("h2", SECTIONS[key].title, id=key), tag("span", SECTIONS[key].inside))
     return tag("section", tag("details", heading, *content, open=opened, class_="part"), aria_labelledby=key)
 
 
@@ -188,7 +230,7 @@ def _details(run: Summary) -> Html:
     time = {"started": moment(run.started), "computing time": duration(run.seconds), "device": run.device,
             "jobs": f"{run.jobs_done:,} of {run.jobs_total:,}"}  # fmt: skip
     return _section(
-        "details",
+        LAST,
         failures(run),
         tag("h3", "Repeat this run"),
         tag("pre", tag("code", run.command), tabindex="0"),

@@ -105,7 +105,7 @@ def adaptation(summary: Summary) -> Figure | None:
         return None
     data: list[Json] = []
     rows: list[list[Any]] = []
-    numbers, titles = [], []
+    titles, means = [], []
     gains = {
         order: [played.adapted[order][name] - value for name, value in before.items()]
         for order, before in played.zero_shot.items()
@@ -120,13 +120,9 @@ def adaptation(summary: Summary) -> Figure | None:
         data.append(plot.points(values, placed.heights(place), "people", fill=GREY, text=text, marker=look))
         fill = plot.gain_colour(mean)
         data.append(plot.points([mean], [place], "mean", fill=fill, text=[signed(mean)], marker={"size": 12}))
-        numbers.append(plot.note(signed(mean), x=1, y=place, xshift=12))
-        titles.append(placed.title(f"{order}: {score(float(np.mean(list(after.values()))))}", place))
+        titles.append(f"{order}: {score(float(np.mean(list(after.values()))))}")
+        means.append(signed(mean))
         rows += [[order, name, before[name], after[name]] for name in before]
-    layout = plot.stacked(
-        plot.axes(across | {"nticks": 6}, placed.axis()),
-        {"annotations": titles + numbers, "margin": {"l": 14, "r": 62}},
-    )
     return Figure(
         key="adaptation",
         title="What following a person is worth",
@@ -135,7 +131,7 @@ def adaptation(summary: Summary) -> Figure | None:
         "adaptation minus without; right of zero they gain. How a person is followed is decided by the others. "
         f"The mean over all orders is {follow_words(played.session, played.gain)}. {harmed_by_following(played)}.",
         data=data,
-        layout=layout,
+        layout=placed.layout(across | {"nticks": 6}, titles, means),
         columns=("order", "subject", "as_delivered", "adapted"),
         rows=rows,
         height=placed.height * len(played.zero_shot) + 14,

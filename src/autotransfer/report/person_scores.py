@@ -61,8 +61,7 @@ class PersonScores:
     def seen(self, model: Model, raw: Raw, X: Tensor, metric: Metric) -> list[str]:
         """Lines that say which of these people and windows are not new to the model, and what the score is without
         windows that it was calibrated with. X: the windows as `model.read` arranges them, as they were in training."""
-        whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
-        lines, calibrated = seen_words(model.card.seen, raw.name, X, whose)
+        lines, calibrated = seen_words(model.card.seen, raw.name, X, self.subject)
         rest = np.flatnonzero(~calibrated)
         if calibrated.any() and len(rest):
             value = metric.score(self.y[rest], self.probability[rest])
@@ -179,9 +178,9 @@ def card_words(model: Model) -> list[str]:
         return []
     calibrated = bool(model.card.seen.get(CALIBRATION))
     known = [KNOWN_PEOPLE] if facts.get("hold_out") == SESSION else []
-    if isinstance(sentence := facts.get("verdict"), str) and sentence:
-        return [measured_words(sentence, calibrated=calibrated), *known]
-    start = "the model" + " is not clearly better than guessing" * (facts.get("better_than_guessing") is False)
-    left_out = f"{people} people left out" if isinstance(people, int) else "people left out"
-    sentence = f"{start}: {label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"
+    sentence = facts.get("verdict")
+    if not isinstance(sentence, str) or not sentence:
+        start = "the model" + " is not clearly better than guessing" * (facts.get("better_than_guessing") is False)
+        left_out = f"{people} people left out" if isinstance(people, int) else "people left out"
+        sentence = f"{start}: {label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"
     return [measured_words(sentence, calibrated=calibrated), *known]

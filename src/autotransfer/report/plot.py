@@ -23,12 +23,12 @@ ACCENT, SOFT, GREY, GREY_SOFT = "var(--accent)", "var(--accent-soft)", "var(--gr
 PALETTE = (ACCENT, *(f"var(--c{i})" for i in range(1, 6)), GREY)
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
 LOSS = PALETTE[1]
-# Of AutoTransfer's own rows and the baselines. Methods have theirs by their place in the registry.
-COLOURS = {"none": GREY, "uncensored": GREY} | dict.fromkeys(
-    ("published", "choosing", "equal", "nested", "nested_full"), ACCENT
-)
-MARKS = {"none": "circle", "uncensored": "circle-open", "published": "circle-open", "nested": "circle"}
-MARKS |= {"choosing": "diamond-open", "equal": "square-open"}
+# Of the baselines and AutoTransfer's own rows. Methods have theirs by their place in the registry.
+LOOKS = {
+    "none": (GREY, "circle"), "uncensored": (GREY, "circle-open"), "published": (ACCENT, "circle-open"),
+    "choosing": (ACCENT, "diamond-open"), "equal": (ACCENT, "square-open"), "nested": (ACCENT, "circle"),
+    "nested_full": (ACCENT, "circle"),
+}  # fmt: skip
 # Of peers, by their number: 25 pairs before one repeats, and the first five are no method's.
 PEER_COLOURS = tuple(PALETTE[place] for place in (4, 5, 3, 2, 1))
 PEER_MARKS = ("diamond", "cross", "star", "bowtie", "hourglass")
@@ -56,28 +56,16 @@ class Figure:
     axes: bool = True  # whether they have labels that need room
 
 
-def colour(method: str) -> str:
-    """Five colours for methods, repeated from the sixth on; the first 16 methods differ by their marks."""
-    if method in CENSORS:
-        return PALETTE[1 + list(CENSORS).index(method) % 5]
-    if (place := _peer(method)) is not None:
-        return PEER_COLOURS[place % 5]
-    return COLOURS.get(method, INK)
-
-
-def mark(method: str) -> str:
-    if method in CENSORS:
-        return METHOD_MARKS[list(CENSORS).index(method) % len(METHOD_MARKS)]
-    if (place := _peer(method)) is not None:
-        return PEER_MARKS[(place + place // 5) % 5]
-    return MARKS.get(method, "circle" if method in COLOURS else "asterisk-open")
-
-
-def _peer(method: str) -> int | None:
-    """The number of a simple model; None for anything else."""
-    word, _, rest = method.partition(" ")
-    number = rest.partition(" ")[0]
-    return int(number) if word == "peer" and number.isdigit() else None
+def look(key: str) -> tuple[str, str]:
+    """Colour and mark of a row. Methods have five colours, repeated from the sixth on, and marks that differ up to the
+    sixteenth."""
+    if key in CENSORS:
+        place = list(CENSORS).index(key)
+        return PALETTE[1 + place % 5], METHOD_MARKS[place % len(METHOD_MARKS)]
+    if key.startswith("peer "):
+        place = int(key.split()[1])
+        return PEER_COLOURS[place % 5], PEER_MARKS[(place + place // 5) % 5]
+    return LOOKS.get(key, (INK, "asterisk-open"))
 
 
 def gain_colour(value: float) -> str:
@@ -164,15 +152,8 @@ def names_axis(names: list[str], title: str = "", *, length: int = 14, **more: A
 
 def bare_axis(*, frame: bool) -> Json:
     """For positions without a unit."""
-    return {
-        "showgrid": False,
-        "zeroline": False,
-        "showticklabels": False,
-        "ticks": "",
-        "showline": frame,
-        "mirror": frame,
-        "linecolor": GRID,
-    }
+    nothing = {"showgrid": False, "zeroline": False, "showticklabels": False, "ticks": ""}
+    return {**nothing, "showline": frame, "mirror": frame, "linecolor": GRID}
 
 
 # ---- rows of dots ----------------------------------------------------------------------------------------------------
@@ -215,12 +196,15 @@ class Rows:
     def heights(self, row: int) -> list[float]:
         return [row - level * DOT / self.height for level in self.levels[row]]
 
-    def title(self, text: str, row: int, *, fill: str = MUTED) -> Json:
-        return row_title(text, row, fill=fill, above=self._reach + 10)
-
-    def axis(self) -> Json:
-        n = len(self.levels)
-        return bare_axis(frame=False) | {"range": [n - 0.5, -0.5 - 14 / self.height]}
+    def layout(self, across: Json, titles: Sequence[str], numbers: Sequence[str], *more: Json) -> Json:
+        """A name over each row and a number beside it; a name in bold stands out."""
+        down = bare_axis(frame=False) | {"range": [len(self.levels) - 0.5, -0.5 - 14 / self.height]}
+        notes = [
+            row_title(text, row, fill=INK if text.startswith("<b>") else MUTED, above=self._reach + 10)
+            for row, text in enumerate(titles)
+        ]
+        notes += [note(text, x=1, y=row, xshift=12) for row, text in enumerate(numbers)]
+        return stacked(axes(across, down), {"annotations": notes, "margin": {"l": 14, "r": 62}}, *more)
 
 
 # ---- marks -----------------------------------------------------------------------------------------------------------
@@ -228,17 +212,9 @@ class Rows:
 
 def points(x: list[Any], y: list[Any], name: str, *, fill: Any, symbol: str = "circle", **more: Any) -> Json:
     """Dots that may sit on the very edge of the axes, such as a score of 1; `text` is shown when pointed at."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": x,
-        "y": y,
-        "name": name,
-        "cliponaxis": False,
-        "hovertemplate": "%{text}<extra></extra>",
-        **more,
-        "marker": {"color": fill, "symbol": symbol, "size": 9, **more.get("marker", {})},
-    }
+    look = {"color": fill, "symbol": symbol, "size": 9, **more.pop("marker", {})}
+    shown: Json = {"cliponaxis": False, "hovertemplate": "%{text}<extra></extra>", **more, "marker": look}
+    return {"type": "scatter", "mode": "markers", "x": x, "y": y, "name": name, **shown}
 
 
 def path(x: list[Any], y: list[Any], name: str, *, fill: str, width: float = 2, **more: Any) -> Json:

@@ -1,7 +1,8 @@
-"""The paper's results figure, and the paired differences behind the headline."""
+"""The paper's results figure, the paired differences behind the headline, and how the score grew with time."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -11,10 +12,11 @@ from ..training.intervals import bootstrap_interval
 from . import plot
 from .comparison import Contender, contenders, find, honest, rival, subject_order
 from .escaping import plot_text
-from .plot import ACCENT, INK, MUTED, Figure, Json
+from .plot import ACCENT, INK, MUTED, SOFT, Figure, Json
+from .result_words import unseen
 from .statistics import paired, spread
 from .summary import Summary
-from .wording import interval, score, signed
+from .wording import duration, interval, score, signed
 
 SORTED = "test subject, worst to best under the baseline"
 
@@ -44,7 +46,7 @@ def _band(row: Contender, position: int) -> list[Json]:
     values = list(row.scores.values())
     mean, limits = spread(values).mean, bootstrap_interval(values, seed=0)
     across: Json = {"xref": "x", "yref": "y", "layer": "below", "y0": position - 0.3, "y1": position + 0.3}
-    fill, soft = (ACCENT, plot.SOFT) if row.is_autotransfer else (plot.GREY, plot.GREY_SOFT)
+    fill, soft = (ACCENT, SOFT) if row.is_autotransfer else (plot.GREY, plot.GREY_SOFT)
     line = {**across, "type": "line", "x0": mean, "x1": mean, "line": {"color": fill, "width": 2.5}}
     if limits is None:
         return [line]
@@ -75,26 +77,17 @@ def _dots_by_row(
     values = [list(row.scores.values()) for row in rows]
     across = plot.score_axis(f"{summary.metric} on the test subject", chain(*values), summary.chance)
     placed = plot.Rows([plot.swarm(scores, across["range"]) for scores in values])
-    titles, numbers = [], []
-    for i, row in enumerate(rows):
-        strong, mean = row.is_autotransfer, score(spread(values[i]).mean)
-        titles.append(
-            placed.title(
-                f"<b>{row.label}</b>" if strong else plot_text(row.label, 40), i, fill=INK if strong else MUTED
-            )
-        )
-        numbers.append(plot.note(f"<b>{mean}</b>" if strong else mean, x=1, y=i, xshift=12))
+    titles, means = [plot_text(row.label, 40) for row in rows], [score(spread(scores).mean) for scores in values]
+    for i in (i for i, row in enumerate(rows) if row.is_autotransfer):
+        titles[i], means[i] = f"<b>{titles[i]}</b>", f"<b>{means[i]}</b>"
     head = plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)
     return Figure(
         key=key,
         title=title,
         caption=caption,
         data=[_strip(row, placed.heights(i)) for i, row in enumerate(rows)],
-        layout=plot.stacked(
-            plot.axes(across, placed.axis()),
-            plot.upright(summary.chance, "chance"),
-            {"shapes": list(shapes)},
-            {"annotations": [*titles, *numbers, head], "margin": {"l": 14, "r": 58}},
+        layout=placed.layout(
+            across, titles, means, plot.upright(summary.chance, "chance"), {"shapes": [*shapes], "annotations": [head]}
         ),
         columns=("row", "setting", "test_subject", "test_score"),
         rows=[[r.label, r.setting or "by subject", s, v] for r in rows for s, v in r.scores.items()],
@@ -107,8 +100,8 @@ def _strip(row: Contender, heights: list[float]) -> Json:
     """One dot per subject; heights only keep dots apart."""
     texts = [f"{plot_text(row.label, 40)}<br>subject {plot_text(s)}: {score(v)}" for s, v in row.scores.items()]
     dots = list(row.scores.values()), heights, plot_text(row.label, 40)
-    look = {"opacity": 0.85, "size": plot.DOT}
-    return plot.points(*dots, fill=plot.colour(row.key), symbol=plot.mark(row.key), text=texts, marker=look)
+    fill, symbol = plot.look(row.key)
+    return plot.points(*dots, fill=fill, symbol=symbol, text=texts, marker={"opacity": 0.85, "size": plot.DOT})
 
 
 def _cross(row: Contender, position: int) -> Json:
@@ -126,7 +119,7 @@ def by_subject(summary: Summary) -> Figure | None:
     if not order:
         return None
     best = honest(rows)
-    front = [row for row in rows if row.is_rival or row is best]
+    front = [row for row in rows if row.key == "none" or row.is_peer or row is best]
     behind = [row for row in rows if row not in front and not row.is_autotransfer]
     values = [value for row in rows for value in row.scores.values()]
     hidden = {"visible": "legendonly"} if front else {}
@@ -147,15 +140,15 @@ def _dots(row: Contender, order: list[str]) -> Json:
     label = plot_text(row.label, 40)
     texts = [f"subject {plot_text(s)}<br>{label}: {score(v)}" for _, s, v in there]
     dots = [i for i, *_ in there], [v for *_, v in there], label
-    look = {"size": 7, "opacity": 0.8}
-    return plot.points(*dots, fill=plot.colour(row.key), symbol=plot.mark(row.key), text=texts, marker=look)
+    fill, symbol = plot.look(row.key)
+    return plot.points(*dots, fill=fill, symbol=symbol, text=texts, marker={"size": 7, "opacity": 0.8})
 
 
 def _path(row: Contender, order: list[str]) -> Json:
     """Dots joined by a line, for those that the page compares."""
     dots = _dots(row, order)
     dots["marker"] |= {"size": 9, "opacity": 1}
-    return {**dots, "mode": "lines+markers", "line": {"color": plot.colour(row.key), "width": 2.2}}
+    return {**dots, "mode": "lines+markers", "line": {"color": plot.look(row.key)[0], "width": 2.2}}
 
 
 def differences(summary: Summary) -> Figure | None:
@@ -201,6 +194,46 @@ def _mean_band(mean: float, limits: tuple[float, float] | None) -> Json:
     across = {"xref": "x domain", "x0": 0, "x1": 1, "yref": "y", "layer": "below"}
     shapes = [{**across, "type": "line", "y0": mean, "y1": mean, "line": {"color": ACCENT, "width": 2}}]
     if limits is not None:
-        band = {"y0": limits[0], "y1": limits[1], "fillcolor": plot.SOFT, "line": {"width": 0}}
+        band = {"y0": limits[0], "y1": limits[1], "fillcolor": SOFT, "line": {"width": 0}}
         shapes.insert(0, {**across, "type": "rect", **band})
     return {"shapes": shapes}
+
+
+def stages(summary: Summary) -> Figure | None:
+    """The score on people not seen when each stage had ended, against the time since the run began."""
+    known = [] if summary.choice is None else summary.choice.stages
+    ended = [stage for stage in known if math.isfinite(stage.score) and math.isfinite(stage.seconds)]
+    if not ended:
+        return None
+    unit, size = ("minutes", 60.0) if ended[-1].seconds >= 120 else ("seconds", 1.0)
+    x, y = [stage.seconds / size for stage in ended], [stage.score for stage in ended]
+    ends = [(stage.interval[0], stage.interval[1]) if len(stage.interval) == 2 else None for stage in ended]
+    bars = [(at, value) for at, end in zip(x, ends, strict=True) if end for value in (*end, None)]
+    named = [f"{number} {stage.name} ({duration(stage.seconds)})" for number, stage in enumerate(ended, 1)]
+    texts = [
+        f"{plot_text(name)}<br>mean {score(stage.score)}"
+        + (f", 95 % {score(end[0])} to {score(end[1])}" if end else "")
+        for name, stage, end in zip(named, ended, ends, strict=True)
+    ]
+    across = plot.plain_axis(f"{unit} since the run began", range=[0, 1.06 * max(x) or 1.0])
+    numbers = {"mode": "markers+text", "textposition": "top right", "texttemplate": "%{customdata}"}
+    return Figure(
+        key="stages",
+        title="What every stage was worth",
+        caption=f"The mean score {unseen(summary)} when a stage had ended, with everything trained up to then; bars "
+        "are 95 % intervals over people. Each person's score was decided without them. Stages: "
+        + "; ".join(named) + ".",
+        data=[
+            plot.line([at for at, _ in bars], [value for _, value in bars], "95 % interval", stroke=MUTED, width=1.5),
+            plot.line(x, y, "mean", stroke=SOFT, line={"shape": "hv"}),
+            plot.points(x, y, "stage", fill=ACCENT, text=texts, customdata=list(range(1, len(ended) + 1)), **numbers),
+        ],
+        layout=plot.scores_over(across, "mean score", [*y, *(value for _, value in bars)], summary.chance),
+        columns=("stage", "seconds", "score", "low", "high"),
+        rows=[
+            [stage.name, stage.seconds, stage.score, *(end or (None, None))]
+            for stage, end in zip(ended, ends, strict=True)
+        ],
+        height=300,
+        legend=False,
+    )  # fmt: skip

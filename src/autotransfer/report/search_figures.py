@@ -90,7 +90,7 @@ def _all_marks(censored: list[Tried], modes: list[str], listed: set[str], words:
     for place, method in enumerate(shown):
         of_method = [setting for setting in censored if setting.method == method]
         label = plot_text(method_label(method))
-        fill, symbol = plot.colour(method), plot.mark(method)
+        fill, symbol = plot.look(method)
         traces.append(plot.points([None], [None], label, fill=fill, symbol=symbol, legendgroup=method))
         for panel, mode in enumerate(modes):
             # the shortlisted last, on top of the others
@@ -160,15 +160,13 @@ def candidates(summary: Summary) -> Figure | None:
     if summary.choice is not None and summary.choice.baseline_won:
         rule += f" {NO_BETTER}."
     best = summary.role_names["chosen"].lower()
-    titles = [_over(words[n], i, best if n == summary.chosen else "") for i, n in enumerate(names)]
+    titles = [plot.row_title(words[n], i) for i, n in enumerate(names)]
+    for place in (i for i, n in enumerate(names) if n == summary.chosen):
+        titles[place] = plot.row_title(f"<b>{words[names[place]]} · {best}</b>", place, fill=ACCENT)
     down = plot.bare_axis(frame=False) | {"range": [len(names) - 0.5, -0.9]}
     single = (value for scores in people.values() for value in scores.values())
     across = plot.score_axis("balanced accuracy on validation subjects", [*q25, *mean, *single], summary.data.chance)
-    layout = plot.stacked(
-        plot.axes(across, down),
-        plot.upright(summary.data.chance),
-        {"annotations": titles, "margin": {"l": 8}},
-    )
+    notes = {"annotations": titles, "margin": {"l": 8}}
     return Figure(
         key="candidates",
         title="How the choice was made",
@@ -179,7 +177,7 @@ def candidates(summary: Summary) -> Figure | None:
             _summaries(mean, [long[n] for n in names], "mean", INK, "x-thin"),
             _summaries(q25, [long[n] for n in names], "lower quartile", ACCENT, "diamond"),
         ],
-        layout=layout,
+        layout=plot.stacked(plot.axes(across, down), plot.upright(summary.data.chance), notes),
         columns=("setting", "validation_q25", "validation_mean", "chosen"),
         rows=[[n, q, m, n == summary.chosen] for n, q, m in zip(names, q25, mean, strict=True)],
         height=46 * len(names) + 30,
@@ -217,9 +215,3 @@ def _summaries(values: list[float], words: list[str], label: str, fill: str, sym
     texts = [f"{w}<br>{label}: {score(v)}" for w, v in zip(words, values, strict=True)]
     look = {"size": 12, "line": {"color": fill, "width": 2}}
     return plot.points(values, list(range(len(values))), label, fill=fill, symbol=symbol, text=texts, marker=look)
-
-
-def _over(words: str, position: int, best: str) -> Json:
-    return (
-        plot.row_title(f"<b>{words} · {best}</b>", position, fill=ACCENT) if best else plot.row_title(words, position)
-    )

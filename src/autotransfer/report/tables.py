@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 
 import numpy as np
 
 from ..folds import name_of
+from ..runs.choice import GroupScore
 from ..runs.ledger import stage_name
 from ..settings import SUBJECT
 from ..training.nuisance import QUANTILES
 from ..training.scoring import METRICS, chance_words
-from .comparison import Contender, find, ranking, subject_order
+from ..words import range_words
+from .comparison import contenders, find, ranking, subject_order
 from .escaping import Html, joined, tag
 from .outcomes import has_stage_one, scores_on_test, shortlist, tried_once
 from .statistics import holm, paired, spread
@@ -19,6 +22,7 @@ from .summary import Leak, Summary
 from .wording import capital, count, duration, interval, probability, score, setting_names, signed, significance
 
 MOST_FAILURES = 50
+CONCERNS = {"worse": "clearly worse", "few": "too few people to say", "": ""}  # of groups
 
 
 def table(
@@ -44,10 +48,11 @@ def folded(summary_line: str, *content: Html | None) -> Html:
     return tag("details", tag("summary", summary_line), *content)
 
 
-def estimates(summary: Summary, rows: list[Contender]) -> Html | None:
+def estimates(summary: Summary) -> Html | None:
     """Baseline, estimates of AutoTransfer and every method, each compared with the baseline."""
+    rows = contenders(summary)
     base = find(rows, "none")
-    if base is None:
+    if base is None or not summary.complete:
         return None
     pairs = {row.key: paired(row.scores, base.scores) for row in rows if row.key != "none"}
     methods = {row.key: pair.p for row in rows if row.is_method and (pair := pairs.get(row.key))}
@@ -73,8 +78,9 @@ def estimates(summary: Summary, rows: list[Contender]) -> Html | None:
     return joined(shown, tag("p", significance(corrected, gains), class_="caption") if corrected else None)
 
 
-def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
+def subjects(summary: Summary) -> Html | None:
     """Score of every subject, and the setting of the nested choice."""
+    rows = contenders(summary)
     keys = ("none", "published", "choosing", "equal", "nested", "nested_full")
     shown = [row for row in (find(rows, key) for key in keys) if row]
     shown[1:1] = [row for row in rows if row.is_peer]
@@ -83,37 +89,26 @@ def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
         return None
     choice, names = summary.choice, setting_names(summary)
     picks = {} if choice is None else choice.nested_full_choices or choice.nested_choices
-    others = (
-        {} if choice is None else {n: values for n, values in choice.other_metrics.items() if values and n in METRICS}
-    )
+    metrics = {} if choice is None else choice.other_metrics
+    others = {name: values for name, values in metrics.items() if values and name in METRICS}
+    tests = [*(row.scores for row in shown), *others.values()]
     lines = [
-        [
-            s,
-            names.get(picks.get(s, ""), picks.get(s, "–")),
-            *(score(row.scores.get(s)) for row in shown),
-            *(score(values.get(s)) for values in others.values()),
-        ]
-        for s in order
+        [s, names.get(picks.get(s, ""), picks.get(s, "–")), *(score(scores.get(s)) for scores in tests)] for s in order
     ]
     alone = summary.average is None
     what = "reselected without the person" if alone else "best single candidate without the person"
     heads = ("subject", what, *(row.label.replace("AutoTransfer, ", "") for row in shown))
-    heads += tuple(METRICS[name].label for name in others)
+    labels = tuple(METRICS[name].label for name in others)
+    besides = f"; {', '.join(labels)}: of the delivered model, nested" if labels else ""
     return folded(
         f"Score of every subject and {'the setting chosen' if alone else 'the best single candidate'} for it",
-        table(f"{_metric(summary)} of every test subject{_other_metrics(others)}", heads, lines, numeric=2, less="1"),
+        table(f"{_metric(summary)} of every test subject{besides}", heads + labels, lines, numeric=2, less="1"),
     )
 
 
 def _metric(summary: Summary) -> str:
     """'Balanced accuracy (chance .50)'."""
     return f"{capital(summary.metric)} ({chance_words(summary.chance)})"
-
-
-def _other_metrics(others: Mapping[str, object]) -> str:
-    if not others:
-        return ""
-    return f"; {', '.join(METRICS[name].label for name in others)}: of the delivered model, nested"
 
 
 def settings(summary: Summary) -> Html | None:
@@ -134,12 +129,8 @@ def settings(summary: Summary) -> Html | None:
     def line(name: str) -> list[object]:
         words = tag("strong", f"{names[name]} · {best}") if name == summary.chosen else names[name]
         validated = second.get(name)
-        scores = [
-            _mean(first.get(name, [])),
-            validated.q25 if validated else None,
-            validated.mean if validated else None,
-            _mean(list(tests.get(name, {}).values())),
-        ]
+        validation = (validated.q25, validated.mean) if validated else (None, None)
+        scores = _mean(first.get(name, [])), *validation, _mean(list(tests.get(name, {}).values()))
         return [words, "yes" if name in listed else "", *map(score, scores), duration(seconds[name])]
 
     rank = {name: place for place, name in enumerate(second)}
@@ -184,16 +175,39 @@ def leakages(summary: Summary) -> Html | None:
     )
 
 
+def groups(summary: Summary) -> Html | None:
+    """For whom the delivered model works: scores by group of the columns beside the data, and a sentence that names
+    groups which are much worse."""
+    scores = [] if summary.choice is None else summary.choice.groups
+    if not scores:
+        return None
+    worse = [f"{row.column} {row.group}" for row in scores if row.concern == "worse"]
+    sentence = (
+        f"Clearly worse than the others: {', '.join(worse)}."
+        if worse
+        else "No group is clearly worse than the others. That says little of groups of few people."
+    )
+    heads = ("column", "group", "people", summary.metric, "95 % interval", "minus the others", "")
+    caption = (
+        "Each person is scored by what was decided without them. The last interval is of the difference to other "
+        "people, or to the same people's other windows where a column varies within people"
+    )
+    return joined(tag("p", sentence), table(caption, heads, map(_group, scores), numeric=2, less="4 5"))
+
+
+def _group(row: GroupScore) -> list[object]:
+    limits = f"{score(row.interval[0])} to {score(row.interval[1])}" if row.interval else "–"
+    difference = range_words(tuple(row.difference)) if row.difference else "–"
+    return [row.column, row.group, row.people, score(row.mean), limits, difference, CONCERNS.get(row.concern, "")]
+
+
 def splits(summary: Summary) -> Html | None:
     if not summary.splits:
         return None
     heads = ("fold", "test subject", "validation subject", "training trials", "validation trials", "test trials")
-    lines = [
-        [s.fold, s.test_subject, s.validation_subject, s.n_train, s.n_validation, s.n_test] for s in summary.splits
-    ]
-    return folded(
-        f"Splits ({len(lines)} folds)", table("Who trains, validates and tests", heads, lines, numeric=3, less="4")
-    )
+    lines = list(map(astuple, summary.splits))
+    shown = table("Who trains, validates and tests", heads, lines, numeric=3, less="4")
+    return folded(f"Splits ({len(lines)} folds)", shown)
 
 
 def failures(summary: Summary) -> Html | None:
@@ -204,14 +218,11 @@ def failures(summary: Summary) -> Html | None:
     names, staged = setting_names(summary), has_stage_one(summary)
     lines = [
         [
-            names[training.name],
-            stage_name(training.stage, staged=staged),
-            name_of(training.test_subject),
-            training.seed,
-            (training.record.failure or "")[:300],
+            names[training.name], stage_name(training.stage, staged=staged), name_of(training.test_subject),
+            training.seed, (training.record.failure or "")[:300],
         ]
         for training in failed[:MOST_FAILURES]
-    ]
+    ]  # fmt: skip
     rest = len(failed) - len(lines)
     heads = ("setting", "stage", "test subject", "seed", "what happened")
     note = tag("p", f"{rest} more are in results.csv.", class_="caption") if rest else None

@@ -7,7 +7,6 @@ import re
 import threading
 import warnings
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ..errors import UserError, one_line
@@ -83,9 +82,7 @@ class EventFiles:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._over.set()
         self._thread.join()
         if kind is None:

@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..runs.choice import Average, Choice, out_of_time
+from . import result_words as words
 from .escaping import short
 from .outcomes import finite
-from .result_words import (
-    ADAPTATIONS,
-    NO_BETTER,
-    average_words,
-    headline,
-    left_out_words,
-    metric_words,
-    not_scored_words,
-    played_words,
-    skipped_words,
-)
 from .statistics import spread
 from .wording import kind_label, score
 
@@ -28,26 +18,22 @@ def answer(choice: Choice) -> list[str]:
     """The headline, the delivered model, and its scores with those of simple models and the plain network."""
     more = "; resume --time 10m gives it longer" if out_of_time(choice.ended) else ""
     ended = [f"ended: {choice.ended}{more}"] if choice.ended is not None else []
-    return [*headline(choice), *_delivered(choice), *skipped_words(choice), *left_out_words(choice), *ended]
+    missing = [*words.skipped_words(choice), *words.left_out_words(choice)]
+    return [*words.headline(choice), *_delivered(choice), *missing, *ended]
 
 
 def _delivered(choice: Choice) -> list[str]:
-    used = ADAPTATIONS.get(choice.adaptation)
+    used = words.ADAPTATIONS.get(choice.adaptation)
     adapts = [] if used is None else [f"  {used}; these are not zero-shot scores"]
-    average = choice.average
-    what, after = _chosen(choice) if average is None else _averaged(choice, average)
-    rows = _rows_of_choice(choice) if average is None else _rows_of_average(choice, average)
-    return [*what, *adapts, f"{metric_words(choice)}:", *_table(rows), *after, *not_scored_words(choice)]
+    what, rows, after = _chosen(choice) if choice.average is None else _averaged(choice, choice.average)
+    return [*what, *adapts, f"{words.metric_words(choice)}:", *_table(rows), *after, *words.not_scored_words(choice)]
 
 
-def _chosen(choice: Choice) -> tuple[list[str], list[str]]:
+def _chosen(choice: Choice) -> tuple[list[str], Rows, list[str]]:
+    """What is delivered, the rows of the table, and what stands below it."""
     lines = [f"chosen: {choice.chosen.name}"]
     if choice.baseline_won:
-        lines.append(f"{NO_BETTER}, so it was kept" + ("; censoring did not help" if choice.censor_tried else ""))
-    return lines, []
-
-
-def _rows_of_choice(choice: Choice) -> Rows:
+        lines.append(f"{words.NO_BETTER}, so it was kept" + ("; censoring did not help" if choice.censor_tried else ""))
     tests, ensembles = choice.test_scores, choice.delivered_test_scores
     rows: Rows = {"nested choice": choice.nested_test_scores, "as published": tests["chosen"]}
     if choice.nested_full_test_scores:
@@ -58,10 +44,10 @@ def _rows_of_choice(choice: Choice) -> Rows:
     best = choice.best_uncensored.name
     if best != choice.baseline.name and "best_uncensored" in tests:
         rows[f"best uncensored ({short(best, 40)})"] = tests["best_uncensored"]
-    return rows | {"plain network (baseline)": tests["baseline"]}
+    return lines, rows | {"plain network (baseline)": tests["baseline"]}, []
 
 
-def _averaged(choice: Choice, average: Average) -> tuple[list[str], list[str]]:
+def _averaged(choice: Choice, average: Average) -> tuple[list[str], Rows, list[str]]:
     used = {short(kind_label(kind), 40): weight for kind, weight in average.kinds.items() if weight > 0}
     shares = ", ".join(f"{label} {100 * weight:.0f} %" for label, weight in used.items())
     calibration = average.calibration
@@ -69,30 +55,25 @@ def _averaged(choice: Choice, average: Average) -> tuple[list[str], list[str]]:
         f"temperature {average.temperature:.2f}: expected calibration error {score(calibration.error)}, without it "
         f"{score(calibration.error_before)}",
         f"best single candidate: {choice.chosen.name}",
-        *played_words(choice),
+        *words.played_words(choice),
     ]
-    return [f"{average_words(average)}: {shares}"], after
-
-
-def _rows_of_average(choice: Choice, average: Average) -> Rows:
     rows: Rows = {"average, nested": choice.nested_test_scores}
     if choice.nested_full_test_scores:
         rows["average, nested full"] = choice.nested_full_test_scores
     rows |= choice.peers
     rows["best single, nested"] = average.choosing_test_scores
-    if not choice.has_plain_network:
-        return rows
-    if "baseline" in choice.delivered_test_scores:
-        rows["ensemble, plain networks"] = choice.delivered_test_scores["baseline"]
-    return rows | {"plain network (baseline)": choice.test_scores["baseline"]}
+    if choice.has_plain_network:
+        if "baseline" in choice.delivered_test_scores:
+            rows["ensemble, plain networks"] = choice.delivered_test_scores["baseline"]
+        rows["plain network (baseline)"] = choice.test_scores["baseline"]
+    return [f"{words.average_words(average)}: {shares}"], rows, after
 
 
 def _table(rows: Rows) -> list[str]:
     labels = [short(label, 60) for label in rows]
     width = max(map(len, labels))
-    return [f"  {label:{width}}  {_numbers(scores)}" for label, scores in zip(labels, rows.values(), strict=True)]
-
-
-def _numbers(scores: Mapping[str, float]) -> str:
-    values = list(finite(scores).values())
-    return str(spread(values)) if values else "no scores"
+    values = [list(finite(scores).values()) for scores in rows.values()]
+    return [
+        f"  {label:{width}}  {spread(known) if known else 'no scores'}"
+        for label, known in zip(labels, values, strict=True)
+    ]

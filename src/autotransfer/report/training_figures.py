@@ -26,8 +26,6 @@ PANELS = {
     "Validation score": (("validation_score", "validation"),),
     "Penalty": (("penalty", "training"),),
 }
-
-
 LOOKS = {"baseline": (GREY, plot.GREY_SOFT), "chosen": (ACCENT, plot.SOFT)}
 
 
@@ -47,17 +45,21 @@ class Curve(NamedTuple):
     quartiles: NDArray[np.float64]  # (3, epochs): lower quartile, median, upper quartile
 
 
+def one_table(histories: list[list[float]]) -> NDArray[np.float64]:
+    """Curves of several lengths as one array (curves, epochs), NaN where there is no finite value."""
+    table = np.full((len(histories), max(map(len, histories), default=0)), math.nan)
+    for row, history in zip(table, histories, strict=True):
+        row[: len(history)] = history
+    table[~np.isfinite(table)] = math.nan
+    return table
+
+
 def over_folds(histories: list[list[float]]) -> Curve | None:
     """Quartiles up to the epoch that half of the folds reached; None if nothing finite was recorded."""
-    arrays = [np.array(history, dtype=float) for history in histories]
-    arrays = [curve for curve in arrays if np.isfinite(curve).any()]
-    if not arrays:
-        return None
-    table = np.full((len(arrays), max(map(len, arrays))), math.nan)
-    for row, curve in zip(table, arrays, strict=True):
-        row[: len(curve)] = np.where(np.isfinite(curve), curve, math.nan)
-    epochs = np.flatnonzero(np.isfinite(table).sum(0) * 2 >= len(arrays))
-    if not len(epochs):
+    table = one_table(histories)
+    table = table[np.isfinite(table).any(1)]
+    epochs = np.flatnonzero(np.isfinite(table).sum(0) * 2 >= len(table))
+    if not table.size or not len(epochs):
         return None
     if len(epochs) > MOST_EPOCHS:
         epochs = epochs[np.linspace(0, len(epochs) - 1, MOST_EPOCHS).round().astype(int)]

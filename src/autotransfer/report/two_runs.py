@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UserError
@@ -15,29 +14,21 @@ from .statistics import paired
 from .wording import interval, probability, signed
 
 
-@dataclass(frozen=True)
-class Finished:
-    """What a comparison needs of a run."""
-
-    folder: Path
-    windows: str  # the fingerprint of its recordings
-    choice: Choice
-
-    @classmethod
-    def of(cls, folder: Path) -> Finished:
-        with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
-            windows = ledger.recall("windows", str) or ledger.recall("fingerprint", str) or ""
-            complete = ledger.recall("complete", bool)
-        if not complete:
-            raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
-        return cls(folder, windows, read_choice(folder))
+def _finished(folder: Path) -> tuple[str, Choice]:
+    """The fingerprint of a finished run's recordings, and its choice."""
+    with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
+        windows = ledger.recall("windows", str) or ledger.recall("fingerprint", str) or ""
+        complete = ledger.recall("complete", bool)
+    if not complete:
+        raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
+    return windows, read_choice(folder)
 
 
 def compare(first: Path, second: Path) -> list[str]:
     """Lines on how the second run differs from the first; runs on different recordings are refused."""
-    runs = Finished.of(first), Finished.of(second)
-    choices = [run.choice for run in runs]
-    if runs[0].windows != runs[1].windows:
+    runs = [_finished(folder) for folder in (first, second)]
+    choices = [choice for _, choice in runs]
+    if runs[0][0] != runs[1][0]:
         raise UserError(f"{first} and {second} are runs on different data; compare runs on the same recordings")
     if choices[0].metric != choices[1].metric:
         raise UserError(f"{first} has {choices[0].metric}, {second} {choices[1].metric}; compare runs of one metric")

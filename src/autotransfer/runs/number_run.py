@@ -36,8 +36,8 @@ from .data_facts import Data
 from .executor import LOG_PROBS
 from .ledger import FINISHED, REMEDY, Entry, Ledger
 from .lock import Lock
-from .options import RunOptions
-from .preparation import Preparation, resolved
+from .options import RunOptions, resolved
+from .preparation import Preparation
 from .provenance import changed_column, column_digests, fingerprint, versions
 from .recovery import make_sound
 from .regression import NUMBERS, is_regression

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from dataclasses import asdict, dataclass, fields, replace
@@ -10,22 +9,21 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import UserError, check_choice, check_types, shown
-from ..folds import FEWEST_FOLDS
+from ..folds import FEWEST_FOLDS, MANY_PEOPLE, USUAL_FOLDS, groups_of, turns
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS, encoder_name
 from ..options import AskedOptions
+from ..recordings import Recordings
 from ..recordings.cutting import Cutting
 from ..recordings.targets import CLASSES, target_name
 from ..settings import LOSSES, RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
-from ..training.batches import n_batches
+from ..training import mistake_costs
+from ..training.batches import EPOCHS, STEPS, epochs_for
 from ..training.intervals import check_at_least
 from ..training.scoring import BALANCED_ACCURACY, metric_asked, metric_name, metric_of
 
 MOST = {"trials": 10**6, "seeds": 10**4}  # larger values are probably typos
-# A network needs steps, not epochs: an epoch of 600 windows is four of them, one of 16,000 more than a hundred.
-STEPS = 2500  # of the optimiser, where the number of epochs is not given
-EPOCHS = (10, 500)  # the fewest and the most that these make
 RULES = ("average", "published")
 # Networks beside the plain one: all, the two main ones, the first of these alone, or none.
 NETWORKS = ("all", "main", "one", "none")
@@ -47,12 +45,6 @@ CONTINUOUS_READS = (
     "batch_size", "lr", "seeds",
 )  # fmt: skip
 RENAMED = {"preprocessing": "adaptation", "steps": "max_steps"}  # options that had another name once
-
-
-def epochs_for(rows: int, batch_size: int, steps: int = STEPS) -> int:
-    """Number of epochs that take about `steps` steps with so many training rows."""
-    fewest, most = (max(1, round(bound * steps / STEPS)) for bound in EPOCHS)
-    return min(max(math.ceil(steps / n_batches(rows, batch_size)), fewest), most)
 
 
 def parse_time(text: str) -> float:
@@ -324,6 +316,24 @@ class RunOptions(AskedOptions):
             raise UserError("the stored options name no data; start a new run")
         values = _today(values)
         return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
+
+
+def resolved(options: RunOptions, recordings: Recordings) -> RunOptions:
+    """Options with folds and epochs set from the recordings, unless user or paper fixes them, and costs in the order of
+    the classes."""
+    metric = mistake_costs.for_classes(options.metric, recordings.classes)
+    folds, n = options.folds, turns(recordings)
+    if folds == "auto":
+        many = n > MANY_PEOPLE and options.rule != "published" and options.grid != "paper"
+        folds = USUAL_FOLDS if many else "all"
+    if isinstance(folds, int) and folds >= n:
+        folds = "all"
+    epochs = options.epochs
+    if epochs is None and options.grid != "paper" and not options.lists_settings:
+        held_out = sum(map(len, groups_of(recordings, None if isinstance(folds, str) else folds)[:2]))
+        training = len(recordings.y) * (recordings.n_subjects - held_out) // recordings.n_subjects
+        epochs = epochs_for(training, options.plain.training.batch_size, options.max_steps)
+    return replace(options, folds=folds, metric=metric, epochs=epochs)
 
 
 def _check_continuous(asked: dict[str, Any]) -> None:

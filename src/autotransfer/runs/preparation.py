@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 
-from ..folds import MANY_PEOPLE, USUAL_FOLDS, Fold, check_scorable, groups_of, in_units, leave_groups_out, turns
+from ..errors import UserError, shown
+from ..folds import Fold, check_scorable, groups_of, in_units, leave_groups_out, turns
+from ..jobs import Job
+from ..model.adapters import is_adapted
 from ..model.any_module import latent_dim
 from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
+from ..preprocessing.represent.base_layout import is_layout
+from ..preprocessing.represent.foundation import is_foundation
+from ..preprocessing.represent.pretrained import is_base
 from ..recordings import Recordings, load
 from ..recordings.optional import need
+from ..recordings.ring import check_ring
 from ..recordings.windows import check_rate
 from ..settings import SUBJECT, Setting
-from ..training import mistake_costs
 from ..training.members import size_of
 from ..training.nuisance import check_nuisance
 from ..training.packing import resolve_device
-from .options import RunOptions, epochs_for
+from ..training.train import check_jobs
+from .options import RunOptions, resolved
 
 if TYPE_CHECKING:
     from ..models.foundation import Bound
@@ -63,6 +70,15 @@ class Preparation:
                 module = encoder_options(encoder, setting.network, self.encoders).module(size)
                 latent_dim(module, torch.zeros(2, size.channels, size.times))
 
+    def check_trainable(self, settings: Sequence[Setting]) -> None:
+        """Raise if a setting, which may be a stranger's, cannot be trained on the recordings."""
+        of_base = set[str]() if self.base is None else self.base.names
+        for setting in settings:
+            _check_suited(setting, self.recordings, of_base)
+        self.check_settings(settings)
+        fold = self.folds[0]
+        check_jobs(self.recordings, [Job(setting, fold) for setting in settings])
+
     def check_nuisance(self) -> None:
         """Raise unless it is in the data, and differs among the people who train in each fold."""
         if self.options.nuisance != SUBJECT:
@@ -82,27 +98,24 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
     prepared.check_nuisance()
     if options.base is None:
         return prepared
-    from ..models.base import open_base  # with what reads models; most runs have no base
+    from ..models.pretrained import open_base  # with what reads models; most runs have no base
 
     return replace(prepared, base=open_base(options.base).bound_to(recordings))
 
 
-def resolved(options: RunOptions, recordings: Recordings) -> RunOptions:
-    """Options with folds and epochs set from the recordings, unless user or paper fixes them, and costs in the order of
-    the classes."""
-    metric = mistake_costs.for_classes(options.metric, recordings.classes)
-    folds, n = options.folds, turns(recordings)
-    if folds == "auto":
-        many = n > MANY_PEOPLE and options.rule != "published" and options.grid != "paper"
-        folds = USUAL_FOLDS if many else "all"
-    if isinstance(folds, int) and folds >= n:
-        folds = "all"
-    epochs = options.epochs
-    if epochs is None and options.grid != "paper" and not options.lists_settings:
-        held_out = sum(map(len, groups_of(recordings, None if isinstance(folds, str) else folds)[:2]))
-        training = len(recordings.y) * (recordings.n_subjects - held_out) // recordings.n_subjects
-        epochs = epochs_for(training, options.plain.training.batch_size, options.max_steps)
-    return replace(options, folds=folds, metric=metric, epochs=epochs)
+def _check_suited(setting: Setting, recordings: Recordings, of_base: Collection[str]) -> None:
+    """of_base: names that settings may have for parts of the base."""
+    values = setting.preprocessing.values()
+    named = {"represent": values.get("represent"), "start": getattr(setting.network, "start", None)}
+    named |= {"encoder": setting.encoder} if is_adapted(setting.encoder) else {}
+    for name, value in named.items():
+        pretrained = name != "represent" or is_base(value) or is_layout(value) or is_foundation(value)
+        if value is not None and pretrained and value not in of_base:
+            raise UserError(f"{name} is {shown(value)}, which is of another base; give the plan's: --base BASE")
+    if values.get("turn", "none") != "none":
+        check_ring(recordings.ring, f"turn={values['turn']!r}")
+    for step in setting.augmentation:
+        step.bound(recordings, setting.preprocessing, torch.device("cpu"))
 
 
 def check_packages(options: RunOptions) -> None:

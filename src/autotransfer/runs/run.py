@@ -33,7 +33,6 @@ from ..folds import (
 from ..jobs import Job
 from ..model.braindecode_models import PREFIX
 from ..model.encoders import Encoders
-from ..models.base import open_base
 from ..recordings import Recordings, absolute, load
 from ..recordings.concerns import concerns
 from ..settings import SUBJECT, Setting
@@ -177,7 +176,11 @@ class Run:
                     raise _changed(folder, options.source, moved=source is not None, column=column)
                 if (noted or Data.of(loaded)) != Data.of(loaded):
                     raise UserError(f"the ledger {ledger.path} tells other data than {options.source} has; {REMEDY}")
-                base = None if options.base is None else open_base(options.base).bound_to(loaded)
+                base = None
+                if options.base is not None:
+                    from ..models.pretrained import open_base  # with what reads models; most runs have no base
+
+                    base = open_base(options.base).bound_to(loaded)
                 return Preparation(options, loaded, encoders, base)
 
             run = cls(folder, ledger, options, find, encoders, storage)

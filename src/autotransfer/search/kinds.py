@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from ..errors import UserError, shown
 from ..model.encoders import ENCODERS
 from ..models.foundation import Bound
+from ..preprocessing import Preprocessing
 from ..preprocessing.represent import REPRESENTATIONS, installed_representations, representation_class
 from ..recordings import Recordings
 from ..runs.preparation import Preparation
@@ -85,29 +86,10 @@ CHANNELS = {  # how channels of each are called
 SLOW = 64  # Hz: what is sampled below is no electric activity of muscles or brain, unless it says so
 
 
-class NetworkSpec(NamedTuple):
-    """Everything of a network but its penalty; each has a shortlist."""
-
-    encoder: str
-    network: object
-    preprocessing: object
-    augmentation: object
-    schedule: str
-    checkpoint: str
-
-
-def network_spec(setting: Setting) -> NetworkSpec:
-    training = setting.training
-    return NetworkSpec(
-        setting.encoder, setting.network, setting.preprocessing, setting.augmentation, training.schedule,
-        training.checkpoint,
-    )  # fmt: skip
-
-
 def list_of(setting: Setting, *, apart: bool) -> object:
     """The key of a setting's shortlist. apart: every network has a shortlist, because several kinds are averaged.
     Augmentations have one in any case, because they are there to be compared."""
-    return network_spec(setting) if apart else setting.augmentation
+    return setting.network_spec if apart else setting.augmentation
 
 
 class Candidates(NamedTuple):
@@ -116,7 +98,6 @@ class Candidates(NamedTuple):
     networks: list[Setting]  # the plain one first
     solved: list[Setting]  # closed forms for the first answer
     costly: list[Setting]  # closed forms that take minutes, of runs that answer in stages
-    online: list[Setting]  # closed forms for sessions: those of the first answer, centred by person
 
     @property
     def every(self) -> list[Setting]:
@@ -130,14 +111,14 @@ def candidates_of(prepared: Preparation) -> Candidates:
     base = prepared.base
     adaptation = options.adaptation
     kinds = options.kinds
+    solved, costly = list[Setting](), list[Setting]()
+    if adaptation is not None:
+        solved = closed_forms(adaptation, recordings, kinds, base)
+        if options.staged:
+            every = closed_forms(adaptation, recordings, kinds, base, costly=True)
+            costly = [form for form in every if form not in solved]
     trained = networks(options.settings(), recordings, adaptation, options.networks, options.encoder, base)
-    if adaptation is None:
-        return Candidates(trained, [], [], [])
-    solved = closed_forms(adaptation, recordings, kinds, base)
-    if not options.staged:
-        return Candidates(trained, solved, [], [])
-    costly = [form for form in closed_forms(adaptation, recordings, kinds, base, costly=True) if form not in solved]
-    return Candidates(trained, solved, costly, online_forms(adaptation, recordings, kinds, base))
+    return Candidates(trained, solved, costly)
 
 
 def networks(
@@ -202,14 +183,14 @@ def closed_forms(
     kinds: see `represented`. base: whose networks give features. costly: also the representations of the signal that
     take minutes and, last, trees; those that the user names are always included.
     """
-    channels, times, sfreq = recordings.n_channels, recordings.n_times, recordings.sfreq
-    lag = 1 if sfreq is None else max(1, round(DELAY * sfreq))
-    copies = max(1, min(round(EMBEDDED / channels), 1 + times // (4 * lag)))
+    lag = 1 if recordings.sfreq is None else max(1, round(DELAY * recordings.sfreq))
+    copies = max(1, min(round(EMBEDDED / recordings.n_channels), 1 + recordings.n_times // (4 * lag)))
     delays = {"delays": copies, "lag": lag} if copies > 1 else {}
     usual: list[dict[str, Any]] = [LINEAR | {"represent": "features"}, LINEAR | {"represent": "tangent"} | delays]
     special = [LINEAR | fields for fields in represented(kinds, recordings, costly=costly)]
     pretrained = [] if base is None else [LINEAR | {"represent": name} for name in base.kinds.values()]
-    trees = voted(kinds, recordings) if costly else []
+    voted = {name for kind in _named(kinds, recordings) for name in VOTED.get(kind, ())} if costly else set()
+    trees = [fields | {"encoder": "trees"} for fields in special if fields["represent"] in voted]
     templates: dict[str, Any] = {"encoder": "templates", "standardise": "train"}
     responses = [templates, *([templates | {"encoder": "evoked"}] if _responses(kinds, recordings) else [])]
     if adaptation == "zero-shot":
@@ -224,60 +205,34 @@ def closed_forms(
         linear = [*usual, *centred(usual), *turned, *responses, *aligned]
         linear += [*special, *centred(special), *pretrained, *centred(pretrained)]
         trees += centred(trees)
-    shrunk = [fields | {"shrinkage": much} for fields in linear for much in SHRINKAGES]
-    forms = [Setting(**fields) for fields in (*shrunk, *trees)]
-    return [form for form in forms if _entries(form, channels, times) <= MOST_ENTRIES]
-
-
-def voted(kinds: str | None, recordings: Recordings) -> list[dict[str, Any]]:
-    """Trees on hand-made features of the signal, as fields of settings."""
-    names = dict.fromkeys(name for kind in _named(kinds, recordings) for name in VOTED.get(kind, ()))
-    usable = [_suited(name, recordings) for name in names]
-    return [{"encoder": "trees", "standardise": "none"} | fields for fields in usable if fields is not None]
-
-
-def online_forms(
-    adaptation: str, recordings: Recordings, kinds: str | None = None, base: Bound | None = None
-) -> list[Setting]:
-    """Closed forms for sessions of runs whose candidates use nothing of a new person: the same representations, centred
-    by person."""
-    if adaptation != "zero-shot":
-        return []
-    forms = closed_forms("online", recordings, kinds, base)
-    allowed = {"represent", "centre", "delays", "standardise", "mu_law"}
-    transforms = [{name for name, _ in form.preprocessing.named()} for form in forms]
-    return [form for form, names in zip(forms, transforms, strict=True) if "centre" in names and names <= allowed]
-
-
-def uncentred(setting: Setting) -> Setting:
-    """A closed form without centring by person."""
-    return setting.replace(centre="none")
+    solvable = [one for one in linear if one["encoder"] != "linear" or _entries(one, recordings) <= MOST_ENTRIES]
+    shrunk = [fields | {"shrinkage": much} for fields in solvable for much in SHRINKAGES]
+    return [Setting(**fields) for fields in (*shrunk, *trees)]
 
 
 def represented(kinds: str | None, recordings: Recordings, *, costly: bool = False) -> list[dict[str, Any]]:
     """Representations of the signal as fields of settings, without those that need more than the recordings tell, or
     longer windows. kinds: signals or representations to use instead, with commas. costly: see `closed_forms`."""
-    chosen: dict[str, dict[str, Any] | None] = {}
+    chosen: dict[str, dict[str, Any]] = {}
     for kind in _named(kinds, recordings):
-        if kind in REPRESENTED:
-            names = (name for name in REPRESENTED[kind] if costly or not REPRESENTATIONS[name].costly)
-            for name in names:
-                if name not in chosen and (fields := _suited(name, recordings)) is not None:
-                    chosen[name] = fields
-        elif kind in (known := (*REPRESENTATIONS, *installed_representations())):
-            chosen[kind] = _fields_of(kind, recordings)
-        else:
+        asked = kind not in REPRESENTED
+        if asked and kind not in (known := (*REPRESENTATIONS, *installed_representations())):
             choices = ", ".join(map(repr, (*REPRESENTED, *known)))
             raise UserError(f"unknown kind {shown(kind)}; choose from {choices}, several with commas")
-    return [fields for name, fields in chosen.items() if fields is not None and name not in ("features", "tangent")]
+        of_signal = [name for name in REPRESENTED.get(kind, ()) if costly or not REPRESENTATIONS[name].costly]
+        for name in [kind] if asked else [name for name in of_signal if name not in chosen]:
+            if (fields := _fields_of(name, recordings, asked=asked)) is not None:
+                chosen[name] = fields
+    return [fields for name, fields in chosen.items() if name not in ("features", "tangent")]
 
 
 def _named(kinds: str | None, recordings: Recordings) -> list[str]:
     return [signal_of(recordings)] if kinds is None else [kind.strip() for kind in kinds.split(",")]
 
 
-def _fields_of(name: str, recordings: Recordings) -> dict[str, Any] | None:
-    """A representation with what it reads of the recordings; None where they do not have it."""
+def _fields_of(name: str, recordings: Recordings, *, asked: bool) -> dict[str, Any] | None:
+    """A representation with what it reads of the recordings; None where they do not have it. Unless it is asked for by
+    name, also None where windows are too short for it or, with one of many kernels, fewer than its entries."""
     scaled = {"standardise": STANDARDISED[name].get(signal_of(recordings), "trial")} if name in STANDARDISED else {}
     values = {
         "sfreq": recordings.sfreq,
@@ -287,20 +242,15 @@ def _fields_of(name: str, recordings: Recordings) -> dict[str, Any] | None:
     values = {field: values[field] for field in kind.reads}
     if recordings.n_times < kind.shortest or None in values.values():
         return None
-    return {"represent": name} | scaled | values
-
-
-def _suited(name: str, recordings: Recordings) -> dict[str, Any] | None:
-    """The same, where windows are long enough for it and, for one of many kernels, as many as its entries. Asked of
-    representations that the user does not name."""
-    kind, fields = REPRESENTATIONS[name], _fields_of(name, recordings)
-    if fields is None or _seconds(recordings) < kind.seconds:
-        return None
+    fields = {"represent": name} | scaled | values
+    if asked:
+        return fields
     try:
-        entries = _entries(Setting(**LINEAR | fields), recordings.n_channels, recordings.n_times)
+        entries = _entries(LINEAR | fields, recordings)
     except UserError:  # its frequencies are not in these recordings
         return None
-    return fields if not kind.costly or recordings.n_trials >= entries else None
+    few = kind.costly and recordings.n_trials < entries
+    return None if few or _seconds(recordings) < kind.seconds else fields
 
 
 def _responses(kinds: str | None, recordings: Recordings) -> bool:
@@ -322,6 +272,6 @@ def frequencies(recordings: Recordings) -> tuple[float, ...] | None:
     return tuple(sorted(f for f in wanted if 0 < f < 0.45 * recordings.sfreq)) or None
 
 
-def _entries(setting: Setting, channels: int, times: int) -> int:
-    rows, columns = setting.preprocessing.shape(channels, times)
-    return rows * columns if setting.encoder == "linear" else 0
+def _entries(fields: dict[str, Any], recordings: Recordings) -> int:
+    """Of a window as a setting of these fields prepares it."""
+    return math.prod(Preprocessing.of(fields).shape(recordings.n_channels, recordings.n_times))

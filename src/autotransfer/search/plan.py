@@ -21,6 +21,7 @@ from ..folds import FEWEST_FOLDS, SESSION
 from ..jobs import check_seed
 from ..model.encoders import is_ours
 from ..runs.options import RunOptions
+from ..runs.preparation import Preparation
 from ..settings import Setting
 
 PLAN = "plan.json"
@@ -63,6 +64,14 @@ class Stage:
         settings = list(settings)
         every = [Training(s, seed) for seed in seeds for s in settings if seed == seeds[0] or not s.network.closed_form]
         return cls(name, every, main=main)
+
+    def joined(self, other: Stage, seconds: float) -> Stage:
+        """One stage of both, which takes so long."""
+        together = [*self.trainings, *other.trainings]
+        kinds = " and ".join(dict.fromkeys(setting.kind for setting, _ in together))
+        n, seeds = len({setting for setting, _ in together}), len({seed for _, seed in together})
+        name = f"{kinds}: {n} candidates, {seeds} seed{'s' * (seeds != 1)}"
+        return Stage(name, together, seconds, self.main or other.main)
 
     @property
     def settings(self) -> list[Setting]:
@@ -157,6 +166,16 @@ class Plan:
             self, options=self._shared_options, stages=stages, searched=0, search_seconds=0.0,
             later_seconds=0.0, limit=None, spent=0.0, fixed=True, left_out=[],
         )  # fmt: skip
+
+    def for_recordings(self, prepared: Preparation) -> Plan:
+        """The plan for these recordings, to be performed again; raises where a training cannot be done on them, before
+        any is. prepared: with encoder and base as the user gave them."""
+        every = [training for stage in self.stages for training in (*stage.trainings, *stage.online)]
+        try:
+            prepared.check_trainable(list(dict.fromkeys(setting for setting, _ in every)))
+        except UserError as error:
+            raise UserError(f"the plan cannot be performed on {shown(prepared.options.source)}: {error}") from None
+        return replace(self, options=prepared.options, folds=len(prepared.folds))
 
     def with_more(self, seconds: float | None, spent: float) -> Plan:
         """The plan of a run that goes on for so many seconds more; None: until everything is trained. spent: seconds so

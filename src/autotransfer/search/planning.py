@@ -5,32 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from ..augment import AUGMENTATIONS
-from ..errors import UserError, shown
+from ..errors import UserError
 from ..folds import USUAL_FOLDS
-from ..jobs import Job
-from ..model.adapters import is_adapted
 from ..model.encoders import Encoders
-from ..preprocessing.represent.base_layout import is_layout
-from ..preprocessing.represent.foundation import is_foundation
-from ..preprocessing.represent.pretrained import is_base
 from ..recordings import Recordings
-from ..recordings.ring import check_ring
 from ..runs.choice import StageScore
-from ..runs.options import RunOptions
-from ..runs.preparation import Preparation, prepare, resolved
+from ..runs.options import RunOptions, resolved
+from ..runs.preparation import Preparation, prepare
 from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
-from ..training.train import check_jobs
 from ..words import clock
 from .costs import Costs
-from .kinds import Candidates, candidates_of, list_of, uncentred
+from .kinds import Candidates, candidates_of, list_of
 from .plan import CLOSED_FORMS, Plan, Stage, Training
 from .plan_words import SURE, cost_words, why_folds
 from .stages import SHORTLIST_PER_METHOD
@@ -86,7 +77,7 @@ def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
 
 def _staged(plan: Plan, candidates: Candidates, quick: Sequence[Setting]) -> Plan:
     """With a stage for the closed forms that are quick, then one for each network and seed, without penalties first."""
-    settings, solved, costly, online = candidates
+    settings, solved, costly = candidates
     first, *further = plan.options.every_seed
     slow = [*(form for form in solved if form not in quick), *costly]
     plain, *others = [setting for setting in settings if setting.penalty is None]
@@ -107,8 +98,10 @@ def _staged(plan: Plan, candidates: Candidates, quick: Sequence[Setting]) -> Pla
         if setting.penalty is not None:
             penalised.setdefault(setting.kind, []).append(setting)
     stages += [Stage.of(f"{kind} with penalties", every, [first, *further]) for kind, every in penalised.items()]
-    centred = [Training(form, first) for form in online if uncentred(form) in stages[0].settings]
-    return replace(plan, stages=[replace(stages[0], online=centred), *stages[1:]])
+    if quick and plan.options.adaptation == "zero-shot":  # sessions may use a person's windows: the same, centred
+        online = [Training(form.replace(centre="online"), first) for form in quick if form.encoder == "linear"]
+        stages[0] = replace(stages[0], online=online)
+    return replace(plan, stages=stages)
 
 
 def among(plan: Plan, candidates: Sequence[Setting]) -> Plan:
@@ -149,24 +142,17 @@ def _timed(plan: Plan, groups: Sequence[Sequence[int]], costs: Costs | None) -> 
     for place, stage in enumerate(plan.stages):
         seconds = 0.0
         if costs is not None:
-            every = [setting for setting, _ in stage.trainings] + [uncentred(setting) for setting, _ in stage.online]
+            every = [setting for setting, _ in stage.trainings]
+            every += [form for form in every if stage.online and form.encoder == "linear"]  # once more, centred
             answer = answer_seconds(costs.recordings)
             seconds = costs.stage(every, groups) + answer + (PLAYED if place == 0 else 0.0)
         before = stages[-1] if stages else None
         alike = before is not None and not before.solved and before.main == stage.main
         if before is not None and alike and max(before.seconds, seconds) < SHORT:
-            stages[-1] = _joined(before, stage, before.seconds + max(0.0, seconds - answer))
+            stages[-1] = before.joined(stage, before.seconds + max(0.0, seconds - answer))
         else:
             stages.append(replace(stage, seconds=seconds))
     return replace(plan, stages=stages)
-
-
-def _joined(first: Stage, second: Stage, seconds: float) -> Stage:
-    together = [*first.trainings, *second.trainings]
-    kinds = " and ".join(dict.fromkeys(setting.kind for setting, _ in together))
-    n, seeds = len({setting for setting, _ in together}), len({seed for _, seed in together})
-    name = f"{kinds}: {n} candidates, {seeds} seed{'s' * (seeds != 1)}"
-    return Stage(name, together, seconds, first.main or second.main)
 
 
 def answer_seconds(recordings: Recordings) -> float:
@@ -209,14 +195,14 @@ def cut(prepared: Preparation, asked: RunOptions, costs: Costs, spent: float = 0
     """The plan for options that may have a limit, on the first rung of LADDER where a network of each kind fits. Where
     none does, the first where one network fits; else the whole plan, of which closed forms will be done. asked: options
     before they were resolved. spent: seconds since the run began."""
-    whole = replace(plan_of(prepared, costs), spent=spent)
-    if whole.limit is None:
-        return whole
     plans = []
-    for rung in LADDER:
+    for rung in LADDER if asked.seconds is not None else LADDER[:1]:
         options, left_out = _shortened(asked, prepared.turns, *rung)
         shorter = replace(prepared, options=resolved(options, prepared.recordings))
         plans.append(replace(plan_of(shorter, costs), spent=spent, left_out=left_out))
+    whole = plans[0]
+    if whole.limit is None:
+        return whole
 
     room = ROOM * whole.left
     if whole.searched:  # the clock does not end stage one
@@ -257,7 +243,7 @@ def begin(
         raise UserError(f"time {options.time} is planned for this machine; leave out either --time or --cluster")
     prepared = prepare(options, encoders, recordings)
     say = (lambda _: None) if tell is None else tell
-    plan = plan_of(prepared) if again is None else plan_again(again, prepared)
+    plan = plan_of(prepared) if again is None else again.for_recordings(prepared)
     # Whether it may take minutes: an estimate takes seconds, which small runs need not wait for.
     long = plan.trainings * plan.options.max_epochs * prepared.recordings.X.numel() > LITTLE
     if again is None and here and long:
@@ -273,38 +259,3 @@ def begin(
     run = Run.start(folder, prepared)
     run.ledger.remember(plan=plan, asked=options.to_dict(), spent=time.monotonic() - start)
     return run
-
-
-def plan_again(performed: Plan, prepared: Preparation) -> Plan:
-    """The plan of another run for these recordings; raises where a training cannot be done on them, before any is.
-
-    prepared: with encoder and base as the user gave them.
-    """
-    recordings, base, folds = prepared.recordings, prepared.base, prepared.folds
-    of_base: set[str] = set()  # names that settings may have for parts of the base
-    if base is not None:
-        of_base = {*base.kinds.values(), *(str(value) for keywords in base.tuned for value in keywords.values())}
-    every = [training for stage in performed.stages for training in (*stage.trainings, *stage.online)]
-    settings = list(dict.fromkeys(setting for setting, _ in every))
-    try:
-        for setting in settings:
-            _check_possible(setting, recordings, of_base)
-        prepared.check_settings(settings)
-        check_jobs(recordings, [Job(setting, folds[0]) for setting in settings])
-    except UserError as error:
-        raise UserError(f"the plan cannot be performed on {shown(prepared.options.source)}: {error}") from None
-    return replace(performed, options=prepared.options, folds=len(folds))
-
-
-def _check_possible(setting: Setting, recordings: Recordings, of_base: Collection[str]) -> None:
-    values = setting.preprocessing.values()
-    named = {"represent": values.get("represent"), "start": getattr(setting.network, "start", None)}
-    named |= {"encoder": setting.encoder} if is_adapted(setting.encoder) else {}
-    for name, value in named.items():
-        pretrained = name != "represent" or is_base(value) or is_layout(value) or is_foundation(value)
-        if value is not None and pretrained and value not in of_base:
-            raise UserError(f"{name} is {shown(value)}, which is of another base; give the plan's: --base BASE")
-    if values.get("turn", "none") != "none":
-        check_ring(recordings.ring, f"turn={values['turn']!r}")
-    for step in setting.augmentation:
-        step.bound(recordings, setting.preprocessing, torch.device("cpu"))

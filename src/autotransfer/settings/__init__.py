@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..augment import AUGMENTATIONS, Augmentation, augmentation_of
 from ..censoring import CENSORS, code_path
@@ -24,11 +24,22 @@ from .penalty import SUBJECT, Penalty, nuisance_parts, penalty_of, usual_batches
 from .training import CHECKPOINTS, LOSSES, SCHEDULES, SOLVED, Training
 
 __all__ = [
-    "CHECKPOINTS", "LOSSES", "RENAMED_VALUES", "SCHEDULES", "SUBJECT", "Penalty", "Setting", "Training", "field_names",
-    "nuisance_parts", "renamed_value",
+    "CHECKPOINTS", "LOSSES", "RENAMED_VALUES", "SCHEDULES", "SUBJECT", "NetworkSpec", "Penalty", "Setting", "Training",
+    "field_names", "nuisance_parts", "renamed_value",
 ]  # fmt: skip
 
 WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # of the baseline
+
+
+class NetworkSpec(NamedTuple):
+    """Everything of a network but its penalty and how long it trains."""
+
+    encoder: str
+    network: EncoderOptions
+    preprocessing: Preprocessing
+    augmentation: tuple[Augmentation, ...]
+    schedule: str
+    checkpoint: str
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -112,6 +123,13 @@ class Setting:
             if isinstance(transform, Represent) and is_layout(transform.kind):
                 return "scratch_base" if getattr(self.network, "start", None) is None else "tuned_base"
         return self.encoder
+
+    @property
+    def network_spec(self) -> NetworkSpec:
+        training = self.training
+        return NetworkSpec(
+            self.encoder, self.network, self.preprocessing, self.augmentation, training.schedule, training.checkpoint
+        )
 
     if not TYPE_CHECKING:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,10 @@ from torch import Tensor
 from ..randomness import bits, fold_in, uniform
 
 Ints = NDArray[np.int64]
+
+# A network needs steps, not epochs: an epoch of 600 windows is four of them, one of 16,000 more than a hundred.
+STEPS = 2500  # of the optimiser, where the number of epochs is not given
+EPOCHS = (10, 500)  # the fewest and the most that these make
 
 
 class Balance(NamedTuple):
@@ -31,6 +36,12 @@ BALANCES = {"balanced": Balance(by_class=True, block=2), "people": Balance(by_cl
 def n_batches(n_rows: int, batch_size: int) -> int:
     """Full batches in an epoch, at least one."""
     return max(n_rows // batch_size, 1)
+
+
+def epochs_for(rows: int, batch_size: int, steps: int = STEPS) -> int:
+    """Number of epochs that take about `steps` steps with so many training rows."""
+    fewest, most = (max(1, round(bound * steps / STEPS)) for bound in EPOCHS)
+    return min(max(math.ceil(steps / n_batches(rows, batch_size)), fewest), most)
 
 
 def n_people(balance: Balance, batch_size: int, n_classes: int, n_subjects: int) -> int:

@@ -187,13 +187,3 @@ class Centred:
 def _behind(values: Any, ndim: int) -> Any:
     """A number, or (L,), with axes behind it up to so many."""
     return values.reshape(values.shape + (1,) * (ndim - values.ndim))
-
-
-def check_centring(centring: Centring, members: int, n_classes: int) -> None:
-    """Raise ValueError where it does not fit the members."""
-    shapes = [(members, n_classes), (members, n_classes, n_classes), *[(members,)] * 3]
-    for name, tensor, shape in zip(Centring._fields, centring, shapes, strict=True):
-        if tuple(tensor.shape) != shape or not torch.isfinite(tensor).all():
-            raise ValueError(f"the tensor centring.{name} is not finite of the shape {shape}")
-        if name in ("within", "between", "farthest") and (tensor < 0).any():
-            raise ValueError(f"the tensor centring.{name} is below 0")

@@ -15,7 +15,7 @@ from ..randomness import as_keys, fold_in, key_of
 from ..recordings import Recordings
 from ..settings import SUBJECT
 from .batches import BALANCES, Balanced, n_batches, permutations
-from .nuisance import groups_of, most_groups
+from .nuisance import most_groups, nuisance_groups
 
 AT_ONCE = 2**24  # rows that are drawn at once: their keys take 400 MB
 MANY = 64  # groups, whose draws would keep the host busy
@@ -155,7 +155,7 @@ def _nuisance(job: Job) -> str:
 def _training_labels(recordings: Recordings, job: Job) -> NDArray[np.int64]:
     """Nuisance labels (N,) as training sees them: for the control, shuffled within class over the training rows."""
     rows = job.fold.train
-    labels = groups_of(recordings, _nuisance(job), rows)
+    labels = nuisance_groups(recordings, _nuisance(job), rows)
     if job.setting.penalty is None or not job.setting.penalty.shuffle_subjects:
         return labels
     y = recordings.y.numpy()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
+import weakref
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,9 +16,7 @@ from torch import Tensor
 from ..folds import Rows
 from ..preprocessing import FittedPreprocessing
 from ..recordings.chunks import row_chunks
-from .collected import CollectedWindows
-from .gathering import channel_major
-from .windows import Windows
+from .windows import Windows, channel_major
 
 
 class HeldOutWindows:
@@ -64,3 +67,39 @@ class HeldOutWindows:
     def select(self, stay: Tensor) -> None:
         """Keep these groups."""
         self.places = self.places[stay]
+
+
+class CollectedWindows:
+    """Prepared windows as they come: in memory, or, where the data stay in a file, in a temporary one (TMPDIR)."""
+
+    def __init__(self, *, in_memory: bool) -> None:
+        self.count = 0
+        self.parts: list[Tensor] = []
+        self.path: Path | None = None
+        if not in_memory:
+            handle, name = tempfile.mkstemp(prefix="autotransfer-")
+            os.close(handle)
+            self.path = Path(name)
+
+    def add(self, x: Tensor) -> None:
+        """x: (n, channels, times)."""
+        self.count += len(x)
+        if self.path is None:
+            self.parts.append(x)
+            return
+        array = x.cpu().contiguous().numpy()
+        self.shape, self.dtype = array.shape[1:], array.dtype
+        with self.path.open("ab") as file:
+            file.write(array.tobytes())
+
+    def joined(self) -> Tensor:
+        if self.path is None:
+            return torch.cat(self.parts)
+        mapped = np.memmap(self.path, mode="c", dtype=self.dtype, shape=(self.count, *self.shape))
+        weakref.finalize(mapped, _remove, self.path)  # the file goes with the last tensor that reads it
+        return torch.from_numpy(mapped)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # Windows keeps a file that is still mapped
+        path.unlink()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..model.encoders import Encoders, encoder_options
 from ..model.layers import Linear
 from ..model.stack import Size
+from ..preprocessing.transform import with_prefix
 from ..recordings import Recordings
 from ..settings import Setting
 from .flat import Flat
@@ -35,9 +36,8 @@ class Members:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         options = encoder_options(setting.encoder, setting.network, encoders)
-        net = options.stack(size, len(seeds), seeds)
-        self.net = net.to(device=device, dtype=dtype)
-        self.latent_dim: int = net.latent_dim  # type: ignore[assignment]  # a Stack
+        self.net = options.stack(size, len(seeds), seeds).to(device=device, dtype=dtype)
+        self.latent_dim = self.net.latent_dim
         self.classifier = Linear(len(seeds), self.latent_dim, size.classes, seeds=[seed + 1 for seed in seeds])
         self.classifier.to(device=device, dtype=dtype)
         self.max_norm = getattr(options, "max_norm", False)
@@ -53,15 +53,10 @@ class Members:
     def train(self, training: bool = True) -> None:
         self.net.train(training)
 
-    def logits(self, x: Tensor, group: Tensor | None = None) -> Tensor:
-        """Windows (P, B, C, T), or (G, B, C, T) with group (P,) -> (P, B, classes)."""
-        logits: Tensor = self.classifier(self.net(x, group=group))
-        return logits
-
     def constrain_(self) -> None:
         """What is enforced on the parameters after every step."""
         if self.max_norm:
-            self.net.constrain_()  # type: ignore[operator]  # a Stack
+            self.net.constrain_()
             self.classifier.constrain_()
 
     def flatten(self) -> Flat:
@@ -79,9 +74,8 @@ class Members:
     def load_stacked(self, tensors: dict[str, Tensor]) -> None:
         """The same from tensors (P, ...) by name; raises where they do not fit."""
         for prefix, module in self.modules.items():
-            loaded = {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
             constants = {k: v for k, v in module.state_dict().items() if not v.is_floating_point()}
-            module.load_state_dict(constants | loaded)
+            module.load_state_dict(constants | with_prefix(f"{prefix}.", tensors))
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters and floating buffers (P, ...) by name."""

@@ -24,7 +24,7 @@ def columns_of(recordings: Recordings) -> list[str]:
     return ["subject", *(["session"] if recordings.session is not None else []), *recordings.columns]
 
 
-def groups_of(recordings: Recordings, nuisance: str, rows: Ints) -> Ints:
+def nuisance_groups(recordings: Recordings, nuisance: str, rows: Ints) -> Ints:
     """The nuisance's groups among these rows as 0, 1, ...: (N,), -1 at other rows and where a part is missing.
 
     Joined columns have a group for every combination that occurs. A continuous column is cut at quantiles of the rows.
@@ -52,7 +52,7 @@ def check_nuisance(recordings: Recordings, nuisance: str, folds: Iterable[Ints])
     for name in nuisance_parts(nuisance):
         _values(recordings, name)
     for rows in folds:
-        n = int(groups_of(recordings, nuisance, rows).max(initial=-1)) + 1
+        n = int(nuisance_groups(recordings, nuisance, rows).max(initial=-1)) + 1
         if n < 2:
             others = [name for name in columns_of(recordings) if name not in nuisance_parts(nuisance)]
             raise UserError(

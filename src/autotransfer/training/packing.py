@@ -19,7 +19,6 @@ from .members import size_of
 
 CPU_LIMIT = 64  # more members bring nothing on a CPU: the batched products are long enough
 SHARE = 0.5  # of the free memory that a population may fill
-AS_RECORDED = Preprocessing(())
 
 
 def resolve_device(name: str | torch.device) -> torch.device:
@@ -49,7 +48,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def room_beside(
-    recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing = AS_RECORDED
+    recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing
 ) -> float:
     """How many further numbers for every window fit on the device beside the preprocessed windows, with room for
     training; below 0 where the windows themselves do not fit."""

@@ -17,9 +17,8 @@ from .. import gpu
 from ..folds import Rows
 from ..gpu import Picked
 from ..model.moments import Levelled, Moments, edge_sums, level_sums, moments_of, n_sums
-from .gathering import channel_major, gathered, sum_rows
 from .held_out_windows import HeldOutWindows
-from .windows import Windows
+from .windows import Windows, channel_major, gathered, sum_rows
 
 
 class Prepared:

@@ -46,14 +46,16 @@ class Metric:
         return self.guessing(np.stack([np.bincount(y, minlength=n_classes) / max(len(y), 1) for y in people]))
 
 
-def _balanced_accuracy(y: Classes, probability: Floats, weight: Weights) -> float:
-    """Mean recall over the classes that occur."""
-    from sklearn.metrics import recall_score
+def _macro(name: str) -> Callable[[Classes, Floats, Weights], float]:
+    """A score of scikit-learn's, the mean over the classes that occur."""
 
-    predicted = probability.argmax(1)
-    return float(
-        recall_score(y, predicted, labels=np.unique(y), average="macro", sample_weight=weight, zero_division=0)
-    )
+    def measure(y: Classes, probability: Floats, weight: Weights) -> float:
+        from sklearn import metrics
+
+        options = {"labels": np.unique(y), "average": "macro", "sample_weight": weight, "zero_division": 0}
+        return float(getattr(metrics, name)(y, probability.argmax(1), **options))
+
+    return measure
 
 
 def _roc_auc(y: Classes, probability: Floats, weight: Weights) -> float:
@@ -67,13 +69,6 @@ def _cohen_kappa(y: Classes, probability: Floats, weight: Weights) -> float:
     from sklearn.metrics import cohen_kappa_score
 
     return float(cohen_kappa_score(y, probability.argmax(1), sample_weight=weight))
-
-
-def _f1_macro(y: Classes, probability: Floats, weight: Weights) -> float:
-    from sklearn.metrics import f1_score
-
-    predicted = probability.argmax(1)
-    return float(f1_score(y, predicted, labels=np.unique(y), average="macro", sample_weight=weight, zero_division=0))
 
 
 def _accuracy(y: Classes, probability: Floats, weight: Weights) -> float:
@@ -91,10 +86,10 @@ def _guessed_f1(shares: Floats) -> float:
 
 
 METRICS = {
-    BALANCED_ACCURACY: Metric("balanced accuracy", _balanced_accuracy, _evenly),
+    BALANCED_ACCURACY: Metric("balanced accuracy", _macro("recall_score"), _evenly),
     "roc_auc": Metric("AUC", _roc_auc, lambda _: 0.5, short="auc"),
     "cohen_kappa": Metric("Cohen's kappa", _cohen_kappa, lambda _: 0.0, lowest=-1.0, short="kappa"),
-    "f1_macro": Metric("macro F1", _f1_macro, _guessed_f1, short="f1"),
+    "f1_macro": Metric("macro F1", _macro("f1_score"), _guessed_f1, short="f1"),
     "accuracy": Metric("accuracy", _accuracy, _evenly, one_class=True),
 }
 

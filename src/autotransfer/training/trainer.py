@@ -351,7 +351,7 @@ class Trainer:
         filled = self.held_out.select(stay)
         self.prepared.select(stay)
         self.flat.select(keep)
-        self.net.members = len(members)  # type: ignore[assignment]  # a Stack
+        self.net.members = len(members)
         self.optimiser.select(keep)
         self.censors.select(keep)
         self.snapshots.select(keep, filled)

@@ -15,8 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import gpu
 from ..augment import Scaling
 from ..folds import Rows
+from ..fusing import fused
 from ..jobs import Job
 from ..model.moments import edge_sums, lag_sums, n_sums
 from ..preprocessing import FittedPreprocessing, Preprocessing
@@ -130,3 +132,29 @@ def _has_edges(size: int, kernel: int) -> bool:
     """Whether sums are tabulated with the edges of windows of so many samples. Where that is more than the windows
     themselves, edges are read from these."""
     return n_sums(kernel) <= size
+
+
+# ---- rows of windows and of tables, picked for every group at once ---------------------------------------------------
+
+
+@fused
+def gathered(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | None) -> Tensor:
+    """X (N, C, T) at rows (G, B), standardised by shift and inv_std (G, C) if given: (G, C, B, T)."""
+    _, channels, times = X.shape
+    places = rows[:, None, :] * channels + torch.arange(channels, device=X.device)[None, :, None]
+    x = X.view(-1, times).index_select(0, places.flatten()).view(*places.shape, times)
+    if shift is None or inv_std is None:
+        return x
+    return x.sub_(shift[:, :, None, None]).mul_(inv_std[:, :, None, None])  # in place: it is a copy already
+
+
+def sum_rows(table: Tensor, rows: Tensor) -> Tensor:
+    """table: (N, n), rows: (G, B) -> (G, n), the sum over a group's rows."""
+    if gpu.available(table):
+        return gpu.sum_rows(table, rows)
+    return torch.nn.functional.embedding_bag(rows, table, mode="sum")
+
+
+def channel_major(x: Tensor) -> Tensor:
+    """Windows (G, B, channels, times) laid out in memory as the encoder likes them."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)

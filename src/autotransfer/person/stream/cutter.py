@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from ...recordings.causal import Causal
 from ...recordings.pace import BACK, UNTIMED, Pace
 from ...recordings.windows import LARGEST
-from .chunk import Chunk
+
+
+class Chunk(NamedTuple):
+    """A piece of a stream: samples in the order in which they were recorded."""
+
+    times: NDArray[np.float64]  # (n,) seconds, on the clock of the source
+    values: NDArray[np.float32]  # (n, channels)
+    fresh: bool = False  # whether another recording begins here
 
 
 class Window(NamedTuple):

@@ -17,7 +17,7 @@ from ...errors import UserError, one_line
 from ...recordings.container import check_sfreq
 from ...recordings.optional import need
 from ..events import Activation
-from .chunk import Chunk
+from .cutter import Chunk
 
 FOUND_WITHIN = 10.0  # seconds that a stream may take to appear
 PULL = 0.05  # seconds that one look for samples waits

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -47,20 +47,16 @@ class RecordingSource(StoredSource):
         self.sfreq = recording.sfreq
 
 
-@dataclass
 class _Decisions:
     """A sink that keeps them."""
 
-    times: list[float] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    probabilities: list[NDArray[np.float64]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.kept: list[tuple[float, int, NDArray[np.float64]]] = []
 
     def send(
         self, time: float, window: int, probability: NDArray[np.float64], activation: Activation | None = None
     ) -> None:
-        self.times.append(time)
-        self.numbers.append(window)
-        self.probabilities.append(probability)
+        self.kept.append((time, window, probability))
 
     def close(self) -> None:
         pass
@@ -135,16 +131,12 @@ class ReplayReport:
         """Whether a rate by the hour says something: of some seconds, the number of false activations says more."""
         return self.all.seconds >= SHORT
 
-    @property
-    def _lasted(self) -> str:
-        seconds = self.all.seconds
-        return f"{seconds / 3600:.3g} h" if self._long else f"{seconds:.0f} s"
-
     def lines(self) -> Iterator[str]:
         everybody, detector = self.all, self.detector
         rest = "no rest class" if detector.rest is None else f"rest class {detector.classes[detector.rest]}"
+        lasted = f"{everybody.seconds / 3600:.3g} h" if self._long else f"{everybody.seconds:.0f} s"
         yield (
-            f"replayed {count(len(self.scores), 'person', 'people')}, {self._lasted}, "
+            f"replayed {count(len(self.scores), 'person', 'people')}, {lasted}, "
             f"{count(everybody.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows (every "
             f"{self.hop:g} s), refractory time {detector.refractory:g} s"
         )
@@ -263,10 +255,10 @@ def replay(
 def _decoded(stream: Stream, events: tuple[Event, ...]) -> DecodedRecording:
     sink = _Decisions()
     stream.run(sink)
-    n_classes = len(stream.session.classes_)
+    times, numbers, probabilities = zip(*sink.kept, strict=True) if sink.kept else ((), (), ())
     return DecodedRecording(
-        probability=np.array(sink.probabilities, dtype=np.float64).reshape(-1, n_classes),
-        times=np.array(sink.times, dtype=np.float64),
-        gaps=np.diff(np.array(sink.numbers, dtype=np.int64), prepend=-1) != 1,
+        probability=np.array(probabilities, dtype=np.float64).reshape(-1, len(stream.session.classes_)),
+        times=np.array(times, dtype=np.float64),
+        gaps=np.diff(np.array(numbers, dtype=np.int64), prepend=-1) != 1,
         events=events, hop=stream.hop, window=stream.window,
     )  # fmt: skip

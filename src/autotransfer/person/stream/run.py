@@ -18,6 +18,7 @@ from ...errors import UserError
 from ...recordings.causal import Causal
 from ...recordings.filters import Filter, filter_of, parse_filter
 from ...recordings.pace import timed
+from ...words import printable
 from ..events import EventDetector
 from ..session import Session
 from .cutter import Cutter, Event, Gap, Window
@@ -259,7 +260,7 @@ class LiveLine:
         likeliest = int(probability.argmax())
         bar = "█" * round(12 * float(probability[likeliest]))
         delay = f"  {1e3 * summary.delays[-1]:.0f} ms" if summary.delays else ""
-        name = "".join(letter if letter.isprintable() else "?" for letter in str(classes[likeliest]))
+        name = printable(str(classes[likeliest]))
         line = (
             f"{name[:24]:<24} {probability[likeliest]:4.2f} {bar:<12}  {summary.windows} windows, "
             f"{summary.missed} missed{delay}"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +22,15 @@ LEAST = 1e-12  # of a probability: a window that rules a class out may be wrong
 MOST_VOTES = 10_000
 
 
-class Smoothing(Protocol):
+class Smoothing:
+    """None."""
+
     def feed(self, probability: NDArray[np.float64], elapsed: float | None) -> NDArray[np.float64]:
         """Probabilities (classes,) of the next window, `elapsed` seconds after the last; None: it is the first."""
-
-
-class Unsmoothed:
-    def feed(self, probability: NDArray[np.float64], elapsed: float | None) -> NDArray[np.float64]:
         return probability
 
 
-class Majority:
+class Majority(Smoothing):
     def __init__(self, votes: int) -> None:
         self.votes: deque[int] = deque(maxlen=votes)
 
@@ -50,7 +47,7 @@ class Majority:
         return share
 
 
-class Posterior:
+class Posterior(Smoothing):
     def __init__(self, half_life: float, window: float) -> None:
         """Both in seconds."""
         self.half_life, self.window = half_life, window
@@ -73,7 +70,7 @@ class Posterior:
 def smoothing_of(text: str | None, window: float) -> Smoothing:
     """text: as on the command line; window: seconds."""
     if text is None or text == "none":
-        return Unsmoothed()
+        return Smoothing()
     kind, _, number = text.partition(":")
     try:
         if kind == "majority" and 1 <= int(number) <= MOST_VOTES:

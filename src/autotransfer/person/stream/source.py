@@ -25,7 +25,7 @@ from ...recordings.windows import (
     window_array,
 )
 from ...recordings.xdf import load_streams, stream_labels
-from .chunk import Chunk
+from .cutter import Chunk
 from .lsl import LslSource
 
 RATES_AGREE = 1e-3  # share of a rate: streams state the nominal rate of their device

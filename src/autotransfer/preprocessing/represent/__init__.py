@@ -83,7 +83,9 @@ class Represent(Transform):
         return self.of_windows.by_fold
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        self.of_windows.check_times(self.kind, times)
+        shortest = self.of_windows.shortest
+        if times < shortest:
+            raise UserError(f"represent {self.kind!r} needs windows of at least {shortest} samples; they have {times}")
         return self.of_windows.shape(channels, times)
 
     def signals(self, channels: int, times: int) -> int:

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...errors import UserError
 from ...recordings.chunks import row_chunks
 from ..transform import Fitted, Rows, Stage
 
@@ -76,10 +75,6 @@ class Representation(ABC):
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
         return EveryWindow(self)
-
-    def check_times(self, name: str, times: int) -> None:
-        if times < self.shortest:
-            raise UserError(f"represent {name!r} needs windows of at least {self.shortest} samples; they have {times}")
 
 
 class EveryWindow(Fitted):

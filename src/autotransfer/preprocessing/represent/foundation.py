@@ -35,7 +35,7 @@ from ...recordings.optional import need
 from ...schema import parse_json
 from ..transform import Fitted, Rows, Stage, with_prefix
 from .base import InGraph, Representation, in_pieces
-from .pretrained import at_one_scale, in_layout
+from .pretrained import at_one_scale, in_layout, rates_fit
 
 KIND_NAMES = {  # as a label, and inside a sentence
     "foundation": ("Foundation encoder", "the foundation encoder"),
@@ -107,6 +107,33 @@ def build_fitting(model: str, options: Mapping[str, Any], stored: int, fits: Cal
         break
     module = build_encoder(model, options)
     fits(_shapes(module))
+    return module
+
+
+def build_pretrained(model: str, options: Mapping[str, Any], weights: Mapping[str, Tensor]) -> nn.Module:
+    """The network with these weights, all of them but those of a head."""
+
+    def fits(shapes: Shapes) -> None:
+        lacking = [name for name in shapes if name not in weights and not name.startswith(HEADS)]
+        if lacking:
+            raise UserError(
+                f"the weights of {model} lack {len(lacking)} tensors ({lacking[0]} …); they are of another model"
+            )
+        for name, shape in shapes.items():
+            tensor = weights.get(name)
+            if tensor is not None and tensor.dtype not in FLOATS:
+                raise UserError(f"{name} of the weights of {model} holds {tensor.dtype}; store it as float32")
+            if tensor is not None and tuple(tensor.shape) != shape:
+                raise UserError(
+                    f"the weights of {model} do not fit what config.json says ({name} has the shape "
+                    f"{tuple(tensor.shape)}, not {shape})"
+                )
+
+    module = build_fitting(model, options, sum(tensor.numel() for tensor in weights.values()), fits)
+    try:
+        module.load_state_dict(weights, strict=False)
+    except RuntimeError as error:  # of another shape: a tensor that is no number of the network
+        raise UserError(f"the weights of {model} do not fit what config.json says ({one_line(error)})") from None
     return module
 
 
@@ -214,7 +241,7 @@ class Encoder:
     def check(self) -> None:
         """Raise a ValueError where it can take no windows."""
         rate, wanted, times = self.rates
-        if not (0 < rate < MOST and 0 < wanted < MOST and 1 <= times <= MOST and 1e-3 < wanted / rate < 1e3):
+        if not (rates_fit(rate, wanted) and 1 <= times <= MOST):
             raise ValueError(f"rates and window of a foundation encoder are {self.rates}")
         weights = [self.channels, *floating(self.module).values()]
         if not all(bool(tensor.isfinite().all()) for tensor in weights):
@@ -257,7 +284,13 @@ _opened: dict[str, Encoder] = {}  # by the digest that settings have
 def digest_of(tensors: Mapping[str, Tensor]) -> str:
     from safetensors.torch import save  # where nobody asks for such an encoder, nobody needs it
 
-    return hashlib.blake2b(save(dict(sorted(tensors.items()))), digest_size=8).hexdigest()
+    body = save({name: tensor.contiguous() for name, tensor in sorted(tensors.items())})
+    return hashlib.blake2b(body, digest_size=8).hexdigest()
+
+
+def seed_of(text: str) -> int:
+    """Of networks that nobody has trained."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
 
 
 def know(encoder: Encoder) -> str:

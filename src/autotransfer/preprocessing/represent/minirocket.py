@@ -52,21 +52,20 @@ class MiniRocket(Representation):
         raise AssertionError("it is fitted")
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return FittedMiniRocket(
-            self, torch.stack([thresholds(stage.of_group(g), rows) for g, rows in enumerate(training)])
-        )
+        of_groups = stage.of_groups(lambda group, rows: thresholds(stage.of_group(group), rows), training)
+        return FittedMiniRocket(self, torch.stack(of_groups))
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
         return FittedMiniRocket(self, tensors["thresholds"])
 
 
 class FittedMiniRocket(Fitted):
+    statistics = ("thresholds",)
     thresholds: Tensor  # (G, D · 84, 3)
 
     def __init__(self, spec: MiniRocket, thresholds: Tensor) -> None:
-        super().__init__()
+        super().__init__(thresholds=thresholds)
         self.spec = spec
-        self.register_buffer("thresholds", thresholds)
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         room = self.spec.room(int(x.shape[-2]), int(x.shape[-1]))

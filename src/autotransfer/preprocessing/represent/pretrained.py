@@ -13,6 +13,7 @@ that was opened in this process (models/base.py), or from the tensors of a saved
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -47,8 +48,6 @@ DIMENSIONS = {
 }
 Weights = Mapping[str, Tensor]
 
-_opened: dict[str, Weights] = {}  # by the digest that settings have
-
 
 def is_base(name: object) -> bool:
     """Whether a representation has this name because it is of a base."""
@@ -57,7 +56,7 @@ def is_base(name: object) -> bool:
 
 def know(name: str, weights: Weights) -> None:
     """Register weights, so that settings of this process can use the name."""
-    _opened[_parsed(name)[1]] = weights
+    Pretrained.opened[_parsed(name)[1]] = weights
 
 
 def _parsed(name: str) -> tuple[str, str, int]:
@@ -76,57 +75,79 @@ def pretrained_class(name: str) -> type[Pretrained]:
 
 
 @dataclass(frozen=True)
-class Pretrained(Representation):
-    kind: ClassVar[str] = "base"
-    digest: ClassVar[str] = ""
-    n_classes: ClassVar[int] = 0
+class OfBase(Representation):
+    """A representation with tensors of a base: one that was opened in this process, or that a saved model holds."""
 
-    def shape(self, channels: int, times: int) -> tuple[int, int]:
-        return 1, self.n_classes + 1
+    digest: ClassVar[str] = ""
+    opened: ClassVar[dict[str, Weights]]  # by the digest that settings have
+    what: ClassVar[str]  # in messages
 
     def numbers(self, x: Tensor) -> Tensor:
         raise AssertionError("it is fitted")
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        if self.digest not in _opened:
-            raise UserError(f"the base {self.digest} is not open here; give its folder: --base FOLDER, or base=")
-        return self.restore(for_groups(_opened[self.digest], stage, training))
+        if self.digest not in self.opened:
+            what = self.what.format(self.digest)
+            raise UserError(f"{what} is not open here; give its folder: --base FOLDER, or base=")
+        return self.restore(for_groups(self.opened[self.digest], stage, training))
+
+
+class InLayout(Fitted):
+    """Windows with the channels and at the rate of a base. Buffers (G, ...); groups do not differ, so the first is
+    used."""
+
+    statistics: ClassVar[tuple[str, ...]] = ("channels", "rates")
+    channels: Tensor
+    rates: Tensor
+
+    def __init__(self, **tensors: Tensor) -> None:
+        super().__init__(**tensors)
+        rate, wanted, times = self.rates[0].tolist()
+        self.rate, self.wanted, self.times = rate, wanted, round(times)
+
+    def laid_out(self, x: Tensor) -> Tensor:
+        """Windows (n, C, T) -> (n, channels of the base, `times` samples or more)."""
+        return in_layout(x, self.channels[0], self.rate, self.wanted, self.times)
+
+    @abstractmethod
+    def numbers(self, x: Tensor) -> Tensor:
+        """Windows (n, C, T) -> (n, R, S)."""
+
+    def graph(self) -> nn.Module:
+        return InGraph(self.numbers, self)
+
+
+@dataclass(frozen=True)
+class Pretrained(OfBase):
+    kind: ClassVar[str] = "base"
+    n_classes: ClassVar[int] = 0
+    opened: ClassVar[dict[str, Weights]] = {}
+    what: ClassVar[str] = "the base {}"
+
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        return 1, self.n_classes + 1
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
         _check(tensors, self.n_classes)
-        return FittedPretrained(self, tensors)
+        return FittedPretrained(**{name: tensors[name] for name in DIMENSIONS})
 
 
-class FittedPretrained(Fitted):
-    """Buffers (G, ...) of DIMENSIONS; groups do not differ, so the first is used."""
-
-    channels: Tensor
-    rates: Tensor
+class FittedPretrained(InLayout):
+    statistics = tuple(DIMENSIONS)
     spatial: Tensor
     temporal: Tensor
     shift: Tensor
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, spec: Pretrained, tensors: Weights) -> None:
-        super().__init__()
-        self.spec = spec
-        for name in DIMENSIONS:
-            self.register_buffer(name, tensors[name])
-        rate, wanted, times = self.rates[0].tolist()
-        self.rate, self.wanted, self.times = rate, wanted, round(times)
-
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         members, filters, _ = self.spatial.shape[1:]
         return in_pieces(x, self.numbers, 3 * members * filters * max(self.times, int(x.shape[-1])))
 
-    def graph(self) -> nn.Module:
-        return InGraph(self.numbers, self)
-
     def numbers(self, x: Tensor) -> Tensor:
         """Windows (n, C, T) -> logits of the classes and log level (n, 1, classes + 1), the mean over members and
         pieces."""
-        x = self.as_trained(x)
+        x = self.laid_out(x)
         begins = starts(int(x.shape[-1]), self.times)
         pieces = [self._numbers(*at_one_scale(x[..., at : at + self.times])) for at in begins]
         return torch.stack(pieces).mean(0)[:, None]
@@ -147,9 +168,6 @@ class FittedPretrained(Fitted):
         """Weights (classes, M · F · S) of all members' powers, of which the mean over members is wanted."""
         members = self.weight.shape[1]
         return self.weight[0].transpose(0, 1).flatten(1) / members
-
-    def as_trained(self, x: Tensor) -> Tensor:
-        return in_layout(x, self.channels[0], self.rate, self.wanted, self.times)
 
 
 def in_layout(x: Tensor, channels: Tensor, rate: float, wanted: float, times: int) -> Tensor:
@@ -188,5 +206,10 @@ def _check(tensors: Weights, n_classes: int) -> None:
     for name, shape in expected.items():
         if shapes[name] != shape:
             raise ValueError(f"the tensor {name} of a base has the shape {shapes[name]}, not {shape}")
-    if not (0 < rate < 1e6 and 0 < wanted < 1e6 and stretches and 1e-3 < wanted / rate < 1e3):
+    if not stretches or not rates_fit(rate, wanted):
         raise ValueError(f"the rates of a base are {tensors['rates'][0].tolist()}")
+
+
+def rates_fit(rate: float, wanted: float) -> bool:
+    """Whether windows can be brought from one rate to the other, Hz."""
+    return 0 < rate < 1e6 and 0 < wanted < 1e6 and 1e-3 < wanted / rate < 1e3

@@ -42,6 +42,7 @@ class TimeDomain(Representation):
 class Hudgins(TimeDomain):
     kind_names = ("Hudgins features", "Hudgins' time-domain features")
     count = 4
+    order: ClassVar[int] = 0  # of an autoregression
 
     def numbers(self, x: Tensor) -> Tensor:
         signal, _ = centred(x)
@@ -50,28 +51,26 @@ class Hudgins(TimeDomain):
         return torch.stack([log(size(signal)), crossings(signal), turns, log(size(slope))], -1)
 
     def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.hudgins(x, 0, QUIET)
+        quick: Tensor = operations.hudgins(x, self.order, QUIET)
         return quick
 
 
 @dataclass(frozen=True)
-class TimeDomainAR(TimeDomain):
+class TimeDomainAR(Hudgins):
     kind_names = ("Time domain and AR", "time-domain features with autoregression")
     count = Hudgins.count + ORDER
+    order = ORDER
     shortest = 2 * ORDER
 
     def numbers(self, x: Tensor) -> Tensor:
-        return torch.cat([Hudgins().numbers(x), autoregression(centred(x)[0])], -1)
-
-    def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.hudgins(x, ORDER, QUIET)
-        return quick
+        return torch.cat([super().numbers(x), autoregression(centred(x)[0])], -1)
 
 
 @dataclass(frozen=True)
 class LS4(TimeDomain):
     kind_names = ("LS4 features", "the four features of LS4")
     count = 4
+    nine: ClassVar[bool] = False
 
     def numbers(self, x: Tensor) -> Tensor:
         signal, _ = centred(x)
@@ -80,24 +79,21 @@ class LS4(TimeDomain):
         return torch.stack([log(l_scale(signal)), log(size(slope)), log(mean_root(signal)), jumps], -1)
 
     def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.ls(x, False, QUIET)
+        quick: Tensor = operations.ls(x, self.nine, QUIET)
         return quick
 
 
 @dataclass(frozen=True)
-class LS9(TimeDomain):
+class LS9(LS4):
     kind_names = ("LS9 features", "the nine features of LS9")
     count = LS4.count + 4
+    nine = True
 
     def numbers(self, x: Tensor) -> Tensor:
         signal, _ = centred(x)
         slope = difference(signal)
         amplitudes = [log(of) for of in (deviation_of(signal), size(signal), deviation_of(slope))]
-        return torch.cat([LS4().numbers(x), torch.stack([crossings(signal), *amplitudes], -1)], -1)
-
-    def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.ls(x, True, QUIET)
-        return quick
+        return torch.cat([super().numbers(x), torch.stack([crossings(signal), *amplitudes], -1)], -1)
 
 
 def difference(x: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ from ...errors import UserError
 from ..blocks import Block, Remedies, stacked
 from ..child import blocks_in_child
 from ..matlab import numbers, read_mat
+from ..pattern import existing_folder, matching_files
 from ..raw import Array, Raw
-from .folder import existing_folder, matching_files
 
 ELECTRODES = 31
 SECONDS = 0.4  # of a picture, and of a window

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...errors import UserError
 from ..blocks import Block, Remedies, stacked
 from ..npy import readable
+from ..pattern import existing_folder, matching_files
 from ..raw import Raw
-from .folder import existing_folder, matching_files
 
 SFREQ = 200.0
 SECONDS = 1.3
@@ -36,12 +36,12 @@ def read_errp(text: str) -> Raw:
     folder = existing_folder(text, "errp:")
     if (folder / "train").is_dir():
         folder = folder / "train"
-    files = [_recording(path) for path in matching_files(folder, "Data_S*_Sess*.csv", "errp:")]
+    files = {path: _whose(path) for path in matching_files(folder, "Data_S*_Sess*.csv", "errp:")}
     labels = _labels(folder)
-    if labels is not None and not {file.person for file in files} & {name.split("_")[0] for name in labels}:
+    if labels is not None and not {person for person, _ in files.values()} & {name.split("_")[0] for name in labels}:
         labels = None  # of other subjects
     return stacked(
-        (_block(file, labels) for file in files),
+        (_block(path, *whose, labels) for path, whose in files.items()),
         REMEDIES,
         name="errp",
         classes=("error", "correct"),
@@ -49,34 +49,23 @@ def read_errp(text: str) -> Raw:
     )
 
 
-class _Recording(NamedTuple):
-    path: Path
-    person: str  # S02
-    session: int
-
-
-def _recording(path: Path) -> _Recording:
+def _whose(path: Path) -> tuple[str, int]:
+    """The person, such as S02, and the session."""
     match = re.fullmatch(r"Data_(S\d+)_Sess(\d+)\.csv", path.name)
     if match is None:
         raise UserError(f"{path.name!r} is not named like Data_S02_Sess01.csv; use the files as published")
-    return _Recording(path, match[1], int(match[2]))
+    return match[1], int(match[2])
 
 
-def _block(file: _Recording, labels: dict[str, int] | None) -> Block:
-    X, channels = _windows(file.path)
-    names = [f"{file.person}_Sess{file.session:02d}_FB{n:03d}" for n in range(1, len(X) + 1)]
-    unknown = [] if labels is None else [name for name in names if name not in labels]
-    if unknown:
-        raise UserError(f"TrainLabels.csv has no label for {unknown[0]}, which {file.path.name!r} holds")
-    return Block(
-        X=X,
-        y=None if labels is None else [labels[name] for name in names],
-        subject=[file.person] * len(X),
-        session=[file.session] * len(X),
-        channels=channels,
-        sfreq=SFREQ,
-        name=repr(file.path.name),
-    )
+def _block(path: Path, person: str, session: int, labels: dict[str, int] | None) -> Block:
+    X, channels = _windows(path)
+    names = [f"{person}_Sess{session:02d}_FB{n:03d}" for n in range(1, len(X) + 1)]
+    if labels is not None and (unknown := [name for name in names if name not in labels]):
+        raise UserError(f"TrainLabels.csv has no label for {unknown[0]}, which {path.name!r} holds")
+    y = None if labels is None else [labels[name] for name in names]
+    subjects, sessions = [person] * len(X), [session] * len(X)
+    named = repr(path.name)
+    return Block(X=X, y=y, subject=subjects, session=sessions, channels=channels, sfreq=SFREQ, name=named)
 
 
 def _windows(path: Path) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:

@@ -23,8 +23,8 @@ from ...errors import UserError
 from ..blocks import Block, Remedies, stacked
 from ..child import blocks_in_child
 from ..matlab import numbers, read_mat, words
+from ..pattern import existing_folder, matching_files
 from ..raw import Raw
-from .folder import existing_folder, matching_files
 
 REMEDIES = Remedies(
     channels="give all files the same channels",
