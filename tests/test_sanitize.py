@@ -35,11 +35,11 @@ CALLED = {
     "minirocket": ("minirocket_of",),
 }  # fmt: skip
 # Buffers whose last element a function leaves alone: room larger than needed (slopes are one fewer than samples,
-# frequencies half as many), what the other half fills, frequencies above all that count, and a shift on the way back.
+# frequencies half as many), what the other half fills, and a shift on the way back.
 ROOM = {("features_of", 3), ("features_bands", 1), ("hudgins_of", 1), ("ls_of", 1), ("tdpsd_of", 1)}
 ROOM |= {("statistics_of", 8), ("statistics_spectra", 2)}
 OTHER_HALF = {("features_bands", 2), ("tangent_of", 3), ("band_tangent_of", 4), ("statistics_spectra", 3)}
-SPARED = ROOM | OTHER_HALF | {("rhythms_of", 0), ("codes_backward", 2)}
+SPARED = ROOM | OTHER_HALF | {("codes_backward", 2)}
 
 
 @pytest.fixture(scope="module")

@@ -123,7 +123,8 @@ def _home(run: Path, model: str) -> Path:
         raise UserError(f"there is no folder {run}; give the folder of a finished run")
     refuse_links(run)
     if not (run / "ledger.sqlite").exists():
-        if ((home := model_folder(run)) / "model.json").exists() and model == "ensemble":
+        home = model_folder(run)
+        if (home / "model.json").exists() and model == "ensemble":
             return home  # one person's, as calibrate leaves it, or shared without its run
         raise UserError(f"{run} is not a run: it has no ledger.sqlite; start one with autotransfer run")
     if not (run / "choice.json").exists():

@@ -32,9 +32,9 @@ MOST_FRACTIONS = 20  # different labels that are no whole numbers: more of them 
 class Recordings:
     """Windows of biosignals with class and subject labels. X holds raw values: standardising is part of a Setting.
 
-    `subject` may hold anything hashable, `y` numbers and text; what is equal in Python, such as 1, 1.0 and True, is one label. They
-    are stored as contiguous integers, and `classes` and `subjects` as the labels that these stand for; `classes` and
-    `subjects` may also name integers 0, 1, ... (see labels.encode).
+    `subject` may hold anything hashable, `y` numbers and text; what is equal in Python, such as 1, 1.0 and True, is one
+    label. They are stored as contiguous integers, and `classes` and `subjects` as the labels that these stand for;
+    `classes` and `subjects` may also name integers 0, 1, ... (see labels.encode).
     `columns` are further values of every trial by name, from a dict or a DataFrame: whole numbers and text name groups,
     other numbers are continuous; None, NaN and empty text are missing. Windows whose `y` is missing are left out, with
     a warning; where `classes` name what y counts into, -1 is missing too.
