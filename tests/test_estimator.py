@@ -439,6 +439,7 @@ def test_score_is_the_reports_metric_unless_another_is_named(fitted: at.Censored
         (np.char.upper(Y), r"y has the class 'LEFT'; the model knows \['left', 'right'\]"),
         (np.where(Y == "left", np.array(None), Y), r"y\[.*\] is None; drop trials without a label"),
         (np.where(Y == "left", np.nan, 1.0), r"y\[.*\] is nan; drop trials without a label"),
+        (np.ma.masked_array(Y, Y == "left"), r"y\[.*\] is None; drop trials without a label"),
         ([None] * len(Y), r"y\[0\] is None; drop trials without a label"),
         (Y[:-1], "y has 47 entries but X has 48 trials"),
     ],

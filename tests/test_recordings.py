@@ -456,3 +456,12 @@ def nearly_valid(draw: st.DrawFn) -> dict[str, object]:
 @given(nearly_valid())
 def test_nearly_valid_arguments_give_valid_recordings_or_user_errors(arguments: dict[str, object]) -> None:
     valid_or_refused(**arguments)
+
+
+@pytest.mark.parametrize(
+    "classes", [np.array(["2020-01-01", "2021-01-01"], "M8[D]"), np.array([1, 2], np.longdouble), [b"\xff", b"\xfe"]]
+)
+def test_classes_that_no_model_can_store_are_refused(classes: list[object]) -> None:
+    X, y, who = np.ones((12, 2, 8)), [classes[k % 2] for k in range(12)], np.repeat(np.arange(3), 4)
+    with pytest.raises(UserError, match="which no model can store; give numbers or text"):
+        at.Recordings(X, y, who)
