@@ -252,7 +252,7 @@ def _is_person(name: str) -> bool:
     return bool(words & PEOPLE) and words <= PEOPLE | NUMBERED
 
 
-def _no_samples(path: Path, form: CsvForm) -> str:
+def _no_samples(path: Path, form: Form) -> str:
     if not form.columns:
         return f"{str(path)!r} is empty"
     return f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}"
