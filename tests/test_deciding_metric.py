@@ -84,7 +84,7 @@ def test_candidates_are_chosen_by_it(run: Run) -> None:
 
 def test_kappa_may_be_below_zero_and_nothing_else(run: Run) -> None:
     choice = read_choice(run.folder)
-    lower = dict.fromkeys(choice.nested_test_scores, -0.2)
+    lower = {person: -0.2 + 0.01 * k for k, person in enumerate(choice.nested_test_scores)}
     assert replace(choice, metric="cohen_kappa", nested_test_scores=lower).next_person is not None
     with pytest.raises(at.UserError, match="outside"):
         replace(choice, nested_test_scores=lower)

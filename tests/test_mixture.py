@@ -493,7 +493,7 @@ def test_an_estimator_predicts_with_a_mixture(parts: tuple[at.Recordings, list[P
     np.testing.assert_array_equal(auto.predict_proba(X, subjects), want)
     assert auto.predict(X, subjects).tolist() == [["left", "right"][k] for k in want.argmax(1)]
     z = auto.transform(X, subjects)
-    latents = mixed.latents(recordings.X, recordings.subject)
+    latents = [part.latents(recordings.X, recordings.subject) for part in mixed.parts]
     np.testing.assert_array_equal(z, np.concatenate([one.numpy() for part in latents for one in part], 1))
     assert z.dtype == np.float32
     assert len(auto.get_feature_names_out()) == z.shape[1] == sum(one.shape[0] * one.shape[2] for one in latents)

@@ -72,12 +72,15 @@ def test_links_in_a_run_are_refused_by_all_who_write(home: Path, tmp_path: Path,
     assert outside() == before
 
 
-def test_a_run_is_not_begun_among_links(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "told"), [("notes.txt", "is a link"), ("results.csv", "would replace")])
+def test_a_run_is_not_begun_among_links(tmp_path: Path, name: str, told: str) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "results.csv").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="is a link"):
+    link = tmp_path / "run" / name
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=told):
         make_run(tmp_path / "run", tiny_file(tmp_path))
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["results.csv"]
+    assert list((tmp_path / "run").iterdir()) == [link]
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_link_to_the_whole_folder_is_the_users_own(home: Path, tmp_path: Path) -> None:
