@@ -567,8 +567,8 @@ class Fuzz(RunTargets):
         shares = {target: SOME[target] for target in targets or SOME}
         whole = sum(shares.values())
         todo = {name: max(int(cases * share / whole), min(LEAST, cases // 100)) for name, share in shares.items()}
-        if shares.keys() & {"bids", "study"}:
-            _ = self.bids  # made now: it lies beside the work
+        for target in shares:
+            self._prepare(target)  # what it starts from lies beside the work
         with Table(table, COLUMNS) as rows, unchanged_outside(self.folder, self.work):
             counts = {target: Counter[str]() for target in shares}
             for row in rows.rows:
