@@ -83,6 +83,18 @@ def test_flat_channels_copies_and_any_scale_give_numbers(name: str, scale: float
 
 
 @EVERY
+def test_the_unit_makes_no_difference(name: str) -> None:
+    """Magnetic fields in tesla are 1e-13, and their squares must not be taken for silence."""
+    rec = recordings()
+    X, y, subject = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
+    odds = []
+    for scale in (1.0, 1e-13):
+        model = at.CensoredClassifier(setting=setting_of(name)).fit(scale * X, y, subjects=subject)
+        odds.append(np.diff(np.log(model.predict_proba(scale * X[:6]).clip(1e-300)))[:, 0])
+    np.testing.assert_allclose(odds[1], odds[0], rtol=1e-3)
+
+
+@EVERY
 def test_its_gradient_is_finite(name: str) -> None:
     rec = recordings()
     x = rec.X[None, :4].clone().requires_grad_()

@@ -1787,7 +1787,7 @@ void features_bands(long rows, long times, long means, long bands, double quiet,
             power[k] = real * real + imaginary * imaginary;
         }
         stretches(power, times / 2, bands, found);
-        for (long s = 0; s < bands; s++) out[means + s] = (float)log_of(found[s], quiet);
+        for (long s = 0; s < bands; s++) out[means + s] = (float)log_of(found[s], quiet * quiet);
     }
 }
 
@@ -2084,8 +2084,8 @@ void statistics_of(long windows, long channels, long times, double high, double 
             out[11] = (float)(cube / times);
             out[12] = (float)log1p(fourth / times);
             out[13] = (float)log_of(size / (times - 1), quiet);
-            out[14] = (float)(0.5 * log_of(first / (times - 1), quiet));
-            out[15] = (float)(0.5 * log_of(second / (times - 2), quiet));
+            out[14] = (float)(0.5 * log_of(first / (times - 1), quiet * quiet));
+            out[15] = (float)(0.5 * log_of(second / (times - 2), quiet * quiet));
             out[19] = (float)((double)peaks / (times - 2));
             out[20] = (float)((double)highs / (times - 2));
             out[21] = (float)((double)crossings / (times - 1));

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...cpu.in_use import operations
-from .base import QUIET, Representation, centred
+from .base import QUIET, Representation, centred, log_power
 from .spectra import Band, Bins, bands_within, fourier, segment_length, segments, waves_of
 
 FLOOR = 1e-12  # of the mean power of a window: what is less is rounding
@@ -47,7 +47,7 @@ class Bands(Representation):
         coefficients = segments(signals, length) @ fourier(length, sum(bins, ())).to(signals)  # (..., C, n, 2 bins)
         power = coefficients.square().mean(-2) @ _means(tuple(map(len, bins))).to(signals)  # (..., C, bands)
         least = FLOOR * power.mean((-2, -1), keepdim=True)
-        return 0.5 * (power + least).clamp(min=QUIET**2).log()
+        return 0.5 * log_power(power + least)
 
     def few(self, x: Tensor) -> Tensor:
         bins, length = self._bins(int(x.shape[-1])), segment_length(self.rate, int(x.shape[-1]))

@@ -157,3 +157,8 @@ def deviation(x: Tensor) -> Tensor:
 def log(x: Tensor) -> Tensor:
     """Of what is not negative; finite for 0."""
     return x.clamp(min=QUIET).log()
+
+
+def log_power(x: Tensor) -> Tensor:
+    """Of squares: finite for 0, and as far down as `log` goes for their roots (magnetic fields are 1e-13 tesla)."""
+    return x.clamp(min=QUIET**2).log()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...cpu.in_use import operations
-from .base import POINTS, QUIET, Representation, centred, deviation, stretches
+from .base import POINTS, QUIET, Representation, centred, deviation, log, log_power, stretches
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
     bands = stretches(power_of(signal))
     spread = signal.square().mean(-1, keepdim=True).sqrt()
     slope = deviation(signal[..., 1:] - signal[..., :-1])[..., None]
-    return torch.cat([means, torch.cat([bands, spread, slope], -1).clamp(min=QUIET).log()], -1)
+    return torch.cat([means, log_power(bands), log(torch.cat([spread, slope], -1))], -1)
 
 
 def spectrum(x: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from ...cpu.in_use import StatisticsTables, operations
-from .base import QUIET, Representation, centred, log
+from .base import QUIET, Representation, centred, log, log_power
 from .features import hann, products, spectrum
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -86,7 +86,7 @@ def statistics(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
         log(spread), quantiles[..., 3:4] - quantiles[..., 1:2], quantiles[..., 4:5] - quantiles[..., 0:1],
         trend, trend * spread,
         cube, fourth.log1p(),
-        log(size), 0.5 * log(first), 0.5 * log(second),
+        log(size), 0.5 * log_power(first), 0.5 * log_power(second),
         *_of_spectrum(power_of(unit), fixed.frequency),
         peaks, highs, crossings,
         *(_mean(unit[..., lag:] * unit[..., :-lag]) for lag in LAGS),
