@@ -79,7 +79,8 @@ def test_resume_of_a_finished_run_says_so(finished: tuple[Path, subprocess.Compl
 def test_status(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     result = call("status", finished[0] / "run")
     assert result.returncode == 0
-    assert "finished" in result.stdout
+    choice = json.loads((finished[0] / "run" / "choice.json").read_text())
+    assert f"finished; {choice['ended']}" in result.stdout
     trained = len(pd.read_csv(finished[0] / "run" / "results.csv"))
     assert trained >= 16 * 4, "as many candidates as a dry run tells, on four folds"
     assert f"{trained} of {trained} trainings done" in result.stdout

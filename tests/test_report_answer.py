@@ -29,7 +29,8 @@ from autotransfer.report.wording import (
     setting_words,
     signed,
 )
-from autotransfer.runs.choice import OVER, Average, Choice, Named
+from autotransfer.runs.choice import Average, Choice, Named
+from autotransfer.runs.ending import OVER
 from report_example import KINDS, averaged, baseline_won, empty, failing, finished, nested_full
 from report_outline import Outline, example, figure_data, light, place
 

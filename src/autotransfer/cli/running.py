@@ -241,7 +241,8 @@ def resume(
 ) -> None:
     """Continue a run after any interruption, or one that ended because its time was over; finished jobs are never
     trained again."""
-    from ..runs.choice import out_of_time, read_choice
+    from ..runs.choice import read_choice
+    from ..runs.ending import longer_words
     from ..runs.lock import Lock
     from ..runs.options import EVERYTHING, parse_time
     from ..runs.recovery import reopen
@@ -266,8 +267,7 @@ def resume(
                 if not (folder / "report.html").exists():  # stopped after all else was done
                     write_report(opened)
                     say_answer(choice)
-            remedy = "; resume --time 10m gives it longer" if out_of_time(choice.ended) else ""
-            say(f"{folder} is finished; its report is {folder / 'report.html'}{remedy}")
+            say(f"{folder} is finished; its report is {folder / 'report.html'}{longer_words(choice.ended)}")
             return
         with followers(folder, live=live, tensorboard=tensorboard):
             carry_through(opened, executor)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
-from ..runs.choice import HARM, Average, Choice, Playback, out_of_time
+from ..runs.choice import HARM, Average, Choice, Playback
+from ..runs.ending import out_of_time
 from ..runs.regression import LOWEST, RegressionChoice
 from ..runs.verdict import MOST_NAMES, mean, peer_name, shown_name, unseen_words
 from ..settings import SUBJECT

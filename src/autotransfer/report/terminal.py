@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..runs.choice import Average, Choice, out_of_time
+from ..runs.choice import Average, Choice
+from ..runs.ending import longer_words
 from . import result_words as words
 from .escaping import short
 from .outcomes import finite
@@ -16,8 +17,7 @@ Rows = dict[str, Mapping[str, float]]  # by label: scores by person
 
 def answer(choice: Choice) -> list[str]:
     """The headline, the delivered model, and its scores with those of simple models and the plain network."""
-    more = "; resume --time 10m gives it longer" if out_of_time(choice.ended) else ""
-    ended = [f"ended: {choice.ended}{more}"] if choice.ended is not None else []
+    ended = [f"ended: {choice.ended}{longer_words(choice.ended)}"] if choice.ended is not None else []
     missing = [*words.skipped_words(choice), *words.left_out_words(choice)]
     return [*words.headline(choice), *_delivered(choice), *missing, *ended]
 

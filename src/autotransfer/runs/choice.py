@@ -118,14 +118,6 @@ class Average:
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
-OVER = "the time was over"  # why a run ended
-NO_ROOM = "nothing that is left fits into the remaining"  # the same, with the time
-
-
-def out_of_time(ended: str | None) -> bool:
-    return ended is not None and ended.startswith((OVER, NO_ROOM))
-
-
 HARM = 0.02  # of a score: whoever loses more is harmed
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..words import clock, printable, trainings_words
+from .ending import longer_words
 from .ledger import FINISHED, STATUSES, Entry, Ledger
 from .lock import in_use
 
@@ -86,6 +87,7 @@ class Standing:
 
     folder: Path
     complete: bool
+    ended: str  # why it did no more, where it is complete and answered in stages
     working: bool  # whether a living process holds its lock
     stage: str  # what jobs are left of
     counts: dict[str, int]  # jobs by status
@@ -117,6 +119,7 @@ class Standing:
         return cls(
             folder=folder,
             complete=bool(ledger.recall("complete", bool)),
+            ended=ledger.recall("ended", str) or "",
             working=working,
             stage=ledger.stage_words(),
             counts=counts,
@@ -132,7 +135,7 @@ class Standing:
     @property
     def state(self) -> str:
         if self.complete:
-            return "finished"
+            return printable("; ".join(filter(None, ["finished", self.ended]))) + longer_words(self.ended)
         ready = f"; {self.answers} stage{'s' * (self.answers != 1)} done, predict can be used" if self.answers else ""
         if self.working:
             return f"at work, {self.stage or 'models and report'}{ready}"

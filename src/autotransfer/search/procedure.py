@@ -13,8 +13,9 @@ import numpy as np
 from .. import schema
 from ..files import write_atomically
 from ..machine import FEW, cores, threads
-from ..runs.choice import NO_ROOM, OVER, Choice, Playback, StageScore, out_of_time, read_choice
+from ..runs.choice import Choice, Playback, StageScore, read_choice
 from ..runs.csv_tables import csv_of
+from ..runs.ending import NO_ROOM, OVER, out_of_time
 from ..runs.executor import LocalExecutor, OutOfTime
 from ..runs.ledger import FINISHED, Entry, stage_name
 from ..runs.preparation import check_packages
@@ -264,7 +265,7 @@ class Conductor:
             choice = replace(choice, stages=self.answers)
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
         write_plan(run.folder, self.plan.performed(done))
-        facts = {"complete": True} if last else {}
+        facts = {"complete": True, "ended": ended or ""} if last else {}
         run.ledger.remember(answers=self.answers, answered=len(self.answers), spent=self.spent, **facts)
         if self.answered is not None:
             self.answered(run, choice)

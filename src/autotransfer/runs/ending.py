@@ -1,0 +1,15 @@
+"""Why a run that answers in stages ended, in words."""
+
+from __future__ import annotations
+
+OVER = "the time was over"
+NO_ROOM = "nothing that is left fits into the remaining"  # the same, with the time
+
+
+def out_of_time(ended: str | None) -> bool:
+    return ended is not None and ended.startswith((OVER, NO_ROOM))
+
+
+def longer_words(ended: str | None) -> str:
+    """How such a run goes on, after the sentence that says that it ended."""
+    return "; resume --time 10m gives it longer" if out_of_time(ended) else ""
