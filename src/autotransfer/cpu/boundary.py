@@ -1,8 +1,4 @@
-"""The boundary to compiled code. A C function trusts addresses and sizes; all that it reads or writes is checked here.
-
-What does not fit is refused as torch refuses arguments of its operations: with a RuntimeError that names operation,
-tensor and difference. A check takes less than a microsecond a tensor.
-"""
+"""The boundary to C functions: addresses of tensors that have been checked, and the sizes and indices beside them."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..boundary import refusal
 from .compiling import library
 
 
@@ -31,11 +28,7 @@ def address(operation: str, name: str, expected: Expected) -> int:
         return 0
     if tensor.dtype is dtype and tensor.is_cpu and tensor.shape == shape and tensor.is_contiguous():
         return tensor.data_ptr()
-    is_given = f"{_words(tensor.dtype, tensor.shape)} on {tensor.device}"
-    if tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_contiguous():
-        is_given += ", not contiguous"
-    wanted = f"{_words(dtype, shape)} on cpu, contiguous"
-    raise RuntimeError(f"autotransfer::{operation}: expected {name} to be {wanted}, but it is {is_given}")
+    raise refusal(operation, name, tensor, shape, dtype, "cpu")
 
 
 def addresses(operation: str, **tensors: Expected) -> dict[str, int]:
@@ -67,7 +60,3 @@ def need_library(operation: str) -> CDLL:
     if kernels is None:
         raise RuntimeError(f"autotransfer::{operation}: there are no compiled kernels on this machine")
     return kernels
-
-
-def _words(dtype: torch.dtype, shape: Sequence[int]) -> str:
-    return f"{str(dtype).removeprefix('torch.')} of shape {tuple(shape)}"

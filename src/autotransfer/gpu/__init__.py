@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .loading import loaded
+from .loading import CONTIGUOUS, ROWS, STRIDED, Given, loaded
 
 SHORT = 64  # a side of a matrix that fits into one tile
 PROGRAMS = 4096  # of one warp, that keep a GPU busy
@@ -101,10 +101,16 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     shares, share = (1, k) if wide else _shares(len(a), k, tile_k)
     out = a.new_empty(shares, len(a), m, n)
     _kernels().multiply[(len(a), -(-n // tile_n), shares)](
-        a, b, out, a if group is None else group, m, n, k, share, *a.stride(), *b.stride(), TILE_M=tile(m),
-        TILE_N=tile_n, TILE_K=tile_k, SHARED=group is not None, num_warps=4 if wide else 1, num_stages=3,
+        Given(a, (len(a), m, k), layout=STRIDED), Given(b, (len(a if group is None else b), k, n), layout=STRIDED), out,
+        _whose(group, out), m, n, k, share, *a.stride(), *b.stride(), TILE_M=tile(m), TILE_N=tile_n, TILE_K=tile_k,
+        SHARED=group is not None, num_warps=4 if wide else 1, num_stages=3,
     )  # fmt: skip
     return out[0] if shares == 1 else out.sum(0)
+
+
+def _whose(group: Tensor | None, out: Tensor) -> Given | Tensor:
+    """Which group a member reads, for a kernel that writes `out` (…, P, ., .); where each has its own, none is read."""
+    return out if group is None else Given(group, (out.shape[-3],), torch.int64)
 
 
 def _shares(members: int, k: int, least: int) -> tuple[int, int]:
@@ -121,8 +127,9 @@ def product_picked(a: Tensor, picked: Picked, group: Tensor | None = None) -> Te
     a = a if a.stride(2) == 1 else a.contiguous()
     tile_n = min(128, tile(times))
     _kernels().multiply_picked[(members, batch * -(-times // tile_n))](
-        a, picked.x, picked.rows, out, a if group is None else group, m, channels, batch, times, *a.stride()[:2],
-        TILE_M=tile(m), TILE_N=tile_n, TILE_K=min(SHORT, tile(channels)), SHARED=group is not None, num_warps=4,
+        Given(a, (members, m, channels), layout=ROWS), *_windows(picked, channels, group, members), out,
+        _whose(group, out), m, channels, batch, times, *a.stride()[:2], TILE_M=tile(m), TILE_N=tile_n,
+        TILE_K=min(SHORT, tile(channels)), SHARED=group is not None, num_warps=4,
         num_stages=1 if channels <= SHORT else 3,
     )  # fmt: skip
     return out
@@ -135,11 +142,19 @@ def product_picked_gradient(grad: Tensor, picked: Picked, group: Tensor | None =
     shares, share = _shares(members, batch, 1)
     out = grad.new_empty(shares, members, m, channels)
     _kernels().multiply_picked_gradient[(members, -(-channels // tile_n), shares)](
-        grad.contiguous(), picked.x, picked.rows, out, grad if group is None else group, m, channels, batch, times,
-        share, TILE_M=tile(m), TILE_N=tile_n, TILE_K=min(64, tile(times)), SHARED=group is not None,
-        num_warps=tile_n // 16, num_stages=3,
+        Given(grad, (members, m, batch * times)), *_windows(picked, channels, group, members), out,
+        _whose(group, out), m, channels, batch, times, share, TILE_M=tile(m), TILE_N=tile_n,
+        TILE_K=min(64, tile(times)), SHARED=group is not None, num_warps=tile_n // 16, num_stages=3,
     )  # fmt: skip
     return out[0] if shares == 1 else out.sum(0)
+
+
+def _windows(picked: Picked, channels: int, group: Tensor | None, members: int) -> tuple[Given, Given]:
+    """Windows, and the rows of each group, or of each member."""
+    windows, _, times = picked.x.shape
+    groups, batch = picked.rows.shape
+    rows = Given(picked.rows, (members if group is None else groups, batch), torch.int64)
+    return Given(picked.x, (windows, channels, times), layout=CONTIGUOUS), rows
 
 
 def sum_rows(table: Tensor, rows: Tensor) -> Tensor:
@@ -147,8 +162,9 @@ def sum_rows(table: Tensor, rows: Tensor) -> Tensor:
     (groups, batch), width = rows.shape, table.shape[1]
     out = table.new_empty(groups, width)
     _kernels().sum_rows[(groups, -(-width // 256))](
-        table.contiguous(), rows.contiguous(), out, batch, width, TILE_B=8, TILE=256, num_warps=4
-    )
+        Given(table, (len(table), width)), Given(rows, (groups, batch), torch.int64), out, batch, width, TILE_B=8,
+        TILE=256, num_warps=4,
+    )  # fmt: skip
     return out
 
 
@@ -161,8 +177,9 @@ def sum_scaled_rows(table: Tensor, rows: Tensor, factors: Tensor, linear: Tensor
     share = -(-batch * channels // (shares * least)) * least
     out = table.new_empty(shares, groups, width)
     _kernels().sum_scaled_rows[(groups, tiles, shares)](
-        table.contiguous(), rows.contiguous(), factors.contiguous(), linear.contiguous().view(torch.uint8), out, batch,
-        channels, width, share, TILE_B=least, TILE=256, num_warps=4,
+        Given(table, (len(table), channels, width)), Given(rows, (groups, batch), torch.int64),
+        Given(factors, (groups, batch, channels)), Given(linear, (width,), torch.bool), out, batch, channels, width,
+        share, TILE_B=least, TILE=256, num_warps=4,
     )  # fmt: skip
     return out.sum(0)
 
@@ -191,7 +208,7 @@ def norm_pool_forward(
     squares = torch.empty_like(out) if squared else None
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
     _kernels().norm_pool_forward[(members * features,)](
-        v.contiguous(), gamma.contiguous(), beta.contiguous(), *_draws(dropping), out,
+        Given(v, (members, features, batch * times)), *_each(v, gamma, beta), *_draws(dropping, out), out,
         out if squares is None else squares, mean, variance, features, batch, eps, SQUARED=squared,
         **_by_row(n, times, pool, dropping),
     )  # fmt: skip
@@ -206,10 +223,12 @@ def norm_pool_backward(
     members, features, n = v.shape
     grad_v = torch.empty_like(v, memory_format=torch.contiguous_format)
     grad_gamma, grad_beta = torch.empty_like(mean), torch.empty_like(mean)
-    grad = grad.contiguous()
+    batch = n // times
+    units = (members, features, batch, times // pool)
     _kernels().norm_pool_backward[(members * features,)](
-        grad, grad if grad_squares is None else grad_squares.contiguous(), v.contiguous(), gamma.contiguous(),
-        beta.contiguous(), *_draws(dropping), mean, variance, grad_v, grad_gamma, grad_beta, features, n // times, eps,
+        Given(grad, units), grad_v if grad_squares is None else Given(grad_squares, units),
+        Given(v, (members, features, batch * times)), *_each(v, gamma, beta), *_draws(dropping, grad),
+        *_each(v, mean, variance), grad_v, grad_gamma, grad_beta, features, batch, eps,
         SQUARED=grad_squares is not None, **_by_row(n, times, pool, dropping),
     )  # fmt: skip
     return grad_v, grad_gamma, grad_beta
@@ -226,8 +245,9 @@ def elu_pool(
     block, width = 1024, _power(pool)
     units = n // times * (times // pool)
     _kernels().elu_pool[(members * features, -(-units * width // block))](
-        v.contiguous(), scale.contiguous(), shift.contiguous(), out, out if squares is None else squares, n // times,
-        TIMES=times, POOL=pool, WIDTH=width, BLOCK=block, SQUARED=squared, num_warps=4,
+        Given(v, (members, features, n // times * times)), *_each(v, scale, shift), out,
+        out if squares is None else squares, n // times, TIMES=times, POOL=pool, WIDTH=width, BLOCK=block,
+        SQUARED=squared, num_warps=4,
     )  # fmt: skip
     return out, squares
 
@@ -239,7 +259,7 @@ def stretches_forward(v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
     level = v.new_empty(rows, batch, times // length)
     square, mean = torch.empty_like(level), v.new_empty(rows)
     _kernels().stretches_forward[(rows,)](
-        v.contiguous(), level, square, mean, batch, TIMES=times, LENGTH=length, **_in_units(batch * times, length)
+        Given(v, v.shape), level, square, mean, batch, TIMES=times, LENGTH=length, **_in_units(batch * times, length)
     )
     return level, square, mean
 
@@ -249,17 +269,29 @@ def stretches_backward(
 ) -> Tensor:
     """The gradient of v."""
     rows, batch, times = v.shape
+    stretches = rows, batch, times // length
     grad_v = torch.empty_like(v, memory_format=torch.contiguous_format)
     _kernels().stretches_backward[(rows,)](
-        grad_level.contiguous(), grad_square.contiguous(), v.contiguous(), level.contiguous(), mean.contiguous(),
-        grad_v, batch, TIMES=times, LENGTH=length, **_in_units(batch * times, length),
+        Given(grad_level, stretches), Given(grad_square, stretches), Given(v, v.shape), Given(level, stretches),
+        Given(mean, (rows,)), grad_v, batch, TIMES=times, LENGTH=length, **_in_units(batch * times, length),
     )  # fmt: skip
     return grad_v
 
 
-def _draws(dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
-    halves = dropping.halves.contiguous()
-    return halves, halves if dropping.group is None else dropping.group, dropping.drop.contiguous()
+def _each(v: Tensor, *numbers: Tensor) -> Iterator[Given]:
+    """Numbers (P, F) of members and features of a signal (P, F, n)."""
+    return (Given(number, v.shape[:2]) for number in numbers)
+
+
+def _draws(dropping: Dropping, units: Tensor) -> tuple[Given, Given | Tensor, Given]:
+    """For units (P, F, B, T // pool)."""
+    members, *each = units.shape
+    halves, group = dropping.halves, dropping.group
+    return (
+        Given(halves, (members if group is None else len(halves), math.prod(each)), torch.int16),
+        units if group is None else Given(group, (members,), torch.int64),
+        Given(dropping.drop, (members,)),
+    )
 
 
 def _by_row(n: int, times: int, pool: int, dropping: Dropping) -> dict[str, int]:
@@ -276,11 +308,11 @@ def _in_units(n: int, width: int) -> dict[str, int]:
 
 def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor:
     """x (N, R, T), w (N, K) -> (N, R, T) with entries Σ_k w[k] x[t + k - left]; flipped: w from its end."""
-    x, w, out = x.contiguous(), w.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
     for piece in _pieces(x, w.shape[1], left):
         loaded("filter_kernels").correlate[(len(x),)](
-            x, w, out, *piece.numbers, **piece.constants, FLIPPED=flipped, ADD=piece.first > 0, TILE_R=64, num_warps=4,
-            num_stages=1,
+            Given(x, x.shape), Given(w, (len(x), w.shape[1])), out, *piece.numbers, **piece.constants, FLIPPED=flipped,
+            ADD=piece.first > 0, TILE_R=64, num_warps=4, num_stages=1,
         )  # fmt: skip
     return out
 
@@ -290,8 +322,8 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     x, grad, out = x.contiguous(), grad.contiguous(), x.new_empty(len(x), kernel)
     for piece in _pieces(x, kernel, left):
         loaded("filter_kernels").correlate_gradient[(len(x),)](
-            x, grad, out, *piece.numbers, **piece.constants, TAPS=tile(piece.taps), TILE_R=16, num_warps=4,
-            num_stages=1,
+            Given(x, x.shape), Given(grad, x.shape), out, *piece.numbers, **piece.constants, TAPS=tile(piece.taps),
+            TILE_R=16, num_warps=4, num_stages=1,
         )  # fmt: skip
     return out
 
@@ -327,21 +359,21 @@ def sign(matrix: Tensor, steps: Sequence[tuple[float, float, float]]) -> Tensor:
     coefficients = _coefficients(tuple(steps), matrix.device)
     rows = matrix.shape[-1]
     _kernels().sign[(len(matrix),)](
-        matrix.contiguous(), out, coefficients, rows, STEPS=len(steps), TILE=tile(rows), num_warps=8, num_stages=1
-    )
+        Given(matrix, (len(matrix), rows, rows)), out, coefficients, rows, STEPS=len(steps), TILE=tile(rows),
+        num_warps=8, num_stages=1,
+    )  # fmt: skip
     return out
 
 
 def solve_(matrix: Tensor, vectors: Tensor) -> Tensor:
     """matrix⁻¹ vectors for positive definite matrices: (P, N, N) with N ≤ SOLVED, contiguous, (P, N, D) -> (P, N, D).
     The matrices are used up."""
-    if not matrix.is_contiguous():
-        raise RuntimeError("autotransfer::solve_: expected matrix to be contiguous")
     out = vectors.clone(memory_format=torch.contiguous_format)
-    _, rows, width = vectors.shape
-    _kernels().solve[(len(matrix),)](
-        matrix, out, rows, width, TILE=tile(rows), BLOCK=16, ACROSS=min(32, tile(width)), num_warps=4, num_stages=1
-    )
+    members, rows, width = vectors.shape
+    _kernels().solve[(members,)](
+        Given(matrix, (members, rows, rows), layout=CONTIGUOUS), Given(out, out.shape), rows, width, TILE=tile(rows),
+        BLOCK=16, ACROSS=min(32, tile(width)), num_warps=4, num_stages=1,
+    )  # fmt: skip
     return out
 
 
@@ -351,8 +383,9 @@ def accelerate(matrix: Tensor, vectors: Tensor, steps: Tensor, rates: Sequence[t
     out = torch.empty_like(vectors, memory_format=torch.contiguous_format)
     (members, rows, width), across = vectors.shape, min(64, tile(vectors.shape[-1]))
     _kernels().accelerate[(members, -(-width // across))](
-        matrix.contiguous(), vectors.contiguous(), steps.to(torch.int32), _coefficients(tuple(rates), matrix.device),
-        out, rows, width, TILE=tile(rows), ACROSS=across, num_warps=8, num_stages=1,
+        Given(matrix, (members, rows, rows)), Given(vectors, vectors.shape),
+        Given(steps.to(torch.int32), (members,), torch.int32), _coefficients(tuple(rates), matrix.device), out, rows,
+        width, TILE=tile(rows), ACROSS=across, num_warps=8, num_stages=1,
     )  # fmt: skip
     return out
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from . import available as has_kernels
 from . import tile
-from .loading import loaded
+from .loading import CONTIGUOUS, ROWS, Given, loaded
 
 _BLOCK = 256
 WIDEST = 64  # columns of a matrix whose diagonals are cumulated on chip
@@ -33,16 +33,18 @@ def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
 def fold_in(keys: Tensor, values: Tensor | int) -> Tensor:
     """randomness.fold_in of keys int32 and whole numbers, which are broadcast."""
     if isinstance(values, int):
-        return _folded(keys.contiguous(), keys, values, -1)
+        return _folded(keys, keys, values, -1)
     single = values.numel() == 1
     keys, everywhere = torch.broadcast_tensors(keys, values)  # type: ignore[no-untyped-call]  # torch's
-    return _folded(keys.contiguous(), values if single else everywhere.contiguous(), 0, 0 if single else 1)
+    return _folded(keys, values if single else everywhere, 0, 0 if single else 1)
 
 
 def _folded(keys: Tensor, values: Tensor, number: int, stride: int) -> Tensor:
-    out = torch.empty_like(keys)
-    grid = (-(-keys.numel() // _BLOCK),)
-    _kernels().fold_in[grid](keys, values, out, keys.numel(), number, STRIDE=stride, BLOCK=_BLOCK)
+    out = torch.empty_like(keys, memory_format=torch.contiguous_format)
+    _kernels().fold_in[(-(-keys.numel() // _BLOCK),)](
+        Given(keys, keys.shape, torch.int32), Given(values, values.shape, values.dtype), out, keys.numel(), number,
+        STRIDE=stride, BLOCK=_BLOCK,
+    )  # fmt: skip
     return out
 
 
@@ -51,26 +53,28 @@ def bits(keys: Tensor, n: int) -> Tensor:
     out = torch.empty(*keys.shape, n, dtype=torch.int32, device=keys.device)
     if out.numel():
         block = 4 * _BLOCK
-        _kernels().bits[(keys.numel(), -(-n // block))](keys.contiguous(), out, n, BLOCK=block)
+        grid = keys.numel(), -(-n // block)
+        _kernels().bits[grid](Given(keys, keys.shape, torch.int32), out, n, BLOCK=block)
     return out
 
 
 def cumulate_diagonals(a: Tensor) -> Tensor:
     """Sums along each diagonal from its start, (..., n, n) with n ≤ WIDEST."""
-    n, a = a.shape[-1], a.contiguous()
-    out = torch.empty_like(a)
-    _kernels().cumulate_diagonals[(a.numel() // (n * n),)](a, out, n, SIDE=tile(n))
+    n, out = a.shape[-1], torch.empty_like(a, memory_format=torch.contiguous_format)
+    square = Given(a, (*a.shape[:-2], n, n))
+    _kernels().cumulate_diagonals[(a.numel() // (n * n),)](square, out, n, SIDE=tile(n))
     return out
 
 
 def levels(mean: Tensor, deviation: Tensor, rows: Tensor, shift: Tensor, inv_std: Tensor, quiet: float) -> Tensor:
     """training.shapes.Shapes.levels: tables (N, C) float64, rows (G, B), shift and scale (G, C) -> (G, B, 2C)."""
-    (_, batch), channels = rows.shape, mean.shape[1]
+    (groups, batch), (windows, channels) = rows.shape, mean.shape
     out = torch.empty(*rows.shape, 2 * channels, device=rows.device)
     n = rows.numel() * channels
+    tables = (Given(table, (windows, channels), torch.float64) for table in (mean, deviation))
     _kernels().levels[(-(-n // _BLOCK),)](
-        mean.contiguous(), deviation.contiguous(), rows.contiguous(), shift.contiguous(), inv_std.contiguous(), out, n,
-        batch, channels, QUIET=quiet, BLOCK=_BLOCK,
+        *tables, Given(rows, rows.shape, torch.int64), *(Given(each, (groups, channels)) for each in (shift, inv_std)),
+        out, n, batch, channels, QUIET=quiet, BLOCK=_BLOCK,
     )  # fmt: skip
     return out
 
@@ -81,12 +85,14 @@ def track(
 ) -> None:  # fmt: skip
     """Statistics (P, F) towards mean + offset and share · var by `momentum`, in place; members that are not active
     (P,) stay. A row of running statistics is contiguous."""
-    n, features = mean.numel(), mean.shape[-1]
-    assert running_mean.stride(-1) == running_var.stride(-1) == 1
+    n, (members, features) = mean.numel(), mean.shape
+    shape = members, features
     _kernels().track[(-(-n // _BLOCK),)](
-        running_mean, running_var, mean.contiguous(), var.contiguous(), mean if offset is None else offset.contiguous(),
-        mean if active is None else active.contiguous().view(torch.uint8), n, features, running_mean.stride(0),
-        running_var.stride(0), share, momentum, OFFSET=offset is not None, ACTIVE=active is not None, BLOCK=_BLOCK,
+        *(Given(running, shape, layout=ROWS) for running in (running_mean, running_var)),
+        *(Given(mean if values is None else values, shape) for values in (mean, var, offset)),
+        Given(mean, shape) if active is None else Given(active, (members,), torch.bool), n, features,
+        running_mean.stride(0), running_var.stride(0), share, momentum, OFFSET=offset is not None,
+        ACTIVE=active is not None, BLOCK=_BLOCK,
     )  # fmt: skip
 
 
@@ -96,10 +102,11 @@ def adamw(
 ) -> None:  # fmt: skip
     """training.optimiser.update."""
     members, n = values.shape
-    assert all(tensor.is_contiguous() for tensor in (values, first, second))
+    each = Given(weight_decay, (members,)), Given(active, (members,), torch.bool)
     block = 4 * _BLOCK
     _kernels().adamw[(members, -(-n // block))](
-        values, first, second, steps, grads.contiguous(), lr.contiguous(), weight_decay.contiguous(),
-        active.contiguous().view(torch.uint8), n, LOG_1=math.log(betas[0]), LOG_2=math.log(betas[1]), BETA_1=betas[0],
-        BETA_2=betas[1], EPS=eps, EACH=lr.dim() == 2, BLOCK=block,
+        *(Given(changed, (members, n), layout=CONTIGUOUS) for changed in (values, first, second)),
+        Given(steps, (members,), torch.float64), Given(grads, (members, n)), Given(lr, values.shape[: lr.dim()]), *each,
+        n, LOG_1=math.log(betas[0]), LOG_2=math.log(betas[1]), BETA_1=betas[0], BETA_2=betas[1], EPS=eps,
+        EACH=lr.dim() == 2, BLOCK=block,
     )  # fmt: skip

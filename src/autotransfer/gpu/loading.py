@@ -1,24 +1,27 @@
 """Files of Triton kernels, imported where Triton is, and the one place where kernels are launched.
 
-Before a launch its tensors are checked: a kernel trusts addresses. A kernel is compiled when it is first launched, half
-a second each, one after the other. While a step is precompiled, launches come to nothing but compiling, in as many
+Before a launch its tensors are checked: a kernel trusts addresses. Indices are not, which would make the host wait for
+the GPU: rows of windows and numbers of groups are made by the trainer. A kernel is compiled when it is first launched,
+half a second each, one after the other. While a step is precompiled, launches come to nothing but compiling, in as many
 threads as there are cores.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
 from importlib import import_module
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from ..boundary import refusal
 
 _precompiling: ContextVar[Precompiled | None] = ContextVar("precompiling", default=None)
 # Held while what launches a kernel may be loaded: up to Triton 3.6 a module of its own, each of them under one name.
@@ -96,6 +99,35 @@ def _launch(launch: Callable[..., None], *arguments: object, **options: object) 
         launch(*arguments, **options)
 
 
+# How a tensor that a kernel is given may lie in memory.
+COPIED = "as it likes: a copy is contiguous"
+CONTIGUOUS = "contiguous: it is written to, or too large for copies"
+ROWS = "rows contiguous each: the kernel knows how far apart they are"
+STRIDED = "as it likes: the kernel knows its strides"
+
+
+class Given(NamedTuple):
+    """A tensor that a launcher was given, and the shape and type that its kernel expects. Tensors that the launcher has
+    made itself are passed without it. Masks are handed over as bytes."""
+
+    tensor: Tensor
+    shape: Sequence[int]
+    dtype: torch.dtype = torch.float32
+    layout: str = COPIED
+
+    def checked(self, operation: str, name: str, device: torch.device) -> Tensor:
+        tensor, shape, dtype, layout = self
+        lies_well = (
+            layout in (COPIED, STRIDED)
+            or tensor.is_contiguous()
+            or (layout == ROWS and (tensor.stride(-1) == 1 or tensor.shape[-1] == 1))
+        )
+        if tensor.dtype is not dtype or tensor.device != device or tensor.shape != tuple(shape) or not lies_well:
+            raise refusal(operation, name, tensor, shape, dtype, device)
+        tensor = tensor.contiguous() if layout == COPIED else tensor
+        return tensor.view(torch.uint8) if dtype is torch.bool else tensor
+
+
 class _Kernels:
     """A file of kernels whose launches are checked."""
 
@@ -114,14 +146,12 @@ class _Kernel:
         precompiled = _precompiling.get()
         if precompiled is None:
             return partial(self._checked, partial(_launch, self.kernel[grid]))
-        launch = partial(precompiled.launch, self.kernel, grid)
-        return partial(self._checked, launch)
+        return partial(self._checked, partial(precompiled.launch, self.kernel, grid))
 
     def _checked(self, launch: Callable[..., None], *arguments: object, **options: object) -> None:
-        devices = {argument.device for argument in arguments if isinstance(argument, Tensor)}
-        if len(devices) > 1:
-            names = ", ".join(sorted(map(str, devices)))
-            raise RuntimeError(
-                f"autotransfer::{self.name}: expected all tensors on one device, but they are on {names}"
-            )
-        launch(*arguments, **options)
+        """All tensors are where the first of them is."""
+        device = next((one.tensor.device for one in arguments if isinstance(one, Given)), torch.device("cpu"))
+        names = self.kernel.arg_names[: len(arguments)]  # constants are options
+        pairs = zip(names, arguments, strict=True)
+        checked = (one.checked(self.name, name, device) if isinstance(one, Given) else one for name, one in pairs)
+        launch(*checked, **options)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import tile
 from .autograd import apply
-from .loading import loaded
+from .loading import Given, loaded
 
 IN_REGISTERS = 128  # rows of a batch whose pairs one program holds
 _TILE, _WIDTH = 16, 64  # rows of a program on distances, and columns at a time
@@ -24,27 +24,32 @@ def _warps(block: int) -> int:
     return min(max(block // 256, 1), 8)
 
 
-def _bytes(mask: Tensor) -> Tensor:
-    """A bool mask as bytes."""
-    return mask.contiguous().view(torch.uint8)
+def _mask(mask: Tensor, *shape: int) -> Given:
+    return Given(mask, shape, torch.bool)
 
 
 def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tensor, ...]:
     """censoring.groups.find_groups for labels (P, B): its fields in their order, sizes in float32."""
-    context, nuisance = context.contiguous(), nuisance.contiguous()
     members, rows = context.shape
+    labels = Given(context, context.shape, torch.int64), Given(nuisance, context.shape, torch.int64)
     sizes = torch.empty(members, rows, dtype=torch.int32, device=context.device)
     counts = torch.empty(members, rows, dtype=torch.bool, device=context.device)
     # One tensor each: a kernel is compiled anew for an address that is no multiple of 16.
     masks = [torch.empty(members, rows, rows, dtype=torch.bool, device=context.device) for _ in range(2)]
     numbers = [torch.empty(members, rows, device=context.device) for _ in range(3)]
     grid, block = (members * rows,), tile(rows)
-    _kernels().group_sizes[grid](context, nuisance, sizes, rows, BLOCK=block, num_warps=_warps(block))
+    _kernels().group_sizes[grid](*labels, sizes, rows, BLOCK=block, num_warps=_warps(block))
+    written = (mask.view(torch.uint8) for mask in (counts, *masks))
     _kernels().group_masks[grid](
-        context, nuisance, sizes, _bytes(counts), *map(_bytes, masks), *numbers, rows, min_rows, BLOCK=block,
-        num_warps=_warps(block),
-    )  # fmt: skip
+        *labels, sizes, *written, *numbers, rows, min_rows, BLOCK=block, num_warps=_warps(block)
+    )
     return (counts, *masks, *numbers)
+
+
+def _masks(mask: Tensor, d2: Tensor) -> Given:
+    """Several masks for each matrix of distances, (R·P, B, B) and (P, B, B)."""
+    members, rows, _ = d2.shape
+    return _mask(mask, len(mask) // members * members, rows, rows)
 
 
 def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -59,8 +64,8 @@ def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> t
     sums, sizes = d2.new_empty(masks, rows), d2.new_empty(masks, rows)
     block = tile(rows)
     _kernels().score_matrices[(rows, members, masks // members)](
-        d2.contiguous(), beta.contiguous(), _bytes(mask), normal, pull, sums, sizes, rows, PAIRED=paired, BLOCK=block,
-        num_warps=_warps(block),
+        Given(d2, (members, rows, rows)), Given(beta, (masks, rows)), _masks(mask, d2), normal, pull, sums, sizes, rows,
+        PAIRED=paired, BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
     return normal, pull, sums, sizes
 
@@ -72,22 +77,24 @@ def score_differences(scores: Tensor, z: Tensor, same: Tensor, counts: Tensor) -
     members, rows, width = z.shape
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     across = min(32, tile(width))
-    group, context = _bytes(same)
+    group, context = (_mask(mask, members, rows, rows) for mask in same)
     _kernels().score_differences[(members, -(-width // across))](
-        scores.contiguous(), z.contiguous(), group, context, _bytes(counts), out, rows, width, TILE=tile(rows),
-        ACROSS=across, num_warps=8, num_stages=1,
+        Given(scores, (2, members, rows, width)), Given(z, z.shape), group, context, _mask(counts, members, rows), out,
+        rows, width, TILE=tile(rows), ACROSS=across, num_warps=8, num_stages=1,
     )  # fmt: skip
     return out
 
 
 def next_groups(place: Tensor, nuisance: Tensor, context: Tensor, group: Tensor) -> Tensor:
     """censoring.began.another_subject from the places of rows (P, B), 32 bits each."""
-    nuisance = nuisance.contiguous()
-    out, rows = nuisance.clone(), nuisance.shape[-1]  # groups that there are, even where no kernel writes any
+    out = nuisance.clone(memory_format=torch.contiguous_format)  # groups that there are, even where none is written
+    members, rows = nuisance.shape
     block = tile(rows)
     _kernels().next_groups[(nuisance.numel(),)](
-        place.contiguous(), nuisance, _bytes(context), _bytes(group), out, rows, BLOCK=block, num_warps=_warps(block)
-    )
+        Given(place, nuisance.shape, torch.int32), Given(nuisance, nuisance.shape, torch.int64),
+        _mask(context, members, rows, rows), _mask(group, members, rows, rows), out, rows, BLOCK=block,
+        num_warps=_warps(block),
+    )  # fmt: skip
     return out
 
 
@@ -96,7 +103,9 @@ def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
     (members, rows, _), masks = d2.shape, len(mask)
     out = d2.new_empty(masks, rows)
     block = tile(rows)
-    _kernels().medians[(members, masks // members)](d2.contiguous(), _bytes(mask), out, rows, BLOCK=block, num_warps=4)
+    _kernels().medians[(members, masks // members)](
+        Given(d2, (members, rows, rows)), _masks(mask, d2), out, rows, BLOCK=block, num_warps=4
+    )
     return out
 
 
@@ -109,8 +118,8 @@ def perplexity_scales(d2: Tensor, mask: Tensor, target: float, *, least: float, 
     out = d2.new_empty(masks, rows)
     block = tile(rows)
     _kernels().perplexity[(rows, members, masks // members)](
-        d2.contiguous(), _bytes(mask), out, rows, float(target), least, bracket, steps, BLOCK=block,
-        num_warps=_warps(block),
+        Given(d2, (members, rows, rows)), _masks(mask, d2), out, rows, float(target), least, bracket, steps,
+        BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
     return out
 
@@ -123,7 +132,9 @@ def groups_against_contexts(
 
     paired: a pair has the mean of its rows' inverse scales; otherwise all rows of a context have the same.
     """
-    fields = (_bytes(counts), _bytes(context), _bytes(group), context_rows, group_rows, context_groups)
+    each, square = d2.shape[:2], d2.shape
+    numbers = (Given(number, each) for number in (context_rows, group_rows, context_groups))
+    fields = (_mask(counts, *each), _mask(context, *square), _mask(group, *square), *numbers)
     discrepancy: Tensor = apply(_Against, d2, beta, fields, None, paired)
     return discrepancy
 
@@ -132,8 +143,9 @@ def groups_against_groups(
     d2: Tensor, beta: Tensor, context: Tensor, group: Tensor, selection: Tensor, group_rows: Tensor, *, paired: bool
 ) -> Tensor:
     """censoring.mmd.groups_against_groups from inverse scales of rows, (P, B, B) and (P, B) -> (P,)."""
-    fields = (_bytes(context), _bytes(group), _bytes(selection), group_rows)
-    discrepancy: Tensor = apply(_Against, d2, beta, fields, torch.empty_like(group_rows), paired)
+    masks = (_mask(mask, *d2.shape) for mask in (context, group, selection))
+    fields = (*masks, Given(group_rows, d2.shape[:2]))
+    discrepancy: Tensor = apply(_Against, d2, beta, fields, d2.new_empty(d2.shape[:2]), paired)
     return discrepancy
 
 
@@ -142,7 +154,7 @@ class _Against(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, d2: Tensor, beta: Tensor, fields: tuple[Tensor, ...], totals: Tensor | None, paired: bool
+        ctx: Any, d2: Tensor, beta: Tensor, fields: tuple[Given, ...], totals: Tensor | None, paired: bool
     ) -> Tensor:
         rows = d2.shape[-1]
         wanted = ctx.needs_input_grad[0]
@@ -151,8 +163,8 @@ class _Against(torch.autograd.Function):
         launch, extra = (_kernels().mmd_rows, ()) if totals is None else (_kernels().pairwise_rows, (totals,))
         block = tile(rows)
         launch[(values.numel(),)](
-            d2.contiguous(), beta.contiguous(), *fields, values, *extra, slopes, rows, PAIRED=paired, SLOPES=wanted,
-            BLOCK=block, num_warps=_warps(block),
+            Given(d2, (len(d2), rows, rows)), Given(beta, (len(d2), rows)), *fields, values, *extra, slopes, rows,
+            PAIRED=paired, SLOPES=wanted, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip
         number = None if totals is None else totals.sum(-1).round().clamp(min=1)
         ctx.save_for_backward(slopes, number)
@@ -181,7 +193,9 @@ class _Distances(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor) -> Tensor:
         product = torch.bmm(z, z.mT)
         d2 = torch.empty_like(product)
-        _kernels().distances[_tiles(product)](product, d2, d2.shape[-1], TILE=_TILE, BLOCK=_WIDTH, num_warps=4)
+        _kernels().distances[_tiles(product)](
+            Given(product, product.shape), d2, d2.shape[-1], TILE=_TILE, BLOCK=_WIDTH, num_warps=4
+        )
         ctx.save_for_backward(z, d2)
         return d2
 
@@ -190,7 +204,7 @@ class _Distances(torch.autograd.Function):
         z, d2 = ctx.saved_tensors
         pull, sums = torch.empty_like(d2), d2.new_empty(d2.shape[:2])
         _kernels().distance_pulls[_tiles(d2)](
-            grad.contiguous(), d2, pull, sums, d2.shape[-1], TILE=_TILE, BLOCK=_WIDTH, num_warps=4
+            Given(grad, d2.shape), d2, pull, sums, d2.shape[-1], TILE=_TILE, BLOCK=_WIDTH, num_warps=4
         )
         return torch.baddbmm(sums[..., None] * z, pull, z, alpha=-1)
 
