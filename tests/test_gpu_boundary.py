@@ -119,7 +119,7 @@ LAUNCHERS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = 
             "z": floats(P, B, F),
             "same": mask(2, P, B, B),
             "counts": mask(P, B),
-        },  # fmt: skip
+        },
     ),
     "next_groups": (
         pairs.next_groups,
