@@ -17,8 +17,9 @@ PACKAGE = Path(at.__file__).parent
 # A room imports only from rooms to its left.
 ROOMS = [
     "errors", "words", "options", "files", "schema", "machine", "fusing", "boundary", "gpu", "cpu", "kernels",
-    "randomness", "recordings", "preprocessing", "augment", "model", "censoring", "settings", "grids", "folds", "jobs",
-    "training", "models", "runs", "pretraining", "person", "search", "report", "estimator", "export", "cluster", "cli",
+    "versions", "randomness", "recordings", "preprocessing", "augment", "model", "censoring", "settings", "grids",
+    "folds", "jobs", "training", "models", "runs", "pretraining", "person", "search", "report", "estimator", "export",
+    "cluster", "cli",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "__main__"}
 

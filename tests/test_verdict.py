@@ -23,6 +23,7 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.verdict import best_peer, verdict
 from autotransfer.search.peers import CLOSED, PYRIEMANN, RECENTRED
 from autotransfer.training.intervals import next_person, next_words
+from autotransfer.versions import versions
 from report_example import averaged, finished
 from report_outline import Outline, light, place
 from tiny import tiny
@@ -160,6 +161,8 @@ def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_f
     page = (tmp_path / "run" / "model" / "README.md").read_text().replace("\\", "")
     assert choice.verdict in page
     assert str(next_words(choice.next_person)) in page
+    assert card.made_with == versions()
+    assert f"kernels {versions()['kernels']}" in page
     # what the delivered model confuses is what its scores rest on
     for person, counts in choice.confusions.items():
         recalls = np.diag(counts) / np.sum(counts, 1)

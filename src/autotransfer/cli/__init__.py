@@ -40,7 +40,7 @@ def _version(context: typer.Context, asked: bool) -> None:
         return
     print(f"autotransfer {__version__}")
     if context.params.get("verbose"):
-        from ..runs.provenance import versions
+        from ..versions import versions
 
         for name, version in versions().items():
             if name != "autotransfer":

@@ -23,7 +23,6 @@ from ..recordings import Recordings
 from ..recordings.optional import pip_install
 from ..runs.executor import DTYPE, Work, split, tensors_of
 from ..runs.ledger import FINISHED, Entry, OpenPopulation
-from ..runs.provenance import versions
 from ..runs.pruning import Pruning
 from ..runs.run import job_of
 from ..training.closed_form import population_of
@@ -33,6 +32,7 @@ from ..training.progress import Progress
 from ..training.train import run as train_population
 from ..training.trainer import Trainer
 from ..training.windows import release, windows_for
+from ..versions import versions
 
 if TYPE_CHECKING:
     from distributed import Client, Future, as_completed

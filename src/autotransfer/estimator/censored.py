@@ -29,6 +29,7 @@ from ..training.batches import epochs_for
 from ..training.conformal import FEWEST, Thresholds
 from ..training.packing import resolve_device
 from ..training.train import train
+from ..versions import versions
 from .inputs import encoder_of, seed_of
 from .window_classifier import WindowClassifier
 
@@ -149,7 +150,7 @@ class CensoredClassifier(WindowClassifier):
             )
         scores = {"validation_score": outcome.validation_score}
         model = ensemble(recordings, setting, [outcome.state], [fold], kind="single", scores=scores, encoders=encoders)
-        model.card = replace(model.card, thresholds=_thresholds(model, recordings, fold))
+        model.card = replace(model.card, thresholds=_thresholds(model, recordings, fold), made_with=versions())
         self.setting_, self.subjects_ = setting, list(recordings.subjects)
         held_out = np.unique(recordings.subject.numpy()[fold.validation])
         self.validation_subjects_ = [recordings.subjects[number] for number in held_out]

@@ -33,7 +33,7 @@ from ..models.saved_model import SavedModel
 from ..models.stacks import likeness
 from ..preprocessing.represent.foundation import stored_encoders
 from ..recordings.optional import need
-from ..runs.provenance import versions
+from ..versions import versions
 
 logger = logging.getLogger(__name__)
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)

@@ -43,6 +43,7 @@ class CommonCard:
     seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
     thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
     stay: float | None = None  # how often a window had the class of the one before it; None: unknown
+    made_with: dict[str, Any] = field(default_factory=dict)  # versions, and whether kernels were compiled
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -71,7 +71,7 @@ def regression_page(card: RegressionCard) -> str:
         markdown(verdict, SENTENCE) if isinstance(verdict, str) and verdict else UNMEASURED,
         "\nWhat predicted each of these people was neither trained on them nor chosen by their scores.",
     ]
-    rows = [f"| channels | {some_of(card.channels)} |", f"| {_parts(card)} |"]
+    rows = [f"| channels | {some_of(card.channels)} |", f"| {_parts(card)} |", *_made_with(card)]
     return page(name, head, _sections(first, rows, measured, "model.predict_interval(X, coverage=0.9)  # (N, 2)"))
 
 
@@ -115,6 +115,12 @@ def _parts(card: RegressionCard) -> str:
     return f"{solved} |\n| networks | {networks}" if networks else solved
 
 
+def _made_with(card: Card | RegressionCard) -> Iterable[str]:
+    """Versions, and whether kernels were compiled, as a row of a table; none of an earlier version's model."""
+    listed = ", ".join(f"{name} {version}" for name, version in card.made_with.items())
+    return [f"| made with | {markdown(listed, SENTENCE)} |"] if listed else []
+
+
 def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
     rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz, {card.n_times / card.sfreq:.3g} s"
     parts = getattr(card, "parts", None)
@@ -126,6 +132,7 @@ def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
         f"| classes | {some_of(card.classes)} |",
         f"| channels | {some_of(card.channels)} |",
         f"| models | {card.members}{'' if parts is None else f' in {len(parts)} parts, averaged'} |",
+        *_made_with(card),
     ]
     measured = [UNMEASURED] if score is None else _measured(card.scores, score, metric)
     return _sections(first, rows, measured, "model.classes_")

@@ -12,6 +12,7 @@ from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..training.train import train as train_jobs
+from ..versions import versions
 from .assembly import ensemble
 from .saved_model import SavedModel
 
@@ -30,9 +31,11 @@ class TrainedOutcome(Outcome):
             raise UserError(f"the training failed before its first epoch ended ({self.failure}); there is no model")
         setting, fold = self.job.setting, self.job.fold
         scores = {"validation_score": self.validation_score, "test_score": self.test_score}
-        return ensemble(
+        model = ensemble(
             self.recordings, setting, [self.state], [fold], kind="single", scores=scores, encoders=self.encoders
         )
+        model.card = replace(model.card, made_with=versions())
+        return model
 
 
 def train(

@@ -58,6 +58,7 @@ class RegressionCard:
     filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
     scale: float | None = None  # how much their windows vary, in their unit
     seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
+    made_with: dict[str, Any] = field(default_factory=dict)  # versions, and whether kernels were compiled
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -25,7 +25,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int
 MARK = "autotransfer_session"  # the key of the header
 # Fields of cards since 0.2. Where one is empty, the digest is that of a card without it: sessions that 0.1 saved still
 # belong to their models.
-ADDED = ("seen", "thresholds", "online", "stay")
+ADDED = ("seen", "thresholds", "online", "stay", "made_with")
 
 
 def write_session(path: Path, header: dict[str, Any], state: State) -> None:

@@ -29,13 +29,14 @@ from ..runs.ledger import UNVALIDATED, Entry, Ledger, backup_of
 from ..runs.lock import Lock, remove_database
 from ..runs.options import RunOptions
 from ..runs.preparation import Preparation
-from ..runs.provenance import fingerprint, versions
+from ..runs.provenance import fingerprint
 from ..runs.run import Run, begin_ledger
 from ..runs.sqlite_errors import DamagedLedger
 from ..settings import Setting
 from ..training.batches import epochs_for
 from ..training.packing import resolve_device
 from ..training.train import check_jobs
+from ..versions import versions
 from .studies import Studies
 
 LEDGER = "pretraining.sqlite"

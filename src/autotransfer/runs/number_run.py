@@ -31,6 +31,7 @@ from ..recordings import absolute, load_targets
 from ..recordings.targets import Targets
 from ..settings import Setting
 from ..training.number_trainer import target_scale
+from ..versions import versions
 from .checks import check_entries, check_populations
 from .data_facts import Data
 from .executor import LOG_PROBS
@@ -38,7 +39,7 @@ from .ledger import FINISHED, REMEDY, Entry, Ledger
 from .lock import Lock
 from .options import RunOptions, resolved
 from .preparation import Preparation
-from .provenance import changed_column, column_digests, fingerprint, versions
+from .provenance import changed_column, column_digests, fingerprint
 from .recovery import make_sound
 from .regression import NUMBERS, is_regression
 from .run import Run, Tell, begin_ledger, check_unused

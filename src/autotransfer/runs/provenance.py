@@ -1,13 +1,9 @@
-"""What the outcomes of a run depend on: which data, and which versions of what is installed."""
+"""Which data the outcomes of a run depend on."""
 
 from __future__ import annotations
 
 import hashlib
-import platform
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 
-from .. import kernels
 from ..recordings import Recordings
 from ..settings import SUBJECT
 from ..training.nuisance import columns_of, raw_values
@@ -49,18 +45,3 @@ def changed_column(known: dict[str, str] | None, recordings: Recordings) -> str 
     matter. known: None of a run by an earlier version, which did not note them."""
     digests = column_digests(recordings)
     return next((name for name, digest in (known or {}).items() if digests.get(name) != digest), None)
-
-
-def versions(*also: str) -> dict[str, str]:
-    """What outcomes may depend on besides the data."""
-    installed = {"python": platform.python_version(), "kernels": kernels.description()}
-    packages = ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas", *also)
-    return installed | {package: _version(package) for package in packages}
-
-
-@cache  # reading a package's metadata takes some 20 ms, and what is imported stays
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

@@ -38,6 +38,7 @@ from ..recordings.concerns import concerns
 from ..settings import SUBJECT, Setting
 from ..training.packing import pack
 from ..training.progress import Progress
+from ..versions import versions
 from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
 from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
@@ -45,7 +46,7 @@ from .ledger import FINISHED, REMEDY, UNVALIDATED, Entry, Ledger, backup_of
 from .lock import remove_database
 from .options import RunOptions
 from .preparation import Preparation, check_encoder, prepare
-from .provenance import changed_column, column_digests, fingerprint, versions
+from .provenance import changed_column, column_digests, fingerprint
 from .regression import CHOICE, NUMBERS
 from .study import NAME, study_text
 

@@ -21,6 +21,7 @@ from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
 from ..settings import Setting
 from ..training.train import train
+from ..versions import versions
 from .average import Weights
 
 # Trained networks that an average holds; a prediction waits for all of them. On thirteen sets averages of 14 networks
@@ -84,14 +85,20 @@ def _save(
     """more: exponents of the parts in the average for sessions, and its further parts."""
     rec, folder, scores = run.recordings, run.folder / place, card_scores(choice)
     thresholds = None if choice.answering is None else choice.answering.thresholds
+    known: dict[str, Any] = {
+        "seen": training_seen(rec),
+        "thresholds": thresholds,
+        "follows": UNTRIED,
+        "made_with": versions(),
+    }
     if not mixed:
         ((setting, states, folds, _),) = parts
         single = ensemble(rec, setting, states, folds, kind=kind, scores=scores, encoders=run.encoders)
-        single.card = replace(single.card, seen=training_seen(rec), thresholds=thresholds, follows=UNTRIED)
+        single.card = replace(single.card, **known)
         single.save(folder)
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
-    model.card = replace(model.card, seen=training_seen(rec), thresholds=thresholds, follows=UNTRIED)
+    model.card = replace(model.card, **known)
     if (played := choice.playback) is not None:
         helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
         model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)

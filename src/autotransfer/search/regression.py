@@ -47,6 +47,7 @@ from ..training.continuous import METRICS, correlation, held_out_coverage, inter
 from ..training.packing import resolve_device
 from ..training.represented import represented
 from ..training.ridge import Ridge, ridge
+from ..versions import versions
 from .kinds import closed_forms
 from .number_networks import NumberPlan, name_of, networks_of, train_networks
 
@@ -213,6 +214,7 @@ class _Search:
             ],
             people=len(rows_of), radii=radii, scores=_card_scores(choice), scale=scale_of(recordings),
             filter=None if recordings.filter is None else recordings.filter.as_dict(), seen=training_seen(recordings),
+            made_with=versions(),
         )  # fmt: skip
         return Regression(choice, RegressionModel(card, made), table, delivered)
 

@@ -1,0 +1,24 @@
+"""What outcomes depend on besides the data: versions of what is installed, and whether kernels are compiled."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+from . import kernels
+
+
+def versions(*also: str) -> dict[str, str]:
+    """By name; also: further packages."""
+    installed = {"python": platform.python_version(), "kernels": kernels.description()}
+    packages = ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas", *also)
+    return installed | {package: _version(package) for package in packages}
+
+
+@cache  # reading a package's metadata takes some 20 ms, and what is imported stays
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
