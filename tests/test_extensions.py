@@ -134,15 +134,12 @@ class Medians(Representation):
 # A metric
 
 
-def worst_recall(y: Any, probability: Any, weight: Any) -> float:
-    """The recall of the class that has the lowest."""
-    right, every = np.zeros(probability.shape[1]), np.zeros(probability.shape[1])
-    np.add.at(every, y, 1.0 if weight is None else weight)
-    np.add.at(right, y, (probability.argmax(1) == y) * (1.0 if weight is None else weight))
-    return float((right[every > 0] / every[every > 0]).min())
+def expected_accuracy(y: Any, probability: Any, weight: Any) -> float:
+    """How often windows would be right if classes were drawn with these probabilities."""
+    return float(np.average(probability[np.arange(len(y)), y], weights=weight))
 
 
-WORST = Metric("worst recall", worst_recall, lambda shares: 1 / shares.shape[1], short="worst")
+EXPECTED = Metric("expected accuracy", expected_accuracy, lambda shares: 1 / shares.shape[1], short="expected")
 
 # An adaptation method
 
@@ -339,20 +336,20 @@ def test_a_kind_of_candidates_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(METRICS, "worst_recall", WORST)
+    monkeypatch.setitem(METRICS, "expected_accuracy", EXPECTED)
     for command in ("run", "predict"):
         help = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "300", "TERM": "dumb"}).output
-        assert "kappa, f1, accuracy, worst; or FILE.json" in help
-    choice = run_of(tmp_path, "--grid", "uncensored", "--adaptation", "zero-shot", "--metric", "worst")
-    assert choice.metric == "worst_recall"
-    assert WORST.label in choice.verdict
-    assert WORST.label in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert WORST.label in call("predict", tmp_path / "run", tmp_path / "tiny.npz", "--metric", "worst")
-    clf = fitted(at.CensoredClassifier(scoring="worst", max_epochs=2, batch_size=8, sfreq=16, device="cpu"))
+        assert "kappa, f1, accuracy, expected; or FILE.json" in help
+    choice = run_of(tmp_path, "--grid", "uncensored", "--adaptation", "zero-shot", "--metric", "expected")
+    assert choice.metric == "expected_accuracy"
+    assert EXPECTED.label in choice.verdict
+    assert EXPECTED.label in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert EXPECTED.label in call("predict", tmp_path / "run", tmp_path / "tiny.npz", "--metric", "expected")
+    clf = fitted(at.CensoredClassifier(scoring="expected", max_epochs=2, batch_size=8, sfreq=16, device="cpu"))
     X, y = tiny().X.numpy(), tiny().y.numpy()
-    assert clf.score(X, y) == worst_recall(y, clf.predict_proba(X), None)
-    auto = at.AutoTransferClassifier("uncensored", metric="worst", scoring="worst", sfreq=16, **BRIEF)
-    assert fitted(auto).choice_["metric"] == "worst_recall"
+    assert clf.score(X, y) == expected_accuracy(y, clf.predict_proba(X), None)
+    auto = at.AutoTransferClassifier("uncensored", metric="expected", scoring="expected", sfreq=16, **BRIEF)
+    assert fitted(auto).choice_["metric"] == "expected_accuracy"
 
 
 def test_an_adaptation_method_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
