@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
+from collections.abc import Callable
 from dataclasses import MISSING
 from functools import cache
 from inspect import Parameter, Signature
@@ -22,6 +23,8 @@ from .training import Training
 
 
 class Keyword(NamedTuple):
+    """Of a Setting, as one part declares it."""
+
     name: str
     default: Any
     kind: Any  # its type
@@ -45,11 +48,13 @@ def keywords() -> list[Keyword]:
     return [*penalty[:3], *censors, *penalty[3:], ENCODER, *encoders, *first, *extra, *declared(Training)]
 
 
-@cache
-def declared(kind: type) -> tuple[Keyword, ...]:
+def _declared(kind: type) -> tuple[Keyword, ...]:
     """The fields of a part."""
     hints = get_type_hints(kind)
     return tuple(Keyword(field.name, field.default, hints[field.name]) for field in fields_of(kind))
+
+
+declared: Callable[[Any], tuple[Keyword, ...]] = cache(_declared)
 
 
 @cache
@@ -75,10 +80,15 @@ class KeywordSignature:
             known, kinds = given.get(name, (usual, kind))
             given[name] = usual if known == usual else None, kinds | kind
         return Signature(
-            Parameter(
-                name, Parameter.KEYWORD_ONLY, default=default, annotation=kind | None if default is None else kind
-            )
-            for name, (default, kind) in given.items()
+            [
+                Parameter(
+                    name,
+                    Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=kind if default is not None else kind | None,
+                )
+                for name, (default, kind) in given.items()
+            ]
         )
 
 
