@@ -23,7 +23,9 @@ import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
 from autotransfer.censoring import CENSORS
 from autotransfer.cli import app
+from autotransfer.cli.options import whole_help
 from autotransfer.model.encoders import ENCODERS
+from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.recordings.sources import RECIPES, SETS
 from autotransfer.runs.choice import Answering, Average, Choice, Playback
@@ -78,7 +80,7 @@ def _command(name: str, function: Callable[..., None]) -> str:
             flag = (told.param_decls or ["--" + parameter.name.replace("_", "-")])[0]
             value = "" if kind is bool else f" {told.metavar or parameter.name.upper()}"
             usage.append(f"{flag}{value}" if required else f"[{flag}{value}]")
-            rows.append((f"`{flag}`", told.help, "required" if required else _default(parameter.default)))
+            rows.append((f"`{flag}`", whole_help(told.help), "required" if required else _default(parameter.default)))
         else:
             raise ValueError(f"{name} {parameter.name} has no description")
     text = [f"## {name}", inspect.cleandoc(function.__doc__ or ""), f"```text\n{_wrapped(usage)}\n```"]
@@ -369,8 +371,8 @@ PLAYBACK = {
     "zero_shot": "by the order of the windows (`recorded`, `balanced`, `one-sided`, `one class first`): score by "
     "subject of the model as it is delivered",
     "adapted": "the same with adaptation, in the way that the others choose",
-    "ways": "by the way of following (`shift`, `self-training`, `prototypes`, `statistics`, `entropy`), then as "
-    "above: each with all of its correction",
+    "ways": f"by the way of following ({', '.join(f'`{name}`' for name in ADAPTATION_METHODS)}), then as above: each "
+    "with all of its correction",
     "before": "by the number of labelled windows of each class: score by subject on the others, as delivered",
     "calibrated": "the same calibrated with the labels",
     "own": "the same of a linear classifier of the labels alone",

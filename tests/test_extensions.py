@@ -1,16 +1,21 @@
-"""A censor, a transform that changes a window's shape, an encoder and an augmentation, each added here in a few lines
-and one registry entry, and each taken through training, choice, saving, prediction and report."""
+"""A censor, a transform that changes a window's shape, an encoder, an augmentation, a representation, a metric and an
+adaptation method, each added here in a few lines and one registry entry, and each used from Python, by the estimators
+and on the command line: in training, choice, saving, prediction and report."""
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
@@ -19,20 +24,27 @@ from autotransfer.censoring import CENSORS
 from autotransfer.censoring.groups import equal_shares, find_groups
 from autotransfer.censoring.method import Method
 from autotransfer.censoring.terms import Term
+from autotransfer.cli import app
 from autotransfer.model.encoder import EncoderOptions
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.model.stack import Size
 from autotransfer.models.loading import load_model
+from autotransfer.person.adaptation import ADAPTATION_METHODS, AdaptationMethod, State
 from autotransfer.preprocessing import TRANSFORMS
+from autotransfer.preprocessing.represent import REPRESENTATIONS
+from autotransfer.preprocessing.represent.base import Representation
 from autotransfer.preprocessing.transform import Fitted, Rows, Stage, Transform
 from autotransfer.randomness import uniform
 from autotransfer.report.collect import collect
 from autotransfer.report.page import render
+from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search import decision, procedure
+from autotransfer.search import decision, kinds, playback, procedure
 from autotransfer.search.validation import validation_scores
-from tiny import tiny_file
+from autotransfer.settings import field_names
+from autotransfer.training.scoring import METRICS, Metric
+from tiny import tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -102,6 +114,51 @@ class Noise(Augmentation):
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         draw = uniform(key, x.shape[2] * x.shape[3]).view(x.shape).to(x.dtype)
         return x + self.deviation * (draw - 0.5) * 12**0.5
+
+
+# A representation
+
+
+class Medians(Representation):
+    """The median of every channel and of its magnitude: (C, T) -> (C, 2)."""
+
+    kind_names = ("Medians", "medians of channels")
+
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        return channels, 2
+
+    def numbers(self, x: Tensor) -> Tensor:
+        return torch.stack([x.median(-1).values, x.abs().median(-1).values], -1).double()
+
+
+# A metric
+
+
+def expected_accuracy(y: Any, probability: Any, weight: Any) -> float:
+    """How often windows would be right if classes were drawn with these probabilities."""
+    return float(np.average(probability[np.arange(len(y)), y], weights=weight))
+
+
+EXPECTED = Metric("expected accuracy", expected_accuracy, lambda shares: 1 / shares.shape[1], short="expected")
+
+# An adaptation method
+
+
+class Recentred(AdaptationMethod):
+    """The mean code of the person so far becomes that of the training people."""
+
+    label = "by the mean code"
+
+    def begin(self) -> State:
+        return {"sum": torch.zeros_like(self.everyone.means[:, 0]), "count": torch.zeros(())}
+
+    def count(self, known: State, x: Tensor, p: Tensor) -> State:
+        return {"sum": known["sum"] + x - self.everyone.means.mean(-2), "count": known["count"] + 1}
+
+    def correction(self, known: State) -> tuple[Tensor, Tensor]:
+        shift = known["sum"] / (10 + known["count"][..., None, None])  # (..., P, R)
+        weight = self.everyone.logits
+        return torch.zeros_like(weight).expand(*shift.shape[:-2], *weight.shape), -(shift[..., None] * weight).sum(-2)
 
 
 ADDED = {
@@ -206,13 +263,121 @@ def test_numbers_that_members_cannot_have_of_their_own_are_refused() -> None:
         type("Odd", (PerceptronOptions,), {"per_member": ("hidden",)})
 
 
+BRIEF: dict[str, Any] = {"epochs": 2, "batch_size": 8, "seeds": 1, "folds": 3, "networks": "none", "device": "cpu"}
+
+
+def call(*words: object) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def run_of(folder: Path, *words: object) -> Choice:
+    brief = [word for name, value in BRIEF.items() for word in (f"--{name.replace('_', '-')}", value)]
+    call("run", tiny_file(folder), *brief, "--quiet", "--out", folder / "run", *words)
+    return read_choice(folder / "run")
+
+
+def fitted(estimator: Any) -> Any:
+    data = tiny()
+    return estimator.fit(data.X.numpy(), data.y.numpy(), subjects=data.subject.numpy())
+
+
+@every_kind
+def test_estimators_and_commands_take_it(kind: str, added: at.Setting, tmp_path: Path) -> None:
+    clf = fitted(at.CensoredClassifier(setting=added, sfreq=16, device="cpu"))
+    assert clf.setting_ == added
+    windows = tiny().X[:5].numpy()
+    single = np.stack([at.Session(clf).predict_proba(window) for window in windows])
+    np.testing.assert_allclose(single, clf.predict_proba(windows), atol=1e-6)
+
+    auto = fitted(at.AutoTransferClassifier(settings=[added], sfreq=16, **BRIEF))
+    (tmp_path / "mine.json").write_text(json.dumps([added.to_dict()]))
+    choice = run_of(tmp_path, "--grid", tmp_path / "mine.json")
+    assert added.replace(max_epochs=2) in [candidate.setting for candidate in choice.shortlist]
+    assert [one["name"] for one in auto.choice_["shortlist"]] == [one.name for one in choice.shortlist]
+    assert len(call("predict", tmp_path / "run", tmp_path / "tiny.npz").splitlines()) > tiny().n_trials
+
+
+@every_kind
+def test_the_signature_of_a_setting_shows_it(kind: str, added: at.Setting) -> None:
+    assert set(ADDED[kind][3]) <= set(inspect.signature(at.Setting).parameters)
+
+
+def test_the_signature_of_a_setting_has_every_keyword_with_its_default() -> None:
+    parameters = inspect.signature(at.Setting).parameters
+    parts = ["penalty", "encoder", "network", "preprocessing", "augmentation", "training"]
+    assert list(parameters) == list(dict.fromkeys([*parts, *field_names()]))
+    assert at.Setting(**{name: parameter.default for name, parameter in parameters.items()}) == at.Setting()
+    for name, value in at.Setting().to_dict().items():
+        assert parameters[name].default in (value, "auto"), name
+    assert parameters["lr"].annotation is float
+    assert parameters["method"].annotation == str | None
+    assert parameters["critic_steps"].default is None, "one of some critics, five of others"
+
+
+def test_a_kind_of_candidates_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A network in a list of kinds, and a representation by name and for signals of a field."""
+    monkeypatch.setitem(ENCODERS, "perceptron", PerceptronOptions)
+    monkeypatch.setitem(REPRESENTATIONS, "medians", Medians)
+    plain = RunOptions(source="x").settings()
+    monkeypatch.setitem(kinds.UNPENALISED, "zero-shot", ({"encoder": "perceptron", "hidden": 6},))
+    assert "perceptron" in {one.kind for one in kinds.networks(plain, tiny(), "zero-shot")}
+    monkeypatch.setitem(kinds.REPRESENTED, "eeg", ("medians",))
+    assert "medians" in {one.kind for one in kinds.closed_forms("zero-shot", tiny())}
+
+    choice = run_of(
+        tmp_path, "--grid", "uncensored", "--networks", "all", "--kinds", "medians", "--adaptation", "zero-shot"
+    )
+    assert {"perceptron", "medians"} <= {candidate.setting.kind for candidate in choice.shortlist}
+    assert "medians of channels" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    auto = at.AutoTransferClassifier("uncensored", kinds="medians", sfreq=16, **BRIEF)
+    assert "medians" in {one["kind"] for one in fitted(auto).choice_["average"]["weights"]}
+
+
+def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(METRICS, "expected_accuracy", EXPECTED)
+    for command in ("run", "predict"):
+        help = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "300", "TERM": "dumb"}).output
+        assert "kappa, f1, accuracy, expected; or FILE.json" in help
+    choice = run_of(tmp_path, "--grid", "uncensored", "--adaptation", "zero-shot", "--metric", "expected")
+    assert choice.metric == "expected_accuracy"
+    assert EXPECTED.label in choice.verdict
+    assert EXPECTED.label in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert EXPECTED.label in call("predict", tmp_path / "run", tmp_path / "tiny.npz", "--metric", "expected")
+    clf = fitted(at.CensoredClassifier(scoring="expected", max_epochs=2, batch_size=8, sfreq=16, device="cpu"))
+    X, y = tiny().X.numpy(), tiny().y.numpy()
+    assert clf.score(X, y) == expected_accuracy(y, clf.predict_proba(X), None)
+    auto = at.AutoTransferClassifier("uncensored", metric="expected", scoring="expected", sfreq=16, **BRIEF)
+    assert fitted(auto).choice_["metric"] == "expected_accuracy"
+
+
+def test_an_adaptation_method_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Held-out people try it; it is chosen here, to see it delivered."""
+    monkeypatch.setitem(ADAPTATION_METHODS, "recentred", Recentred)
+    monkeypatch.setattr(playback, "choices_of", lambda followed: (dict.fromkeys(followed, "recentred"), "recentred"))
+    choice = run_of(tmp_path, "--grid", "uncensored", "--adaptation", "zero-shot", "--folds", "all")
+    played = choice.playback
+    assert played is not None
+    assert played.follows == "recentred"
+    assert played.adapted == played.ways["recentred"]
+    assert Recentred.label in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    model, windows = load_model(tmp_path / "run" / "model"), tiny().X[:12]
+    adapting, still = at.Session(model, adapt=True), at.Session(model)
+    assert isinstance(adapting._adaptation.method, Recentred)
+    adapted, plain = (np.log(session.predict_proba(windows)) for session in (adapting, still))
+    np.testing.assert_array_equal(adapted[0], plain[0])
+    assert not np.allclose(adapted, plain, atol=0.01)
+    told = call("predict", tmp_path / "run", tmp_path / "tiny.npz", "--adapt", "all")
+    assert told != call("predict", tmp_path / "run", tmp_path / "tiny.npz")
+
+
 def test_each_is_at_most_thirty_lines() -> None:
     """The promise of CONTRIBUTING.md, counted in this file."""
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    starts = [n for n, line in enumerate(lines) if line in ("# A censor", "# An encoder", "# An augmentation")]
-    starts += [n for n, line in enumerate(lines) if line.startswith("# A transform")]
-    ends = sorted([*starts, next(n for n, line in enumerate(lines) if line.startswith("ADDED"))])
-    for start in starts:
-        stop = next(end for end in ends if end > start)
+    starts = [n for n, line in enumerate(lines) if line.startswith(("# A ", "# An "))]
+    assert len(starts) == 7
+    ends = [*starts[1:], next(n for n, line in enumerate(lines) if line.startswith("ADDED"))]
+    for start, stop in zip(starts, ends, strict=True):
         assert sum(bool(line.strip()) for line in lines[start + 1 : stop]) <= 30
     assert all(len(fields(entry)) <= 2 for _, _, entry, _ in ADDED.values() if not issubclass(entry, nn.Module))

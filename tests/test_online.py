@@ -317,7 +317,7 @@ def person(gain: float, worst: float, name: str = "online balanced, prior 8") ->
     ways = np.full((len(following.ADAPTATION_METHODS), len(ORDERS)), 0.5)
     ways[0] += 0.02
     n = 40
-    right = np.zeros((1 + len(following.METHODS), len(ORDERS), n), dtype=bool)
+    right = np.zeros((1 + len(following.method_names()), len(ORDERS), n), dtype=bool)
     truth = np.tile(np.arange(n) % 2, (len(ORDERS), 1))
     return Followed(np.full(len(ORDERS), 0.5), ways, rules, rules[:, 0], truth, right, right[-len(following.RULES) :])
 

@@ -12,9 +12,10 @@ from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from typer import Argument, Option
+from typer.core import TyperCommand
 
 from ..errors import UserError
-from ..options import USUAL, AskedOptions
+from ..options import METRICS_LISTED, USUAL, AskedOptions
 from ..words import count, printable
 
 if TYPE_CHECKING:
@@ -194,6 +195,25 @@ def _option(name: str) -> Any:
     panel = None if about.group == USUAL else about.group
     option = Option(flag, help=about.help, rich_help_panel=panel, metavar=about.metavar)
     return Annotated[kind | None if NoneType in kinds else kind, option]
+
+
+class Command(TyperCommand):
+    """A command whose help names what is registered."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)
+        for parameter in params:
+            parameter.help = whole_help(getattr(parameter, "help", None))
+        return params
+
+
+def whole_help(text: str | None) -> str | None:
+    """With the metrics that there are."""
+    if text is None or METRICS_LISTED not in text:
+        return text
+    from ..training.scoring import metric_choices
+
+    return text.replace(METRICS_LISTED, ", ".join(metric_choices()))
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:

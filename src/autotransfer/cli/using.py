@@ -11,6 +11,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from ..errors import UserError, check_choice
+from ..options import METRICS_LISTED
 from ..words import printable
 from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
 from .outputs import check_outputs
@@ -39,8 +40,8 @@ def predict(
     metric: Annotated[
         str | None,
         Option(
-            help="Of windows with labels: balanced_accuracy, f1, auc, kappa or accuracy; or FILE.json: what mistakes "
-            "cost, rows true classes, columns predicted. Default: the run's."
+            help=f"Of windows with labels: {METRICS_LISTED}; or FILE.json: what mistakes cost, rows true classes, "
+            "columns predicted. Default: the run's."
         ),
     ] = None,
     scores: Annotated[

@@ -75,8 +75,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
         rhythms and bands: fit warns where it is unknown. Epochs bring their own
     random_state: seed of everything random
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
-    scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy". The run
-        itself decides by `metric`
+    scoring: what `score` gives, a metric by one of its names; the run itself decides by `metric`
     metric: what the run decides by and scores people with: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy",
         or a .json file of what mistakes cost.
         Weights of the average minimise the log-loss whatever it is

@@ -22,11 +22,8 @@ from .summary import Summary
 
 SIGNIFICANT = 0.05  # corrected p below this is called significant
 ESTIMATOR_NAMES = {"ssge": "SSGE", "stein": "Stein", "tikhonov": "Tikhonov", "nu_method": "ν-method"}
-# Of candidates: as a label, and inside a sentence. Kinds of a base or a foundation encoder stand in no registry.
-KIND_NAMES = pretrained.KIND_NAMES | foundation.KIND_NAMES | start.KIND_NAMES | adapters.KIND_NAMES
-KIND_NAMES |= {
-    name: kind.kind_names for name, kind in (ENCODERS | REPRESENTATIONS).items() if kind.kind_names is not None
-}
+# Of candidates that stand in no registry, those of a base or a foundation encoder: as a label, and inside a sentence.
+UNREGISTERED = pretrained.KIND_NAMES | foundation.KIND_NAMES | start.KIND_NAMES | adapters.KIND_NAMES
 # what is kept of trainings at a constant rate, in words
 CONSTANT = {"last": "constant rate, last epoch", "averaged": "constant rate, averaged weights"}
 
@@ -36,14 +33,19 @@ def method_label(method: str) -> str:
     return "Baseline" if method == "none" else CENSORS[method].label if method in CENSORS else method
 
 
+def kind_names(kind: str) -> tuple[str, str]:
+    """A kind of candidates as a label, and inside a sentence; a user's encoder has the name that they gave it."""
+    registered = REPRESENTATIONS.get(kind) or ENCODERS.get(kind)
+    return UNREGISTERED.get(kind) or (registered and registered.kind_names) or (kind, kind)
+
+
 def kind_label(kind: str) -> str:
-    """A kind of candidates as a label; a user's encoder has the name that they gave it."""
-    return KIND_NAMES.get(kind, (kind,))[0]
+    return kind_names(kind)[0]
 
 
 def kind_words(kind: str) -> str:
-    """The same inside a sentence."""
-    return KIND_NAMES.get(kind, (kind,))[-1]
+    """Inside a sentence."""
+    return kind_names(kind)[1]
 
 
 def capital(words: str) -> str:
@@ -62,7 +64,7 @@ def setting_words(setting: Setting, plain: Setting) -> str:
     hidden = ("schedule", "checkpoint") if training else ()
     traits_in_words = [_field(name, value) for name, value in traits.items() if name not in hidden]
     traits_in_words += [training] if training else []
-    penalty, label = setting.penalty, [] if kind is None else [KIND_NAMES.get(kind, (kind, kind))[0]]
+    penalty, label = setting.penalty, [] if kind is None else [kind_label(kind)]
     if penalty is None and not label:
         return ", ".join(["Uncensored", *traits_in_words]) if traits_in_words else "Uncensored baseline"
     if penalty is None:

@@ -41,8 +41,12 @@ DRAWS = 500  # of a bootstrap of one person's windows
 ROUNDING = 1e-9  # of a mean of scores
 SEEN = (0, 10, 30, 100)  # windows before each stretch of a curve
 RULES = {rule.name: rule for rule in CENTRING_RULES}
-METHODS = (*ADAPTATION_METHODS, *RULES)
 NONE: NDArray[np.float64] = np.zeros((0, 0))
+
+
+def method_names() -> list[str]:
+    """In the order of rows of scores: adaptation methods, then rules."""
+    return [*ADAPTATION_METHODS, *RULES]
 
 
 class Followed(NamedTuple):
@@ -63,7 +67,7 @@ class Followed(NamedTuple):
 
     def score(self, method: str) -> NDArray[np.float64]:
         """(orders,)"""
-        return self.zero_shot if method == NO_ADAPTATION else self.methods[METHODS.index(method)]
+        return self.zero_shot if method == NO_ADAPTATION else self.methods[method_names().index(method)]
 
     def gains(self, method: str) -> NDArray[np.float64]:
         """Over zero-shot: (orders,)."""
@@ -71,7 +75,7 @@ class Followed(NamedTuple):
 
     def right_by(self, method: str) -> NDArray[np.bool_]:
         """Which windows are predicted right (orders, n)."""
-        right: NDArray[np.bool_] = self.right[0 if method == NO_ADAPTATION else 1 + METHODS.index(method)]
+        right: NDArray[np.bool_] = self.right[0 if method == NO_ADAPTATION else 1 + method_names().index(method)]
         return right
 
 

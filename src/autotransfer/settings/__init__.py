@@ -19,7 +19,7 @@ from ..preprocessing.represent import Represent
 from ..preprocessing.represent.base_layout import is_layout
 from ..schema import fields_of
 from .fields import flat, picked
-from .keywords import RENAMED_VALUES, check_known, field_names, renamed_value, values_of
+from .keywords import RENAMED_VALUES, KeywordSignature, check_known, field_names, renamed_value, values_of
 from .penalty import SUBJECT, Penalty, nuisance_parts, penalty_of, usual_batches
 from .training import CHECKPOINTS, LOSSES, SCHEDULES, SOLVED, Training
 
@@ -61,6 +61,8 @@ class Setting:
     preprocessing: Preprocessing
     augmentation: tuple[Augmentation, ...]
     training: Training
+
+    __signature__ = KeywordSignature()
 
     def __init__(self, **given: Any) -> None:
         parts = {field.name: given.pop(field.name) for field in fields_of(type(self)) if field.name in given}

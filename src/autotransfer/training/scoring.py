@@ -94,8 +94,9 @@ METRICS = {
 }
 
 
-SHORT = {metric.short: name for name, metric in METRICS.items() if metric.short is not None}
-CHOICES = tuple(metric.short or name for name, metric in METRICS.items())  # as users are told them
+def metric_choices() -> list[str]:
+    """As users are told them."""
+    return [metric.short or name for name, metric in METRICS.items()]
 
 
 def metric_of(name: object, what: str = "metric") -> Metric:
@@ -106,10 +107,11 @@ def metric_of(name: object, what: str = "metric") -> Metric:
 
 def metric_name(name: object, what: str = "metric") -> str:
     """scikit-learn's name of a metric that was given by it or by a short one; costs as they are."""
-    known = SHORT.get(name, name) if isinstance(name, str) else name
-    if isinstance(known, str) and is_metric(known):
-        return known
-    listed = ", ".join(map(repr, CHOICES))
+    if isinstance(name, str):
+        known = next((long for long, metric in METRICS.items() if metric.short == name), name)
+        if is_metric(known):
+            return known
+    listed = ", ".join(map(repr, metric_choices()))
     raise UserError(f"unknown {what} {shown(name)}; choose from {listed}, or give FILE.json with what mistakes cost")
 
 
