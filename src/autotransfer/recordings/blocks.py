@@ -50,7 +50,6 @@ def stacked(
     remedies: Remedies,
     *,
     name: str,
-    classes: object = None,
     hints: Mapping[str, str] | None = None,
     slack: int = 0,
 ) -> Raw:
@@ -74,7 +73,6 @@ def stacked(
         columns=_joined_columns([block.columns for block in kept]),
         sfreq=kept[0].sfreq,
         channels=kept[0].channels,
-        classes=classes,
         name=name,
         hints=hints or {},
         X=_joined_windows(kept),  # last: it takes the blocks apart

@@ -22,7 +22,6 @@ from .fif import fif_files, read_fif, read_fif_folder, stem
 from .messages import show
 from .moabb_sets import read_moabb
 from .npz import HOW_TO_SAVE, load_folder, load_npz, read_folder, read_npz, save_folder, save_npz
-from .paper import RECIPES, Recipe
 from .pattern import Files, split_options
 from .raw import Raw
 from .synthetic import synthetic
@@ -30,9 +29,9 @@ from .targets import CONTINUOUS, Targets, target_name
 from .windows import check_windows
 
 __all__ = [
-    "READERS", "RECIPES", "SETS", "Cutting", "EmbeddedSet", "Raw", "Recipe", "Recordings", "absolute", "check_windows",
-    "is_continuous", "load", "load_folder", "load_npz", "load_targets", "read", "read_folder", "read_npz",
-    "save_folder", "save_npz", "synthetic", "watch",
+    "READERS", "SETS", "Cutting", "EmbeddedSet", "Raw", "Recordings", "absolute", "check_windows", "is_continuous",
+    "load", "load_folder", "load_npz", "load_targets", "read", "read_folder", "read_npz", "save_folder", "save_npz",
+    "synthetic", "watch",
 ]  # fmt: skip
 
 
@@ -64,7 +63,6 @@ READERS: dict[str, Callable[[str], Raw]] = {
     ".fif": read_fif,
     ".fif.gz": read_fif,
     "moabb:": read_moabb,
-    **{prefix: recipe.read for prefix, recipe in RECIPES.items()},
 }
 
 BIDS = "bids:"  # before a folder, to choose some of it
@@ -86,7 +84,7 @@ def load(
     clean: bool = False,
 ) -> Recordings:
     """Recordings from a file (.npz, or MNE epochs in .fif), a folder of .npy or of epochs files, a MOABB
-    dataset (`moabb:NAME`), a data set of the paper (`errp:FOLDER`, see RECIPES), or an embedded set (SETS).
+    dataset (`moabb:NAME`), or an embedded set (SETS).
 
     Continuous recordings are cut into windows: a BIDS folder, or files or a folder of .edf, .bdf, .gdf, .xdf, .csv or
     WFDB's .hea. `window`, `hop` and `offset` are seconds; `events` maps names of events to classes, {'T1': 'left'};
@@ -205,10 +203,9 @@ def is_continuous(source: str) -> bool:
 
 def absolute(source: str) -> str:
     """The same source with an absolute path, so that it works from any folder."""
-    for prefix in (BIDS, *RECIPES):
-        if source.startswith(prefix):
-            path, mark, options = source.removeprefix(prefix).partition("?")
-            return prefix + str(Path(os.path.expanduser(path)).resolve()) + mark + options
+    if source.startswith(BIDS):
+        path, mark, options = source.removeprefix(BIDS).partition("?")
+        return BIDS + str(Path(os.path.expanduser(path)).resolve()) + mark + options
     if source in SETS:
         return source
     if os.path.exists(source):
@@ -221,14 +218,13 @@ def place_of(source: str) -> Path | None:
     """The file or folder that a source is read from; None where there is none, as of an embedded set."""
     if source in SETS:
         return None
-    for prefix in (BIDS, *RECIPES):
-        source = source.removeprefix(prefix)
+    source = source.removeprefix(BIDS)
     path = Path(source if os.path.exists(source) else source.partition("?")[0])
     return path if path.exists() else None
 
 
 def catalogue() -> Iterator[str]:
-    """Lines on what can be loaded by name: description, source, terms and layout of each set."""
+    """Lines on what can be loaded by name: description and source of each set."""
     for name, known in SETS.items():
         yield from _entry(name, known.description, known.obtained)
     yield from _entry(
@@ -237,14 +233,6 @@ def catalogue() -> Iterator[str]:
         "downloaded by MOABB when first used: pip install moabb; terms: see each dataset",
         "options: moabb:PhysionetMI/LeftRightImagery?subjects=1-20&resample=128",
     )
-    for prefix, recipe in RECIPES.items():
-        yield from _entry(
-            f"{prefix}FOLDER",
-            recipe.description,
-            f"from: {recipe.source}",
-            f"terms: {recipe.terms}",
-            f"expects: {recipe.layout}",
-        )
 
 
 def _entry(name: str, *lines: str) -> Iterator[str]:
