@@ -57,7 +57,6 @@ FORMATS = {
     ".tsv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
     **dict.fromkeys(RAW_FIF, Format(open_with_mne)),
 }
-ENDINGS = (*(end for end in FORMATS if end.startswith(".")), "_raw.fif")  # as messages list them
 REMEDIES = Remedies(
     channels="keep the same channels in all files",
     sfreq="resample all files to the same rate, or give the one of a table's stamps, --sfreq HZ",
@@ -139,6 +138,11 @@ def _middle(seconds: list[float]) -> float | None:
     return sorted(seconds)[len(seconds) // 2] if seconds else None
 
 
+def endings() -> list[str]:
+    """Endings of all formats, as messages list them."""
+    return [*(end for end in FORMATS if end.startswith(".")), "_raw.fif"]
+
+
 def ending(path: Path) -> str | None:
     """The format of a file by its name: the longest ending that is known."""
     fitting = [end for end in FORMATS if path.name.lower().endswith(end)]
@@ -170,7 +174,7 @@ def files_in(folder: Path, options: Options, cutting: Cutting) -> Files:
         _check_plain(folder, [path for path, _ in files], cutting)
     unknown = next((path for path, _ in files if ending(path) is None), None)
     if unknown is not None:
-        raise UserError(f"{str(unknown)!r} fits the pattern, but its kind of file is none of {', '.join(ENDINGS)}")
+        raise UserError(f"{str(unknown)!r} fits the pattern, but its kind of file is none of {', '.join(endings())}")
     check_options([path for path, _ in files], options)
     return Files(files, folder.resolve().name, options, source_of(folder, options))
 

@@ -15,7 +15,7 @@ from .bids import bids_files, is_bids
 from .cleaning import clean as cleaned
 from .concerns import UNKNOWN_RATE
 from .container import Recordings, check_sfreq
-from .continuous import ENDINGS, ending, files_in, one_file, read_labelled, recordings_in
+from .continuous import ending, endings, files_in, one_file, read_labelled, recordings_in
 from .cutting import Cutting
 from .embedded import watch
 from .fif import fif_files, read_fif, read_fif_folder, stem
@@ -138,7 +138,7 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     if asked.given:
         raise UserError(
             f"{shown(text, PATH)} holds windows that are cut already; leave out {', '.join(asked.given)}, which are "
-            f"for continuous recordings (BIDS folders, {', '.join(ENDINGS)})"
+            f"for continuous recordings (BIDS folders, {', '.join(endings())})"
         )
     if isinstance(source, str) and text in SETS:
         return SETS[text].make().raw()
@@ -154,7 +154,7 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     if Path(text).suffix.lower() in NOT_READ:
         raise UserError(f"cannot load {named}: X, y and subject belong in one file without pickles; {HOW_TO_SAVE}")
     problem = "its kind of file is unknown" if os.path.exists(text) else "there is no such file, folder or set"
-    known = [*(key for key in READERS if key.startswith(".")), *ENDINGS]
+    known = [*(key for key in READERS if key.startswith(".")), *endings()]
     raise UserError(
         f"cannot load {named}: {problem}; choose a file ({_listed(known)}), "
         f"a folder of .npy, of .fif or of such files, a collection "
