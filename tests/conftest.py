@@ -77,7 +77,7 @@ def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     read passes through JSON as it does there. For files that crash no reader; each format has a test with a child."""
     import numpy as np
 
-    from autotransfer.recordings import continuous, fif, whole
+    from autotransfer.recordings import continuous, fif
     from autotransfer.recordings.blocks import Block
     from autotransfer.recordings.npy import readable
 
@@ -91,5 +91,5 @@ def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def blocks(reader: Any, paths: list[Path], *arguments: Any) -> Iterator[Iterator[Block]]:
         yield (received(path, reader, *arguments) for path in paths)
 
-    for module in (continuous, fif, whole):
+    for module in (continuous, fif):
         monkeypatch.setattr(module, "blocks_in_child", blocks)

@@ -26,9 +26,8 @@ from autotransfer.recordings import (
     Raw,
     Recordings,
     load,
-    load_folder,
-    load_npz,
     read,
+    read_folder,
     read_npz,
     save_folder,
     save_npz,
@@ -195,7 +194,7 @@ def folder_with(path: Path, **arrays: Any) -> Path:
 
 def test_folder_keeps_float32_in_its_file(tmp_path: Path) -> None:
     folder = folder_with(tmp_path / "study")
-    rec = load_folder(folder)
+    rec = load(folder)
     assert rec.name == "study"
     with (folder / "X.npy").open("r+b") as file:  # what changes in the file shows in X: it was not copied
         file.seek(-4, os.SEEK_END)
@@ -335,7 +334,7 @@ def test_other_kinds_of_file(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", r"holds no X; save it with")
     with pytest.raises(UserError, match="there is no folder"):
-        load_folder(tmp_path / "nowhere")
+        read_folder(tmp_path / "nowhere")
     for wrong in (None, 3, b"watch", X):
         refused(wrong, "give a path or the name of an embedded set")  # type: ignore[arg-type]
 
@@ -453,7 +452,7 @@ def damaged(path: Path, content: bytes) -> Recordings | None:
     """The recordings, or None where the file was refused; any other exception ends the test."""
     path.write_bytes(content)
     try:
-        return load_npz(path)
+        return load(path)
     except UserError as refusal:
         message = str(refusal)
     assert "\n" not in message

@@ -8,6 +8,7 @@ import shlex
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -213,16 +214,14 @@ def _check_plain(folder: Path, paths: list[Path], cutting: Cutting) -> None:
 
 def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
     """Windows of files whose labels are known."""
-    files, name, options, source, bids = labelled
+    files, source = labelled.files, labelled.source
     by_file = any("class" in labels for _, labels in files)
     if by_file and cutting.events is not None:
         raise UserError("both events and {class} in the pattern say what the class is; give one of them")
-    known = {str(path): labels for path, labels in files}
-    paths = [path for path, _ in files]
-    with blocks_in_child(continuous_block, paths, known, options, cutting.seconds, bids) as blocks:
+    with blocks_of(continuous_block, labelled, cutting) as blocks:
         events, notes = Events(), Counter[str]()
         people = [labels["subject"] for _, labels in files]
-        raw = stacked(_with_windows(blocks, people, cutting, events, notes, source), REMEDIES, name=name)
+        raw = stacked(_with_windows(blocks, people, cutting, events, notes, source), REMEDIES, name=labelled.name)
     hint = f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
     if events.counts:
         hint = (
@@ -249,6 +248,14 @@ def _noted(notes: Counter[str], n_files: int) -> Iterator[str]:
             yield f"{note}: {n}"
         else:
             yield note if n == n_files else f"{note} ({n} of {n_files} files)"
+
+
+def blocks_of(
+    reader: Callable[..., Block], labelled: Files, cutting: Cutting
+) -> AbstractContextManager[Iterator[Block]]:
+    """What `reader` makes of every file, in a child process: it gets what `continuous_block` gets."""
+    known = {str(path): labels for path, labels in labelled.files}
+    return blocks_in_child(reader, [*map(Path, known)], known, labelled.options, cutting.seconds, labelled.bids)
 
 
 def continuous_block(

@@ -21,17 +21,15 @@ from .embedded import watch
 from .fif import fif_files, read_fif, read_fif_folder, stem
 from .messages import show
 from .moabb_sets import read_moabb
-from .npz import HOW_TO_SAVE, load_folder, load_npz, read_folder, read_npz, save_folder, save_npz
+from .npz import HOW_TO_SAVE, read_folder, read_npz, save_folder, save_npz
 from .pattern import Files, split_options
 from .raw import Raw
 from .synthetic import synthetic
 from .targets import CONTINUOUS, Targets, target_name
-from .windows import check_windows
 
 __all__ = [
-    "READERS", "SETS", "Cutting", "EmbeddedSet", "Raw", "Recordings", "absolute", "check_windows", "is_continuous",
-    "load", "load_folder", "load_npz", "load_targets", "read", "read_folder", "read_npz", "save_folder", "save_npz",
-    "synthetic", "watch",
+    "READERS", "SETS", "Cutting", "EmbeddedSet", "Raw", "Recordings", "absolute", "is_continuous", "load",
+    "load_targets", "read", "read_folder", "read_npz", "save_folder", "save_npz", "synthetic", "watch",
 ]  # fmt: skip
 
 
@@ -178,7 +176,7 @@ def continuous_files(text: str, cutting: Cutting) -> Callable[[], Files] | None:
         return partial(bids_files, text.removeprefix(BIDS), cutting)
     if any(key.endswith(":") and text.startswith(key) for key in READERS):
         return None
-    path = text if os.path.exists(text) else text.partition("?")[0]
+    path, _ = _parts(text)
     folder, is_folder = Path(path), os.path.isdir(path)
     if ending(folder) is None and not is_folder:
         return None
@@ -204,23 +202,24 @@ def is_continuous(source: str) -> bool:
 def absolute(source: str) -> str:
     """The same source with an absolute path, so that it works from any folder."""
     if source.startswith(BIDS):
-        path, mark, options = source.removeprefix(BIDS).partition("?")
-        return BIDS + str(Path(os.path.expanduser(path)).resolve()) + mark + options
-    if source in SETS:
-        return source
-    if os.path.exists(source):
-        return str(Path(source).resolve())
-    path, mark, options = source.partition("?")
-    return str(Path(path).resolve()) + mark + options if mark and os.path.exists(path) else source
+        path, options = _parts(source.removeprefix(BIDS))
+        return BIDS + str(Path(os.path.expanduser(path)).resolve()) + options
+    path, options = _parts(source)
+    return source if source in SETS or not os.path.exists(path) else str(Path(path).resolve()) + options
 
 
 def place_of(source: str) -> Path | None:
     """The file or folder that a source is read from; None where there is none, as of an embedded set."""
     if source in SETS:
         return None
-    source = source.removeprefix(BIDS)
-    path = Path(source if os.path.exists(source) else source.partition("?")[0])
+    path = Path(_parts(source.removeprefix(BIDS))[0])
     return path if path.exists() else None
+
+
+def _parts(source: str) -> tuple[str, str]:
+    """The path of a source, and what follows it from the question mark on, which may also be part of a file's name."""
+    path, mark, options = source.partition("?")
+    return (source, "") if os.path.exists(source) else (path, mark + options)
 
 
 def catalogue() -> Iterator[str]:
