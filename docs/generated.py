@@ -27,7 +27,7 @@ from autotransfer.cli.options import whole_help
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.preprocessing import TRANSFORMS
-from autotransfer.recordings.sources import RECIPES, SETS
+from autotransfer.recordings.sources import SETS
 from autotransfer.runs.choice import Answering, Average, Choice, Playback
 from autotransfer.runs.results import COLUMNS
 from autotransfer.settings import Penalty, Training, field_names
@@ -255,15 +255,6 @@ def datasets() -> str:
     return _table(("name", "what it is", "where it comes from"), rows)
 
 
-def recipes() -> str:
-    """The paper's data sets, which nobody may hand on: what reads the files that you have."""
-    rows = [
-        (f"`{prefix}FOLDER`", f"{known.description}. From: {known.source}. Terms: {known.terms}.", known.layout)
-        for prefix, known in RECIPES.items()
-    ]
-    return _table(("source", "what it is", "expects"), rows)
-
-
 COLUMN = {
     "stage": "`search` (stage one), `folds` (stage two), `sessions` (for the [average for sessions](../online.md), no "
     "candidates) or `nested`",
@@ -431,6 +422,6 @@ def _table(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 
 PARTS = {
-    "commands": commands, "settings": settings, "grids": grids, "datasets": datasets, "recipes": recipes,
+    "commands": commands, "settings": settings, "grids": grids, "datasets": datasets,
     "columns": columns, "choice": choice, "average": average, "playback": playback, "answering": answering,
 }  # fmt: skip

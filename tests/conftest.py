@@ -73,15 +73,13 @@ def brief_answers() -> Iterator[None]:
 
 @pytest.fixture
 def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are read in this process and not in a child, which takes a second or two to import MNE or SciPy. What is
+    """Files are read in this process and not in a child, which takes a second or two to import MNE. What is
     read passes through JSON as it does there. For files that crash no reader; each format has a test with a child."""
     import numpy as np
 
-    from autotransfer.recordings import continuous, fif, whole
+    from autotransfer.recordings import continuous, fif
     from autotransfer.recordings.blocks import Block
     from autotransfer.recordings.npy import readable
-    from autotransfer.recordings.paper import ecog_faces
-    from autotransfer.recordings.paper import people as one_file_a_person
 
     def received(path: Path, reader: Any, *arguments: Any) -> Block:
         with readable(path, "contents"):
@@ -93,5 +91,5 @@ def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def blocks(reader: Any, paths: list[Path], *arguments: Any) -> Iterator[Iterator[Block]]:
         yield (received(path, reader, *arguments) for path in paths)
 
-    for module in (continuous, ecog_faces, fif, one_file_a_person, whole):
+    for module in (continuous, fif):
         monkeypatch.setattr(module, "blocks_in_child", blocks)

@@ -34,7 +34,6 @@ from unittest import mock
 import numpy as np
 import torch
 from safetensors.torch import save
-from scipy.io import savemat
 
 import autotransfer as at
 from autotransfer import schema
@@ -48,7 +47,6 @@ from autotransfer.models.saving import write_model
 from autotransfer.recordings import Raw, continuous, fif, load, npy, read
 from autotransfer.recordings.npy import readable
 from autotransfer.recordings.npz import save_folder, save_npz
-from autotransfer.recordings.paper import ecog_faces, people
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import predictions
 from campaign import Table
@@ -58,18 +56,18 @@ from test_formats import bdf_file, edf_file, mne_raw, wfdb_record, xdf_file
 from test_schema import KINDS, changed
 from tiny import tiny
 
-# Shares of the cases. Files of fif, mat and bids are read in a child process, which takes a second or more; those of
-# edf, bdf, wfdb, raw, epochs, matlab, ecog and study in this one, by the same libraries.
+# Shares of the cases. Files of fif and bids are read in a child process, which takes a second or more; those of edf,
+# bdf, wfdb, raw, epochs and study in this one, by the same libraries.
 READERS = {
-    "npz": 600, "folder": 200, "names": 200, "columns": 200, "csv": 20, "xdf": 60, "edf": 20, "bdf": 20, "wfdb": 20,
-    "raw": 10, "epochs": 10, "matlab": 20, "ecog": 10, "study": 2, "fif": 0.02, "mat": 0.02, "bids": 0.02,
+    "npz": 600, "folder": 200, "names": 200, "columns": 200, "xdf": 60, "edf": 20, "bdf": 20, "wfdb": 20,
+    "raw": 10, "epochs": 10, "study": 2, "fif": 0.02, "bids": 0.02,
 }  # fmt: skip
 SOME = READERS | {
     "setting": 1000, "options": 300, "record": 2600, "model": 120, "mixture": 80, "predict": 60, "run": 4, "report": 4,
 }  # fmt: skip
 LEAST = 40  # cases of a target, where there are thousands
 # Read by other libraries, in this process: where one of them hangs, whoever reads in a child says so in one line.
-OTHERS = ("xdf", "edf", "bdf", "wfdb", "raw", "epochs", "matlab", "ecog", "study")
+OTHERS = ("xdf", "edf", "bdf", "wfdb", "raw", "epochs", "study")
 LIMIT = 60  # seconds of a core that a case may take
 LIMIT_OF_OTHERS = 5
 PIECE = 20.0  # seconds about, of cases that are one row of the table
@@ -170,7 +168,7 @@ def blocks_here(reader: Callable[..., Any], paths: Sequence[Path], *arguments: o
 def in_this_process() -> Iterator[None]:
     """No child reads any file."""
     with contextlib.ExitStack() as stack:
-        for module in (continuous, fif, people, ecog_faces):
+        for module in (continuous, fif):
             stack.enter_context(mock.patch.object(module, "blocks_in_child", blocks_here))
         yield
 
@@ -219,7 +217,6 @@ class Fuzz(RunTargets):
         self.records = [(kind, json.loads(schema.to_json(value))) for kind, value in KINDS.values()]
         self.npz = (folder / "small.npz").read_bytes()
         self.files = {path.name: path.read_bytes() for path in (folder / "good").iterdir()}
-        self.mat = self._mat(recordings)
         self.fif = self._fif(recordings)
         self.xdf = xdf_file(folder / "good.xdf").read_bytes()
         self.bdf = bdf_file(folder / "good.bdf").read_bytes()
@@ -232,12 +229,6 @@ class Fuzz(RunTargets):
         mixture = Mixture([self.model.parts[0]] * 2, [0.5, 1.0])
         self.mixture = json.dumps(asdict(mixture.card)), save(mixture.tensors())
         self.card, self.weights = (folder / "model" / "model.json").read_text(), save(tensors)
-
-    def _mat(self, recordings: at.Recordings) -> bytes:
-        stored = {"X": recordings.X.numpy()[:10], "y": np.arange(10) % 2, "sfreq": 16.0}
-        stream = io.BytesIO()
-        savemat(stream, stored)
-        return stream.getvalue()
 
     def _fif(self, recordings: at.Recordings) -> bytes | None:
         try:
@@ -317,40 +308,6 @@ class Fuzz(RunTargets):
         """Files of three people, the second of them damaged."""
         for person in "abc":
             (self.work / f"{person}{ending}").write_bytes(damaged(good, draw) if person == "b" else good)
-
-    def run_mat(self, draw: random.Random) -> at.Recordings:
-        self._three(".mat", self.mat, draw)
-        return load(draw.choice(("rsvp:", "asl-emg:")) + str(self.work))
-
-    def run_matlab(self, draw: random.Random) -> at.Recordings:
-        with in_this_process():
-            return self.run_mat(draw)
-
-    def run_ecog(self, draw: random.Random) -> at.Recordings:
-        self._three("_faceshouses.mat", self.ecog, draw)
-        with in_this_process():
-            return load(f"ecog-faces:{self.work}")
-
-    @cached_property
-    def ecog(self) -> bytes:
-        stim = np.repeat([101, 7, 101, 60, 101, 8, 101, 61, 0], 40)[:, None]
-        data, stream = np.arange(3 * len(stim)).reshape(-1, 3) % 97 * 1.0, io.BytesIO()
-        savemat(stream, {"data": data, "stim": stim, "srate": 100.0}, do_compression=True)
-        return stream.getvalue()
-
-    def run_csv(self, draw: random.Random) -> at.Recordings:
-        header = "Time,Fz,Cz,EOG,FeedBackEvent\n"
-        rows = "".join(f"{i / 200},{i % 7},{i % 5},0,{int(i % 300 == 10)}\n" for i in range(700))
-        labels = "IdFeedBack,Prediction\n"
-        for person in ("S02", "S06", "S07"):
-            text = (header + rows).encode()
-            (self.work / f"Data_{person}_Sess01.csv").write_bytes(
-                damaged(text, draw) if person == "S06" and draw.random() < 0.7 else text
-            )
-            labels += "".join(f"{person}_Sess01_FB00{k},{k % 2}\n" for k in (1, 2, 3))
-        text = labels.encode()
-        (self.work / "TrainLabels.csv").write_bytes(damaged(text, draw) if draw.random() < 0.4 else text)
-        return load(f"errp:{self.work}")
 
     def run_columns(self, draw: random.Random) -> at.Recordings:
         """Samples with columns of times and events."""

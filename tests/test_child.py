@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.io import savemat
 
 from autotransfer.errors import UserError
 from autotransfer.recordings.blocks import Block
@@ -150,13 +149,14 @@ def test_a_killed_parent_leaves_neither_child_nor_files(files: list[Path], tmp_p
 
 def test_a_script_without_a_guard_reads_once_from_any_folder(tmp_path: Path) -> None:
     for name in ("p1", "p2", "p3"):
-        X = np.random.default_rng(0).standard_normal((4, 2, 16))
-        savemat(tmp_path / f"{name}.mat", {"X": X, "y": [0, 1, 0, 1]})
+        for label in ("fist", "open"):
+            X = np.random.default_rng(0).standard_normal((16, 2))
+            np.savetxt(tmp_path / f"{name}_{label}.csv", X, delimiter=",", header="emg1,emg2", comments="")
     (tmp_path / "json.py").write_text("raise SystemExit('the folder of the user is not searched for modules')")
     script = tmp_path / "scripts" / "script.py"
     script.parent.mkdir()
-    script.write_text("from autotransfer import load\nprint(load('rsvp:.'))\n")
+    script.write_text("from autotransfer import load\nprint(load('.', pattern='{subject}_{class}.csv', sfreq=100))\n")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.stdout.startswith("<Recordings 'rsvp': 12 trials"), done.stderr
+    assert done.stdout.startswith(f"<Recordings {tmp_path.name!r}: 6 trials"), done.stderr
     assert done.stdout.count("Recordings") == 1

@@ -471,13 +471,16 @@ def test_the_absolute_source_works_from_anywhere(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     assert absolute("bids:here?task=a/b") == f"bids:{tmp_path}/here?task=a/b"
     assert absolute("x.xdf?stream=EEG") == f"{tmp_path}/x.xdf?stream=EEG"
-    assert absolute("synthetic") == "synthetic"
+    (tmp_path / "watch").mkdir()
+    for same in ("synthetic", "watch", "moabb:BNCI2014_001", "b.npz"):
+        assert absolute(same) == same
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert absolute("bids:~/letters") == f"bids:{tmp_path / 'home' / 'letters'}"
 
 
-@pytest.mark.parametrize("prefix", ["bids:", "errp:"])
-def test_a_home_of_nobody_is_no_folder(prefix: str) -> None:
-    refused("there is no folder", f"{prefix}~nobody-of-this-name/x", **({"window": 1.0} if prefix == "bids:" else {}))
-    assert absolute(f"{prefix}~nobody-of-this-name").endswith("~nobody-of-this-name")
+def test_a_home_of_nobody_is_no_folder() -> None:
+    refused("there is no folder", "bids:~nobody-of-this-name/x", window=1.0)
+    assert absolute("bids:~nobody-of-this-name").endswith("~nobody-of-this-name")
 
 
 # --- XDF -------------------------------------------------------------------------------------------------------------

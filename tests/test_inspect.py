@@ -12,7 +12,7 @@ import pytest
 import autotransfer as at
 from autotransfer.recordings import Raw, save_npz
 from autotransfer.recordings.concerns import concerns
-from autotransfer.recordings.overview import overview, sparklines
+from autotransfer.recordings.overview import WIDTH, overview, sparklines
 from autotransfer.report.preview import page
 from faults import call
 from real_data import NAMES, real_file
@@ -395,12 +395,12 @@ def test_the_overview_of_what_has_no_labels() -> None:
 
 
 def test_sparklines_share_a_scale() -> None:
-    low, high = sparklines([np.zeros(120), np.ones(120)], 60)
+    low, high = sparklines([np.zeros(120), np.ones(120)])
     assert (low, high) == ("▁" * 60, "█" * 60)
     peak = np.zeros(600)
     peak[305] = 1
-    assert sparklines([peak], 60)[0].count("█") == 1, "what is short is not averaged away"
-    assert sparklines([np.full(10, np.nan)], 5) == ["?" * 5]
+    assert sparklines([peak])[0].count("█") == 1, "what is short is not averaged away"
+    assert sparklines([np.full(10, np.nan)]) == ["?" * WIDTH]
 
 
 def test_the_page_is_escaped_and_self_contained() -> None:

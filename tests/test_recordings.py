@@ -19,7 +19,8 @@ from hypothesis.extra import numpy as hnp
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.recordings import Recordings, check_windows
+from autotransfer.recordings import Recordings
+from autotransfer.recordings.windows import windows_for_model
 
 N, C, T = 12, 3, 10
 SUBJECT = np.repeat(["a", "b", "c"], 4)
@@ -391,14 +392,13 @@ def test_a_channel_may_be_constant_within_a_trial() -> None:
 
 
 def test_windows_to_predict_on_need_no_people() -> None:
-    X, channels = check_windows(noise(dtype="float64")[:1], ["a", "b", "c"])
-    assert X.dtype == torch.float32
-    assert channels == ("a", "b", "c")
-    check_windows(with_dead_channel(1.0))
-    with pytest.raises(UserError, match="in all recordings"):
-        check_windows(with_dead_channel(1.0), allow_constant=False)
+    class Card:
+        channels, n_times, sfreq = ("a", "b", "c"), noise().shape[2], None
+
+    assert windows_for_model(noise(dtype="float64")[:1], Card()).dtype == torch.float32
+    windows_for_model(with_dead_channel(1.0), Card())
     with pytest.raises(UserError, match="NaN"):
-        check_windows(bad(np.nan, (0, 0, 0)))
+        windows_for_model(bad(np.nan, (0, 0, 0)), Card())
 
 
 # --- nothing else ever comes out ---------------------------------------------------------------------------

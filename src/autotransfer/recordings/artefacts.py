@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .chunks import row_chunks
+from .chunks import window_chunks
 from .raw import Array
 
 NEAR = 0.05  # of the range: values so near to the largest one are about as frequent in an intact signal
@@ -39,7 +39,7 @@ def artefacts_of(
     low, high = (np.where(np.isfinite(low) & np.isfinite(high), limit, 0.0) for limit in (low, high))
     near = NEAR * (high - low)
     top, bottom, near_top, near_bottom, flat = (np.zeros((n_people, n_channels)) for _ in range(5))
-    for rows in row_chunks(int(X.shape[0]), int(X.shape[1] * X.shape[2])):
+    for rows in window_chunks(X):
         values = np.asarray(X[rows], dtype=np.float32)
         who = person[rows]
         still = values.max(-1) == values.min(-1)  # (n, C)

@@ -14,12 +14,12 @@ from .cutting import Continuous, Cutting
 from .edf import continuous_of
 from .epochs import quiet
 from .optional import need
-from .pattern import Files, Labels, check_inside, entity, files_below, source_of, split_options
+from .pattern import ENTITY, Files, Labels, check_inside, entity, files_below, source_of, split_options
 
 KINDS = ("eeg", "ieeg", "meg", "emg", "nirs")
 ENDINGS = (".edf", ".bdf", ".vhdr", ".set", ".fif", ".snirf")
-COLUMNS = {"task": "task", "run": "run", "acq": "acquisition"}  # entities that become columns
-ENTITIES = ("sub", "ses", *COLUMNS, "kind")
+LABELS = ENTITY | {"task": "task", "run": "run", "acquisition": "acq"}  # by the entity that says them
+ENTITIES = (*LABELS.values(), "kind")
 NAME = re.compile(rf"sub-.*_({'|'.join(KINDS)})({'|'.join(map(re.escape, ENDINGS))})", re.IGNORECASE)
 
 
@@ -71,8 +71,7 @@ def _value(path: Path, name: str) -> str | None:
 
 
 def _labels(path: Path) -> Labels:
-    named = {"subject": "sub", "session": "ses"} | {column: short for short, column in COLUMNS.items()}
-    return {name: value for name, short in named.items() if (value := _value(path, short)) is not None}
+    return {name: value for name, short in LABELS.items() if (value := _value(path, short)) is not None}
 
 
 def open_bids(path: Path) -> Continuous:

@@ -50,7 +50,6 @@ def stacked(
     remedies: Remedies,
     *,
     name: str,
-    classes: object = None,
     hints: Mapping[str, str] | None = None,
     slack: int = 0,
 ) -> Raw:
@@ -74,7 +73,6 @@ def stacked(
         columns=_joined_columns([block.columns for block in kept]),
         sfreq=kept[0].sfreq,
         channels=kept[0].channels,
-        classes=classes,
         name=name,
         hints=hints or {},
         X=_joined_windows(kept),  # last: it takes the blocks apart
@@ -125,7 +123,7 @@ def _joined(parts: list[list[Label] | None]) -> list[Label] | None:
 def _joined_columns(parts: list[dict[str, list[Label]]]) -> dict[str, list[Label]]:
     """Columns that every block has, where they hold the same kind of values."""
     common = [name for name in parts[0] if all(name in part for part in parts)]
-    return dict(plain_columns({name: [value for part in parts for value in part[name]] for name in common}))
+    return plain_columns({name: [value for part in parts for value in part[name]] for name in common})
 
 
 def _same(a: float | None, b: float | None) -> bool:

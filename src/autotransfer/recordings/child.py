@@ -1,4 +1,4 @@
-"""Files that are read in a child process, because SciPy, h5py and MNE can crash or hang on a damaged file.
+"""Files that are read in a child process, because MNE and other libraries can crash or hang on a damaged file.
 
 The child is a fresh interpreter, so scripts work without a guard for `__main__`. It leaves each file's block in a
 temporary folder as n.npy and n.json. Nothing is pickled.

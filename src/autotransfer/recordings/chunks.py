@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 CHUNK_VALUES = 2**21  # 16 MiB in float64
 
@@ -12,3 +14,8 @@ def row_chunks(n_rows: int, values_per_row: int) -> Iterator[slice]:
     step = max(1, CHUNK_VALUES // max(1, values_per_row))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
+
+
+def window_chunks(X: Any) -> Iterator[slice]:
+    """The same for the windows of X (N, ...), an array or a tensor."""
+    return row_chunks(X.shape[0], math.prod(X.shape[1:]))

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import UserError, shown
-from .chunks import row_chunks
+from .chunks import window_chunks
 from .concerns import SAME, codes_of
 from .copies import shared_samples, stretches
 from .raw import Array, Raw
@@ -89,7 +89,7 @@ def _without_copies(raw: Raw) -> tuple[Raw, list[str]]:
 def _states(raw: Raw) -> tuple[Array, Array]:
     """Whether each window is finite, and whether it changes; both (N, C) bool."""
     finite, moving = np.empty(raw.X.shape[:2], bool), np.empty(raw.X.shape[:2], bool)
-    for rows in row_chunks(int(raw.X.shape[0]), int(raw.X.shape[1] * raw.X.shape[2])):
+    for rows in window_chunks(raw.X):
         values = np.asarray(raw.X[rows])
         finite[rows], moving[rows] = np.isfinite(values).all(-1), values.max(-1) != values.min(-1)
     return finite, moving

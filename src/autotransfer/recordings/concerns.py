@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import shown
 from .artefacts import Artefacts, artefacts_of
-from .chunks import row_chunks
+from .chunks import window_chunks
 from .container import check_sfreq
 from .copies import shapes, shared_samples, stretches
 from .labels import alike_warning, encode
@@ -56,10 +56,14 @@ class Signals(NamedTuple):
         return np.asarray(self.low == self.high)
 
     @property
+    def varying(self) -> Floats:
+        """(S, C) the spread of channels that vary; NaN for others."""
+        return np.where((self.spread > 0) & ~self.constant, self.spread, np.nan)
+
+    @property
     def scales(self) -> Floats:
         """(S,) the median over channels that vary; NaN without any."""
-        spread = np.where((self.spread > 0) & ~self.constant, self.spread, np.nan)
-        return np.array([np.nanmedian(row) if np.isfinite(row).any() else np.nan for row in spread])
+        return np.array([np.nanmedian(row) if np.isfinite(row).any() else np.nan for row in self.varying])
 
 
 def signals_of(X: Array | Tensor, person: Ints, n_people: int) -> Signals:
@@ -68,7 +72,7 @@ def signals_of(X: Array | Tensor, person: Ints, n_people: int) -> Signals:
     total, count = np.zeros((n_people, n_channels)), np.zeros((n_people, n_channels))
     low, high = np.full((n_people, n_channels), np.inf), np.full((n_people, n_channels), -np.inf)
     not_finite = np.zeros(n_channels, np.int64)
-    for rows in row_chunks(X.shape[0], int(X.shape[1] * X.shape[2])):
+    for rows in window_chunks(X):
         values = np.asarray(X[rows], dtype=np.float64)
         finite = np.asarray(np.isfinite(values).all(-1))  # (n, C)
         not_finite += (~finite).sum(0)
@@ -262,7 +266,7 @@ def _artefact_concerns(
             yield f"{channels} never {verb}, in {whose}, while a window lasts; {remedy}"
         else:
             yield f"{channels} of {whose}: {what.format(share[s, c])}{worst}; {remedy}"
-    spread = np.where((signals.spread > 0) & ~signals.constant, signals.spread, np.nan)
+    spread = signals.varying
     if np.isfinite(spread).all(1).sum() < FEWEST_TO_COMPARE or spread.shape[1] < 2:
         return
     usual = spread / np.nanmedian(spread, 0)

@@ -98,7 +98,7 @@ class Recordings:
                 f"y holds {len(class_names)} different numbers such as {fraction:g}: measurements, and this is for "
                 "classes only; to predict numbers: autotransfer run --target continuous (AutoTransferRegressor)"
             )
-        if (strange := next((name for name in class_names if not _storable(name)), None)) is not None:
+        if (strange := next((name for name in class_names if not storable(name)), None)) is not None:
             raise UserError(f"y holds the class {show(strange)}, which no model can store; give numbers or text")
         subject_codes, subject_names = encode(subject, n_trials, "subject", subjects)
         _check_enough(class_names, subject_names)
@@ -235,9 +235,9 @@ def measurement_in(classes: tuple[Label, ...]) -> float | None:
     return fraction if len(classes) > MOST_FRACTIONS else None
 
 
-def _storable(label: Label) -> bool:
-    """Whether the card of a model, which is JSON, can hold a class: dates and bytes it cannot."""
-    return all(map(_storable, label)) if type(label) is tuple else isinstance(label, (str, int, float))
+def storable(label: Label) -> bool:
+    """Whether JSON, as in a model's card or in meta of a file, can hold a label: dates and bytes it cannot."""
+    return all(map(storable, label)) if type(label) is tuple else isinstance(label, (str, int, float))
 
 
 def check_recordings(recordings: object, what: str) -> None:

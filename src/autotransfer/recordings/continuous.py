@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
-from ..words import count
 from .bids import open_bids
 from .blocks import Block, Remedies, stacked
 from .child import blocks_in_child
@@ -21,6 +20,7 @@ from .csv_files import OPTIONS as CSV_OPTIONS
 from .csv_files import open_csv
 from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
 from .edf import EARLY, open_with_mne
+from .event_counts import EventCounts
 from .filters import filter_of
 from .pattern import EXAMPLE, Files, Labels, by_name, check_inside, files_below, labelled_files, matcher, source_of
 from .raw import Raw
@@ -57,74 +57,12 @@ FORMATS = {
     ".tsv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
     **dict.fromkeys(RAW_FIF, Format(open_with_mne)),
 }
-ENDINGS = (*(end for end in FORMATS if end.startswith(".")), "_raw.fif")  # as messages list them
 REMEDIES = Remedies(
     channels="keep the same channels in all files",
     sfreq="resample all files to the same rate, or give the one of a table's stamps, --sfreq HZ",
     times="cut windows of one length with --window SECONDS (window=...)",
 )
 COUNTED = ("gaps", EARLY)  # notes whose number says how often, and not in how many files
-LONG = 3  # events that last so many windows are worth more than one
-MOST_SHOWN = 8  # names of events that a message lists
-
-
-@dataclass
-class Events:
-    """Which events files have, and whose."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    people: dict[str, set[str]] = field(default_factory=dict)
-    lasting: list[float] = field(default_factory=list)  # s: the usual duration in each file where there is one
-    mean_lasting: list[float] = field(default_factory=list)  # s: the mean
-
-    def add(self, block: Block, person: str) -> None:
-        self.counts.update(block.events)
-        for name in block.events:
-            self.people.setdefault(name, set()).add(person)
-        self.lasting += [] if block.lasting is None else [block.lasting]
-        self.mean_lasting += [] if block.mean_lasting is None else [block.mean_lasting]
-
-    def _whose(self, name: str) -> str:
-        return count(len(self.people[name]), "person", "people")
-
-    def listed(self) -> str:
-        """'T1' (90, 3 people), ..."""
-        common = self.counts.most_common(MOST_SHOWN)
-        shared = len({len(who) for who in self.people.values()}) == 1  # then one number says it
-        parts = [
-            f"{shown(name)} ({n})" if shared else f"{shown(name)} ({n}, {self._whose(name)})" for name, n in common
-        ]
-        more = f" and {len(self.counts) - MOST_SHOWN} more" if len(self.counts) > MOST_SHOWN else ""
-        whose = f", each in {self._whose(common[0][0])}" if shared and common else ""
-        return ", ".join(parts) + more + whose
-
-    def options(self, cutting: Cutting) -> str:
-        """Options of the command line that cut windows of the events that most people have: as long as the user said or
-        as events usually last, with a hop where events last much longer."""
-        names = sorted(self.counts, key=lambda name: (-len(self.people[name]), -self.counts[name], name))
-        names = sorted(names[:MOST_SHOWN])
-        plain = not any(set(name) & set(",={") for name in names)
-        text = ",".join(names) if plain else json.dumps({name: name for name in names}, ensure_ascii=False)
-        window = cutting.window or _middle(self.lasting) or 1.0
-        hop = cutting.hop or (window if (_middle(self.mean_lasting) or 0.0) >= 2 * window else None)
-        every = "" if hop is None else f"--hop {hop:.3g} "
-        return f"--window {window:.3g} {every}--events {shlex.quote(text)}"
-
-    def guessed(self, cutting: Cutting) -> str:
-        """A note where nothing says how long windows should be."""
-        return "" if cutting.window or _middle(self.lasting) else " (the length is a guess: events have no duration)"
-
-    def unused(self, cutting: Cutting) -> str | None:
-        """A warning where one window of each event leaves most of it unused."""
-        mean = _middle(self.mean_lasting)
-        if cutting.events is None or cutting.window is None or cutting.hop is not None or mean is None:
-            return None
-        if mean < LONG * (max(cutting.offset, 0.0) + cutting.window):
-            return None
-        return (
-            f"one window of {cutting.window:g} s is cut of each event, and events last {mean:.3g} s: "
-            f"--hop {cutting.window:g} cuts them all"
-        )
 
 
 class NoWholeWindow(UserError):
@@ -135,8 +73,9 @@ class NoWholeWindow(UserError):
         self.name = name
 
 
-def _middle(seconds: list[float]) -> float | None:
-    return sorted(seconds)[len(seconds) // 2] if seconds else None
+def endings() -> list[str]:
+    """Endings of all formats, as messages list them."""
+    return [*(end for end in FORMATS if end.startswith(".")), "_raw.fif"]
 
 
 def ending(path: Path) -> str | None:
@@ -145,13 +84,17 @@ def ending(path: Path) -> str | None:
     return max(fitting, key=len, default=None)
 
 
+def format_of(path: Path) -> Format:
+    """Of a file that has a known ending."""
+    return FORMATS[ending(path) or ""]
+
+
 def one_file(path: Path, options: Options, cutting: Cutting) -> Files:
     """One file, with the labels that its name gives."""
     if not os.path.isfile(path):
         raise UserError(f"there is no file {shown(str(path), 400)}; give an existing one")
-    end = ending(path) or ""
     check_options([path], options)
-    if FORMATS[end].several:
+    if format_of(path).several:
         for neighbour in path.parent.iterdir():
             check_inside(neighbour, path.parent.resolve())
     stem = _stem(path)
@@ -170,7 +113,7 @@ def files_in(folder: Path, options: Options, cutting: Cutting) -> Files:
         _check_plain(folder, [path for path, _ in files], cutting)
     unknown = next((path for path, _ in files if ending(path) is None), None)
     if unknown is not None:
-        raise UserError(f"{str(unknown)!r} fits the pattern, but its kind of file is none of {', '.join(ENDINGS)}")
+        raise UserError(f"{str(unknown)!r} fits the pattern, but its kind of file is none of {', '.join(endings())}")
     check_options([path for path, _ in files], options)
     return Files(files, folder.resolve().name, options, source_of(folder, options))
 
@@ -189,7 +132,7 @@ def _check_plain(folder: Path, paths: list[Path], cutting: Cutting) -> None:
     """Raise unless names are clear without a pattern: one format, files in one folder or named as in BIDS."""
     kinds = sorted({ending(path) or "" for path in paths})
     nested = [path for path in paths if path.parent != folder and not path.name.startswith("sub-")]
-    explained = [path for path in paths if FORMATS[ending(path) or ""].by_pattern]
+    explained = [path for path in paths if format_of(path).by_pattern]
     for path, why in [
         *((path, "lies in a folder of its own") for path in nested),
         *((path, "does not say whose it is") for path in explained),
@@ -209,16 +152,14 @@ def _check_plain(folder: Path, paths: list[Path], cutting: Cutting) -> None:
 
 def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
     """Windows of files whose labels are known."""
-    files, name, options, source, bids = labelled
+    files, source = labelled.files, labelled.source
     by_file = any("class" in labels for _, labels in files)
     if by_file and cutting.events is not None:
         raise UserError("both events and {class} in the pattern say what the class is; give one of them")
-    known = {str(path): labels for path, labels in files}
-    paths = [path for path, _ in files]
-    with blocks_in_child(continuous_block, paths, known, options, cutting.seconds, bids) as blocks:
-        events, notes = Events(), Counter[str]()
+    with blocks_of(continuous_block, labelled, cutting) as blocks:
+        events, notes = EventCounts(), Counter[str]()
         people = [labels["subject"] for _, labels in files]
-        raw = stacked(_with_windows(blocks, people, cutting, events, notes, source), REMEDIES, name=name)
+        raw = stacked(_with_windows(blocks, people, cutting, events, notes, source), REMEDIES, name=labelled.name)
     hint = f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
     if events.counts:
         hint = (
@@ -232,7 +173,7 @@ def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
     return replace(raw, filter=band.designed(raw.sfreq).as_dict())
 
 
-def _command(source: str, events: Events, cutting: Cutting) -> str:
+def _command(source: str, events: EventCounts, cutting: Cutting) -> str:
     pattern = "" if cutting.pattern is None else f"--pattern {shlex.quote(cutting.pattern)} "
     rate = "" if cutting.sfreq is None else f"--sfreq {cutting.sfreq:g} "
     return f"autotransfer inspect {shlex.quote(source)} {pattern}{rate}{events.options(cutting)}"
@@ -247,6 +188,14 @@ def _noted(notes: Counter[str], n_files: int) -> Iterator[str]:
             yield note if n == n_files else f"{note} ({n} of {n_files} files)"
 
 
+def blocks_of(
+    reader: Callable[..., Block], labelled: Files, cutting: Cutting
+) -> AbstractContextManager[Iterator[Block]]:
+    """What `reader` makes of every file, in a child process: it gets what `continuous_block` gets."""
+    known = {str(path): labels for path, labels in labelled.files}
+    return blocks_in_child(reader, [*map(Path, known)], known, labelled.options, cutting.seconds, labelled.bids)
+
+
 def continuous_block(
     path: Path, known: dict[str, Labels], options: Options, cutting: dict[str, Any], bids: bool
 ) -> Block:
@@ -256,7 +205,7 @@ def continuous_block(
 
 
 def opened(path: Path, cutting: Cutting, options: Options, bids: bool) -> Continuous:
-    return open_bids(path) if bids else FORMATS[ending(path) or ""].open(path, cutting, options)
+    return open_bids(path) if bids else format_of(path).open(path, cutting, options)
 
 
 def with_labels(block: Block, labels: Labels) -> Block:
@@ -269,7 +218,7 @@ def with_labels(block: Block, labels: Labels) -> Block:
 
 
 def _with_windows(
-    blocks: Iterable[Block], people: list[str], cutting: Cutting, events: Events, notes: Counter[str], source: str
+    blocks: Iterable[Block], people: list[str], cutting: Cutting, events: EventCounts, notes: Counter[str], source: str
 ) -> Iterator[Block]:
     """Blocks that hold windows; files without any are left out with a warning. Counts the events and notes of all.
     people: whose each block is."""
@@ -301,7 +250,7 @@ def _with_windows(
 
 def check_options(paths: list[Path], options: Options) -> None:
     """Raise where a format knows no option of that name."""
-    known = {name for path in paths for name in FORMATS[ending(path) or ""].options}
+    known = {name for path in paths for name in format_of(path).options}
     for name in options:
         if name not in known:
             choices = f"choose from {', '.join(sorted(known))}" if known else "these files have none"

@@ -119,9 +119,7 @@ def stretches(X: Array | Tensor, thinned: int = 1) -> Stretches:
         where, _ = np.nonzero(kept)
         keys.append(prints[kept])
         rows.append(where + part.start)
-    every, where = np.concatenate(keys), np.concatenate(rows)
-    order = np.argsort(every, kind="stable")
-    return Stretches(every[order], where[order])
+    return _in_order(keys, rows)
 
 
 def shapes(X: Array | Tensor) -> Stretches:
@@ -142,6 +140,11 @@ def shapes(X: Array | Tensor) -> Stretches:
         kept = np.flatnonzero(2 * different > codes.shape[1])
         keys.append(_mixed(codes[kept].view(np.uint64) * odd).sum(1, dtype=np.uint64))
         rows.append(kept + part.start)
+    return _in_order(keys, rows)
+
+
+def _in_order(keys: list[NDArray[np.uint64]], rows: list[NDArray[np.int64]]) -> Stretches:
+    """Of fingerprints and windows that were found in parts."""
     every, where = np.concatenate(keys), np.concatenate(rows)
     order = np.argsort(every, kind="stable")
     return Stretches(every[order], where[order])

@@ -10,7 +10,6 @@ from .cutting import Continuous, Cutting, Event
 from .epochs import data_channels, quiet
 from .optional import need
 
-READERS = {".edf": "read_raw_edf", ".bdf": "read_raw_bdf", ".gdf": "read_raw_gdf", ".fif": "read_raw_fif"}
 EARLY = "annotations begin before the recording, and windows that would begin there are left out"
 NO_CLASS = ("bad", "edge")  # annotations that begin so mark what is not to be used, as in MNE
 
@@ -19,7 +18,7 @@ def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Cont
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     mne = need("mne", f"reading {ending} files", "mne")
     with quiet(mne):
-        recording = continuous_of(raw := getattr(mne.io, READERS[ending])(path, preload=False))
+        recording = continuous_of(raw := mne.io.read_raw(path, preload=False))
         if ending in (".edf", ".bdf"):
             recording.events, n_early = _from_their_onset(recording.events, mne, path)
             rates = _rates(path, raw.ch_names)

@@ -99,7 +99,7 @@ def block(
         y=[events.get(code, str(code)) for code in codes] if label is None else _column(epochs, label, "label", name),
         subject=people,
         session=sessions,
-        columns=dict(plain_columns(others)),
+        columns=plain_columns(others),
         channels=tuple(epochs.ch_names[index] for index in picks),
         sfreq=float(epochs.info["sfreq"]),
         start=float(epochs.tmin),

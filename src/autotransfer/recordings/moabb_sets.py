@@ -77,7 +77,7 @@ def _blocks(dataset: Any, name: str, paradigm: Any, subjects: list[Any]) -> Iter
             part.X *= dataset.unit_factor  # to microvolts, as MOABB's own pipelines get them
             part.y = list(labels)
             part.session = about["session"].tolist()
-            part.columns = dict(plain_columns({name: about[name].tolist() for name in about.columns}))  # such as run
+            part.columns = plain_columns({name: about[name].tolist() for name in about.columns})  # such as run
         yield part
 
 

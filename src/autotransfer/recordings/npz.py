@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
-from .chunks import row_chunks
+from .chunks import window_chunks
 from .columns import KINDS, Column, is_name, plain_columns
-from .container import Recordings
+from .container import Recordings, storable
 from .filters import filter_of
 from .labels import as_list, check_distinct, check_length
 from .messages import reason, show
@@ -36,14 +36,6 @@ STATED = {"channels": "store the names of all channels as text", "sfreq": "store
 LABEL_BYTES = 64  # of a label as a Python object in a list
 META_BYTES = 2**26
 HOW_TO_SAVE = "save it with np.savez('recordings.npz', X=X, y=y, subject=subject)"
-
-
-def load_npz(path: str | os.PathLike[str]) -> Recordings:
-    return Recordings.of(read_npz(path))
-
-
-def load_folder(path: str | os.PathLike[str]) -> Recordings:
-    return Recordings.of(read_folder(path))
 
 
 def read_npz(path: str | os.PathLike[str]) -> Raw:
@@ -211,7 +203,7 @@ def _scaled(X: Array, scale: Array, path: Path) -> Array:
         raise UserError(f"scale of {str(path)!r} is {show(scale.ravel()[:4].tolist())}; it must hold finite numbers")
     scaled = np.empty(X.shape, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings reports
-        for rows in row_chunks(len(X), X[:1].size):
+        for rows in window_chunks(X):
             scaled[rows] = X[rows].astype(np.float64) * factor[rows]
     return scaled
 
@@ -276,7 +268,7 @@ def _tuples(value: Label) -> Label:
 
 
 def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
-    """Write so that load_npz gives the same recordings back; a file of that name is replaced in one step."""
+    """Write so that `load` gives the same recordings back; a file of that name is replaced in one step."""
     path = Path(path)
     if path.suffix.lower() != ".npz":
         raise UserError(f"{str(path)!r} does not end in .npz; choose a name that does")
@@ -286,7 +278,7 @@ def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
 
 
 def save_folder(path: str | os.PathLike[str], recordings: Recordings) -> None:
-    """Write so that load_folder gives the same recordings back, with X memory-mapped."""
+    """Write so that `load` gives the same recordings back, with X memory-mapped."""
     path = Path(path)
     if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise UserError(f"{str(path)!r} exists; choose a new name: a folder is not overwritten")
@@ -309,18 +301,12 @@ def _meta_text(recordings: Recordings) -> str:
     meta = {field: getattr(recordings, field) for field in fields} | {"ring": recordings.ring or False}
     for field in ("classes", "subjects"):
         for label in meta[field]:
-            if not _survives_json(label):
+            if not storable(label):
                 raise UserError(f"{field} holds {show(label)}, which cannot be saved; use strings or numbers")
     columns = {name: column.labels for name, column in recordings.columns.items() if not column.continuous}
     if recordings.filter is not None:
         meta["filter"] = recordings.filter.as_dict()
     return json.dumps(meta | ({"column_labels": columns} if columns else {}))
-
-
-def _survives_json(label: Label) -> bool:
-    if type(label) is tuple:
-        return all(_survives_json(part) for part in label)
-    return type(label) in (str, int, float, bool)
 
 
 @contextmanager

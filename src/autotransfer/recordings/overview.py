@@ -199,18 +199,18 @@ def _pictures(
         yield Picture(str(name), str(people[int(who[row])]), np.asarray(X[row], dtype=np.float64))
 
 
-def sparklines(signals: list[NDArray[np.float64]], width: int = WIDTH) -> list[str]:
+def sparklines(signals: list[NDArray[np.float64]]) -> list[str]:
     """Signals (T,) as bars on one scale. Each bar is the sample of its stretch that lies farthest from the middle."""
     finite = np.concatenate([signal[np.isfinite(signal)] for signal in signals])
     if not len(finite):
-        return ["?" * width for _ in signals]
+        return ["?" * WIDTH for _ in signals]
     low, high, middle = float(finite.min()), float(finite.max()), float(np.median(finite))
-    return [_bars(signal, low, high, middle, width) for signal in signals]
+    return [_bars(signal, low, high, middle) for signal in signals]
 
 
-def _bars(signal: NDArray[np.float64], low: float, high: float, middle: float, width: int) -> str:
+def _bars(signal: NDArray[np.float64], low: float, high: float, middle: float) -> str:
     text = ""
-    for part in np.array_split(signal, min(width, len(signal))):
+    for part in np.array_split(signal, min(WIDTH, len(signal))):
         value = part[np.argmax(np.abs(part - middle))]
         level = 0.5 if high == low else (value - low) / (high - low)
         text += BARS[min(int(level * len(BARS)), len(BARS) - 1)] if np.isfinite(level) else "?"

@@ -114,23 +114,3 @@ def split_options(text: str) -> tuple[str, dict[str, str]]:
             raise UserError(f"{shown(part)} after the question mark of {shown(text, 200)} is not name=value")
         options[match[1]] = match[2]
     return path, options
-
-
-def existing_folder(text: str, prefix: str) -> Path:
-    """An existing folder; ~ is expanded, because no shell does so after a prefix."""
-    folder = Path(os.path.expanduser(text))
-    if not text or not folder.is_dir():
-        raise UserError(
-            f"there is no folder {text!r}; write {prefix}FOLDER ('autotransfer datasets' lists what it must contain)"
-        )
-    return folder
-
-
-def matching_files(folder: Path, pattern: str, prefix: str) -> list[Path]:
-    """The files of that pattern in or below the folder; at least one is required."""
-    files = sorted(path for path in folder.rglob(pattern) if path.is_file())
-    if not files:
-        raise UserError(
-            f"there is no file {pattern} in {str(folder)!r}; 'autotransfer datasets' lists what {prefix} expects"
-        )
-    return files

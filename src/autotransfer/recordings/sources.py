@@ -15,24 +15,21 @@ from .bids import bids_files, is_bids
 from .cleaning import clean as cleaned
 from .concerns import UNKNOWN_RATE
 from .container import Recordings, check_sfreq
-from .continuous import ENDINGS, ending, files_in, one_file, read_labelled, recordings_in
+from .continuous import ending, endings, files_in, one_file, read_labelled, recordings_in
 from .cutting import Cutting
 from .embedded import watch
 from .fif import fif_files, read_fif, read_fif_folder, stem
 from .messages import show
 from .moabb_sets import read_moabb
-from .npz import HOW_TO_SAVE, load_folder, load_npz, read_folder, read_npz, save_folder, save_npz
-from .paper import RECIPES, Recipe
+from .npz import HOW_TO_SAVE, read_folder, read_npz, save_folder, save_npz
 from .pattern import Files, split_options
 from .raw import Raw
 from .synthetic import synthetic
 from .targets import CONTINUOUS, Targets, target_name
-from .windows import check_windows
 
 __all__ = [
-    "READERS", "RECIPES", "SETS", "Cutting", "EmbeddedSet", "Raw", "Recipe", "Recordings", "absolute", "check_windows",
-    "is_continuous", "load", "load_folder", "load_npz", "load_targets", "read", "read_folder", "read_npz",
-    "save_folder", "save_npz", "synthetic", "watch",
+    "READERS", "SETS", "Cutting", "EmbeddedSet", "Raw", "Recordings", "absolute", "is_continuous", "load",
+    "load_targets", "read", "read_folder", "read_npz", "save_folder", "save_npz", "synthetic", "watch",
 ]  # fmt: skip
 
 
@@ -64,7 +61,6 @@ READERS: dict[str, Callable[[str], Raw]] = {
     ".fif": read_fif,
     ".fif.gz": read_fif,
     "moabb:": read_moabb,
-    **{prefix: recipe.read for prefix, recipe in RECIPES.items()},
 }
 
 BIDS = "bids:"  # before a folder, to choose some of it
@@ -86,7 +82,7 @@ def load(
     clean: bool = False,
 ) -> Recordings:
     """Recordings from a file (.npz, or MNE epochs in .fif), a folder of .npy or of epochs files, a MOABB
-    dataset (`moabb:NAME`), a data set of the paper (`errp:FOLDER`, see RECIPES), or an embedded set (SETS).
+    dataset (`moabb:NAME`), or an embedded set (SETS).
 
     Continuous recordings are cut into windows: a BIDS folder, or files or a folder of .edf, .bdf, .gdf, .xdf, .csv or
     WFDB's .hea. `window`, `hop` and `offset` are seconds; `events` maps names of events to classes, {'T1': 'left'};
@@ -140,7 +136,7 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     if asked.given:
         raise UserError(
             f"{shown(text, PATH)} holds windows that are cut already; leave out {', '.join(asked.given)}, which are "
-            f"for continuous recordings (BIDS folders, {', '.join(ENDINGS)})"
+            f"for continuous recordings (BIDS folders, {', '.join(endings())})"
         )
     if isinstance(source, str) and text in SETS:
         return SETS[text].make().raw()
@@ -156,7 +152,7 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     if Path(text).suffix.lower() in NOT_READ:
         raise UserError(f"cannot load {named}: X, y and subject belong in one file without pickles; {HOW_TO_SAVE}")
     problem = "its kind of file is unknown" if os.path.exists(text) else "there is no such file, folder or set"
-    known = [*(key for key in READERS if key.startswith(".")), *ENDINGS]
+    known = [*(key for key in READERS if key.startswith(".")), *endings()]
     raise UserError(
         f"cannot load {named}: {problem}; choose a file ({_listed(known)}), "
         f"a folder of .npy, of .fif or of such files, a collection "
@@ -180,7 +176,7 @@ def continuous_files(text: str, cutting: Cutting) -> Callable[[], Files] | None:
         return partial(bids_files, text.removeprefix(BIDS), cutting)
     if any(key.endswith(":") and text.startswith(key) for key in READERS):
         return None
-    path = text if os.path.exists(text) else text.partition("?")[0]
+    path, _ = _parts(text)
     folder, is_folder = Path(path), os.path.isdir(path)
     if ending(folder) is None and not is_folder:
         return None
@@ -205,30 +201,29 @@ def is_continuous(source: str) -> bool:
 
 def absolute(source: str) -> str:
     """The same source with an absolute path, so that it works from any folder."""
-    for prefix in (BIDS, *RECIPES):
-        if source.startswith(prefix):
-            path, mark, options = source.removeprefix(prefix).partition("?")
-            return prefix + str(Path(os.path.expanduser(path)).resolve()) + mark + options
-    if source in SETS:
-        return source
-    if os.path.exists(source):
-        return str(Path(source).resolve())
-    path, mark, options = source.partition("?")
-    return str(Path(path).resolve()) + mark + options if mark and os.path.exists(path) else source
+    if source.startswith(BIDS):
+        path, options = _parts(source.removeprefix(BIDS))
+        return BIDS + str(Path(os.path.expanduser(path)).resolve()) + options
+    path, options = _parts(source)
+    return source if source in SETS or not os.path.exists(path) else str(Path(path).resolve()) + options
 
 
 def place_of(source: str) -> Path | None:
     """The file or folder that a source is read from; None where there is none, as of an embedded set."""
     if source in SETS:
         return None
-    for prefix in (BIDS, *RECIPES):
-        source = source.removeprefix(prefix)
-    path = Path(source if os.path.exists(source) else source.partition("?")[0])
+    path = Path(_parts(source.removeprefix(BIDS))[0])
     return path if path.exists() else None
 
 
+def _parts(source: str) -> tuple[str, str]:
+    """The path of a source, and what follows it from the question mark on, which may also be part of a file's name."""
+    path, mark, options = source.partition("?")
+    return (source, "") if os.path.exists(source) else (path, mark + options)
+
+
 def catalogue() -> Iterator[str]:
-    """Lines on what can be loaded by name: description, source, terms and layout of each set."""
+    """Lines on what can be loaded by name: description and source of each set."""
     for name, known in SETS.items():
         yield from _entry(name, known.description, known.obtained)
     yield from _entry(
@@ -237,14 +232,6 @@ def catalogue() -> Iterator[str]:
         "downloaded by MOABB when first used: pip install moabb; terms: see each dataset",
         "options: moabb:PhysionetMI/LeftRightImagery?subjects=1-20&resample=128",
     )
-    for prefix, recipe in RECIPES.items():
-        yield from _entry(
-            f"{prefix}FOLDER",
-            recipe.description,
-            f"from: {recipe.source}",
-            f"terms: {recipe.terms}",
-            f"expects: {recipe.layout}",
-        )
 
 
 def _entry(name: str, *lines: str) -> Iterator[str]:

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from .blocks import Block
-from .child import blocks_in_child
 from .container import check_sfreq
-from .continuous import Options, opened, with_labels
+from .continuous import Options, blocks_of, opened, with_labels
 from .cutting import Continuous, Cutting, Event, known_rate
 from .labels import named
 from .npy import check_memory
@@ -52,9 +51,7 @@ def read_whole(source: str, cutting: Cutting | None = None) -> list[WholeRecordi
     if find is None:
         return _trials(source, cutting)
     labelled = find()
-    known = {str(path): labels for path, labels in labelled.files}
-    arguments = known, labelled.options, Cutting(sfreq=cutting.sfreq).seconds, labelled.bids
-    with blocks_in_child(whole_block, [path for path, _ in labelled.files], *arguments) as blocks:
+    with blocks_of(whole_block, labelled, Cutting(sfreq=cutting.sfreq)) as blocks:
         return [piece for block in blocks for piece in _pieces(block, labelled.name)]
 
 

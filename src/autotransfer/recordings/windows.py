@@ -5,6 +5,7 @@ All callers pass windows to a model through `windows_for_model`, so that a mista
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, shown
-from .chunks import row_chunks
+from .chunks import row_chunks, window_chunks
 from .labels import as_list, check_distinct, encode
 from .messages import reason
 from .raw import LARGEST as LARGEST
@@ -26,17 +27,6 @@ UNNAMED = re.compile(r"ch\d+")  # default names of channels
 BLANK = re.compile(r"[\s_]+|\.+$")  # in which two spellings of a name may differ; A'1 and A1 are two electrodes
 REAL = "give real numbers, such as float32"
 COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # scikit-learn's check_estimator wants these words
-
-
-def check_windows(X: object, channels: object = None, *, allow_constant: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-    """Validate X without labels: X (N, channels, times) as float32, and the channel names.
-
-    For recordings to predict on. `allow_constant`: whether a channel may have one value throughout, which
-    is normal in a single trial but in a whole study means a dead electrode.
-    """
-    source = window_array(X)
-    names = channel_names(channels, source.shape[1])
-    return float32_windows(source, names, allow_constant=allow_constant), names
 
 
 class MadeFor(Protocol):
@@ -211,13 +201,14 @@ def axes_concern(shape: tuple[int, ...], names: tuple[str, ...]) -> str | None:
 def float32_windows(source: Array | Tensor, names: tuple[str, ...], *, allow_constant: bool) -> Tensor:
     """X (N, channels, times) float32 after every value is checked.
 
-    A float32 array is not copied: a memory-mapped file stays mapped.
+    allow_constant: whether a channel may have one value throughout, which is normal in a single trial but in a whole
+    study means a dead electrode. A float32 array is not copied: a memory-mapped file stays mapped.
     """
     X = _as_float32(source)
     lowest = torch.full((X.shape[1],), float("inf"))
     highest = torch.full((X.shape[1],), float("-inf"))
     unusable = []  # rows of (trial, channel)
-    for rows in row_chunks(X.shape[0], _row_size(X)):
+    for rows in window_chunks(X):
         low, high = torch.aminmax(X[rows], dim=-1)  # (n, channels), NaN where a window holds one
         usable = (low >= -LARGEST) & (high <= LARGEST)
         if not usable.all():
@@ -247,13 +238,9 @@ def _as_float32(source: Array | Tensor) -> Tensor:
     X = torch.empty(source.shape, dtype=torch.float32)
     target: Any = X if isinstance(source, Tensor) else X.numpy()
     with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values, which are reported
-        for rows in row_chunks(source.shape[0], _row_size(source)):
+        for rows in window_chunks(source):
             target[rows] = source[rows]
     return X
-
-
-def _row_size(source: Array | Tensor) -> int:
-    return int(source.shape[1] * source.shape[2])
 
 
 def _why_unusable(places: Tensor, source: Array | Tensor, names: tuple[str, ...]) -> str:
@@ -277,7 +264,7 @@ def _why_unusable(places: Tensor, source: Array | Tensor, names: tuple[str, ...]
 def _all_finite(source: Array | Tensor, trials: Tensor) -> Tensor:
     """Whether each window holds finite numbers in the precision it was given in: (trials, channels) bool."""
     parts = []
-    for rows in row_chunks(len(trials), _row_size(source)):
+    for rows in row_chunks(len(trials), math.prod(source.shape[1:])):
         if isinstance(source, Tensor):
             parts.append(torch.isfinite(source[trials[rows]].to(torch.float64)).all(-1))
         else:

@@ -1,0 +1,211 @@
+"""Files of the original paper's data sets as an .npz, for whoever has them:
+
+    python -m benchmarks.paper_sets errp FOLDER --out errp.npz              BCI Challenge at NER 2015
+    python -m benchmarks.paper_sets ecog-faces FOLDER --out ecog-faces.npz  faces_basic of Miller's library
+    python -m benchmarks.paper_sets rsvp FOLDER --out rsvp.npz              SUBJECT.mat of each person
+    python -m benchmarks.paper_sets asl-emg FOLDER --out asl-emg.npz        SUBJECT.mat of each person
+
+docs/recipes/paper.md says where the files come from, their terms, and what a SUBJECT.mat holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.io import loadmat
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.recordings import save_npz
+from autotransfer.recordings.blocks import Block, Remedies, stacked
+from autotransfer.recordings.npy import readable
+
+Array = np.ndarray[Any, Any]
+EVENT = "FeedBackEvent"  # the column that marks a feedback in the challenge's files
+NOT_EEG = ("Time", "EOG", EVENT)
+RATE = 200.0  # Hz, of the challenge's files
+FEEDBACK = 1.3  # seconds of a window after a feedback: the paper does not say, solutions of the challenge used this
+PICTURE = 0.4  # seconds of a picture, and of a window
+SHORTEST = 0.1  # seconds; shorter codes in the stimulus channel of ha are artefacts
+ELECTRODES = 31  # of each person in the paper, which does not say which; here the first ones of each file
+# What 0 and 1 in y stand for.
+CLASSES = {"errp": ("error", "correct"), "ecog-faces": ("house", "face"), "rsvp": ("non-target", "target")}
+REMEDIES = Remedies(*["make the files alike, or leave one out"] * 3)
+
+
+def errp(folder: Path) -> Iterator[Block]:
+    """EEG from each feedback of a speller on."""
+    folder = folder / "train" if (folder / "train").is_dir() else folder
+    files, labels = _files(folder, "Data_S*_Sess*.csv"), _feedback_labels(folder)
+    for path in files:
+        match = re.fullmatch(r"Data_(S\d+)_Sess(\d+)\.csv", path.name)
+        if match is None:
+            raise UserError(f"{path.name!r} is not named like Data_S02_Sess01.csv; use the files as published")
+        with readable(path, "samples"):
+            table = pd.read_csv(path, dtype=np.float32)
+        channels = [name for name in table.columns if name not in NOT_EEG]
+        if EVENT not in table.columns or not channels:
+            raise UserError(f"{str(path)!r} needs a column {EVENT!r} and columns of EEG; use the files as published")
+        event = table[EVENT].to_numpy() > 0
+        onsets = np.flatnonzero(event & ~np.r_[False, event[:-1]])
+        X = _windows(table[channels].to_numpy(), onsets, round(FEEDBACK * RATE))
+        names = [f"{match[1]}_Sess{match[2]}_FB{n:03d}" for n in range(1, len(X) + 1)]
+        if unknown := [name for name in names if name not in labels]:
+            raise UserError(f"TrainLabels.csv has no label for {unknown[0]}, which {path.name!r} holds")
+        yield Block(
+            X=X, y=[labels[name] for name in names], subject=[match[1]] * len(X), session=[int(match[2])] * len(X),
+            channels=tuple(channels), sfreq=RATE, name=repr(path.name),
+        )  # fmt: skip
+
+
+def _feedback_labels(folder: Path) -> dict[Any, int]:
+    """By name of the feedback; from TrainLabels.csv in the folder or beside it."""
+    path = next(filter(Path.is_file, (place / "TrainLabels.csv" for place in (folder, folder.parent))), None)
+    if path is None:
+        raise UserError(f"there is no TrainLabels.csv in {str(folder)!r}; put the one of the challenge there")
+    with readable(path, "labels"):
+        return pd.read_csv(path, index_col="IdFeedBack")["Prediction"].astype(int).to_dict()
+
+
+def ecog_faces(folder: Path) -> list[Block]:
+    """ECoG during pictures. Electrode 1 is at a different place in each person."""
+    blocks = [_faces_and_houses(path) for path in _files(folder, "*_faceshouses.mat")]
+    count = min(len(block.channels) for block in blocks)
+    for block in blocks:
+        block.X, block.channels = block.X[:, :count], block.channels[:count]
+    return blocks
+
+
+def _faces_and_houses(path: Path) -> Block:
+    """`stim` is 1 to 50 while a house is shown, 51 to 100 a face, 101 between pictures and 0 between runs."""
+    found = _variables(path, "data", "stim", "srate")
+    data, stim, rate = _numbers(found, "data", path), _numbers(found, "stim", path).ravel(), _rate(found, "srate", path)
+    if data.ndim != 2 or len(stim) != len(data) or rate is None:
+        raise UserError(f"data {data.shape} and stim {stim.shape} of {str(path)!r} do not match; use it as published")
+    onsets, codes = pictures(stim, round(SHORTEST * rate))
+    X = _windows(data[:, :ELECTRODES], onsets, round(PICTURE * rate))
+    return Block(
+        X=X, y=[int(code > 50) for code in codes[: len(X)]], subject=[path.name.split("_")[0]] * len(X),
+        channels=tuple(f"electrode {n}" for n in range(1, X.shape[1] + 1)), sfreq=rate, name=repr(path.name),
+    )  # fmt: skip
+
+
+def pictures(stim: Array, shortest: int) -> tuple[Array, Array]:
+    """First samples and codes of the pictures: runs of one code from 1 to 100 of at least `shortest` samples."""
+    starts = np.flatnonzero(np.diff(stim.astype(np.float64), prepend=np.nan))
+    codes, lengths = stim[starts], np.diff(starts, append=len(stim))
+    shown = (codes >= 1) & (codes <= 100) & (lengths >= shortest)
+    return starts[shown], codes[shown]
+
+
+def one_file_a_person(folder: Path, sfreq: float | None) -> Iterator[Block]:
+    """Windows of SUBJECT.mat. sfreq: Hz where a file states none."""
+    for path in _files(folder, "*.mat"):
+        found = _variables(path, "X", "y")
+        X = _numbers(found, "X", path)
+        if X.ndim != 3:
+            raise UserError(f"X of {str(path)!r} has the shape {X.shape}; it must be (windows, channels, times)")
+        for name, n in (("y", len(X)), ("session", len(X)), ("channels", X.shape[1])):
+            if name in found and found[name].size != n:
+                raise UserError(f"{name} of {str(path)!r} has {found[name].size} entries, its X {X.shape} needs {n}")
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings report
+            X = X.astype(np.float32)
+        names = map(str, _labels(found["channels"])) if "channels" in found else (f"ch{n}" for n in range(X.shape[1]))
+        session = _labels(found["session"]) if "session" in found else None
+        yield Block(
+            X=X, y=_labels(found["y"]), subject=[path.stem] * len(X), session=session,
+            channels=tuple(names), sfreq=_rate(found, "sfreq", path) or sfreq, name=repr(path.name),
+        )  # fmt: skip
+
+
+def _windows(signal: Array, onsets: Array, length: int) -> Array:
+    """(n, channels, length) from each onset on, but for those that the end cuts off; signal: (samples, channels)."""
+    whole = [signal[onset : onset + length].T for onset in onsets if onset + length <= len(signal)]
+    return np.array(whole, np.float32).reshape(-1, signal.shape[1], length)
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    """The files of that name in and below the folder."""
+    files = sorted(path for path in folder.rglob(pattern) if path.is_file())
+    if not files:
+        raise UserError(f"there is no file {pattern} in {str(folder)!r}; docs/recipes/paper.md says where to get them")
+    name, n = Counter(path.name for path in files).most_common(1)[0]
+    if n > 1:
+        raise UserError(f"there are {n} files {name!r} in {str(folder)!r}; give the folder of one data set")
+    return files
+
+
+def _variables(path: Path, *needed: str) -> dict[str, Array]:
+    """Arrays and cell arrays of a MATLAB file, by name. SciPy unpickles nothing."""
+    with readable(path, "variables"):
+        try:
+            stored = loadmat(path)
+        except NotImplementedError:
+            raise UserError(f"{str(path)!r} is of MATLAB's version 7.3; store it with save(..., '-v7')") from None
+    found = {
+        name: value for name, value in stored.items() if isinstance(value, np.ndarray) and value.dtype.names is None
+    }
+    for name in needed:
+        if name not in found:
+            raise UserError(f"{str(path)!r} has no array {name!r}; it holds {', '.join(map(repr, found)) or 'none'}")
+    return found
+
+
+def _numbers(found: dict[str, Array], name: str, path: Path) -> Array:
+    if found[name].dtype.kind not in "biuf":
+        raise UserError(f"{name!r} of {str(path)!r} holds {found[name].dtype} values; store real numbers")
+    return found[name]
+
+
+def _rate(found: dict[str, Array], name: str, path: Path) -> float | None:
+    """In Hz; None where the file states none."""
+    if name not in found:
+        return None
+    rate = _numbers(found, name, path).ravel()
+    if len(rate) != 1 or not 0 < rate[0] < np.inf:
+        raise UserError(f"{name} of {str(path)!r} is {rate[:3]}; store one number, in Hz")
+    return float(rate[0])
+
+
+def _labels(values: Array) -> list[Any]:
+    """Numbers, or the texts of a cell array or of rows of characters."""
+    if values.dtype.kind in "biuf":
+        return list(values.ravel().tolist())
+    return ["".join(map(str, np.ravel(entry))).strip() for entry in np.ravel(values)]
+
+
+SETS: dict[str, Callable[[Path], Iterable[Block]]] = {
+    "errp": errp,
+    "ecog-faces": ecog_faces,
+    "rsvp": lambda folder: one_file_a_person(folder, None),
+    "asl-emg": lambda folder: one_file_a_person(folder, 1000.0),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("set", choices=SETS)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="the .npz to write")
+    asked = parser.parse_args(arguments)
+    try:
+        raw = stacked(SETS[asked.set](asked.folder), REMEDIES, name=asked.set)
+        save_npz(asked.out, at.Recordings.of(replace(raw, classes=CLASSES.get(asked.set))))
+    except UserError as error:
+        print(f"paper_sets: {error}", file=sys.stderr)
+        return 2
+    print(f"{asked.out} is written; look at it with: autotransfer inspect {asked.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
