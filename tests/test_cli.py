@@ -235,8 +235,8 @@ def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Pat
 
 
 def test_a_run_without_gain_says_so() -> None:
-    from autotransfer.report.terminal import answer
+    from autotransfer.report.terminal import answer_lines
 
     plain = choice().baseline
     found = choice(chosen=plain, baseline_won=True, average=None)
-    assert "censoring did not help" in "\n".join(answer(found)).lower()
+    assert "censoring did not help" in "\n".join(answer_lines(found)).lower()

@@ -24,7 +24,7 @@ from autotransfer.report.collect import collect
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.moabb_results import moabb_results
 from autotransfer.report.page import render
-from autotransfer.report.terminal import answer
+from autotransfer.report.terminal import answer_lines
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.follower import RunFollower
 from autotransfer.runs.options import RunOptions
@@ -240,7 +240,7 @@ def test_terminal_report_methods_and_card_say_what_was_held_out(finished: tuple[
     run, choice = finished
     summary = collect(run)
     card = load_model(run.folder / "model").card
-    for text in ("\n".join(answer(choice)), render(summary), methods_paragraph(summary), model_page(card)):
+    for text in ("\n".join(answer_lines(choice)), render(summary), methods_paragraph(summary), model_page(card)):
         assert "on new sessions of 5 people it was trained on" in text
         assert "not seen" not in text
         assert "never seen" not in text

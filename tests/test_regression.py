@@ -28,7 +28,7 @@ from autotransfer.models.loading import load_classifier
 from autotransfer.models.regression import RegressionModel
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import Targets
-from autotransfer.report.regression_page import page
+from autotransfer.report.regression_page import render_regression
 from autotransfer.report.result_words import regression_headline
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.lock import remove_database
@@ -151,9 +151,9 @@ def test_too_few_people_for_an_interval_are_told_in_place_of_what_it_would_hold(
     (line,) = [line for line in regression_headline(unlimited) if line.startswith("Intervals")]
     assert "8 people, as different as they are, are too few for a 90 % interval; it reaches from −∞ to ∞" in line
     assert unlimited.coverage == {}
-    assert "0.860" in page(described())
-    assert "0.860" not in page(unlimited)
-    assert "are too few for a 90" in page(unlimited)
+    assert "0.860" in render_regression(described())
+    assert "0.860" not in render_regression(unlimited)
+    assert "are too few for a 90" in render_regression(unlimited)
 
 
 def test_what_only_guesses_is_not_praised_beside_a_simple_model_that_is_worse() -> None:

@@ -122,9 +122,9 @@ def compare(
     second: Annotated[Path, Argument(metavar="RUN2", help="Another, on the same recordings.")],
 ) -> None:
     """Compare two runs person by person: means, lower quartiles, the difference and how sure it is."""
-    from ..report.two_runs import compare as lines_of
+    from ..report.two_runs import comparison_lines
     from ..runs.run import check_is_run
 
     for folder in (first, second):
         check_is_run(folder)
-    say(*lines_of(first, second))
+    say(*comparison_lines(first, second))

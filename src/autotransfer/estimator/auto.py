@@ -23,7 +23,7 @@ from ..options import AskedOptions
 from ..recordings import Recordings, save_npz
 from ..recordings.targets import CLASSES
 from ..report.collect import collect
-from ..report.page import plotly_of, write
+from ..report.page import import_plotly, write
 from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
@@ -107,7 +107,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
             )
         self._options(encoder_of(self.encoder)[0])
         if self.run_folder is not None:
-            plotly_of()  # the report is drawn when all is done
+            import_plotly()  # the report is drawn when all is done
 
     def _train(self, recordings: Recordings) -> Model:
         warn_of_unknown_rate(recordings.sfreq, type(self).__name__)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..censoring import CENSORS
 from ..training.scoring import BALANCED_ACCURACY
-from .outcomes import finite, scores_on_test, scores_on_validation
+from .outcomes import finite_scores, scores_on_test, scores_on_validation
 from .summary import Summary
 from .wording import method_label
 
@@ -72,7 +72,7 @@ def contenders(summary: Summary) -> list[Contender]:
     order = dict.fromkeys(["none", *CENSORS, *best])
     rows = [Contender(m, method_label(m), best[m], scores.get(best[m], {})) for m in order if m in best]
     if choice is not None:
-        tests = {role: finite(by_person) for role, by_person in choice.test_scores.items()}
+        tests = {role: finite_scores(by_person) for role, by_person in choice.test_scores.items()}
         baseline = Contender("none", method_label("none"), choice.baseline.name, tests["baseline"])
         front = [baseline] if choice.has_plain_network else []
         if (uncensored := choice.best_uncensored.name) != choice.baseline.name:
@@ -81,16 +81,18 @@ def contenders(summary: Summary) -> list[Contender]:
         methods = rows if choice.metric == BALANCED_ACCURACY else []
         rows = [*front, *(row for row in methods if row.key != "none")]
         rows += [
-            Contender(f"{PEER} {place} {name}", name, None, finite(by_person))
+            Contender(f"{PEER} {place} {name}", name, None, finite_scores(by_person))
             for place, (name, by_person) in enumerate(choice.peers.items())
         ]
         if choice.average is None:
             rows.append(Contender("published", "AutoTransfer, published", choice.chosen.name, tests["chosen"]))
         else:
-            rows.append(Contender("choosing", "Choosing alone", None, finite(choice.average.choosing_test_scores)))
-            rows.append(Contender("equal", "Equal weights", None, finite(choice.average.equal_test_scores)))
-        rows.append(Contender("nested", "AutoTransfer, nested", None, finite(choice.nested_test_scores)))
-        full = finite(choice.nested_full_test_scores)
+            rows.append(
+                Contender("choosing", "Choosing alone", None, finite_scores(choice.average.choosing_test_scores))
+            )
+            rows.append(Contender("equal", "Equal weights", None, finite_scores(choice.average.equal_test_scores)))
+        rows.append(Contender("nested", "AutoTransfer, nested", None, finite_scores(choice.nested_test_scores)))
+        full = finite_scores(choice.nested_full_test_scores)
         rows.append(Contender("nested_full", "AutoTransfer, nested full", None, full))
     return [row for row in rows if row.scores]
 
@@ -100,7 +102,7 @@ def find(rows: list[Contender], *keys: str) -> Contender | None:
     return next((row for key in keys for row in rows if row.key == key), None)
 
 
-def honest(rows: list[Contender]) -> Contender | None:
+def strictest_estimate(rows: list[Contender]) -> Contender | None:
     """The estimate that the headline rests on: the strictest there is."""
     return find(rows, "nested_full", "nested", "published")
 

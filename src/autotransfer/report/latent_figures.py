@@ -117,7 +117,7 @@ def _picture(summary: Summary, by: str, reading: str) -> Figure | None:
         title=f"The representation of every trial, coloured by {by}",
         caption=f"Each dot is a training trial of one fold, flattened to two dimensions: {reading}.",
         data=[trace for panel, cloud in enumerate(clouds.values()) for trace in _clouds(cloud, by, names, panel)],
-        layout=plot.stacked(*parts),
+        layout=plot.merge_layouts(*parts),
         columns=("model", "x", "y", "subject", "class"),
         rows=[
             [side, point.x, point.y, point.subject, point.label] for side, cloud in clouds.items() for point in cloud
@@ -141,7 +141,7 @@ def _clouds(points: list[Point], by: str, names: list[str], panel: int) -> list[
     for position, name in enumerate(names):
         named = [point for point in points if _name(point, by) == name]
         if named:
-            fill, symbol = plot.nth(position)
+            fill, symbol = plot.colour_and_shape(position)
             x, y = [point.x for point in named], [point.y for point in named]
             look, texts = {"size": 5, "opacity": 0.85}, [plot_text(_name(point, other)) for point in named]
             dots = plot.points(

@@ -25,7 +25,7 @@ from ..search.regression import STRENGTHS
 from ..settings import SUBJECT
 from ..training.scoring import label_of
 from . import result_words
-from .outcomes import finite
+from .outcomes import finite_scores
 from .summary import Summary
 from .wording import capital, count, kind_words, score, setting_names, share
 
@@ -159,7 +159,7 @@ def _delivered(summary: Summary, choice: Choice) -> Iterable[str]:
 def _scores(choice: Choice) -> Iterable[str]:
     yield f"Results: {' '.join(result_words.headline(choice))}"
     single = {"a single plain network": choice.test_scores["baseline"]} if choice.has_plain_network else {}
-    scores = {name: list(finite(by_person).values()) for name, by_person in (choice.peers | single).items()}
+    scores = {name: list(finite_scores(by_person).values()) for name, by_person in (choice.peers | single).items()}
     listed = "; ".join(f"{name} {score(float(np.mean(values)))}" for name, values in scores.items() if values)
     if listed:
         yield f"On the same folds, {label_of(choice.metric)}, mean over people: {listed}."

@@ -111,7 +111,7 @@ def adaptation(summary: Summary) -> Figure | None:
         for order, before in played.zero_shot.items()
     }
     across = plot.difference_axis("adapted minus as delivered", chain(*gains.values()), least=0.01)
-    placed = plot.Rows([plot.swarm(values, across["range"]) for values in gains.values()])
+    placed = plot.DotRows([plot.swarm(values, across["range"]) for values in gains.values()])
     for place, (order, before) in enumerate(played.zero_shot.items()):
         after, values = played.adapted[order], gains[order]
         mean = float(np.mean(values))

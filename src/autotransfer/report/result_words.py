@@ -99,12 +99,12 @@ def guessing_words(chance: float | None) -> str:
     return "Not clearly better than guessing" + ("" if chance is None else f" ({chance_words(chance)})")
 
 
-def unseen(summary: Summary) -> str:
+def on_unseen_people(summary: Summary) -> str:
     """What the scores of a run are on: 'on people it has not seen'."""
     return unseen_words(summary.options.hold_out, "people")
 
 
-def unseen_person(summary: Summary) -> str:
+def unseen_person_words(summary: Summary) -> str:
     """Whom a dot stands for."""
     known = summary.options.hold_out != SUBJECT
     return "a person, scored on what was held out of theirs" if known else "a person whom the model has not seen"
@@ -159,7 +159,7 @@ def follow_words(follows: str, gain: float) -> str:
     return f"{signed(gain)}; a session learns from unlabelled windows ({method})"
 
 
-def played_words(choice: Choice) -> list[str]:
+def playback_words(choice: Choice) -> list[str]:
     """What labels and adaptation gave held-out people. Not all need be played back, nor on all their windows, and
     always in balanced accuracy: these are not the scores of the table."""
     played = choice.playback

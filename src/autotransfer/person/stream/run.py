@@ -33,7 +33,7 @@ TOLD = 5  # gaps that are reported one by one; further ones are counted
 
 
 @dataclass
-class Summary:
+class StreamSummary:
     """What happened in a stream."""
 
     windows: int = 0  # decoded
@@ -118,7 +118,7 @@ class Stream:
         self.cutter = Cutter(card.n_times, step, self.sfreq, Causal(self.filter, self.sfreq, len(card.channels)))
         self.smoothing = smoothing_of(smooth, self.window)
         self.detector, self.number = detector, -1  # of the last decoded window
-        self.summary = Summary()
+        self.summary = StreamSummary()
         self.last: float | None = None  # the end of the last decoded window
 
     def describe(self) -> list[str]:
@@ -136,7 +136,7 @@ class Stream:
         cut = f"{self.source.name}: windows of {self.window:g} s every {self.hop:g} s at {self.sfreq:g} Hz, {what}"
         return [*lines, cut]
 
-    def run(self, sink: Sink, seconds: float | None = None, live: LiveLine | None = None) -> Summary:
+    def run(self, sink: Sink, seconds: float | None = None, live: LiveLine | None = None) -> StreamSummary:
         """Decode until the source ends, `seconds` have passed (of a file: on its clock), or Ctrl-C."""
         begun = heard = time.monotonic()
         first: float | None = None
@@ -252,7 +252,7 @@ class LiveLine:
         self.file, self.drawn, self.width = file or sys.stderr, 0.0, 0
         self.on = self.file.isatty()
 
-    def show(self, classes: Any, probability: Any, summary: Summary) -> None:
+    def show(self, classes: Any, probability: Any, summary: StreamSummary) -> None:
         now = time.monotonic()
         if not self.on or now - self.drawn < self.EVERY:
             return
