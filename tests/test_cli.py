@@ -20,7 +20,7 @@ import pytest
 import faults
 from autotransfer.recordings import save_npz
 from autotransfer.runs.ledger import Ledger
-from autotransfer.runs.progress import Work, read_work
+from autotransfer.runs.progress import JobNumbers, read_job_numbers
 from test_schema import choice
 from tiny import tiny, tiny_file
 
@@ -95,7 +95,7 @@ def test_status_needs_no_torch_and_says_what_the_whole_ledger_does(
     done = subprocess.run([sys.executable, "-c", code, run], capture_output=True, text=True, check=True)
     assert done.stdout == f"{call('status', run).stdout}[]\n"
     with closing(Ledger(run / "ledger.sqlite", read_only=True)) as ledger:
-        assert read_work(ledger) == [Work.of(entry) for entry in ledger.entries()]
+        assert read_job_numbers(ledger) == [JobNumbers.of(entry) for entry in ledger.entries()]
 
 
 def test_the_methods_paragraph_and_the_threshold(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

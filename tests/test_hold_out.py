@@ -33,7 +33,7 @@ from autotransfer.search.average import find_nested
 from autotransfer.search.decision import of_whole_people
 from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.procedure import conduct
-from autotransfer.search.validation import entries_of
+from autotransfer.search.validation import finished_entries
 from faults import quiet
 
 PEOPLE, SESSIONS, PER = 5, 2, 10
@@ -188,7 +188,7 @@ def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, 
 
 def held_out_of(run: Run, choice: Choice) -> HeldOutLogProbs:
     candidates = [one.setting for one in choice.shortlist]
-    return HeldOutLogProbs.of(run, candidates, entries_of(run, candidates, run.folds()))
+    return HeldOutLogProbs.of(run, candidates, finished_entries(run, candidates, run.folds()))
 
 
 def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choice]) -> None:

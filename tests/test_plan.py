@@ -24,7 +24,7 @@ from autotransfer.search.costs import Costs
 from autotransfer.search.kinds import candidates_of, networks
 from autotransfer.search.plan import Plan, read_plan
 from autotransfer.search.plan_words import SURE, cost_words, stage_lines, why_folds
-from autotransfer.search.planning import begin, cut, plan_of
+from autotransfer.search.planning import begin, plan_of, plan_within_limit
 from autotransfer.training.timing import SolvingSpeed, Speed
 from faults import assert_one_line, call
 from tiny import tiny, tiny_file
@@ -55,7 +55,7 @@ def prepared(asked: RunOptions, recordings: at.Recordings = MANY) -> Preparation
 
 def planned(spent: float = 0.0, costs: type[Known] = Known, **changes: object) -> Plan:
     asked = options(**changes)
-    return cut(prepared(asked), asked, costs(MANY), spent)
+    return plan_within_limit(prepared(asked), asked, costs(MANY), spent)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,9 @@ def test_a_run_begins_with_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     run = begin(tmp_path / "run", own, tell=told.append)
     plan = run.ledger.recall("plan", Plan)
     assert plan is not None
-    assert plan == cut(prepared(own, run.recordings), own, Known(run.recordings), plan.spent), "a dry run's"
+    assert plan == plan_within_limit(prepared(own, run.recordings), own, Known(run.recordings), plan.spent), (
+        "a dry run's"
+    )
     assert plan.options.source == own.source
     assert run.options == replace(plan.options, source=run.options.source)
     assert any("first answer" in line for line in told)

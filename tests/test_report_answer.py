@@ -29,7 +29,7 @@ from autotransfer.report.wording import (
     setting_words,
     signed,
 )
-from autotransfer.runs.choice import Average, Choice, Named
+from autotransfer.runs.choice import Average, Choice, NamedSetting
 from autotransfer.runs.ending import OVER
 from report_example import KINDS, averaged, baseline_won, empty, failing, finished, nested_full
 from report_outline import Outline, example, figure_data, light, place
@@ -46,10 +46,10 @@ def said(run: Summary, **changes: Any) -> str:
     return Outline(light(replace(run, choice=of(run, **changes)))).text
 
 
-def like(one: Named, **fields: Any) -> Named:
+def like(one: NamedSetting, **fields: Any) -> NamedSetting:
     """Another setting, named anew."""
     setting = replace(one.setting, **fields)
-    return Named(setting.name_relative_to(Setting(max_epochs=60)), setting)
+    return NamedSetting(setting.name_relative_to(Setting(max_epochs=60)), setting)
 
 
 def test_the_answer_comes_first() -> None:
@@ -113,7 +113,7 @@ def test_a_run_that_never_came_to_the_plain_network_speaks_of_none() -> None:
     for tell in (lambda own: "\n".join(answer_lines(of(own))), said, methods_paragraph):
         assert "lain network" in tell(run)
         features = Setting(encoder="linear", standardise="none", represent="features")
-        early = replace(run, choice=replace(of(run), baseline=Named("features", features)))
+        early = replace(run, choice=replace(of(run), baseline=NamedSetting("features", features)))
         assert "lain network" not in tell(early)
         assert early.plain == run.options.plain
 

@@ -29,7 +29,7 @@ from autotransfer.report.plot import Figure
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Leak, Summary, WeightsStory
 from autotransfer.report.wording import method_label, setting_names
-from autotransfer.runs.choice import Named
+from autotransfer.runs.choice import NamedSetting
 from autotransfer.runs.ledger import Entry
 from autotransfer.search import stages
 from autotransfer.search.validation import validation_scores
@@ -362,7 +362,7 @@ def test_leakage_is_followed_from_the_same_network_without_its_censor() -> None:
     leaks = {role: [Leak("1", level, 0.1, 1.0)] for role, level in levels.items()}
 
     def drawn(*roles: str, **change: Any) -> Figure:
-        chosen = Named("chosen", Setting(**{"method": "mmd", "max_epochs": 60} | change))
+        chosen = NamedSetting("chosen", Setting(**{"method": "mmd", "max_epochs": 60} | change))
         assert run.choice is not None
         weights = WeightsStory({role: leaks[role] for role in roles})
         figure = leakage(replace(run, choice=replace(run.choice, chosen=chosen), weights=weights))

@@ -33,7 +33,7 @@ from autotransfer.runs.follower import RunFollower
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.progress import Pulse, Standing, Work
+from autotransfer.runs.progress import JobNumbers, Pulse, Standing
 from autotransfer.runs.results import trained
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
@@ -397,7 +397,7 @@ def test_an_open_page_sees_the_end(finished: Path, monkeypatch: pytest.MonkeyPat
 
 def test_standing_says_what_status_said(finished: Path) -> None:
     with closing(Ledger(finished / "ledger.sqlite", read_only=True)) as ledger:
-        standing = Standing.of(finished, ledger, [Work.of(entry) for entry in ledger.entries()])
+        standing = Standing.of(finished, ledger, [JobNumbers.of(entry) for entry in ledger.entries()])
     assert standing.lines()[0] == f"{finished}: finished"
     assert standing.share == 1
 

@@ -20,7 +20,16 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import peers
-from autotransfer.search.peers import LDA, PYRIEMANN, RECENTRED, TANGENT, Peer, closed_peers, peer_scores, shrunk
+from autotransfer.search.peers import (
+    LDA,
+    PYRIEMANN,
+    RECENTRED,
+    TANGENT,
+    Peer,
+    closed_peers,
+    oas_covariances,
+    peer_scores,
+)
 from autotransfer.search.procedure import conduct
 from faults import quiet
 from tiny import tiny_file
@@ -153,7 +162,7 @@ def test_the_shrinkage_is_that_of_scikit_learn() -> None:
     X = np.random.default_rng(0).standard_normal((3, 4, 20))
     X -= X.mean(2, keepdims=True)
     expected = [OAS(assume_centered=True).fit(one.T).covariance_ for one in X]
-    np.testing.assert_allclose(shrunk(X @ X.transpose(0, 2, 1) / 20, 20), expected)
+    np.testing.assert_allclose(oas_covariances(X @ X.transpose(0, 2, 1) / 20, 20), expected)
 
 
 def test_they_stand_in_report_terminal_and_results(averaged: tuple[Run, Choice]) -> None:

@@ -64,9 +64,9 @@ def report(
             )
         from ..report.methods import regression_methods
         from ..report.regression_page import write_page
-        from ..runs.regression import read_choice
+        from ..runs.regression import read_regression_choice
 
-        choice = read_choice(folder, at_least)
+        choice = read_regression_choice(folder, at_least)
         if methods:
             print(harmless(regression_methods(folder, choice)))
         else:

@@ -78,7 +78,7 @@ def predict(
     from ..models.loading import load_model, model_folder
     from ..models.regression import RegressionModel
     from ..report.person_scores import PersonScores, card_words
-    from ..runs.choice import unfinished
+    from ..runs.choice import unfinished_words
     from ..runs.predictions import in_sequence, predictions, probabilities
     from ..training.conformal import least_confidence, least_probability
     from ..training.mistake_costs import for_classes
@@ -112,7 +112,7 @@ def predict(
     probability = probabilities(saved, raw, None if adapt == "none" else adapt, X=X)
     smoothed = in_sequence(saved, raw, probability) if sequence else None
     seconds = None if saved.card.sfreq is None else saved.card.n_times / saved.card.sfreq
-    notes = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished(folder), *card_words(saved)]
+    notes = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished_words(folder), *card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, probability)
         notes += [] if scored is None else [*scored.seen(saved, raw, X, metric_of(metric)), *scored.lines(metric)]
@@ -176,7 +176,7 @@ def export(
 ) -> None:
     """Write a run's model as one file that runs without this package, and check it."""
     from ..export import export_model
-    from ..runs.choice import unfinished
+    from ..runs.choice import unfinished_words
 
     written = export_model(folder, format, out, model=model, encoders=own_encoders(encoder), tell=tell)
-    say(*written.lines(), *unfinished(folder))
+    say(*written.lines(), *unfinished_words(folder))

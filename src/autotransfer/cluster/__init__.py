@@ -21,7 +21,7 @@ from ..jobs import Record
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..recordings.optional import pip_install
-from ..runs.executor import DTYPE, Work, split, tensors_of
+from ..runs.executor import DTYPE, Work, tensors_of, train_halves
 from ..runs.ledger import FINISHED, Entry, OpenPopulation
 from ..runs.provenance import versions
 from ..runs.pruning import Pruning
@@ -184,7 +184,7 @@ class Cluster:
         several = sum(statuses[key] not in FINISHED for key in population.keys) > 1
         # A population that takes one worker after another with it has most likely met the system's memory limit.
         if out_of_memory(error) or (kind == "KilledWorker" and several):
-            split(run, population, reason)
+            train_halves(run, population, reason)
             return
         if kind in CANCELLED:  # with the last worker that had the data, and all other populations with it
             self._lost += 1

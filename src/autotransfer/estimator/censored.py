@@ -175,7 +175,7 @@ class CensoredClassifier(WindowClassifier):
         if "log_power" not in read and not asked.get("log_power"):
             usual.pop("log_power", None)
         return Setting(
-            **penalty_of(self.preset, self.method, self.mode, self.strength), nuisance=self.nuisance,
+            **penalty_from_preset(self.preset, self.method, self.mode, self.strength), nuisance=self.nuisance,
             estimator=self.estimator, length_scale=self.length_scale, regularization=self.regularization,
             pairs=self.pairs, fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
             as_printed=self.as_printed, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
@@ -209,7 +209,7 @@ class CensoredClassifier(WindowClassifier):
         return setting if self.max_epochs is not None else setting.replace(max_epochs=epochs_for(rows, self.batch_size))
 
 
-def penalty_of(preset: str, method: str | None, mode: str | None, strength: float | None) -> dict[str, Any]:
+def penalty_from_preset(preset: str, method: str | None, mode: str | None, strength: float | None) -> dict[str, Any]:
     """Method, mode and strength; "auto" and None take the preset's, and the method's own strength."""
     usual, usual_mode = RECOMMENDED if preset == "recommended" else PUBLISHED
     method = usual if method == "auto" else method

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..files import sync_folder, write_atomically
 from ..preprocessing.represent.foundation import stored_encoders
-from .binding import digest_of
+from .binding import model_digests
 from .card import DIGEST, Card
 from .model_page import model_page, regression_page
 from .regression_card import RegressionCard
@@ -24,7 +24,7 @@ T = TypeVar("T")
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError)
 
 
-class Files(NamedTuple):
+class ModelFiles(NamedTuple):
     """The files in the folder of a model or a base."""
 
     card: str
@@ -33,11 +33,13 @@ class Files(NamedTuple):
     page: str
 
 
-MODEL = Files("model.json", "model.safetensors", "model.next.safetensors", "README.md")
-BASE = Files("base.json", "base.safetensors", "base.next.safetensors", "README.md")
+MODEL = ModelFiles("model.json", "model.safetensors", "model.next.safetensors", "README.md")
+BASE = ModelFiles("base.json", "base.safetensors", "base.next.safetensors", "README.md")
 
 
-def write_folder(folder: Path, files: Files, values: dict[str, Any], tensors: dict[str, Tensor], page: str) -> None:
+def write_folder(
+    folder: Path, files: ModelFiles, values: dict[str, Any], tensors: dict[str, Tensor], page: str
+) -> None:
     """Write card, weights and page, each replaced whole. Whoever opens the folder meanwhile, or after a kill, finds the
     old model or the new one: see `read_folder`.
 
@@ -46,13 +48,13 @@ def write_folder(folder: Path, files: Files, values: dict[str, Any], tensors: di
     folder.mkdir(parents=True, exist_ok=True)
     weights = save({name: tensor.contiguous() for name, tensor in tensors.items()})
     write_atomically(folder / files.next_weights, weights)
-    write_atomically(folder / files.card, json.dumps(values | {DIGEST: digest_of(values, weights)}, indent=1))
+    write_atomically(folder / files.card, json.dumps(values | {DIGEST: model_digests(values, weights)}, indent=1))
     os.replace(folder / files.next_weights, folder / files.weights)
     sync_folder(folder)
     write_atomically(folder / files.page, page)
 
 
-def read_folder(folder: Path, files: Files, read: Callable[[Path], T]) -> T:
+def read_folder(folder: Path, files: ModelFiles, read: Callable[[Path], T]) -> T:
     """What `read` makes of the path of the weights; of the next weights where those do not fit the card."""
     try:
         return read(folder / files.weights)

@@ -332,16 +332,16 @@ class DecodedRecording:
         return score_events(self.activations(detector), self.events, seconds=self.seconds, tolerance=self.window)
 
 
-def total(recordings: Sequence[DecodedRecording], detector: EventDetector) -> EventScores:
+def total_scores(recordings: Sequence[DecodedRecording], detector: EventDetector) -> EventScores:
     """Scores of all recordings together."""
     return sum((recording.scores(detector) for recording in recordings), EventScores())
 
 
-def curve(
+def scores_by_threshold(
     recordings: Sequence[DecodedRecording], detector: EventDetector, thresholds: Sequence[float] = THRESHOLDS
 ) -> dict[float, EventScores]:
     """Scores of all recordings together, by threshold."""
-    return {threshold: total(recordings, detector.at(threshold)) for threshold in thresholds}
+    return {threshold: total_scores(recordings, detector.at(threshold)) for threshold in thresholds}
 
 
 def threshold_for(false_per_hour: float, curves: Sequence[dict[float, EventScores]]) -> float:

@@ -20,7 +20,7 @@ from ..runs.options import RunOptions
 from ..runs.regression import NUMBERS, SIMPLE, RegressionChoice
 from ..runs.study import command_of
 from ..runs.verdict import mean
-from ..search.number_networks import name_of
+from ..search.number_networks import candidate_name
 from ..search.regression import STRENGTHS
 from ..settings import SUBJECT
 from ..training.scoring import label_of
@@ -187,7 +187,7 @@ def regression_methods(folder: Path, choice: RegressionChoice) -> str:
     if data is None or versions is None or stored is None:
         raise UserError(f"{folder} does not say what it was made from; run it again into another folder")
     options = RunOptions.from_dict(stored)
-    forms, networks = ([name_of(setting) for setting in tried[stage]] for stage in (SOLVED, TRAINED))
+    forms, networks = ([candidate_name(setting) for setting in tried[stage]] for stage in (SOLVED, TRAINED))
     target = options.target.removeprefix("continuous").lstrip(":")
     return _text(
         _data(data.name, data, f"a continuous target{f' ({target})' * bool(target)}"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import UserError
 from ..files import write_atomically
 from ..runs.csv_tables import csv_of
-from ..runs.regression import CONSTANT, PEER, RegressionChoice, write_choice
+from ..runs.regression import CONSTANT, PEER, RegressionChoice, write_regression_choice
 from ..runs.verdict import mean
 from ..search.regression import AVERAGE, Regression
 from .answer import answer_section
@@ -30,7 +30,7 @@ def write_run(folder: str | os.PathLike[str], regression: Regression) -> Path:
     try:
         regression.model.save(home / "model")
         write_atomically(home / RESULTS, csv_of(regression.table))
-        write_choice(home, regression.choice)
+        write_regression_choice(home, regression.choice)
         return write_page(home, regression.choice)
     except OSError as error:
         raise UserError(

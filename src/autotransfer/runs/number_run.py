@@ -220,7 +220,7 @@ def check_open(folder: Path) -> None:
 
 
 @contextmanager
-def opened(folder: Path, targets: Targets, options: RunOptions, tell: Tell | None = None) -> Iterator[NumberRun]:
+def open_or_begin(folder: Path, targets: Targets, options: RunOptions, tell: Tell | None = None) -> Iterator[NumberRun]:
     """A run in a folder, with its lock: the one that was begun there with the same data and options, or a new one."""
     fresh = not is_regression(folder)
     run = NumberRun.begin(folder, targets, options) if fresh else None

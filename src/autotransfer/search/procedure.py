@@ -26,14 +26,14 @@ from ..training.progress import working
 from ..words import clock
 from .average import Nested, Weights, find_nested
 from .decision import decide
-from .held_out import HeldOutLogProbs, alive
+from .held_out import HeldOutLogProbs, trained_candidates
 from .kinds import candidates_of
 from .models import build_models
 from .online import OnlineWeights, find_online
 from .peers import peer_scores
 from .plan import GIVEN_UP, LATE, Plan, Stage, write_plan
 from .plan_words import left_out_words, span
-from .planning import among, answer_seconds, plan_of
+from .planning import answer_seconds, plan_of, with_candidate_stages
 from .playback import PEOPLE, play_back
 from .stage_one import search_stage
 from .stopping import expects_gain, stopped_at
@@ -57,7 +57,9 @@ def conduct(
         plan = plan_of(run.prepared) if plan is None else plan
         if plan.searched:
             shortlist = search_stage(run, tell, shown=shown)
-            plan = plan if plan.stages else among(plan, [*shortlist, *candidates_of(run.prepared).solved])
+            plan = (
+                plan if plan.stages else with_candidate_stages(plan, [*shortlist, *candidates_of(run.prepared).solved])
+            )
         return Conductor(run, plan, tell, shown=shown, played=played, answered=answered).perform()
 
 
@@ -353,7 +355,9 @@ class Conductor:
                 for fold in self.run.folds()
             }
             entries = [entry for entry in self.run.ledger.entries() if entry.key in keys]
-            self.nested[n] = find_nested(HeldOutLogProbs.of(self.run, candidates, entries), alive(candidates, entries))
+            self.nested[n] = find_nested(
+                HeldOutLogProbs.of(self.run, candidates, entries), trained_candidates(candidates, entries)
+            )
         return self.nested[n]
 
 
