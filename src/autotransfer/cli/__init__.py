@@ -17,7 +17,7 @@ from autotransfer import __version__
 from ..errors import UserError, machine_trouble
 from ..runs.limits import check_address_space
 from ..runs.signals import Stopped, signals_stop
-from .options import flatten_options
+from .options import flatten
 from .pretraining import pretrain
 from .reading import datasets, grids, inspect, plan_study
 from .reporting import compare, report
@@ -68,7 +68,7 @@ for _command in COMMANDS:
     _paragraphs = getdoc(_command) or ""
     # Lines of a docstring end where the source's do; a terminal has a width of its own.
     _help = "\n\n".join(" ".join(lines.split()) for lines in _paragraphs.split("\n\n"))
-    app.command(help=_help)(flatten_options(_command))
+    app.command(help=_help)(flatten(_command))
 
 
 def main() -> None:

@@ -55,8 +55,7 @@ def _cut(help: str) -> Any:
 
 @dataclass(frozen=True)
 class Windowing:
-    """How continuous recordings are cut into windows. A command that takes one has its fields as options: see
-    `flatten_options`."""
+    """How continuous recordings are cut into windows. A command with one has its fields as options (`flatten`)."""
 
     window: Annotated[float | None, _cut("Continuous recordings: seconds of a window.")] = None
     hop: Annotated[
@@ -131,7 +130,7 @@ def _event(help: str) -> Any:
 @dataclass(frozen=True)
 class Detection:
     """When probabilities of windows become an action, and recordings to try that on. A command that takes one has its
-    fields as options (`flatten_options`)."""
+    fields as options (`flatten`)."""
 
     rest: Annotated[
         str | None, _event("The class that is no action. With this or --threshold, events are detected.")
@@ -197,7 +196,7 @@ def _option(name: str) -> Any:
     return Annotated[kind | None if NoneType in kinds else kind, option]
 
 
-def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
+def flatten(command: Callable[..., None]) -> Callable[..., None]:
     """The command for typer: a parameter `windowing`, `detection` or `asked` is replaced by the fields of its
     dataclass."""
     parameters = signature(command, eval_str=True).parameters

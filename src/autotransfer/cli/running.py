@@ -14,18 +14,7 @@ from typer import Argument, Option
 from ..errors import UserError, check_choice, shown
 from ..options import SEARCH, AskedOptions
 from .conducting import carry_through, check_end, followers, say_answer, workers
-from .options import (
-    UNASKED,
-    UNSAID,
-    Folder,
-    Moved,
-    OwnEncoder,
-    Source,
-    ToTensorBoard,
-    Windowing,
-    flatten_options,
-    own_encoders,
-)
+from .options import UNASKED, UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, flatten, own_encoders
 from .regressing import describe_regression, resume_regression, run_regression
 from .reporting import write_report
 from .voice import Log, Quiet, Verbose, say, tell
@@ -55,9 +44,7 @@ def _configure(context: typer.Context, path: Path | None) -> Path | None:
         return None
     from ..runs.study import read_study
 
-    hints = {
-        name: hint for name, hint in get_type_hints(flatten_options(run)).items() if name not in ("context", "config")
-    }
+    hints = {name: hint for name, hint in get_type_hints(flatten(run)).items() if name not in ("context", "config")}
     values = read_study(path)
     for name, value in values.items():
         check_choice(f"option in {path}:", name, sorted(hints))

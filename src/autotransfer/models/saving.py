@@ -24,7 +24,7 @@ T = TypeVar("T")
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError)
 
 
-class ModelFiles(NamedTuple):
+class Files(NamedTuple):
     """The files in the folder of a model or a base."""
 
     card: str
@@ -33,13 +33,11 @@ class ModelFiles(NamedTuple):
     page: str
 
 
-MODEL = ModelFiles("model.json", "model.safetensors", "model.next.safetensors", "README.md")
-BASE = ModelFiles("base.json", "base.safetensors", "base.next.safetensors", "README.md")
+MODEL = Files("model.json", "model.safetensors", "model.next.safetensors", "README.md")
+BASE = Files("base.json", "base.safetensors", "base.next.safetensors", "README.md")
 
 
-def write_folder(
-    folder: Path, files: ModelFiles, values: dict[str, Any], tensors: dict[str, Tensor], page: str
-) -> None:
+def write_folder(folder: Path, files: Files, values: dict[str, Any], tensors: dict[str, Tensor], page: str) -> None:
     """Write card, weights and page, each replaced whole. Whoever opens the folder meanwhile, or after a kill, finds the
     old model or the new one: see `read_folder`.
 
@@ -54,7 +52,7 @@ def write_folder(
     write_atomically(folder / files.page, page)
 
 
-def read_folder(folder: Path, files: ModelFiles, read: Callable[[Path], T]) -> T:
+def read_folder(folder: Path, files: Files, read: Callable[[Path], T]) -> T:
     """What `read` makes of the path of the weights; of the next weights where those do not fit the card."""
     try:
         return read(folder / files.weights)

@@ -127,14 +127,14 @@ def calibration(held_out: HeldOutLogProbs, nested: Nested) -> Calibration:
     )
 
 
-def person_reliability(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> Reliability:
+def reliability(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> Reliability:
     """Of one person: classes (n,) and the delivered model's log-probabilities (n, C)."""
     confidence, right, weight = np.exp(log_p.max(1)), log_p.argmax(1) == y, equal_classes(y)
     error = _error(*_bins(confidence, right, weight))
     return Reliability(float(np.average(confidence, weights=weight)), float(np.average(right, weights=weight)), error)
 
 
-def confusion_counts(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> list[list[int]]:
+def confusion(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> list[list[int]]:
     """Counts (C, C) of the same: true class × predicted class."""
     size = log_p.shape[1]
     counts: list[list[int]] = np.bincount(y * size + log_p.argmax(1), minlength=size**2).reshape(size, size).tolist()

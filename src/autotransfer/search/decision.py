@@ -18,16 +18,7 @@ from ..runs.run import Run
 from ..settings import Setting
 from ..training.scoring import BALANCED_ACCURACY, METRICS, metric_of
 from .answering import answering
-from .average import (
-    Nested,
-    Weights,
-    calibration,
-    confusion_counts,
-    find_nested,
-    find_weights,
-    person_reliability,
-    without_kind,
-)
+from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
 from .for_whom import group_scores
 from .held_out import HeldOutLogProbs, trained_candidates
 from .models import members_of
@@ -153,8 +144,8 @@ def decide(
             for name, other in METRICS.items()
             if other is not metric and name != "accuracy"
         },
-        confusions={name: confusion_counts(*y_and_log_p) for name, y_and_log_p in people.items()},
-        reliability={name: person_reliability(*y_and_log_p) for name, y_and_log_p in people.items()},
+        confusions={name: confusion(*y_and_log_p) for name, y_and_log_p in people.items()},
+        reliability={name: reliability(*y_and_log_p) for name, y_and_log_p in people.items()},
         answering=answering({name: (y, np.exp(log_p)) for name, (y, log_p) in people.items()}),
         groups=group_scores(whole, metric, log_probs),
         at_least=options.at_least,

@@ -107,9 +107,8 @@ def train_networks(run: NumberRun, tell: Tell, *, shown: bool | None) -> Iterato
                     run.work(shown=shown, label=candidate_name(setting), expected=expected, counted=entries)
             except OutOfTime:
                 run.drop([entry.key for entry in entries], finished=True)
-                cut = [
-                    f"{candidate_name(Setting.from_dict(rest))}: the time was over" for rest in plan.settings[place:]
-                ]
+                late = map(Setting.from_dict, plan.settings[place:])
+                cut = [f"{candidate_name(setting)}: the time was over" for setting in late]
                 done = NumberPlan(plan.settings[:place], plan.seconds[:place], [*plan.left_out, *cut])
                 run.ledger.remember(plan=done)
                 for line in cut:

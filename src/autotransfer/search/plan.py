@@ -62,13 +62,8 @@ class Stage:
     def of(cls, name: str, settings: Iterable[Setting], seeds: Sequence[int], *, main: bool = False) -> Stage:
         """One seed after the other; closed forms are solved for the first only, being the same for all."""
         settings = list(settings)
-        every = [
-            PlannedTraining(s, seed)
-            for seed in seeds
-            for s in settings
-            if seed == seeds[0] or not s.network.closed_form
-        ]
-        return cls(name, every, main=main)
+        pairs = [(s, seed) for seed in seeds for s in settings if seed == seeds[0] or not s.network.closed_form]
+        return cls(name, [PlannedTraining(*pair) for pair in pairs], main=main)
 
     def joined(self, other: Stage, seconds: float) -> Stage:
         """One stage of both, which takes so long."""

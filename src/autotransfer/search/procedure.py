@@ -57,9 +57,8 @@ def conduct(
         plan = plan_of(run.prepared) if plan is None else plan
         if plan.searched:
             shortlist = search_stage(run, tell, shown=shown)
-            plan = (
-                plan if plan.stages else with_candidate_stages(plan, [*shortlist, *candidates_of(run.prepared).solved])
-            )
+            if not plan.stages:
+                plan = with_candidate_stages(plan, [*shortlist, *candidates_of(run.prepared).solved])
         return Conductor(run, plan, tell, shown=shown, played=played, answered=answered).perform()
 
 
@@ -355,9 +354,8 @@ class Conductor:
                 for fold in self.run.folds()
             }
             entries = [entry for entry in self.run.ledger.entries() if entry.key in keys]
-            self.nested[n] = find_nested(
-                HeldOutLogProbs.of(self.run, candidates, entries), trained_candidates(candidates, entries)
-            )
+            held_out = HeldOutLogProbs.of(self.run, candidates, entries)
+            self.nested[n] = find_nested(held_out, trained_candidates(candidates, entries))
         return self.nested[n]
 
 
