@@ -50,7 +50,7 @@ def workers(address: str | None) -> Iterator[Executor | None]:
 
 
 def check_end(tensorboard: Path | None = None) -> None:
-    """Raise now if a package is missing that is needed only after all trainings."""
+    """Raise before any work if a package is missing that is needed only after trainings."""
     from ..report import collect  # noqa: F401
     from ..report.page import import_plotly
 

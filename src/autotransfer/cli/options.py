@@ -100,14 +100,14 @@ class Windowing:
 
         card = model.card
         band = model.card.filter if isinstance(model, RegressionModel) else model.parts[0].card.filter
-        given = asdict(self)
+        cutting = asdict(self)
         if is_continuous(data):
             if self.window is None and card.sfreq is not None:
-                given["window"] = card.n_times / card.sfreq
+                cutting["window"] = card.n_times / card.sfreq
             if self.filter is None and band is not None and band.get("sections"):
-                given["filter"] = band
+                cutting["filter"] = band
         try:
-            raw = read(data, Cutting.of(**given))
+            raw = read(data, Cutting.of(**cutting))
         except NoWholeWindow as error:
             if self.window is not None or card.sfreq is None:
                 raise

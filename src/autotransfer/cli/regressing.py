@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .conducting import stoppable
+from .conducting import check_end, stoppable
 from .voice import VOICE, say, tell
 
 if TYPE_CHECKING:
@@ -28,11 +28,9 @@ def run_regression(options: RunOptions, out: Path) -> None:
     """Solve and train, measure on people left out, write everything to a folder after each stage, and say the answer.
     What was begun in the folder with the same data and options goes on."""
     from ..recordings import load_targets
-    from ..report.page import import_plotly
     from ..runs.number_run import check_open, open_or_begin
     from ..search.regression import check_device
 
-    import_plotly()  # before any work: the report is drawn when the first stage is done
     check_device(options)
     check_open(out)
     targets = load_targets(options.source, options.target, **options.cutting)
@@ -43,7 +41,6 @@ def run_regression(options: RunOptions, out: Path) -> None:
 
 def resume_regression(folder: Path, source: str | None) -> None:
     """Go on with an interrupted run. source: where the data are, if they have moved."""
-    from ..report.page import import_plotly
     from ..runs.lock import Lock
     from ..runs.number_run import NumberRun, is_complete
     from ..runs.recovery import make_sound
@@ -52,7 +49,7 @@ def resume_regression(folder: Path, source: str | None) -> None:
     if is_complete(folder) and (folder / CHOICE).exists():
         say(f"{folder} is finished; its report is {folder / 'report.html'}")
         return
-    import_plotly()
+    check_end()
     with Lock(folder):
         make_sound(folder / NUMBERS, tell)
         run = NumberRun.reopen(folder, source=source)

@@ -13,7 +13,7 @@ from ..errors import UserError
 from ..runs.signals import Stopped
 from .options import AtLeast, Folder, Moved, OwnEncoder, ToTensorBoard, own_encoders
 from .outputs import check_outputs
-from .voice import harmless, say
+from .voice import say, terminal_text
 
 if TYPE_CHECKING:
     from ..runs.run import Run
@@ -68,7 +68,7 @@ def report(
 
         choice = read_regression_choice(folder, at_least)
         if methods:
-            print(harmless(regression_methods(folder, choice)))
+            print(terminal_text(regression_methods(folder, choice)))
         else:
             say(f"report: {write_page(folder, choice).resolve()}")
         return
@@ -89,7 +89,7 @@ def report(
 
         summary = collect(opened, weights=False).asking(at_least)
         if methods:
-            print(harmless(methods_paragraph(summary)))
+            print(terminal_text(methods_paragraph(summary)))
         elif person is not None:
             say(*person_lines(summary, person))
 

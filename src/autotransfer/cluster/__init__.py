@@ -287,7 +287,7 @@ def _check_versions(client: Client) -> None:
         _check_same_versions(expected, installed, f"the worker {worker}")
     have = _on_workers(client, has_kernels) | {"this process": has_kernels()}
     if len(set(have.values())) > 1:
-        lacking = ", ".join(name for name, there in have.items() if not there)
+        lacking = ", ".join(name for name, compiled in have.items() if not compiled)
         warnings.warn(
             f"no compiled kernels on {lacking}: what is trained there differs in its last digits; install a C compiler "
             "everywhere, or set AUTOTRANSFER_KERNELS=0 everywhere",

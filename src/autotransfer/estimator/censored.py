@@ -248,16 +248,16 @@ def _thresholds(model: SavedModel, recordings: Recordings, fold: Fold) -> Thresh
     return Thresholds.of([y[mask] for mask in masks], [probability[mask] for mask in masks])
 
 
-def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:
+def validation_fold(recordings: Recordings, subjects: object, seed: int) -> Fold:
     """All other subjects train. Nobody is tested here."""
     known = recordings.subjects
-    if isinstance(wanted, str):
-        if wanted not in ("last", "random"):
-            raise UserError(f"validation_subjects is {wanted!r}; give 'last', 'random' or a list of subjects")
+    if isinstance(subjects, str):
+        if subjects not in ("last", "random"):
+            raise UserError(f"validation_subjects is {subjects!r}; give 'last', 'random' or a list of subjects")
         drawn = int(np.random.default_rng(seed).integers(len(known)))
-        chosen = {len(known) - 1 if wanted == "last" else drawn}
+        chosen = {len(known) - 1 if subjects == "last" else drawn}
     else:
-        listed = as_list(wanted, "validation_subjects")
+        listed = as_list(subjects, "validation_subjects")
         if strange := [subject for subject in listed if subject not in known]:
             raise UserError(
                 f"validation_subjects names {show(strange[0])}, who is not in the data, which hold {show(list(known))}"

@@ -33,8 +33,8 @@ class Target(NamedTuple):
         named: whether the training channels have names
         """
         if (labelled is None) != (y is None):
-            given, missing = ("X", "y") if y is None else ("y", "X")
-            raise UserError(f"{given}_target_labeled was given without {missing}_target_labeled; give both")
+            present, missing = ("X", "y") if y is None else ("y", "X")
+            raise UserError(f"{present}_target_labeled was given without {missing}_target_labeled; give both")
         labels = windows = None
         if labelled is not None:
             windows = _windows("X_target_labeled", labelled, recordings, named)

@@ -169,9 +169,9 @@ class Session:
         self._check_calibrated("predict_set")
         return sets_at(self.predict_proba(window), least)
 
-    def _check_calibrated(self, what: str) -> None:
+    def _check_calibrated(self, method: str) -> None:
         if self._stay is not None:
-            raise UserError(f"{what} is calibrated for windows by themselves; open the session without smooth=True")
+            raise UserError(f"{method} is calibrated for windows by themselves; open the session without smooth=True")
 
     @property
     def unanswered_(self) -> Any:
@@ -262,8 +262,8 @@ class Session:
     def _look(self, window: Tensor) -> Reading:
         """Read a window (channels, times) as if it were the next one, without a trace."""
         copies = self._decoder.follow()
-        for here, person in zip(copies, self._people, strict=True):
-            here.restore({name: tensor.clone() for name, tensor in person.state().items()})
+        for copied, person in zip(copies, self._people, strict=True):
+            copied.restore({name: tensor.clone() for name, tensor in person.state().items()})
         codes, log_p = self._decoder.read(window[None], copies)
         return Reading(window, codes, log_p[0])
 

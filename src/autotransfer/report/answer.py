@@ -179,8 +179,8 @@ def _meaning(setting: Setting) -> str | None:
     if penalty is None or penalty.mode not in MODE_MEANING:
         return None
     columns = " and the ".join(nuisance_parts(penalty.nuisance))
-    what = "who the subject is" if penalty.nuisance == SUBJECT else f"the {columns}"
-    return MODE_MEANING[penalty.mode].format(what=what)
+    information = "who the subject is" if penalty.nuisance == SUBJECT else f"the {columns}"
+    return MODE_MEANING[penalty.mode].format(what=information)
 
 
 def incomplete(summary: Summary) -> Html:
@@ -238,15 +238,15 @@ def _adaptation(choice: Choice) -> list[Html]:
     """Which scores rest on unlabelled trials of the test subjects."""
     averaged = choice.average is not None
     sides = [choice.adaptation if averaged else choice.chosen.setting.adaptation, choice.baseline.setting.adaptation]
-    what = "average" if averaged else "choice"
+    delivered = "average" if averaged else "choice"
     nested = list(choice.nested_adaptations.values())
     notes = []
     for kind, (label, words) in ADAPTED.items():
         whom = ""
         if sides == [kind, "none"]:
-            whom = f"this is true of AutoTransfer's {what}, while the baseline is zero-shot: "
+            whom = f"this is true of AutoTransfer's {delivered}, while the baseline is zero-shot: "
         elif kind not in sides:
-            whom = f"this is true of the nested {what}s of {count(nested.count(kind), 'subject')}: "
+            whom = f"this is true of the nested {delivered}s of {count(nested.count(kind), 'subject')}: "
         if kind in (*sides, *nested):
             notes.append(join_html(tag("strong", f"{label}: "), tag("span", whom + words)))
     return notes

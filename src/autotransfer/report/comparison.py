@@ -14,7 +14,11 @@ from .wording import method_label
 
 ESTIMATES = ("published", "nested", "nested_full")
 PEER = "peer"  # how keys of simple models begin; the number of each, which decides how it is drawn, comes next
-OWN = (*ESTIMATES, "choosing", "equal")  # what AutoTransfer delivers, and what it could have done with its candidates
+OURS = (
+    *ESTIMATES,
+    "choosing",
+    "equal",
+)  # what AutoTransfer delivers, and what it could have done with its candidates
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Candidate:
 class Contender:
     """One row of the results figure."""
 
-    key: str  # "none", "uncensored", a method or one of OWN: decides the colour
+    key: str  # "none", "uncensored", a method or one of OURS: decides the colour
     label: str
     setting: str | None  # its name; None: it differs between subjects
     scores: dict[str, float]  # test score by subject, mean over seeds
@@ -43,7 +47,7 @@ class Contender:
     @property
     def is_method(self) -> bool:
         """Whether it is a penalty method, one of the candidates."""
-        return self.key not in ("none", *OWN) and not self.is_peer
+        return self.key not in ("none", *OURS) and not self.is_peer
 
     @property
     def is_peer(self) -> bool:

@@ -185,15 +185,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         nonce, host = secrets.token_urlsafe(12), self.headers.get("Host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        key, _, what = self.path.partition("?")[0].removeprefix("/").partition("/")
+        key, _, resource = self.path.partition("?")[0].removeprefix("/").partition("/")
         status, kind, body = HTTPStatus.NOT_FOUND, "text/plain", b"there is nothing here"
         if name not in HOSTS:
             status, body = HTTPStatus.FORBIDDEN, b"this page is for its own machine alone"
         elif not secrets.compare_digest(key.encode(errors="replace"), self.page.key.encode()):
             body = b"there is nothing here; use the whole address"
-        elif what == "":
+        elif resource == "":
             status, kind, body = HTTPStatus.OK, "text/html; charset=utf-8", render_live_page(nonce).encode()
-        elif what == "state":
+        elif resource == "state":
             status, kind, body = HTTPStatus.OK, "application/json", self.page.state()
             self.page.asked = time.monotonic()
         self.send_response(status)

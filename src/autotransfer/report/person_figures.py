@@ -74,8 +74,8 @@ def windows_seen(summary: Summary) -> Figure | None:
     data: list[Json] = []
     rows: list[list[Any]] = []
     for order, lines in played.curves.items():
-        for what, (name, fill, symbol) in CURVES.items():
-            values = lines[what]
+        for curve, (name, fill, symbol) in CURVES.items():
+            values = lines[curve]
             rows += [[order, name, stretch, value] for stretch, value in zip(stretches, values, strict=True)]
             if order == "recorded":
                 text = [f"{name}<br>windows {s}: {score(v)}" for s, v in zip(stretches, values, strict=True)]

@@ -140,10 +140,10 @@ def scores_by_subject(summary: Summary) -> Figure | None:
 
 
 def _dots(row: Contender, order: list[str]) -> Json:
-    there = [(i, s, row.scores[s]) for i, s in enumerate(order) if s in row.scores]
+    points = [(i, s, row.scores[s]) for i, s in enumerate(order) if s in row.scores]
     label = plot_text(row.label, 40)
-    texts = [f"subject {plot_text(s)}<br>{label}: {score(v)}" for _, s, v in there]
-    dots = [i for i, *_ in there], [v for *_, v in there], label
+    texts = [f"subject {plot_text(s)}<br>{label}: {score(v)}" for _, s, v in points]
+    dots = [i for i, *_ in points], [v for *_, v in points], label
     fill, symbol = plot.colour_and_mark(row.key)
     return plot.points(*dots, fill=fill, symbol=symbol, text=texts, marker={"size": 7, "opacity": 0.8})
 

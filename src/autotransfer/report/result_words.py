@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..runs.choice import HARM, Average, Choice, Playback
 from ..runs.ending import out_of_time
@@ -173,22 +171,19 @@ def playback_words(choice: Choice) -> list[str]:
     gained = follow_words(played.session, played.gain)
     lines = [f"on the {people} people played back{metric}, without labels a session gains {gained}"]
     if played.online:
-        before, session = _mean(played.zero_shot["recorded"]), _mean(played.adapted["recorded"])
-        whole = _mean(played.all_windows)
+        tables = played.zero_shot["recorded"], played.adapted["recorded"], played.all_windows
+        before, session, whole = (score(mean(scores)) for scores in tables)
         lines[0] += f" (as recorded: zero-shot {before}, in a session {session}, all windows {whole})"
     if played.calibrated:
         first, *more = [
-            (n, f"{_mean(played.before[n])} becomes {_mean(scores)}") for n, scores in played.calibrated.items()
+            (n, f"{score(mean(played.before[n]))} becomes {score(mean(scores))}")
+            for n, scores in played.calibrated.items()
         ]
         lines.append(
             f"with {first[0]} label{'s' * (first[0] != '1')} of each class {first[1]} on the windows left"
             + "".join(f"; with {n}, {words}" for n, words in more)
         )
     return lines
-
-
-def _mean(scores: Mapping[str, float]) -> str:
-    return f"{np.mean(list(scores.values())):.3f}"
 
 
 def harmed_by_following(played: Playback) -> str:

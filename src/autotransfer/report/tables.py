@@ -96,8 +96,8 @@ def subjects(summary: Summary) -> Html | None:
         [s, names.get(picks.get(s, ""), picks.get(s, "–")), *(score(scores.get(s)) for scores in tests)] for s in order
     ]
     alone = summary.average is None
-    what = "reselected without the person" if alone else "best single candidate without the person"
-    heads = ("subject", what, *(row.label.replace("AutoTransfer, ", "") for row in shown))
+    pick = "reselected without the person" if alone else "best single candidate without the person"
+    heads = ("subject", pick, *(row.label.replace("AutoTransfer, ", "") for row in shown))
     labels = tuple(METRICS[name].label for name in others)
     besides = f"; {', '.join(labels)}: of the delivered model, nested" if labels else ""
     return collapsible(

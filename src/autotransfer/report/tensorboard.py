@@ -60,7 +60,7 @@ class EventFiles:
                     if math.isfinite(value):
                         writer.add_scalar(name, value, epoch)
             scores = {"validation": record.validation_score, "test": record.test_score}
-            metrics = {f"score/{what}": value for what, value in scores.items() if math.isfinite(value)}
+            metrics = {f"score/{split}": value for split, value in scores.items() if math.isfinite(value)}
             hyperparameters = {
                 k: v for k, v in training.setting.to_dict().items() if isinstance(v, (bool, int, float, str))
             }

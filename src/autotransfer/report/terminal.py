@@ -25,8 +25,8 @@ def answer_lines(choice: Choice) -> list[str]:
 def _delivered(choice: Choice) -> list[str]:
     used = words.ADAPTATIONS.get(choice.adaptation)
     adapts = [] if used is None else [f"  {used}; these are not zero-shot scores"]
-    what, rows, after = _chosen(choice) if choice.average is None else _averaged(choice, choice.average)
-    return [*what, *adapts, f"{words.metric_words(choice)}:", *_table(rows), *after, *words.not_scored_words(choice)]
+    lines, rows, after = _chosen(choice) if choice.average is None else _averaged(choice, choice.average)
+    return [*lines, *adapts, f"{words.metric_words(choice)}:", *_table(rows), *after, *words.not_scored_words(choice)]
 
 
 def _chosen(choice: Choice) -> tuple[list[str], ScoreRows, list[str]]:

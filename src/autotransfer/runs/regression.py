@@ -75,13 +75,13 @@ class RegressionChoice:
             raise UserError("nobody has a score")
         if self.baseline != PEER:
             raise UserError(f"baseline is {shown(self.baseline)}, it must be {PEER!r}")
-        for what, scores in (
+        for field_name, scores in (
             ("nested_test_scores", self.nested_test_scores), ("correlations", self.correlations),
             ("errors", self.errors), *((f"test_scores of {name}", self.test_scores.get(name, {})) for name in SIMPLE),
         ):  # fmt: skip
             for who in self.nested_test_scores:
                 if not math.isfinite(scores.get(who, math.nan)):
-                    raise UserError(f"{what} has no number for {shown(who)}")
+                    raise UserError(f"{field_name} has no number for {shown(who)}")
         if self.radius is None:  # fewer people may have had finite ones, which are not what is delivered
             object.__setattr__(self, "coverage", {})
         scores = self.nested_test_scores

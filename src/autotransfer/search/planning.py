@@ -219,8 +219,8 @@ def plan_within_limit(prepared: Preparation, asked: RunOptions, costs: Costs, sp
         return sum(stage.seconds for stage in [s for s in plan.stages if s.main][:most]) <= room
 
     # Closed forms lose by fewer folds: one network must be sure to fit before they are shortened for it.
-    every, one = (len(whole.stages), room), (2, room / SURE)
-    return next((plan for many in (every, one) for plan in plans if fits(plan, *many)), whole)
+    all_networks, one_network = (len(whole.stages), room), (2, room / SURE)
+    return next((plan for many in (all_networks, one_network) for plan in plans if fits(plan, *many)), whole)
 
 
 def begin(

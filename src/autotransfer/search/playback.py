@@ -69,8 +69,8 @@ def play_back(
         rows = np.flatnonzero(recordings.subject.numpy() == person)
         name = str(recordings.subjects[person])
         scores, tried, followed[name] = play_person(model, recordings, rows)
-        for (what, case), score in scores.items():
-            tables.setdefault(what, {}).setdefault(case, {})[name] = score
+        for (table, case), score in scores.items():
+            tables.setdefault(table, {}).setdefault(case, {})[name] = score
         for labels, trial in tried.items():
             trials.setdefault(labels, {})[name] = trial
     if not followed:

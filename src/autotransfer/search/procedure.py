@@ -201,7 +201,7 @@ class Conductor:
             return f"stage {number + 1} of {len(self.plan.stages)}: {stage.words} on {folds} folds{cost}"
         seeds = {seed for _, seed in stage.trainings}
         numbers = {"candidate": len(stage.settings), "fold": folds, "seed": len(seeds)}
-        work = " × ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in numbers.items())
+        work = " × ".join(f"{n} {unit}{'s' * (n != 1)}" for unit, n in numbers.items())
         return f"{stage_name('folds', staged=bool(self.run.ledger.entries('search', records=False)))}: {work}"
 
     # answers

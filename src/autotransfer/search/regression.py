@@ -115,15 +115,15 @@ def conduct_regression(
     for setting in linear_candidates(run.options, run.recordings):
         say(f"{candidate_name(setting)}: {len(run.groups)} groups of people left out")
         search.add(setting, run.solved(setting, partial(search.solved, setting)))
-    told: Regression | None = None  # the answer that is known outside
+    reported: Regression | None = None  # the answer that is known outside
 
     def answer(name: str) -> Regression:
-        nonlocal told
+        nonlocal reported
         regression = search.answer(name)
         if len(search.stages) > known:  # those before were given before an interruption
             if answered is not None:
                 answered(regression)
-            told = regression
+            reported = regression
             run.ledger.remember(answered=len(search.stages), spent=time.monotonic() - started)
         return regression
 
@@ -142,7 +142,7 @@ def conduct_regression(
     plan = run.ledger.recall("plan", NumberPlan)
     if plan is not None and plan.left_out:
         regression = replace(regression, choice=replace(regression.choice, left_out=plan.left_out))
-    if answered is not None and regression is not told:
+    if answered is not None and regression is not reported:
         answered(regression)
     run.ledger.remember(complete=True)
     return regression

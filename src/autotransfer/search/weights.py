@@ -64,11 +64,11 @@ def sharpness_for_others(log_p: Sequence[NDArray[np.floating]], y: Sequence[NDAr
     n, weights = len(y), [equal_classes(classes) for classes in y]
     common = sharpness(np.concatenate(log_p), np.concatenate(y), np.concatenate(weights) / n)
     slopes, curvatures = [], []
-    for own, classes, weight in zip(log_p, y, weights, strict=True):
-        p = np.exp(combine_log_probs(np.array([common]), own[None]))
-        mean = (p * own).sum(1)
-        slopes.append(common * (weight * (mean - own[np.arange(len(classes)), classes])).sum())
-        curvatures.append(common**2 * (weight * ((p * own**2).sum(1) - mean**2)).sum())
+    for of_person, classes, weight in zip(log_p, y, weights, strict=True):
+        p = np.exp(combine_log_probs(np.array([common]), of_person[None]))
+        mean = (p * of_person).sum(1)
+        slopes.append(common * (weight * (mean - of_person[np.arange(len(classes)), classes])).sum())
+        curvatures.append(common**2 * (weight * ((p * of_person**2).sum(1) - mean**2)).sum())
     steps = np.array(slopes) / max(np.mean(curvatures), 1e-12)
     variance = (KNOWN * SPREAD**2 + ((steps - steps.mean()) ** 2).sum()) / (KNOWN + n - 1)
     power = float(np.log(common))

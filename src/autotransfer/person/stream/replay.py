@@ -244,10 +244,10 @@ def replay(
     if detector is None or not any(len(recording.times) for recording in decoded):
         raise UserError("no recording holds a whole window of the model; replay longer ones")
     if not any(recording.events for recording in decoded):
-        there = sorted({event.name for recording in recordings for event in recording.events})
+        names = sorted({event.name for recording in recordings for event in recording.events})
         raise UserError(
             f"the recordings have no events of the model's classes {', '.join(map(str, detector.classes))}; they have "
-            f"{', '.join(there[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
+            f"{', '.join(names[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
         )
     return Replay(people, detector)
 

@@ -124,7 +124,7 @@ class Stream:
     def describe(self) -> list[str]:
         """What will be done, in a few lines."""
         lines = list(self.notes)
-        what = f"filtered {self.filter}" if self.filter else "as they come"
+        samples = f"filtered {self.filter}" if self.filter else "as they come"
         made_with = filter_of(self.session.model.parts[0].card.filter)
         if made_with is not None and not made_with.sections:
             lines.append(
@@ -133,7 +133,7 @@ class Stream:
             )
         elif made_with is not None and made_with != self.filter:
             lines.append(f"the model's recordings were filtered {made_with}, which --filter auto would do here too")
-        cut = f"{self.source.name}: windows of {self.window:g} s every {self.hop:g} s at {self.sfreq:g} Hz, {what}"
+        cut = f"{self.source.name}: windows of {self.window:g} s every {self.hop:g} s at {self.sfreq:g} Hz, {samples}"
         return [*lines, cut]
 
     def run(self, sink: Sink, seconds: float | None = None, live: LiveLine | None = None) -> StreamSummary:
