@@ -185,7 +185,7 @@ def test_networks_are_delivered_saved_and_loaded(tmp_path: Path, monkeypatch: py
     # What is said of people left out is what networks that never saw them say.
     with open_run(tmp_path / "run", targets) as run:
         setting = run.ledger.entries("networks")[0].setting
-        kept = run.trained(setting)
+        kept = run.network_predictions(setting)
     assert kept is not None
     members = {k: t[:1] for k, t in part.tensors().items()}
     first = NetworkPart.restore(setting, at_size(targets, setting), 1, members)

@@ -267,7 +267,7 @@ def test_small_runs_wait_for_no_estimate(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_plan_is_written_and_read(tmp_path: Path) -> None:
-    plan = planned().performed([0, 2])
+    plan = planned().as_performed([0, 2])
     plans.write_plan(tmp_path, plan)
     for path in (tmp_path, tmp_path / "plan.json"):
         assert read_plan(path) == plan
@@ -289,7 +289,7 @@ def performed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, which is the current one, with recordings and the plan of a run on them."""
     tiny_file(tmp_path).rename(tmp_path / "data.npz")
     own = prepared(options(source="data.npz", epochs=2, batch_size=8), tiny())
-    plans.write_plan(tmp_path, plan_of(own).performed([0]))
+    plans.write_plan(tmp_path, plan_of(own).as_performed([0]))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -334,7 +334,7 @@ def test_options_that_a_plan_would_drop_are_refused(performed: Path) -> None:
 
 def test_a_plan_keeps_how_windows_are_cut_and_no_password() -> None:
     secret = "postgresql://me:SECRET@host/x"
-    plan = replace(planned(), options=options(filter="5-45", window=2.0, storage=secret)).performed([0])
+    plan = replace(planned(), options=options(filter="5-45", window=2.0, storage=secret)).as_performed([0])
     assert "SECRET" not in schema.to_json(plan)
     asked = options(source="other.npz", window=1.0)
     here = plan.options_here(asked, {"window"})

@@ -237,7 +237,7 @@ def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_p
     targets = Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0))
     run = NumberRun.begin(tmp_path / "run", targets, options())
     setting = regression.linear_candidates(options(), targets.recordings)[0]
-    predicted = run.solved(setting, partial(regression._Search(run).solved, setting))
+    predicted = run.closed_form_predictions(setting, partial(regression._Search(run).solve_fold, setting))
     codes = regression._ready(setting, targets.recordings)[1].flatten(1).double().numpy()
     (train, test) = run.each_fold[2].train, run.each_fold[2].test
     assert set(np.array(who)[test]) == {"p2"}

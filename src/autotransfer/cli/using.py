@@ -115,7 +115,7 @@ def predict(
     notes = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished_words(folder), *card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, probability)
-        notes += [] if scored is None else [*scored.seen(saved, raw, X, metric_of(metric)), *scored.lines(metric)]
+        notes += [] if scored is None else [*scored.seen_lines(saved, raw, X, metric_of(metric)), *scored.lines(metric)]
         if scored is not None and smoothed is not None:
             notes.append(f"in sequence: {replace(scored, probability=smoothed).mean_words(metric)}")
     except UserError as error:  # predictions need no labels
@@ -123,7 +123,7 @@ def predict(
             raise
         scored, notes = None, [*notes, str(error)]
     table = predictions(saved, raw, probability, coverage=coverage, abstain=abstain)
-    notes += [] if scored is None else scored.decided(table, metric_of(metric))
+    notes += [] if scored is None else scored.decision_lines(table, metric_of(metric))
     if smoothed is not None:
         table["smoothed"] = [str(saved.card.classes[place]) for place in smoothed.argmax(1)]
     people = None if scored is None or scores is None else scored.table()

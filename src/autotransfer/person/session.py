@@ -198,7 +198,7 @@ class Session:
         classes = labels_of(self.classes_.tolist(), [y] if single else y, len(windows))
         labels = self._taking_labels()
         readings = [self._recent.find(window) or self._next_window(window) for window in windows]
-        labels.add(torch.stack([*map(self._recent.projected, readings)]), classes)
+        labels.add(torch.stack([*map(self._recent.projected_codes, readings)]), classes)
         self._follow_labels()
 
     def new_day(self) -> None:
@@ -225,7 +225,7 @@ class Session:
             recent = self._recent.find(windows[0])
             reading = recent or self._look(windows[0])
             of_recent, log_p = self._recent.together(None if recent else reading)
-            return expected_gain(labels, self._recent.projected(reading), reading.log_p, of_recent, log_p)
+            return expected_gain(labels, self._recent.projected_codes(reading), reading.log_p, of_recent, log_p)
 
     def ask(self, window: object, at_least: float = WORTH) -> bool:
         """Whether a label of this window (channels, times) is worth asking for: whether its `expected_gain` is at least
@@ -245,7 +245,7 @@ class Session:
         method = delivered_adaptation(self.model)
         if self._labels is not None and self._adaptation is not None and method is not None:
             known = self._adaptation.known
-            self._adaptation = Adaptation(*self._labels.known(), method)
+            self._adaptation = Adaptation(*self._labels.effects_and_weights(), method)
             self._adaptation.restore(known)
 
     def _catch_up(self) -> None:

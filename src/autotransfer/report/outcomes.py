@@ -13,7 +13,7 @@ from .summary import Summary
 Scores = dict[str, dict[str, float]]  # name of a setting -> subject -> mean score
 
 
-def shortlist(summary: Summary) -> set[str]:
+def shortlist_names(summary: Summary) -> set[str]:
     """Names of the settings that went on to stage two."""
     if summary.choice is not None:
         return {named.name for named in summary.choice.shortlist}
@@ -23,7 +23,7 @@ def shortlist(summary: Summary) -> set[str]:
 def stage_two_trainings(summary: Summary) -> list[Trained]:
     """Trainings of stage two, failed ones too. A finished job is not trained again, so the first fold of a candidate
     may stand under "search"."""
-    listed = shortlist(summary)
+    listed = shortlist_names(summary)
     return [training for training in summary.trainings if training.name in listed]
 
 

@@ -12,7 +12,7 @@ from ..censoring import CENSORS, MODES
 from . import plot
 from .comparison import Candidate, ranking
 from .escaping import distinct_labels, plot_text
-from .outcomes import Scores, finite_scores, has_stage_one, one_split_trainings, scores_on_validation, shortlist
+from .outcomes import Scores, finite_scores, has_stage_one, one_split_trainings, scores_on_validation, shortlist_names
 from .plot import ACCENT, GREY, INK, MUTED, Figure, Json
 from .result_words import NO_BETTER
 from .summary import Summary
@@ -47,7 +47,7 @@ def tried_settings(summary: Summary) -> Figure | None:
     ]
     if not censored:
         return None
-    listed, used, staged = shortlist(summary), {setting.mode for setting in censored}, has_stage_one(summary)
+    listed, used, staged = shortlist_names(summary), {setting.mode for setting in censored}, has_stage_one(summary)
     modes = [mode for mode in dict.fromkeys([*MODES, *sorted(used)]) if mode in used]
     plain = [training.record.validation_score for training in once if training.setting == summary.plain]
     baseline = float(np.mean(plain)) if plain else None

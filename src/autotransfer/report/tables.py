@@ -16,7 +16,7 @@ from ..training.scoring import METRICS, chance_words
 from ..words import range_words
 from .comparison import contenders, find, ranking, subject_order
 from .escaping import Html, join_html, tag
-from .outcomes import has_stage_one, one_split_trainings, scores_on_test, shortlist
+from .outcomes import has_stage_one, one_split_trainings, scores_on_test, shortlist_names
 from .statistics import holm, paired, spread
 from .summary import Leak, Summary
 from .wording import capital, count, duration, interval, probability, score, setting_names, signed, significance
@@ -122,7 +122,7 @@ def settings(summary: Summary) -> Html | None:
     for training in summary.trainings:
         seconds[training.name] += training.record.seconds
     second = {candidate.name: candidate for candidate in ranking(summary)}
-    tests, names, listed = scores_on_test(summary), setting_names(summary), shortlist(summary)
+    tests, names, listed = scores_on_test(summary), setting_names(summary), shortlist_names(summary)
 
     best = summary.role_names["chosen"].lower()
 

@@ -182,12 +182,12 @@ def read_job_numbers(ledger: Ledger) -> list[JobNumbers] | None:
     None where anything is unusual, which is for `check_entries` to judge, and where anything has failed."""
     rows = ledger.extracts("epochs", "seconds", *SCORES, "failure")
     try:
-        return None if rows is None else [_work(*row) for row in rows]
+        return None if rows is None else [_job_numbers(*row) for row in rows]
     except (ValueError, TypeError, LookupError, AttributeError):
         return None
 
 
-def _work(key: Any, setting: Any, validation: Any, test: Any, seed: Any, status: Any, values: Any) -> JobNumbers:
+def _job_numbers(key: Any, setting: Any, validation: Any, test: Any, seed: Any, status: Any, values: Any) -> JobNumbers:
     numbers = (validation, test, seed)
     digest, most = _digest_and_epochs(setting)
     _expect(all(isinstance(n, int) and 0 <= n < 2**63 for n in numbers) and validation != test)

@@ -149,7 +149,7 @@ def _timed(plan: Plan, groups: Sequence[Sequence[int]], costs: Costs | None) -> 
         before = stages[-1] if stages else None
         alike = before is not None and not before.solved and before.main == stage.main
         if before is not None and alike and max(before.seconds, seconds) < SHORT:
-            stages[-1] = before.joined(stage, before.seconds + max(0.0, seconds - answer))
+            stages[-1] = before.joined_with(stage, before.seconds + max(0.0, seconds - answer))
         else:
             stages.append(replace(stage, seconds=seconds))
     return replace(plan, stages=stages)

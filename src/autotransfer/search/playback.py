@@ -252,7 +252,7 @@ class DecodedWindows(NamedTuple):
         rows = np.ones(len(self.y), dtype=bool) if rows is None else rows
         return balanced_accuracy_of(log_p[rows].argmax(1).numpy(), self.y[rows], log_p.shape[1])
 
-    def ordered(self, order: Rows) -> DecodedWindows:
+    def in_order(self, order: Rows) -> DecodedWindows:
         return DecodedWindows([z[:, order] for z in self.codes], self.log_p[order], self.y[order])
 
 
@@ -273,7 +273,7 @@ def play_person(
 
     recorded = read(orders["recorded"])
     scores, trials = _with_labels(decoder, recordings, everything, most)
-    readings = [recorded.ordered(order) if model.adaptation == "none" else read(order) for order in orders.values()]
+    readings = [recorded.in_order(order) if model.adaptation == "none" else read(order) for order in orders.values()]
     log_p, truth = torch.stack([r.log_p for r in readings]), torch.from_numpy(np.stack([r.y for r in readings]))
     followed = following.follow_all(decoder, [reading.codes for reading in readings], log_p, truth)
     if model.online is not None and model.adaptation == "none":

@@ -184,7 +184,7 @@ class Conductor:
             return False
         self.plan = self.plan.with_stage(number, replace(stage, online=online))
         if cut := [training for training in stage.trainings if training in undone]:
-            self.plan = self.plan.divided(number, whole, cut)
+            self.plan = self.plan.with_divided_stage(number, whole, cut)
         self.run.ledger.remember(plan=self.plan)
         return True
 
@@ -265,7 +265,7 @@ class Conductor:
             self.answers[-1] = replace(self.answers[-1], seconds=self.spent)
             choice = replace(choice, stages=self.answers)
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
-        write_plan(run.folder, self.plan.performed(done))
+        write_plan(run.folder, self.plan.as_performed(done))
         facts = {"complete": True, "ended": ended or ""} if last else {}
         run.ledger.remember(answers=self.answers, answered=len(self.answers), spent=self.spent, **facts)
         if self.answered is not None:

@@ -114,7 +114,7 @@ def conduct_regression(
     known = run.ledger.recall("answered", int) or 0
     for setting in linear_candidates(run.options, run.recordings):
         say(f"{candidate_name(setting)}: {len(run.groups)} groups of people left out")
-        search.add(setting, run.solved(setting, partial(search.solved, setting)))
+        search.add(setting, run.closed_form_predictions(setting, partial(search.solve_fold, setting)))
     reported: Regression | None = None  # the answer that is known outside
 
     def answer(name: str) -> Regression:
@@ -131,7 +131,7 @@ def conduct_regression(
     if answered is not None and not backup_of(run.ledger.path).exists():  # trainings of networks make another
         run.ledger.back_up()
     for setting in train_networks(run, say, shown=shown):
-        predicted = run.trained(setting)
+        predicted = run.network_predictions(setting)
         if predicted is None:
             say(f"{candidate_name(setting)}: every training of a fold has failed, so it is left out")
             continue
@@ -162,7 +162,7 @@ class _Search:
         self.tried: list[CandidatePredictions] = []
         self.delivered: dict[tuple[Setting, float | None], RidgePart | NetworkPart] = {}
 
-    def solved(self, setting: Setting, fold: Fold) -> Floats:
+    def solve_fold(self, setting: Setting, fold: Fold) -> Floats:
         """(S, n): a closed form's predictions for the test rows of a fold."""
         fitted, head = _solve(setting, self.recordings, self.y, fold.train, STRENGTHS)
         (start, windows), rows = _ready(setting, self.recordings), torch.from_numpy(fold.test)
