@@ -12,16 +12,16 @@ import numpy as np
 from ..folds import SESSION
 from ..runs.choice import Average, Choice
 from ..runs.regression import RegressionChoice
+from ..runs.verdict import mean
 from ..settings import SUBJECT, Setting, nuisance_parts
 from ..training.scoring import chance_words
 from . import result_words
 from .averaging import moved_weight
 from .comparison import Contender, contenders, find, rival, strictest_estimate
 from .escaping import Html, join_html, tag
-from .outcomes import finite_scores
-from .statistics import FEWEST_TO_TEST, Paired, paired, spread
+from .statistics import FEWEST_TO_TEST, Paired, paired
 from .summary import Summary
-from .tables import collapsible
+from .tables import details
 from .wording import capital, count, interval, probability, score, setting_names, setting_words, share, signed
 
 MODE_MEANING = {
@@ -58,7 +58,7 @@ def answer(summary: Summary, figure: Html | None = None) -> Html:
         *(tag("p", note, class_="alert") for note in alerts),
         figure,
         *(tag("p", note, class_="missing") for note in missing),
-        collapsible(
+        details(
             "What these numbers are",
             tag("p", f"In {choice.chosen.setting.mode} mode, {meaning}.", class_="meaning") if meaning else None,
             _tiles(summary, pair, other) if pair and other else None,
@@ -256,33 +256,33 @@ def _other_causes(choice: Choice) -> list[str]:
     """How much of the gain is due to censoring, where the search varied more than the penalty."""
     if choice.average is not None:
         return _averages_causes(choice)
-    part = paired(finite_scores(choice.nested_test_scores), finite_scores(choice.nested_uncensored_test_scores))
+    part = paired(choice.nested_test_scores, choice.nested_uncensored_test_scores)
     if part is not None and part.ties < part.n:
         return [
             f"Where only uncensored settings may be chosen, the nested choice "
             f"scores {score(part.second.mean)}: censoring's own part of the difference is {signed(part.mean)} "
             f"({interval(part)})."
         ]
-    best, scores = choice.best_uncensored, finite_scores(choice.test_scores.get("best_uncensored", {}))
-    if best.name == choice.baseline.name or not scores:
+    best, best_score = choice.best_uncensored, mean(choice.test_scores.get("best_uncensored", {}))
+    if best.name == choice.baseline.name or best_score is None:
         return []
     return [
         f"Validation ranks “{setting_words(best.setting, choice.baseline.setting)}” "
-        f"first among the uncensored settings; it scores {score(spread(list(scores.values())).mean)}. What the chosen "
-        "setting gains over that, and no more, is due to censoring."
+        f"first among the uncensored settings; it scores {score(best_score)}. What the chosen setting gains over "
+        "that, and no more, is due to censoring."
     ]
 
 
 def _averages_causes(choice: Choice) -> list[str]:
     """How much of the gain an ensemble of plain networks, or uncensored candidates alone, would have had."""
-    notes, nested = [], finite_scores(choice.nested_test_scores)
-    plain = paired(nested, finite_scores(choice.delivered_test_scores.get("baseline", {})))
+    notes, nested = [], choice.nested_test_scores
+    plain = paired(nested, choice.delivered_test_scores.get("baseline", {}))
     if plain is not None and choice.has_plain_network:
         notes.append(
             f"An ensemble of plain networks scores {score(plain.second.mean)}; the average minus it is "
             f"{signed(plain.mean)} ({interval(plain)})."
         )
-    part = paired(nested, finite_scores(choice.nested_uncensored_test_scores))
+    part = paired(nested, choice.nested_uncensored_test_scores)
     if part is not None and part.ties < part.n:
         notes.append(
             f"Averaged over uncensored candidates alone, the score is {score(part.second.mean)}: censoring's own part "
@@ -316,7 +316,7 @@ def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
     if published:
         notes.append(
             "As published in the paper, with one choice for all subjects, the score is "
-            f"{score(spread(list(published.scores.values())).mean)}. That choice has seen validation scores of every "
+            f"{score(mean(published.scores))}. That choice has seen validation scores of every "
             "subject, so it is the more optimistic estimate."
         )
     notes += [

@@ -45,13 +45,13 @@ def averaged_kinds(summary: Summary) -> list[AveragedKind]:
     average = summary.average
     if summary.choice is None or average is None:
         return []
-    scores, nested = finite_scores(summary.choice.nested_test_scores), nested_shares(average)
+    scores, nested = summary.choice.nested_test_scores, nested_shares(average)
     kinds = []
     for kind in dict.fromkeys([*average.kinds, *average.without_kind]):
         used = [candidate for candidate in average.weights if candidate.kind == kind and candidate.share > 0]
         values = [shares.get(kind, 0.0) for shares in nested.values()]
         between = (min(values), max(values)) if values else None
-        pair = paired(scores, finite_scores(average.without_kind.get(kind, {})))
+        pair = paired(scores, average.without_kind.get(kind, {}))
         members = sum(candidate.members for candidate in used)
         kinds.append(AveragedKind(kind, average.kinds.get(kind, 0.0), between, len(used), members, pair))
     return kinds
@@ -84,9 +84,9 @@ def gains_over_alternatives(summary: Summary) -> dict[str, Paired | None]:
     average = summary.average
     if summary.choice is None or average is None:
         return {}
-    nested = finite_scores(summary.choice.nested_test_scores)
+    nested = summary.choice.nested_test_scores
     tables = {"Choosing alone": average.choosing_test_scores, "Equal weights": average.equal_test_scores}
-    return {label: paired(nested, finite_scores(scores)) for label, scores in tables.items()}
+    return {label: paired(nested, scores) for label, scores in tables.items()}
 
 
 def kinds(summary: Summary) -> Html | None:

@@ -8,8 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import UserError, number
 from ..folds import SESSION
 from ..runs.choice import Choice
@@ -25,7 +23,6 @@ from ..search.regression import STRENGTHS
 from ..settings import SUBJECT
 from ..training.scoring import label_of
 from . import result_words
-from .outcomes import finite_scores
 from .summary import Summary
 from .wording import capital, count, kind_words, score, setting_names, share
 
@@ -159,8 +156,8 @@ def _delivered(summary: Summary, choice: Choice) -> Iterable[str]:
 def _scores(choice: Choice) -> Iterable[str]:
     yield f"Results: {' '.join(result_words.headline(choice))}"
     single = {"a single plain network": choice.test_scores["baseline"]} if choice.has_plain_network else {}
-    scores = {name: list(finite_scores(by_person).values()) for name, by_person in (choice.peers | single).items()}
-    listed = "; ".join(f"{name} {score(float(np.mean(values)))}" for name, values in scores.items() if values)
+    means = {name: mean(by_person) for name, by_person in (choice.peers | single).items()}
+    listed = "; ".join(f"{name} {score(value)}" for name, value in means.items() if value is not None)
     if listed:
         yield f"On the same folds, {label_of(choice.metric)}, mean over people: {listed}."
     yield from _sentences(result_words.skipped_words(choice))

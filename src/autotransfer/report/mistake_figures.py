@@ -14,7 +14,7 @@ from .escaping import Html, plot_text, tag
 from .plot import ACCENT, LOSS, MUTED, Figure, Json
 from .result_words import on_unseen_people, unseen_person_words
 from .summary import Summary
-from .tables import collapsible, table
+from .tables import details, table
 from .wording import count, score, share, signed
 
 MOST_CELLS = 12  # classes of a matrix whose cells have room for a number
@@ -69,9 +69,7 @@ def mistakes_by_person(summary: Summary) -> Html | None:
     lines = [[who, _mistake(tables[who], names), *_recalls(tables[who])[:MOST_CELLS]] for who in worst]
     more = f"; the first {MOST_CELLS} of {len(names)}" if len(names) > MOST_CELLS else ""
     caption = f"Share of each class that is recognised, by person, the worst person first{more}"
-    return collapsible(
-        "Mistakes of every person", table(caption, heads, lines, numeric=2), _matrices(worst, tables, names)
-    )
+    return details("Mistakes of every person", table(caption, heads, lines, numeric=2), _matrices(worst, tables, names))
 
 
 def recall_by_class(summary: Summary) -> Html | None:
@@ -87,7 +85,7 @@ def recall_by_class(summary: Summary) -> Html | None:
         f"Each class, over all windows of everybody {on_unseen_people(summary)}. Recall: the share of its windows that "
         "is recognised. Precision: how often it is right to say the class"
     )
-    return collapsible("Recall and precision of each class", table(caption, heads, lines, numeric=2, less="1"))
+    return details("Recall and precision of each class", table(caption, heads, lines, numeric=2, less="1"))
 
 
 def class_rows(counts: NDArray[np.int64], names: list[str], metric: str) -> list[list[str]]:
@@ -114,7 +112,7 @@ def _matrices(worst: Sequence[str], tables: dict[str, NDArray[np.int64]], names:
     if len(names) > MOST_CELLS:
         return None
     boxes = [
-        collapsible(f"Counts of {who}", table("True classes down, predicted ones across", ("", *names),
+        details(f"Counts of {who}", table("True classes down, predicted ones across", ("", *names),
                [[name, *row] for name, row in zip(names, tables[who].tolist(), strict=True)], numeric=1))
         for who in worst
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from .escaping import Html, join_html, tag
 from .page import FOOTER, NOSCRIPT, figure_html, header_html, page_html, plotly_library
 from .plot import ACCENT, GREY, MUTED, Figure, axes, horizontal_line, merge_layouts, names_axis, plain_axis, points
 from .result_words import regression_headline
-from .tables import collapsible, table
+from .tables import details, table
 from .wording import count, score
 
 REPORT, RESULTS = "report.html", "results.csv"
@@ -52,12 +52,10 @@ def render_regression(choice: RegressionChoice) -> str:
         choice,
         regression_headline(choice),
         *map(figure_html, figures),
-        collapsible(
-            "What these numbers are", tag("ul", *(tag("li", note) for note in _notes(choice)), class_="caveats")
-        ),
-        collapsible("Every person", _people(choice)),
-        collapsible("What is delivered", _parts(choice)),
-        *([collapsible("What each stage gave", _stages(choice))] if len(choice.stages) > 1 or choice.left_out else []),
+        details("What these numbers are", tag("ul", *(tag("li", note) for note in _notes(choice)), class_="caveats")),
+        details("Every person", _people(choice)),
+        details("What is delivered", _parts(choice)),
+        *([details("What each stage gave", _stages(choice))] if len(choice.stages) > 1 or choice.left_out else []),
     )
     body = join_html(header_html(choice.name, size), NOSCRIPT, tag("main", main), FOOTER)
     return page_html(f"{choice.name} – AutoTransfer report", body, figures, plotly=plotly_library())

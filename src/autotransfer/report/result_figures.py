@@ -81,18 +81,13 @@ def _dots_by_row(
     for i in (i for i, row in enumerate(rows) if row.is_autotransfer):
         titles[i], means[i] = f"<b>{titles[i]}</b>", f"<b>{means[i]}</b>"
     head = plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)
+    chance = plot.vertical_line(summary.chance, "chance")
     return Figure(
         key=key,
         title=title,
         caption=caption,
         data=[_strip(row, placed.heights(i)) for i, row in enumerate(rows)],
-        layout=placed.layout(
-            across,
-            titles,
-            means,
-            plot.vertical_line(summary.chance, "chance"),
-            {"shapes": [*shapes], "annotations": [head]},
-        ),
+        layout=placed.layout(across, titles, means, chance, {"shapes": [*shapes], "annotations": [head]}),
         columns=("row", "setting", "test_subject", "test_score"),
         rows=[[r.label, r.setting or "by subject", s, v] for r in rows for s, v in r.scores.items()],
         height=placed.height * len(rows) + 14,

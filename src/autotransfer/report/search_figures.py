@@ -189,11 +189,8 @@ def _validated(summary: Summary) -> list[Candidate]:
     every, choice = ranking(summary), summary.choice
     if choice is None or choice.average is None:
         return [candidate for candidate in every if choice is None or candidate.name in choice.validation_q25]
-    q25, mean, known = (
-        finite_scores(choice.validation_q25),
-        finite_scores(choice.validation_mean),
-        summary.settings | choice.settings,
-    )
+    q25, mean = finite_scores(choice.validation_q25), finite_scores(choice.validation_mean)
+    known = summary.settings | choice.settings
     methods = {name: known[name].method if name in known else None for name in mean}
     listed = [Candidate(name, methods[name] or "none", q25[name], mean[name]) for name in mean if name in q25]
     return sorted(listed, key=lambda candidate: (-candidate.mean, -candidate.q25))

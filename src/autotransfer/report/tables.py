@@ -44,7 +44,7 @@ def table(
     return tag("div", inside, class_="table", tabindex="0", role="region", aria_label=caption)
 
 
-def collapsible(summary_line: str, *content: Html | None) -> Html:
+def details(summary_line: str, *content: Html | None) -> Html:
     return tag("details", tag("summary", summary_line), *content)
 
 
@@ -100,7 +100,7 @@ def subjects(summary: Summary) -> Html | None:
     heads = ("subject", pick, *(row.label.replace("AutoTransfer, ", "") for row in shown))
     labels = tuple(METRICS[name].label for name in others)
     besides = f"; {', '.join(labels)}: of the delivered model, nested" if labels else ""
-    return collapsible(
+    return details(
         f"Score of every subject and {'the setting chosen' if alone else 'the best single candidate'} for it",
         table(f"{_metric(summary)} of every test subject{besides}", heads + labels, lines, numeric=2, less="1"),
     )
@@ -142,7 +142,7 @@ def settings(summary: Summary) -> Html | None:
     caption = (
         f"{_metric(summary)} of every setting on validation; the test mean is shown for completeness and chose nothing"
     )
-    return collapsible(
+    return details(
         f"Table of all {len(summary.settings)} settings",
         table(caption, heads, [line(name) for name in sorted(summary.settings, key=place)], numeric=2, less="1 4 5 6"),
     )
@@ -207,7 +207,7 @@ def splits(summary: Summary) -> Html | None:
     heads = ("fold", "test subject", "validation subject", "training trials", "validation trials", "test trials")
     lines = list(map(astuple, summary.splits))
     shown = table("Who trains, validates and tests", heads, lines, numeric=3, less="4")
-    return collapsible(f"Splits ({len(lines)} folds)", shown)
+    return details(f"Splits ({len(lines)} folds)", shown)
 
 
 def failures(summary: Summary) -> Html | None:
