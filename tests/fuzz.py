@@ -39,7 +39,7 @@ import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.assembly import assemble
-from autotransfer.models.binding import digest_of
+from autotransfer.models.binding import model_digests
 from autotransfer.models.card import DIGEST
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
@@ -466,7 +466,7 @@ class Fuzz(RunTargets):
         weights = damaged(weights, draw) if twist > 0.4 else weights
         if draw.random() < 0.7:  # by somebody who knows how, so that what comes after the digest is met
             with contextlib.suppress(ValueError, AttributeError, RecursionError):
-                card = json.dumps(json.loads(card) | {DIGEST: digest_of(json.loads(card), weights)})
+                card = json.dumps(json.loads(card) | {DIGEST: model_digests(json.loads(card), weights)})
         (path / "model.json").write_text(card)
         (path / "model.safetensors").write_bytes(weights)
         predictions(load_model(path), read(self.folder / "good.npz"))

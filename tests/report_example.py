@@ -23,7 +23,7 @@ from autotransfer.runs.choice import (
     Average,
     Calibration,
     Choice,
-    Named,
+    NamedSetting,
     Playback,
     Reliability,
     StageScore,
@@ -61,7 +61,7 @@ def finished(
     )
     trials = draw.integers(90, 130, n_subjects).tolist()
     tried = settings or options.settings()
-    trainings = _trainings(draw, subjects, gain, [Named(options.name_of(s), s) for s in tried], len(classes))
+    trainings = _trainings(draw, subjects, gain, [NamedSetting(options.name_of(s), s) for s in tried], len(classes))
     run = Summary(
         name="SSVEP exoskeleton",
         source=options.source,
@@ -94,10 +94,12 @@ def finished(
     return replace(run, choice=choice, weights=weights)
 
 
-def _trainings(draw: Any, subjects: tuple[str, ...], gain: float, named: list[Named], n_classes: int) -> list[Trained]:
+def _trainings(
+    draw: Any, subjects: tuple[str, ...], gain: float, named: list[NamedSetting], n_classes: int
+) -> list[Trained]:
     skill = np.sort(draw.uniform(1 / n_classes + 0.05, 0.92, len(subjects)))
     draw.shuffle(skill)
-    kept: list[Named] = []
+    kept: list[NamedSetting] = []
     for one in named:
         if sum(other.setting.method == one.setting.method for other in kept) < 3:
             kept.append(one)
@@ -145,7 +147,7 @@ def _history(draw: Any, fold: int, setting: at.Setting) -> dict[str, list[float]
 def _choice(run: Summary, chosen: str | None) -> Choice:
     """By validation, but for a setting that is named; every fifth subject has another nested choice."""
     ranked, tests = ranking(run), scores_on_test(run)
-    named = {one.name: Named(one.name, run.settings[one.name]) for one in ranked}
+    named = {one.name: NamedSetting(one.name, run.settings[one.name]) for one in ranked}
     best = named[chosen or ranked[0].name]
     baseline = named["baseline"]
     other = best if best is baseline else named[ranked[1].name]

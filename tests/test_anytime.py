@@ -22,9 +22,9 @@ from autotransfer.models import saving
 from autotransfer.models.card import UNTRIED
 from autotransfer.models.loading import load_model
 from autotransfer.runs import executor
-from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished
+from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished_words
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.progress import standing
+from autotransfer.runs.progress import status_lines
 from autotransfer.runs.run import Run
 from autotransfer.search import plan as plans
 from autotransfer.search import planning, procedure, stopping
@@ -117,7 +117,7 @@ def test_every_stage_ends_in_an_answer_and_the_last_says_why(whole: Path) -> Non
     assert seconds == sorted(seconds)
     assert choice.nested_test_scores == choice.stages[-1].scores
     assert choice.baseline.name == "baseline"
-    assert unfinished(whole) == []
+    assert unfinished_words(whole) == []
     assert [stage.name for stage in read_plan(whole).stages] == STAGES
 
 
@@ -152,7 +152,7 @@ def test_what_was_interrupted_can_be_used_and_goes_on_exactly(tmp_path: Path, wh
     assert STAGES[answers - 1] in predicted
     assert "INCOMPLETE" not in Path(told("report", folder).split("report: ")[1].strip()).read_text()[:5000]
     assert "not finished" in told("export", folder, "--format", "safetensors", "--out", tmp_path / "m.safetensors")
-    state = standing(folder)[0]
+    state = status_lines(folder)[0]
     assert f"{answers} stage" in state
     assert "resume" in state
     again = Run.open(folder)
@@ -287,7 +287,7 @@ def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> N
     assert {entry.setting.network.closed_form for entry in run.ledger.entries()} == {True}
     assert read_plan(run.folder).stages[0].name == STAGES[0]
     run.ledger.close()
-    assert "finished" in standing(run.folder)[0]
+    assert "finished" in status_lines(run.folder)[0]
 
 
 def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) -> None:
@@ -418,11 +418,11 @@ def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
 def test_time_left_counts_what_remains(answered_once: Path, tmp_path: Path) -> None:
     run = Run.open(Path(shutil.copytree(answered_once, tmp_path / "run")))
     run.ledger.remember(ahead=100.0)
-    assert "1:40 left" in " ".join(standing(run.folder)) or "1:4" in " ".join(standing(run.folder))
+    assert "1:40 left" in " ".join(status_lines(run.folder)) or "1:4" in " ".join(status_lines(run.folder))
     run.ledger.remember(limit=[20.0, 0.0])  # noted long ago: an interrupted run keeps what its limit left
-    assert "about 0:20 left" in " ".join(standing(run.folder))
+    assert "about 0:20 left" in " ".join(status_lines(run.folder))
     run.ledger.remember(complete=True)
-    assert "1:40" not in " ".join(standing(run.folder))
+    assert "1:40" not in " ".join(status_lines(run.folder))
     run.ledger.close()
 
 
@@ -442,7 +442,7 @@ def test_progress_counts_the_trainings_of_the_stage(answered_once: Path, tmp_pat
     earlier = sum(entry.status == "done" for entry in run.ledger.entries(records=False))
     assert earlier > 0
     assert (bars[0].members, bars[0].well) == (4, 0), "a network on four folds"
-    state, jobs, *_ = standing(run.folder)
+    state, jobs, *_ = status_lines(run.folder)
     assert state.startswith(f"{run.folder}: interrupted; 1 stage done, predict can be used; continue with")
     assert jobs == f"in the stages so far {earlier} of {earlier + 4} trainings done, 0 begun, 4 waiting, 0 failed"
     run.ledger.close()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from autotransfer.search import average
 from autotransfer.search.average import blocks, calibration, find_nested, find_weights, without_kind
 from autotransfer.search.held_out import HeldOutLogProbs
-from autotransfer.search.weights import combined
+from autotransfer.search.weights import combine_log_probs
 from autotransfer.settings import Setting
 
 PEOPLE, CLASSES = 6, 3
@@ -132,7 +132,7 @@ def test_few_people_who_differ_get_no_temperature() -> None:
     generator, y, log_p = np.random.default_rng(0), {}, {}
     for person, factor in enumerate((0.35, 1.25, 1.3, 1.2, 1.4)):  # what would make each well calibrated
         logits = 1.5 * generator.normal(size=(1, 400, CLASSES))
-        p, said = (combined(np.array([much]), logits) for much in (factor, 1.0))
+        p, said = (combine_log_probs(np.array([much]), logits) for much in (factor, 1.0))
         y[person] = (np.exp(p).cumsum(1) > generator.random((400, 1))).argmax(1)
         for fold in (((person - 1) % 5, person), (person, (person + 1) % 5)):
             log_p[fold, person] = said[None].astype(np.float32)

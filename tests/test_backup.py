@@ -24,7 +24,7 @@ from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.recovery import reopen
 from autotransfer.runs.run import Run
-from autotransfer.runs.sqlite_errors import DamagedLedger, explained
+from autotransfer.runs.sqlite_errors import DamagedLedger, explain_errors
 from autotransfer.search.procedure import conduct
 from faults import (
     assert_one_line,
@@ -234,7 +234,7 @@ def test_a_run_does_not_end_for_want_of_a_copy(tmp_path: Path, monkeypatch: pyte
 def test_errors_of_the_database_are_told_apart(code: int, kind: type[BaseException]) -> None:
     error = sqlite3.OperationalError("some words")
     error.sqlite_errorcode = code
-    with pytest.raises(kind) as found, explained(Path("ledger.sqlite")):
+    with pytest.raises(kind) as found, explain_errors(Path("ledger.sqlite")):
         raise error
     assert type(found.value) is kind
 

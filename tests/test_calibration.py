@@ -26,7 +26,7 @@ from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture, Model
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.person.adaptation import ADAPTATION_METHODS
-from autotransfer.person.calibration import LABELS, adapted
+from autotransfer.person.calibration import LABELS, adapt_model
 from autotransfer.recordings import save_npz
 from faults import assert_one_line, call, few_settings, whole_run
 from tiny import tiny, tiny_file
@@ -274,7 +274,8 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     want = own.predict_proba(REC.X[REST])
     np.testing.assert_array_equal(again.predict_proba(REC.X[REST]), want)
     np.testing.assert_array_equal(  # and what is known of the person beyond the correction
-        adapted(again, REC.X[REST]).predict_proba(REC.X[REST]), adapted(own, REC.X[REST]).predict_proba(REC.X[REST])
+        adapt_model(again, REC.X[REST]).predict_proba(REC.X[REST]),
+        adapt_model(own, REC.X[REST]).predict_proba(REC.X[REST]),
     )
     export_model(own, "safetensors", tmp_path / "own.safetensors")
     np.testing.assert_array_equal(at.load_model(tmp_path / "own.safetensors").predict_proba(REC.X[REST]), want)

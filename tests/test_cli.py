@@ -20,7 +20,7 @@ import pytest
 import faults
 from autotransfer.recordings import save_npz
 from autotransfer.runs.ledger import Ledger
-from autotransfer.runs.progress import Work, read_work
+from autotransfer.runs.progress import JobNumbers, read_job_numbers
 from test_schema import choice
 from tiny import tiny, tiny_file
 
@@ -95,7 +95,7 @@ def test_status_needs_no_torch_and_says_what_the_whole_ledger_does(
     done = subprocess.run([sys.executable, "-c", code, run], capture_output=True, text=True, check=True)
     assert done.stdout == f"{call('status', run).stdout}[]\n"
     with closing(Ledger(run / "ledger.sqlite", read_only=True)) as ledger:
-        assert read_work(ledger) == [Work.of(entry) for entry in ledger.entries()]
+        assert read_job_numbers(ledger) == [JobNumbers.of(entry) for entry in ledger.entries()]
 
 
 def test_the_methods_paragraph_and_the_threshold(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -235,8 +235,8 @@ def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Pat
 
 
 def test_a_run_without_gain_says_so() -> None:
-    from autotransfer.report.terminal import answer
+    from autotransfer.report.terminal import answer_lines
 
     plain = choice().baseline
     found = choice(chosen=plain, baseline_won=True, average=None)
-    assert "censoring did not help" in "\n".join(answer(found)).lower()
+    assert "censoring did not help" in "\n".join(answer_lines(found)).lower()

@@ -28,7 +28,7 @@ from autotransfer.grids import GRIDS
 from autotransfer.recordings import save_npz
 from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.progress import standing
+from autotransfer.runs.progress import status_lines
 from autotransfer.runs.study import UNWRITTEN, command_of, study_text
 from autotransfer.training.packing import resolve_device
 from autotransfer.training.progress import Progress, trainings_words
@@ -355,7 +355,7 @@ def test_progress_and_status_say_the_same(tmp_path: Path, capsys: pytest.Capture
         bar.elsewhere([3], [False])
         bar.advance(0)
     assert capsys.readouterr().err.count("every fold: 3 of 6 trainings done, 1 failed") == 1
-    assert standing(tmp_path)[1].startswith("2 of 6 trainings done, 0 begun, 3 waiting, 1 failed")
+    assert status_lines(tmp_path)[1].startswith("2 of 6 trainings done, 0 begun, 3 waiting, 1 failed")
     assert trainings_words(1, 1) == "1 of 1 training done"
     with Progress(3, 6, shown=False, expected=500.0, until=time.monotonic() + 20) as bar:
         assert 10 < bar.left < 20.5, "no more than what the limit leaves"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.runs.choice import read_choice
-from autotransfer.runs.progress import standing
+from autotransfer.runs.progress import status_lines
 from autotransfer.search import planning
 from autotransfer.search.costs import Costs
 from tiny import tiny_file
@@ -104,7 +104,7 @@ def test_a_run_with_a_limit_ends_in_time_and_says_what_it_left_out(tmp_path: Pat
     assert set(choice.nested_test_scores) == {str(person) for person in range(5)}
     page = (out / "report.html").read_text()
     assert "for want of time" in page
-    assert "finished" in standing(out)[0]
+    assert "finished" in status_lines(out)[0]
     study = tomllib.loads((out / "study.toml").read_text())
     assert study["time"] == "60s"
     assert "training" in told("run", "--config", out / "study.toml", "--dry-run", "--time", "2h")

@@ -15,7 +15,7 @@ from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
-from autotransfer.person.calibration import calibrated, calibrated_with
+from autotransfer.person.calibration import calibrate_model, calibrated_with
 from autotransfer.recordings import Raw
 from autotransfer.settings import Setting
 from autotransfer.training.days import Days, fit_days, on_another_day
@@ -184,8 +184,8 @@ def labels_of(rows: np.ndarray) -> Tensor:
 def test_a_session_on_another_day_is_a_calibration(model: Mixture, tmp_path: Path) -> None:
     both = np.append(FIRST, SECOND)
     day = torch.from_numpy(DAYS[both])
-    new_day = calibrated(model, REC.X[FIRST], labels_of(FIRST), new_day=True).predict_proba(REC.X[LATER])
-    second_day = calibrated(model, REC.X[both], labels_of(both), day).predict_proba(REC.X[LATER])
+    new_day = calibrate_model(model, REC.X[FIRST], labels_of(FIRST), new_day=True).predict_proba(REC.X[LATER])
+    second_day = calibrate_model(model, REC.X[both], labels_of(both), day).predict_proba(REC.X[LATER])
     session = at.Session(model)
     session.label(REC.X[FIRST], labels_of(FIRST))
     same_day = session.predict_proba(REC.X[LATER])
@@ -197,7 +197,7 @@ def test_a_session_on_another_day_is_a_calibration(model: Mixture, tmp_path: Pat
     again = at.Session.load(tmp_path / "ann.session", model)
     for one in (session, again):
         np.testing.assert_allclose(one.predict_proba(REC.X[LATER]), second_day, atol=1e-5)
-    alike = calibrated(model, REC.X[both], labels_of(both)).predict_proba(REC.X[LATER])
+    alike = calibrate_model(model, REC.X[both], labels_of(both)).predict_proba(REC.X[LATER])
     for other in (same_day, model.predict_proba(REC.X[LATER]), second_day):
         assert np.abs(other - new_day).max() > 1e-3, "days must matter"
     assert np.abs(alike - second_day).max() > 1e-3
@@ -208,7 +208,9 @@ def test_shares_are_saved_and_a_reader_tells_days(model: Mixture, tmp_path: Path
     again = load_model(tmp_path)
     both = np.append(FIRST, SECOND)
     raw = Raw(X=REC.X[both].numpy(), y=labels_of(both).numpy(), session=DAYS[both])
-    want = calibrated(model, REC.X[both], labels_of(both), torch.from_numpy(DAYS[both])).predict_proba(REC.X[LATER])
+    want = calibrate_model(model, REC.X[both], labels_of(both), torch.from_numpy(DAYS[both])).predict_proba(
+        REC.X[LATER]
+    )
     np.testing.assert_allclose(calibrated_with(again, raw, REC.X[both])[0].predict_proba(REC.X[LATER]), want, atol=1e-5)
     other = calibrated_with(again, raw, REC.X[both], new_day=True)[0].predict_proba(REC.X[LATER])
     assert np.abs(other - want).max() > 1e-3
@@ -218,9 +220,9 @@ def test_shares_are_saved_and_a_reader_tells_days(model: Mixture, tmp_path: Path
 
 def test_where_nobody_came_twice_labels_of_all_days_count_alike() -> None:
     own = model_of(None)
-    want = calibrated(own, REC.X[FIRST], labels_of(FIRST)).predict_proba(REC.X[LATER])
+    want = calibrate_model(own, REC.X[FIRST], labels_of(FIRST)).predict_proba(REC.X[LATER])
     with pytest.warns(UserWarning, match="from day to day"):
-        found = calibrated(own, REC.X[FIRST], labels_of(FIRST), new_day=True)
+        found = calibrate_model(own, REC.X[FIRST], labels_of(FIRST), new_day=True)
     np.testing.assert_array_equal(found.predict_proba(REC.X[LATER]), want)
     session = at.Session(own)
     session.label(REC.X[FIRST], labels_of(FIRST))

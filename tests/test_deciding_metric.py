@@ -22,7 +22,7 @@ from autotransfer.schema import from_values, to_values
 from autotransfer.search.decision import decide
 from autotransfer.search.held_out import HeldOutLogProbs, probabilities_of
 from autotransfer.search.procedure import conduct
-from autotransfer.search.validation import entries_of, honest_scores, measured_scores
+from autotransfer.search.validation import finished_entries, honest_scores, measured_scores
 from tiny import tiny_file
 
 
@@ -48,7 +48,7 @@ def test_people_are_scored_by_it_everywhere(run: Run) -> None:
     assert "roc_auc" not in choice.other_metrics
     assert set(choice.other_metrics) >= {"balanced_accuracy", "f1_macro"}
     settings = candidates(run, choice)
-    entries = entries_of(run, settings, run.folds())
+    entries = finished_entries(run, settings, run.folds())
     held_out = HeldOutLogProbs.of(run, settings, entries)
     _, _, nested = decide(run, settings)
     assert nested is not None
@@ -63,7 +63,7 @@ def test_people_are_scored_by_it_everywhere(run: Run) -> None:
 
 def test_candidates_are_chosen_by_it(run: Run) -> None:
     choice = read_choice(run.folder)
-    entries = entries_of(run, candidates(run, choice), run.folds())
+    entries = finished_entries(run, candidates(run, choice), run.folds())
     other = replace(run.options, metric="f1")
     assert other.metric == "f1_macro"
     run.options = other

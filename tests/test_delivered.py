@@ -122,7 +122,7 @@ def test_a_censor_that_validation_adores_is_no_uncensored_choice(
             s._replace(value=1.0) if s.setting in censored else s for s in validation_scores(entries, *groups, **more)
         ]
 
-    monkeypatch.setitem(decision.RULES, "published", decision.Rule(adored, choose))
+    monkeypatch.setitem(decision.RULES, "published", decision.Ranking(adored, choose))
     again, *_ = decision.decide(run, run.options.settings())
     assert again.nested_uncensored_test_scores == choice.nested_uncensored_test_scores
     assert again.best_uncensored == choice.best_uncensored

@@ -21,7 +21,7 @@ from autotransfer.export.formats import to_safetensors
 from autotransfer.models.assembly import effects_of
 from autotransfer.models.mixture import Mixture, Model
 from autotransfer.models.saved_model import SavedModel
-from autotransfer.person.calibration import calibrated, calibrated_with
+from autotransfer.person.calibration import calibrate_model, calibrated_with
 from autotransfer.person.stream.source import NpzSource
 from autotransfer.recordings.raw import Raw
 from autotransfer.runs.predictions import probabilities
@@ -44,7 +44,7 @@ def known(**values: Any) -> SavedModel:
 
 ENSEMBLE = known(standardise="online")
 MIXTURE = Mixture([ENSEMBLE, known(seed=2, encoder="shallow")], [0.5, 0.7])
-CALIBRATED = calibrated(MIXTURE, torch.from_numpy(X), torch.from_numpy(Y))
+CALIBRATED = calibrate_model(MIXTURE, torch.from_numpy(X), torch.from_numpy(Y))
 
 
 def estimator(kind: type[WindowClassifier], model: Model) -> Any:

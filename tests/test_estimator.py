@@ -390,7 +390,7 @@ def test_windows_are_read_once(fitted: at.CensoredClassifier, monkeypatch: pytes
     """Whose they are comes with them: of epochs, every read copies the data."""
     reads = []
     monkeypatch.setattr(window_classifier, "raw_windows", lambda X: reads.append(X) or raw_windows(X))
-    monkeypatch.setattr(window_classifier, "adapted", lambda model, _: model)
+    monkeypatch.setattr(window_classifier, "adapt_model", lambda model, _: model)
     monkeypatch.setattr(type(fitted.model_), "adaptation", "online")
     fitted.predict_proba(X)
     fitted.adapt(X)

@@ -23,9 +23,9 @@ from autotransfer.person.events import (
     DecodedRecording,
     EventDetector,
     EventScores,
-    curve,
     debounce_of,
     events_between,
+    scores_by_threshold,
     threshold_for,
 )
 from autotransfer.person.stream import lsl
@@ -296,7 +296,7 @@ def test_higher_thresholds_never_activate_more_windows() -> None:
         for t in (0.0, 0.5, 0.8)
     ]
     assert active == sorted(active, reverse=True)
-    points = curve([own], EventDetector(CLASSES, rest="rest"), (0.0, 0.5, 0.999999))
+    points = scores_by_threshold([own], EventDetector(CLASSES, rest="rest"), (0.0, 0.5, 0.999999))
     assert points[0.999999].false <= points[0.5].false <= points[0.0].false
     assert points[0.0].seconds == 200.5
 

@@ -23,7 +23,7 @@ from autotransfer.model.encoders import ENCODERS
 from autotransfer.models.card import ModelCard
 from autotransfer.models.mixture import Mixture
 from autotransfer.models.saved_model import SavedModel
-from autotransfer.person.calibration import calibrated
+from autotransfer.person.calibration import calibrate_model
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.training.effects import Effects
@@ -202,7 +202,7 @@ def test_what_counts_samples_may_differ_by_a_few_of_them() -> None:
 def for_one_person(model: Mixture) -> Mixture:
     """It follows people, and has been calibrated for one."""
     plain = known_people(model)
-    made = calibrated(plain, OWN[:10], torch.arange(10) % 2)
+    made = calibrate_model(plain, OWN[:10], torch.arange(10) % 2)
     assert isinstance(made, Mixture)
     assert np.abs(made.predict_proba(OWN) - plain.predict_proba(OWN)).max() > 0.01, "labels must matter"
     return made
@@ -229,7 +229,7 @@ def test_safetensors_hold_any_model(kind: str) -> None:
     if kind != "everything":
         model = known_people(model)
     if kind == "calibrated":
-        model = calibrated(model, OWN[:10], torch.arange(10) % 2)
+        model = calibrate_model(model, OWN[:10], torch.arange(10) % 2)
     check(model, FORMATS["safetensors"].write(model), "safetensors", 0)
 
 

@@ -14,7 +14,7 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models.loading import load_model
-from autotransfer.report.terminal import answer
+from autotransfer.report.terminal import answer_lines
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -59,8 +59,8 @@ def test_the_choice_says_how_it_treats_new_people(run: Run) -> None:
     assert choice.transductive is False
     for subject, name in choice.nested_choices.items():
         assert choice.nested_adaptations[subject] == choice.settings[name].adaptation
-    assert any("zero-shot" in line for line in answer(replace(choice, adaptation="online")))
-    shown = "\n".join(answer(choice))
+    assert any("zero-shot" in line for line in answer_lines(replace(choice, adaptation="online")))
+    shown = "\n".join(answer_lines(choice))
     assert ("best uncensored" in shown) == (choice.best_uncensored.name != "baseline")
 
 

@@ -213,7 +213,7 @@ def test_from_training_to_the_report(
     options = RunOptions(source=str(source), epochs=3, batch_size=8, rule="published")
     plain = options.apply(at.Setting())
     monkeypatch.setattr(RunOptions, "settings", lambda self: [plain, added])
-    monkeypatch.setitem(decision.RULES, "published", decision.Rule(validation_scores, lambda scores, keys: keys[-1]))
+    monkeypatch.setitem(decision.RULES, "published", decision.Ranking(validation_scores, lambda scores, keys: keys[-1]))
     run = Run.create(tmp_path / "run", options)
     choice = procedure.conduct(run, lambda line: None, shown=False)
     assert choice.chosen.setting == added

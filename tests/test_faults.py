@@ -35,7 +35,7 @@ from autotransfer.runs.checkpoint import load_checkpoint
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.progress import standing
+from autotransfer.runs.progress import status_lines
 from autotransfer.runs.run import begin_ledger
 from autotransfer.search.procedure import conduct
 from autotransfer.training import closed_form
@@ -421,7 +421,7 @@ def test_members_that_diverge_fail_alone(tmp_path: Path, source: Path) -> None:
     )
     assert choice.chosen.setting.method not in ("mige", "adversary")
     assert "</html>" in (run.folder / "report.html").read_text()
-    lines = standing(run.folder)
+    lines = status_lines(run.folder)
     assert sum(line.startswith("failed: ") for line in lines) == failed.sum()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.models.binding import digest_of
+from autotransfer.models.binding import model_digests
 from autotransfer.models.card import DIGEST
 from autotransfer.models.loading import load_model
 from autotransfer.recordings import load, save_npz
@@ -55,7 +55,7 @@ def test_a_model_of_nothing_is_refused(fuzz: Fuzz, tmp_path: Path, name: str, va
 @pytest.mark.parametrize(("name", "value"), [("sfreq", math.inf), ("sfreq", 0), ("sfreq", math.nan), ("n_times", -5)])
 def test_a_model_of_impossible_windows_is_refused(fuzz: Fuzz, tmp_path: Path, name: str, value: float) -> None:
     values = json.loads(fuzz.card) | {name: value}
-    (tmp_path / "model.json").write_text(json.dumps(values | {DIGEST: digest_of(values, fuzz.weights)}))
+    (tmp_path / "model.json").write_text(json.dumps(values | {DIGEST: model_digests(values, fuzz.weights)}))
     (tmp_path / "model.safetensors").write_bytes(fuzz.weights)
     with pytest.raises(UserError, match=f"{name} is .*; it must be a positive number"):
         load_model(tmp_path)

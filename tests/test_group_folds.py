@@ -21,7 +21,7 @@ from autotransfer.search.average import find_weights
 from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.playback import model_without
 from autotransfer.search.procedure import conduct
-from autotransfer.search.validation import entries_of, honest_scores
+from autotransfer.search.validation import finished_entries, honest_scores
 from autotransfer.training.metrics import balanced_accuracy_of
 from faults import few_closed_forms, quiet
 from tiny import tiny, tiny_file
@@ -113,7 +113,7 @@ def test_a_report_knows_every_person(finished: tuple[Run, Choice]) -> None:
 
 def held_out_of(run: Run, choice: Choice) -> HeldOutLogProbs:
     candidates = [one.setting for one in choice.shortlist]
-    return HeldOutLogProbs.of(run, candidates, entries_of(run, candidates, run.folds()))
+    return HeldOutLogProbs.of(run, candidates, finished_entries(run, candidates, run.folds()))
 
 
 def test_nothing_that_held_a_person_out_decides_about_them(finished: tuple[Run, Choice]) -> None:
@@ -137,7 +137,7 @@ def test_nothing_that_held_a_person_out_decides_about_them(finished: tuple[Run, 
 
 def test_scores_that_choose_leave_out_whatever_held_the_person_out(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
-    entries = entries_of(run, [choice.baseline.setting], run.folds())
+    entries = finished_entries(run, [choice.baseline.setting], run.folds())
     scores = honest_scores(entries, run.groups)
     assert len(scores) == 2 * PEOPLE, "everybody by two trainings"
     for person in range(PEOPLE):

@@ -24,7 +24,7 @@ from autotransfer.report.collect import collect
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.moabb_results import moabb_results
 from autotransfer.report.page import render
-from autotransfer.report.terminal import answer
+from autotransfer.report.terminal import answer_lines
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.follower import RunFollower
 from autotransfer.runs.options import RunOptions
@@ -33,7 +33,7 @@ from autotransfer.search.average import find_nested
 from autotransfer.search.decision import of_whole_people
 from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.procedure import conduct
-from autotransfer.search.validation import entries_of
+from autotransfer.search.validation import finished_entries
 from faults import quiet
 
 PEOPLE, SESSIONS, PER = 5, 2, 10
@@ -188,7 +188,7 @@ def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, 
 
 def held_out_of(run: Run, choice: Choice) -> HeldOutLogProbs:
     candidates = [one.setting for one in choice.shortlist]
-    return HeldOutLogProbs.of(run, candidates, entries_of(run, candidates, run.folds()))
+    return HeldOutLogProbs.of(run, candidates, finished_entries(run, candidates, run.folds()))
 
 
 def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choice]) -> None:
@@ -240,7 +240,7 @@ def test_terminal_report_methods_and_card_say_what_was_held_out(finished: tuple[
     run, choice = finished
     summary = collect(run)
     card = load_model(run.folder / "model").card
-    for text in ("\n".join(answer(choice)), render(summary), methods_paragraph(summary), model_page(card)):
+    for text in ("\n".join(answer_lines(choice)), render(summary), methods_paragraph(summary), model_page(card)):
         assert "on new sessions of 5 people it was trained on" in text
         assert "not seen" not in text
         assert "never seen" not in text

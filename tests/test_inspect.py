@@ -13,7 +13,7 @@ import autotransfer as at
 from autotransfer.recordings import Raw, save_npz
 from autotransfer.recordings.concerns import concerns
 from autotransfer.recordings.overview import WIDTH, overview, sparklines
-from autotransfer.report.preview import page
+from autotransfer.report.preview import render_preview
 from faults import call
 from real_data import NAMES, real_file
 from tiny import tiny, tiny_file
@@ -405,14 +405,16 @@ def test_sparklines_share_a_scale() -> None:
 
 def test_the_page_is_escaped_and_self_contained() -> None:
     names = ("<script>alert(1)</script>", "b'\"", "&c")
-    html = page(overview(raw(channels=names, classes=("<i>", "move"), subjects=("<b>", *"abcde"), name="</title>x")))
+    html = render_preview(
+        overview(raw(channels=names, classes=("<i>", "move"), subjects=("<b>", *"abcde"), name="</title>x"))
+    )
     for text in ("<script>", "<i>", "<th><b>", "</title>x"):
         assert text not in html
     assert html.count("<polyline") == 2 * 3
     assert not re.findall(r"(?:src|href)=|url\(|https?:", html)
     X = np.asarray(raw().X).copy()
     X[:, 0, 4] = np.nan
-    assert "nan" not in page(overview(raw(X=X))).split("<svg", 1)[1].lower()
+    assert "nan" not in render_preview(overview(raw(X=X))).split("<svg", 1)[1].lower()
 
 
 def test_inspect(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.person.calibration import LABELS
 from autotransfer.search.labelled import first_of_each, groups_of, labelled_and_scored
-from autotransfer.search.playback import played, windows_of_each
+from autotransfer.search.playback import play_person, windows_of_each
 from autotransfer.settings import Setting
 
 
@@ -89,6 +89,6 @@ def test_windows_like_labelled_ones_are_not_scored(told: bool) -> None:
     fold, setting = Fold(np.arange(rec.n_trials)), Setting(encoder="linear", represent="features", standardise="none")
     (outcome,) = at.train(rec, [at.Job(setting, fold, 0)], "cpu", progress=False)
     model = assemble_mixture(rec, [Part(setting, [outcome.final_state], [fold], 1.0)], scores={})
-    people = [played(model, rec, np.flatnonzero(rec.subject.numpy() == person))[0] for person in range(0, 6, 2)]
+    people = [play_person(model, rec, np.flatnonzero(rec.subject.numpy() == person))[0] for person in range(0, 6, 2)]
     score = np.mean([own["own", "10"] for own in people])
     assert score < 0.75 if told else score > 0.85

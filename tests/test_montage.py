@@ -144,7 +144,7 @@ def test_any_name_of_a_channel_can_be_missing() -> None:
     known = Montage(torch.zeros(3), 0.99 * torch.ones(3, 3) + 0.01 * torch.eye(3), torch.full((3,), 0.9))
     filled = arrangement(known, names, ["F3", "Oz", "{0} {x"])
     assert filled is not None
-    assert filled.told[0].endswith("say so: --rename {0} {x={oops}")
+    assert filled.notes[0].endswith("say so: --rename {0} {x={oops}")
 
 
 def test_a_session_takes_other_channels(model: Any, tmp_path: Path) -> None:

@@ -330,7 +330,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     few = [at.Setting(), at.Setting(batches="balanced"), at.Setting(method="mmd", mode="conditional", strength=0.3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(options_module, "grid", lambda name: few)
-        patch.setitem(decision.RULES, "published", decision.Rule(validation_scores, lambda scores, keys: keys[-1]))
+        patch.setitem(decision.RULES, "published", decision.Ranking(validation_scores, lambda scores, keys: keys[-1]))
         found = Run.create(folder / "run", options)
         procedure.conduct(found, lambda _: None, shown=False)
     return found

@@ -17,18 +17,18 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app, running
 from autotransfer.folds import Fold
-from autotransfer.models.regression import Networks, RegressionModel
+from autotransfer.models.regression import NetworkPart, RegressionModel
 from autotransfer.models.regression_card import RegressionPart
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import Targets
 from autotransfer.report.regression_page import write_run
 from autotransfer.runs import executor
-from autotransfer.runs.number_run import NumberRun, opened
+from autotransfer.runs.number_run import NumberRun, open_or_begin
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.regression import read_choice
+from autotransfer.runs.regression import read_regression_choice
 from autotransfer.runs.study import study_text
-from autotransfer.search.number_networks import NumberPlan, name_of, network_candidates
-from autotransfer.search.regression import conduct
+from autotransfer.search.number_networks import NumberPlan, candidate_name, network_candidates
+from autotransfer.search.regression import conduct_regression
 from autotransfer.settings import LOSSES
 from autotransfer.training.closed_form import population_of
 from autotransfer.training.number_trainer import NumberTrainer, huber
@@ -148,8 +148,8 @@ def test_which_networks_are_tried() -> None:
 
 
 def conducted(folder: Path, targets: Targets, asked: RunOptions) -> Any:
-    with opened(folder, targets, asked) as run:
-        return conduct(run, shown=False, answered=partial(write_run, folder))
+    with open_or_begin(folder, targets, asked) as run:
+        return conduct_regression(run, shown=False, answered=partial(write_run, folder))
 
 
 def networks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_networks_are_delivered_saved_and_loaded(tmp_path: Path, monkeypatch: py
     targets = power()
     regression = conducted(tmp_path / "run", targets, options(seeds=2, adaptation="online"))
     (part,) = regression.model.parts
-    assert isinstance(part, Networks)
+    assert isinstance(part, NetworkPart)
     assert (part.size, regression.model.card.parts[0].members) == (8, 8)
     X, who = targets.recordings.X.numpy(), targets.recordings.subject.numpy()
     predicted = regression.model.predict(X, subject=who)
@@ -178,25 +178,25 @@ def test_networks_are_delivered_saved_and_loaded(tmp_path: Path, monkeypatch: py
     np.testing.assert_allclose(loaded.predict(X[:1]), loaded.predict(X[:5])[:1], rtol=1e-5)  # online: one by one
     low, high = loaded.predict_interval(X, 0.5, subject=who).T
     np.testing.assert_allclose((low + high) / 2, predicted)
-    choice = read_choice(tmp_path / "run")
+    choice = read_regression_choice(tmp_path / "run")
     assert [stage.name for stage in choice.stages] == ["closed forms", choice.chosen[0].name]
     assert choice.chosen[0].strength is None
     assert "networks | 8" in (tmp_path / "run" / "model" / "README.md").read_text()
     # What is said of people left out is what networks that never saw them say.
     with open_run(tmp_path / "run", targets) as run:
         setting = run.ledger.entries("networks")[0].setting
-        kept = run.trained(setting)
+        kept = run.network_predictions(setting)
     assert kept is not None
     members = {k: t[:1] for k, t in part.tensors().items()}
-    first = Networks.restore(setting, at_size(targets, setting), 1, members)
+    first = NetworkPart.restore(setting, at_size(targets, setting), 1, members)
     rows = who == 0  # seed 0 of the fold without the first person, beside seed 1
-    second = Networks.restore(setting, at_size(targets, setting), 1, {k: t[4:5] for k, t in part.tensors().items()})
+    second = NetworkPart.restore(setting, at_size(targets, setting), 1, {k: t[4:5] for k, t in part.tensors().items()})
     both = [one.predict(targets.recordings.X[rows], None) for one in (first, second)]
     np.testing.assert_allclose(kept[0, rows], np.mean(both, 0), rtol=1e-4)
     with pytest.raises(ValueError, match="members"):
-        Networks.restore(setting, at_size(targets, setting), 2, members)
+        NetworkPart.restore(setting, at_size(targets, setting), 2, members)
     with pytest.raises(ValueError, match="belongs to no network"):
-        Networks.restore(setting, at_size(targets, setting), 1, members | {"other": torch.zeros(1)})
+        NetworkPart.restore(setting, at_size(targets, setting), 1, members | {"other": torch.zeros(1)})
 
 
 def at_size(targets: Targets, setting: at.Setting) -> Any:
@@ -302,7 +302,7 @@ def test_damaged_predictions_are_not_taken_for_sound_ones(tmp_path: Path) -> Non
 def test_networks_that_do_not_fit_into_the_time_are_left_out_and_named(tmp_path: Path) -> None:
     targets = power()
     conducted(tmp_path, targets, options(time="1s"))
-    choice = read_choice(tmp_path)
+    choice = read_regression_choice(tmp_path)
     (line,) = choice.left_out
     assert line.startswith("eegnet with ")
     assert [stage.name for stage in choice.stages] == ["closed forms"]
@@ -338,17 +338,19 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run.ledger.remember(complete=False)
         run.drop([run.ledger.entries("networks")[0].key], finished=True)
     assert "interrupted" in call("status", folder).stdout
-    before = read_choice(folder)
+    before = read_regression_choice(folder)
     again = call("resume", folder)
     assert again.exception is None, again.exception
     # Trained alone, a member may differ in the last bits from itself in a stack.
-    assert read_choice(folder).nested_test_scores == pytest.approx(before.nested_test_scores, rel=1e-3)
+    assert read_regression_choice(folder).nested_test_scores == pytest.approx(before.nested_test_scores, rel=1e-3)
     assert "model" in call("forget", folder, 1).stdout
     assert {path.name for path in folder.iterdir()} == {"lock", "study.toml"}
 
 
 def test_names_tell_networks_apart() -> None:
-    names = [name_of(s) for s in network_candidates(options(networks="all", adaptation="online"), power().recordings)]
+    names = [
+        candidate_name(s) for s in network_candidates(options(networks="all", adaptation="online"), power().recordings)
+    ]
     assert len(set(names)) == len(names) == 3
     assert all("max_epochs" not in name and "loss" not in name for name in names)
 

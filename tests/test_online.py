@@ -16,7 +16,7 @@ from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture, with_online
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
-from autotransfer.person.calibration import calibrated
+from autotransfer.person.calibration import calibrate_model
 from autotransfer.person.decoder import Decoder
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.preparation import Preparation
@@ -203,7 +203,7 @@ def test_labels_take_over(model: Mixture) -> None:
     session.label(OWN[first], session.classes_[Y[first]])
     assert session.n_windows == len(first), "no window was counted twice"
     rest = np.setdiff1d(np.arange(len(OWN)), first)
-    own = calibrated(model, OWN[first], torch.from_numpy(Y[first]))
+    own = calibrate_model(model, OWN[first], torch.from_numpy(Y[first]))
     np.testing.assert_allclose(session.predict_proba(OWN[rest]), own.predict_proba(OWN[rest]), atol=1e-5)
     with pytest.raises(UserError, match="one person's already"):
         own.predict_proba(OWN, adapt="all")
@@ -280,7 +280,7 @@ def test_all_windows_are_refused_where_nothing_can_use_them(model: Mixture) -> N
 
 def test_rules_side_by_side_are_rules_by_themselves(model: Mixture) -> None:
     decoder = Decoder(model, online=True)
-    said, orders = decoder.say(OWN), list(playback.orders_for(Y).values())
+    said, orders = decoder.say(OWN), list(playback.window_orders(Y).values())
     every = decoder.online(CENTRING_RULES).side_by_side(said, orders)
     for rule, own in zip(CENTRING_RULES, every, strict=True):
         follow = decoder.online(rule)
@@ -290,10 +290,10 @@ def test_rules_side_by_side_are_rules_by_themselves(model: Mixture) -> None:
 
 
 def test_what_is_played_back_is_what_a_session_does(model: Mixture) -> None:
-    _, _, found = playback.played(model, REC, ROWS)
+    _, _, found = playback.play_person(model, REC, ROWS)
     rule = "online balanced, prior 8"
     own = made(following.RULES[rule])
-    for place, order in enumerate(playback.orders_for(Y).values()):
+    for place, order in enumerate(playback.window_orders(Y).values()):
         said = at.Session(own, adapt=True).predict_proba(OWN[order])
         score = np.mean([np.mean(said.argmax(1)[Y[order] == c] == c) for c in range(REC.n_classes)])
         assert found.score(rule)[place] == pytest.approx(score)
@@ -358,14 +358,14 @@ def test_a_clear_loss_is_told_from_chance() -> None:
 def test_a_curve_is_the_score_of_each_stretch() -> None:
     right = np.zeros((1, 120), dtype=bool)
     right[0, 10:30] = right[0, 100:] = True
-    found = following.curve(right, np.arange(120)[None] % 2)
+    found = following.scores_on_stretches(right, np.arange(120)[None] % 2)
     np.testing.assert_allclose(found, [[0, 1, 0, 1]])
-    assert np.isnan(following.curve(right[:, :20], np.arange(20)[None] % 2)[0, 2:]).all()
+    assert np.isnan(following.scores_on_stretches(right[:, :20], np.arange(20)[None] % 2)[0, 2:]).all()
 
 
 def test_one_class_comes_before_all_others() -> None:
     y = np.array([0, 1, 1, 2, 0, 1, 2, 1])
-    order = playback.orders_for(y)["one class first"]
+    order = playback.window_orders(y)["one class first"]
     assert sorted(order.tolist()) == list(range(8))
     assert y[order[:4]].tolist() == [1] * 4
 
@@ -392,13 +392,13 @@ def zero_shot_person() -> Followed:
 
 
 def test_somebody_without_the_average_is_as_delivered_by_every_rule() -> None:
-    still = following.unmoved(zero_shot_person())
+    still = following.without_rules(zero_shot_person())
     like = person(0.2, 0.1)
     for field, own, other in zip(Followed._fields, still, like, strict=True):
         assert own.shape == other.shape, field
     assert all((still.gains(rule) == 0).all() for rule in following.RULES)
     assert all(following.all_gain(still, rule) == 0 for rule in following.RULES)
-    assert following.delivered([*[like] * 8, still]) == "online balanced, prior 8"
+    assert following.delivered_method([*[like] * 8, still]) == "online balanced, prior 8"
     found = told({"a": like, "b": like, "c": still})
     assert found["online"]["recorded"]["c"] == 0.5
 
@@ -408,7 +408,7 @@ def test_few_people_choose_nothing_for_each_other(n: int) -> None:
     people = {str(k): person(0.2, 0.1) for k in range(n)}
     played = playback.Playback(
         **told(people), before={}, calibrated={}, own={},
-        follows=following.delivered(list(people.values()), list(following.ADAPTATION_METHODS)), calibrates=[],
+        follows=following.delivered_method(list(people.values()), list(following.ADAPTATION_METHODS)), calibrates=[],
     )  # fmt: skip
     assert not played.online_session
     assert played.adapted == played.zero_shot

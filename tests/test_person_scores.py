@@ -55,7 +55,7 @@ def test_unanswered_windows_and_sets_are_told() -> None:
     found = scores([[True, True, True, False]])
     table = pd.DataFrame({"answered": [True, True, True, False]})
     sets = {"set_rest": [True, True, True, True], "set_fist": [False, True, False, False]}
-    first, second = found.decided(table.assign(**sets), METRICS["balanced_accuracy"])
+    first, second = found.decision_lines(table.assign(**sets), METRICS["balanced_accuracy"])
     assert first == "1 window of 4 left unanswered; balanced accuracy of the others: 1.000"
     assert second == "prediction sets hold the class of 75 % of windows, with 1.2 classes on average"
-    assert found.decided(table[[]], METRICS["balanced_accuracy"]) == []
+    assert found.decision_lines(table[[]], METRICS["balanced_accuracy"]) == []

@@ -27,7 +27,7 @@ from autotransfer.errors import UserError
 from autotransfer.models.mixture import Mixture
 from autotransfer.person.stream import lsl
 from autotransfer.person.stream.cutter import Cutter, Gap, Restart, Window
-from autotransfer.person.stream.run import LiveLine, Stream, Summary, filter_from
+from autotransfer.person.stream.run import LiveLine, Stream, StreamSummary, filter_from
 from autotransfer.person.stream.sink import CsvSink, open_sink
 from autotransfer.person.stream.smoothing import Majority, Posterior, smoothing_of
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
@@ -404,7 +404,7 @@ class Terminal(io.StringIO):
 
 
 def test_the_live_line_is_one_line_and_only_on_a_terminal() -> None:
-    summary, p = Summary(windows=3, missed=1), np.array([0.25, 0.75])
+    summary, p = StreamSummary(windows=3, missed=1), np.array([0.25, 0.75])
     screen, pipe = Terminal(), io.StringIO()
     for file in (screen, pipe):
         line = LiveLine(file)

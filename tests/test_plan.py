@@ -24,7 +24,7 @@ from autotransfer.search.costs import Costs
 from autotransfer.search.kinds import candidates_of, networks
 from autotransfer.search.plan import Plan, read_plan
 from autotransfer.search.plan_words import SURE, cost_words, stage_lines, why_folds
-from autotransfer.search.planning import begin, cut, plan_of
+from autotransfer.search.planning import begin, plan_of, plan_within_limit
 from autotransfer.training.timing import SolvingSpeed, Speed
 from faults import assert_one_line, call
 from tiny import tiny, tiny_file
@@ -55,7 +55,7 @@ def prepared(asked: RunOptions, recordings: at.Recordings = MANY) -> Preparation
 
 def planned(spent: float = 0.0, costs: type[Known] = Known, **changes: object) -> Plan:
     asked = options(**changes)
-    return cut(prepared(asked), asked, costs(MANY), spent)
+    return plan_within_limit(prepared(asked), asked, costs(MANY), spent)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,9 @@ def test_a_run_begins_with_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     run = begin(tmp_path / "run", own, tell=told.append)
     plan = run.ledger.recall("plan", Plan)
     assert plan is not None
-    assert plan == cut(prepared(own, run.recordings), own, Known(run.recordings), plan.spent), "a dry run's"
+    assert plan == plan_within_limit(prepared(own, run.recordings), own, Known(run.recordings), plan.spent), (
+        "a dry run's"
+    )
     assert plan.options.source == own.source
     assert run.options == replace(plan.options, source=run.options.source)
     assert any("first answer" in line for line in told)
@@ -265,7 +267,7 @@ def test_small_runs_wait_for_no_estimate(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_plan_is_written_and_read(tmp_path: Path) -> None:
-    plan = planned().performed([0, 2])
+    plan = planned().as_performed([0, 2])
     plans.write_plan(tmp_path, plan)
     for path in (tmp_path, tmp_path / "plan.json"):
         assert read_plan(path) == plan
@@ -287,7 +289,7 @@ def performed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, which is the current one, with recordings and the plan of a run on them."""
     tiny_file(tmp_path).rename(tmp_path / "data.npz")
     own = prepared(options(source="data.npz", epochs=2, batch_size=8), tiny())
-    plans.write_plan(tmp_path, plan_of(own).performed([0]))
+    plans.write_plan(tmp_path, plan_of(own).as_performed([0]))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -332,7 +334,7 @@ def test_options_that_a_plan_would_drop_are_refused(performed: Path) -> None:
 
 def test_a_plan_keeps_how_windows_are_cut_and_no_password() -> None:
     secret = "postgresql://me:SECRET@host/x"
-    plan = replace(planned(), options=options(filter="5-45", window=2.0, storage=secret)).performed([0])
+    plan = replace(planned(), options=options(filter="5-45", window=2.0, storage=secret)).as_performed([0])
     assert "SECRET" not in schema.to_json(plan)
     asked = options(source="other.npz", window=1.0)
     here = plan.options_here(asked, {"window"})

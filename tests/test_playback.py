@@ -16,11 +16,11 @@ from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.models.mixture import Mixture
 from autotransfer.person.adaptation import ADAPTATION_METHODS
-from autotransfer.person.calibration import LABELS, calibrated
+from autotransfer.person.calibration import LABELS, calibrate_model
 from autotransfer.runs.choice import read_choice
 from autotransfer.search import following, playback
-from autotransfer.search.playback import ORDERS, played
-from autotransfer.search.trust import SHARES, SHARPNESS, best, try_all
+from autotransfer.search.playback import ORDERS, play_person
+from autotransfer.search.trust import SHARES, SHARPNESS, best_trust, try_all
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy_of
 
@@ -49,11 +49,11 @@ def model(request: pytest.FixtureRequest) -> Mixture:
 def test_what_is_played_is_what_a_session_does(model: Mixture) -> None:
     noise = torch.randn(REC.X.shape, generator=torch.Generator().manual_seed(0))
     hard = replace(REC, X=REC.X + 4 * noise)  # to tell ways apart by their scores
-    _, _, played_back = played(model, hard, ROWS)
+    _, _, played_back = play_person(model, hard, ROWS)
     y = REC.y.numpy()
     drawn = np.random.default_rng(len(ROWS)).permutation(len(ROWS))
     orders = {"recorded": ROWS, "balanced": ROWS[drawn], "one-sided": ROWS[np.argsort(y[ROWS], kind="stable")]}
-    orders["one class first"] = ROWS[playback.orders_for(y[ROWS])["one class first"]]
+    orders["one class first"] = ROWS[playback.window_orders(y[ROWS])["one class first"]]
     for place, order in enumerate(orders.values()):
         for way, name in enumerate(ADAPTATION_METHODS):
             model.card = replace(model.card, follows=name)
@@ -65,7 +65,7 @@ def test_what_is_played_is_what_a_session_does(model: Mixture) -> None:
 
 
 def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
-    (found, trials, _), y = played(model, REC, ROWS), REC.y.numpy()
+    (found, trials, _), y = play_person(model, REC, ROWS), REC.y.numpy()
     before = model.predict_proba(REC.X[ROWS])
     for labels in LABELS:
         known = np.concatenate([ROWS[y[ROWS] == c][:labels] for c in range(REC.n_classes)])
@@ -73,7 +73,7 @@ def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
         rest = ROWS[left]
         assert found["before", str(labels)] == balanced_accuracy_of(before[left].argmax(1), y[rest], REC.n_classes)
         if model.adaptation == "none":  # windows that follow know the labelled ones before them only in a stream
-            own = calibrated(model, REC.X[np.sort(known)], torch.from_numpy(y[np.sort(known)]))
+            own = calibrate_model(model, REC.X[np.sort(known)], torch.from_numpy(y[np.sort(known)]))
             said = own.predict_proba(REC.X[rest])
             whole = trials[str(labels)].score[SHARES.index(1.0)]
             assert whole == balanced_accuracy_of(said.argmax(1), y[rest], REC.n_classes)
@@ -177,28 +177,28 @@ def test_labels_that_mislead_count_less() -> None:
         log_p = (truth + torch.randn(400, 3, generator=draw)).log_softmax(-1)
         return try_all(log_p, gain * truth + noise * torch.randn(400, 3, generator=draw), y)
 
-    right, _ = best([person(0.1, 2.0) for _ in range(4)])
+    right, _ = best_trust([person(0.1, 2.0) for _ in range(4)])
     assert SHARES[right] >= 0.7
-    wrong, _ = best([person(8.0, 0.0) for _ in range(4)])
+    wrong, _ = best_trust([person(8.0, 0.0) for _ in range(4)])
     assert SHARES[wrong] <= 0.1
     own = person(8.0, 0.5)
     assert own.score[SHARES.index(1.0)] < own.score[0] - 0.05
-    some, _ = best([person(4.0, 2.0) for _ in range(4)])
+    some, _ = best_trust([person(4.0, 2.0) for _ in range(4)])
     assert 0 < SHARES[some] < 1, "what is partly right counts in part"
-    most, _ = best([*(person(0.1, 2.0) for _ in range(9)), person(60.0, 0.0)])
+    most, _ = best_trust([*(person(0.1, 2.0) for _ in range(9)), person(60.0, 0.0)])
     assert SHARES[most] >= 0.7, "one person whose labels mislead does not decide for nine"
-    assert best([]) == (SHARES.index(1.0), SHARPNESS.index(1.0))
+    assert best_trust([]) == (SHARES.index(1.0), SHARPNESS.index(1.0))
 
 
 def test_calibrate_takes_the_share_that_others_gained_by(model: Mixture) -> None:
     y = REC.y.numpy()
     known = np.sort(np.concatenate([ROWS[y[ROWS] == c][:2] for c in range(REC.n_classes)]))
     windows, labels = REC.X[known], torch.from_numpy(y[known])
-    whole = calibrated(model, windows, labels)
+    whole = calibrate_model(model, windows, labels)
     card = model.card
     try:
         model.card = replace(card, trust={"2": [0.5, 0.25]})
-        half = calibrated(model, windows, labels)
+        half = calibrate_model(model, windows, labels)
     finally:
         model.card = card
     for part, own, old in zip(half.parts, whole.parts, model.parts, strict=True):
@@ -257,7 +257,7 @@ def test_what_is_told_of_a_person_is_what_the_others_choose() -> None:
     every = {str(n): own for n, own in enumerate(people)}
     kept = playback.orders_of(every, playback.choices_of(every)[0])["adapted"]["recorded"]
     for n, (name, own) in enumerate(every.items()):
-        assert kept[name] == own.score(following.delivered([*people[:n], *people[n + 1 :]]))[0]
+        assert kept[name] == own.score(following.delivered_method([*people[:n], *people[n + 1 :]]))[0]
     assert len(set(kept.values())) > 1
 
 
@@ -281,9 +281,9 @@ def test_the_delivered_model_does_not_follow_where_people_lost_by_what_others_ch
     assert following.chosen(people) == "shift"
     assert following.chosen(people[1:]) == "none"
     assert following.chosen(people[:-1]) == "shift"
-    assert following.delivered(people) == "none"
-    assert following.delivered(gaining("shift", *gains * 3)) == "shift"
-    assert following.delivered([]) == "none"
+    assert following.delivered_method(people) == "none"
+    assert following.delivered_method(gaining("shift", *gains * 3)) == "shift"
+    assert following.delivered_method([]) == "none"
 
 
 def test_sessions_do_not_learn_where_nobody_gained_by_what_the_others_chose() -> None:
@@ -291,7 +291,7 @@ def test_sessions_do_not_learn_where_nobody_gained_by_what_the_others_chose() ->
     three is played back with it."""
     three = dict(zip("abc", gaining("shift", 0.1, 0.1, 0.1), strict=True))
     choices, method = playback.choices_of(three)
-    assert following.delivered(list(three.values())) == "shift"
+    assert following.delivered_method(list(three.values())) == "shift"
     assert (choices, method) == (dict.fromkeys("abc", "none"), "none")
     many = dict(zip("abcdefgh", gaining("shift", *[0.1] * 8), strict=True))
     assert playback.choices_of(many) == (dict.fromkeys("abcdefgh", "shift"), "shift")

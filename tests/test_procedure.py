@@ -112,7 +112,7 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
             ]
 
         for _ in range(3):
-            monkeypatch.setitem(decision.RULES, "published", decision.Rule(corrupted, choose))
+            monkeypatch.setitem(decision.RULES, "published", decision.Ranking(corrupted, choose))
             again, *_ = decision.decide(run, candidates)
             assert again.nested_choices[str(subject)] == choice.nested_choices[str(subject)]
             for kind in ("nested", "nested_uncensored"):

@@ -28,15 +28,23 @@ from autotransfer.models.loading import load_classifier
 from autotransfer.models.regression import RegressionModel
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import Targets
-from autotransfer.report.regression_page import page
+from autotransfer.report.regression_page import render_regression
 from autotransfer.report.result_words import regression_headline
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.lock import remove_database
 from autotransfer.runs.number_run import NumberRun
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.regression import CHOICE, CONSTANT, NUMBERS, PEER, RegressionChoice, is_regression, read_choice
+from autotransfer.runs.regression import (
+    CHOICE,
+    CONSTANT,
+    NUMBERS,
+    PEER,
+    RegressionChoice,
+    is_regression,
+    read_regression_choice,
+)
 from autotransfer.search import regression
-from autotransfer.search.regression import STRENGTHS, search, shares
+from autotransfer.search.regression import STRENGTHS, average_shares, search_regression
 from autotransfer.training.continuous import correlation, held_out_coverage, interval_radii, r2, radius_at
 from autotransfer.training.ridge import ridge
 
@@ -89,7 +97,7 @@ def test_weights_are_the_best_that_are_not_negative_and_at_most_one_together() -
     for scale in (0.3, 1.0, 3.0):
         said = rng.normal(size=(60, 3))
         target = said @ np.array([0.7, 0.5, -0.4]) * scale + 0.1 * rng.normal(size=60)
-        found = shares(said, target)
+        found = average_shares(said, target)
         assert (found >= 0).all()
         assert found.sum() <= 1 + 1e-9
         best = minimize(
@@ -113,7 +121,7 @@ def test_scores_are_the_usual_ones() -> None:
 
 def test_what_can_be_reached_is_reached_and_the_constant_is_not_passed_off_as_more() -> None:
     X, y, who = truth(windows=80)
-    found = search(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
+    found = search_regression(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
     choice = found.choice
     reachable = 1 - 4 / TIMES
     assert reachable - 0.06 < np.mean(list(choice.nested_test_scores.values())) < reachable + 0.02
@@ -126,7 +134,7 @@ def test_what_can_be_reached_is_reached_and_the_constant_is_not_passed_off_as_mo
 def test_a_target_that_nothing_tells_is_called_so() -> None:
     X, y, who = truth()
     y = np.random.default_rng(9).normal(size=len(y))
-    choice = search(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options()).choice
+    choice = search_regression(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options()).choice
     assert choice.guesses
     assert choice.verdict.startswith("Not clearly better than a constant")
 
@@ -151,9 +159,9 @@ def test_too_few_people_for_an_interval_are_told_in_place_of_what_it_would_hold(
     (line,) = [line for line in regression_headline(unlimited) if line.startswith("Intervals")]
     assert "8 people, as different as they are, are too few for a 90 % interval; it reaches from −∞ to ∞" in line
     assert unlimited.coverage == {}
-    assert "0.860" in page(described())
-    assert "0.860" not in page(unlimited)
-    assert "are too few for a 90" in page(unlimited)
+    assert "0.860" in render_regression(described())
+    assert "0.860" not in render_regression(unlimited)
+    assert "are too few for a 90" in render_regression(unlimited)
 
 
 def test_what_only_guesses_is_not_praised_beside_a_simple_model_that_is_worse() -> None:
@@ -183,7 +191,7 @@ def test_a_persons_gain_is_taken_away_where_their_windows_may_be_used() -> None:
     X, y, who = truth(reference=False)
     targets = Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0))
     means = {
-        name: np.mean(list(search(targets, options(adaptation=name)).choice.nested_test_scores.values()))
+        name: np.mean(list(search_regression(targets, options(adaptation=name)).choice.nested_test_scores.values()))
         for name in ("zero-shot", "transductive")
     }
     assert means["transductive"] > 0.8 > means["zero-shot"] + 0.2
@@ -200,7 +208,7 @@ def test_nobody_decides_about_themselves(monkeypatch: pytest.MonkeyPatch) -> Non
         return decide(found, people, *rest)
 
     monkeypatch.setattr(regression, "_decide", watched)
-    search(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
+    search_regression(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
     assert asked == [set(range(6)) - {person} for person in range(6)] + [set(range(6))]
 
 
@@ -214,7 +222,7 @@ def test_decisions_do_not_see_who_is_left_out() -> None:
 
     def decided(said: Array, target: Array) -> Any:
         errors = np.stack([np.square(said - target)[:, rows].mean(1) for rows in rows_of], axis=1)
-        one = regression.HeldOut("one", at.Setting(), said, errors)
+        one = regression.CandidatePredictions("one", at.Setting(), said, errors)
         return regression._decide([one], np.array([1, 2, 3]), target, constant, rows_of)
 
     other = y.copy()
@@ -228,8 +236,8 @@ def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_p
     X, y, who = truth()
     targets = Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0))
     run = NumberRun.begin(tmp_path / "run", targets, options())
-    setting = regression.candidates(options(), targets.recordings)[0]
-    predicted = run.solved(setting, partial(regression._Search(run).solved, setting))
+    setting = regression.linear_candidates(options(), targets.recordings)[0]
+    predicted = run.closed_form_predictions(setting, partial(regression._Search(run).solve_fold, setting))
     codes = regression._ready(setting, targets.recordings)[1].flatten(1).double().numpy()
     (train, test) = run.each_fold[2].train, run.each_fold[2].test
     assert set(np.array(who)[test]) == {"p2"}
@@ -408,7 +416,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     result = call(*words, "--out", run, "--at-least", 0.9)
     assert result.exception is None, result.exception
     assert is_regression(run)
-    choice = read_choice(run)
+    choice = read_regression_choice(run)
     assert choice.verdict in result.stdout
     assert choice.at_least == 0.9
     page = (run / "report.html").read_text()
@@ -456,12 +464,12 @@ def test_run_report_predict(tmp_path: Path) -> None:
 def test_an_edited_choice_is_refused_in_one_line(tmp_path: Path, change: dict[str, Any]) -> None:
     values = schema.to_values(described())
     (tmp_path / "choice.json").write_text(json.dumps(values))
-    assert read_choice(tmp_path) == described()
+    assert read_regression_choice(tmp_path) == described()
     (tmp_path / "choice.json").write_text(json.dumps(values | change))
     with pytest.raises(
         at.UserError, match=r"choice\.json is damaged \((test_scores|baseline|corr|errors|nested).*run it"
     ):
-        read_choice(tmp_path)
+        read_regression_choice(tmp_path)
 
 
 def test_a_place_that_cannot_be_written_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -482,7 +490,7 @@ def test_a_lost_ledger_comes_back_from_its_copy(tmp_path: Path) -> None:
     np.savez(data, X=X, y=y, subject=who, meta=json.dumps({"sfreq": 128.0}))
     words = ("run", data, "--target", "continuous", "--kinds", "features", "--networks", "none", "--out", run)
     assert call(*words).exception is None
-    before = read_choice(run)
+    before = read_regression_choice(run)
 
     def lose() -> None:
         with closing(Ledger(run / NUMBERS)) as ledger:
@@ -495,7 +503,7 @@ def test_a_lost_ledger_comes_back_from_its_copy(tmp_path: Path) -> None:
         told = call(*again)
         assert told.exception is None, told.exception
         assert "the ledger was missing; going on from the copy" in told.output
-        assert read_choice(run) == before
+        assert read_regression_choice(run) == before
         assert "is finished" in call("resume", run).stdout
     lose()
     (run / CHOICE).unlink()
@@ -511,7 +519,7 @@ def test_a_lost_ledger_comes_back_from_its_copy(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["mean", "parts", "radii", "digest"])
 def test_a_changed_card_is_refused(tmp_path: Path, change: str) -> None:
     X, y, who = truth(windows=8)
-    found = search(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
+    found = search_regression(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
     found.model.save(tmp_path)
     path = tmp_path / "model.json"
     values = json.loads(path.read_text())
@@ -523,7 +531,7 @@ def test_a_changed_card_is_refused(tmp_path: Path, change: str) -> None:
 
 def test_models_that_adapt_predict_everybody_by_themselves(tmp_path: Path) -> None:
     X, y, who = truth(reference=False)
-    found = search(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(adaptation="transductive"))
+    found = search_regression(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(adaptation="transductive"))
     found.model.save(tmp_path)
     model = at.load_model(tmp_path)
     assert isinstance(model, RegressionModel)

@@ -20,7 +20,7 @@ from autotransfer.report import page
 from autotransfer.report.escaping import plain, plot_text, short, tag
 from autotransfer.report.page import plotly_library, render, write
 from autotransfer.report.summary import Leak, Point, Summary, WeightsStory
-from autotransfer.runs.choice import Named
+from autotransfer.runs.choice import NamedSetting
 from report_example import EXAMPLES, HOSTILE, empty, finished, hostile
 from report_outline import Outline, example, figure_data, labels, light
 
@@ -86,7 +86,7 @@ def test_names_in_a_choice_that_were_never_trained_are_shown_as_they_are() -> No
     """choice.json lies in the open and may have been edited."""
     run = finished(6)
     assert run.choice is not None
-    other = Named("stranger", Setting(method="mige"))
+    other = NamedSetting("stranger", Setting(method="mige"))
     picks = dict.fromkeys(run.choice.nested_choices, "nobody")
     choice = replace(run.choice, chosen=other, shortlist=[other], nested_choices=picks, validation_q25={"nobody": 0.5})
     assert "nobody" in Outline(light(replace(run, choice=choice))).text

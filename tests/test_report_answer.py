@@ -12,23 +12,23 @@ import pytest
 from autotransfer import Setting, grid
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.report.averaging import moved_weight, nested_shares, parts
+from autotransfer.report.averaging import averaged_kinds, moved_weight, nested_shares
 from autotransfer.report.comparison import contenders
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.result_words import headline
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
-from autotransfer.report.terminal import answer
+from autotransfer.report.terminal import answer_lines
 from autotransfer.report.wording import (
+    date_and_time,
     duration,
     interval,
     kind_label,
     kind_words,
-    moment,
     setting_words,
     signed,
 )
-from autotransfer.runs.choice import Average, Choice, Named
+from autotransfer.runs.choice import Average, Choice, NamedSetting
 from autotransfer.runs.ending import OVER
 from report_example import KINDS, averaged, baseline_won, empty, failing, finished, nested_full
 from report_outline import Outline, example, figure_data, light, place
@@ -45,10 +45,10 @@ def said(run: Summary, **changes: Any) -> str:
     return Outline(light(replace(run, choice=of(run, **changes)))).text
 
 
-def like(one: Named, **fields: Any) -> Named:
+def like(one: NamedSetting, **fields: Any) -> NamedSetting:
     """Another setting, named anew."""
     setting = replace(one.setting, **fields)
-    return Named(setting.name_relative_to(Setting(max_epochs=60)), setting)
+    return NamedSetting(setting.name_relative_to(Setting(max_epochs=60)), setting)
 
 
 def test_the_answer_comes_first() -> None:
@@ -72,22 +72,22 @@ def test_the_answer_comes_first() -> None:
 
 def test_the_terminal_says_whom_playback_is_of() -> None:
     found = of(averaged())
-    text = "\n".join(answer(found))
+    text = "\n".join(answer_lines(found))
     assert "on the 12 people played back, without labels a session gains " in text
     assert "a session learns from unlabelled windows (by a shift that all classes share)" in text
     before, after = (np.mean(list(own["1"].values())) for own in (found.playback.before, found.playback.calibrated))
     assert f"with 1 label of each class {before:.3f} becomes {after:.3f} on the windows left; with 2, " in text
-    text = "\n".join(answer(replace(found, metric="f1_macro")))
+    text = "\n".join(answer_lines(replace(found, metric="f1_macro")))
     assert "on the 12 people played back, in balanced accuracy, without labels a session gains " in text
 
 
 def test_the_terminal_says_where_nobody_was_played_back() -> None:
     played, line = of(averaged()), "neither adaptation nor labels were tried on held-out people"
-    assert not any(line in words for words in answer(played))
+    assert not any(line in words for words in answer_lines(played))
     choice = replace(played, playback=None)
-    assert line in answer(choice)
-    assert f"{line}: the time was too short for that" in answer(replace(choice, ended=OVER))
-    assert not any(line in words for words in answer(replace(choice, adaptation="transductive")))
+    assert line in answer_lines(choice)
+    assert f"{line}: the time was too short for that" in answer_lines(replace(choice, ended=OVER))
+    assert not any(line in words for words in answer_lines(replace(choice, adaptation="transductive")))
 
 
 def test_plain_words_when_the_baseline_won() -> None:
@@ -96,7 +96,7 @@ def test_plain_words_when_the_baseline_won() -> None:
     assert "censoring did not help on these recordings" in text
     alone = {"shortlist": [of(run).baseline]}
     assert "No setting is clearly better than the plain network" in said(run, **alone)
-    assert any("No setting is clearly better" in line for line in answer(of(run, **alone)))
+    assert any("No setting is clearly better" in line for line in answer_lines(of(run, **alone)))
     assert "no censor was tried" in said(run, **alone)
 
 
@@ -109,26 +109,26 @@ def test_every_kind_of_ours_has_a_name() -> None:
 def test_a_run_that_never_came_to_the_plain_network_speaks_of_none() -> None:
     """Its baseline is the first thing that was trained."""
     run = averaged()
-    for tell in (lambda own: "\n".join(answer(of(own))), said, methods_paragraph):
+    for tell in (lambda own: "\n".join(answer_lines(of(own))), said, methods_paragraph):
         assert "lain network" in tell(run)
         features = Setting(encoder="linear", standardise="none", represent="features")
-        early = replace(run, choice=replace(of(run), baseline=Named("features", features)))
+        early = replace(run, choice=replace(of(run), baseline=NamedSetting("features", features)))
         assert "lain network" not in tell(early)
         assert early.plain == run.options.plain
 
 
 def test_the_terminal_names_setting_metric_and_chance() -> None:
     choice = of(finished())
-    lines = answer(choice)
+    lines = answer_lines(choice)
     assert lines[:4] == [*headline(choice), f"chosen: {choice.chosen.name}"]
     assert "balanced accuracy on 12 test subjects (chance .25):" in lines
-    assert "balanced accuracy on 12 test subjects:" in answer(replace(choice, chance=None))
+    assert "balanced accuracy on 12 test subjects:" in answer_lines(replace(choice, chance=None))
     nested = np.mean(list(choice.nested_test_scores.values()))
     assert any("nested choice" in line and f"mean {nested:.3f}" in line for line in lines)
-    assert "not zero-shot" in answer(replace(choice, adaptation="online"))[4]
+    assert "not zero-shot" in answer_lines(replace(choice, adaptation="online"))[4]
     more = {"nested": choice.nested_test_scores, "baseline": choice.test_scores["baseline"]}
     full = replace(choice, delivered_test_scores=more, nested_full_test_scores=choice.nested_test_scores)
-    assert len(answer(full)) == len(answer(choice)) + 3
+    assert len(answer_lines(full)) == len(answer_lines(choice)) + 3
 
 
 def lowered(run: Summary, to: float) -> Summary:
@@ -143,10 +143,10 @@ def test_what_is_not_better_than_guessing_is_called_that_first(make: Any) -> Non
     text = Outline(light(run)).text
     assert of(run).verdict.startswith("Not clearly better than guessing: ")
     assert place(of(run).verdict, text) < place("Next person:", text)
-    assert answer(of(run))[0] == of(run).verdict
+    assert answer_lines(of(run))[0] == of(run).verdict
     better = lowered(make(), 0.3)
     assert "Not clearly better than guessing" not in light(better)
-    assert "Not clearly better than" not in answer(of(better))[0]
+    assert "Not clearly better than" not in answer_lines(of(better))[0]
 
 
 def test_fully_nested_scores_decide_about_guessing() -> None:
@@ -269,14 +269,14 @@ def test_each_kind_has_its_share_and_what_it_adds() -> None:
         assert pair is not None
         row = f"{pair.second.mean:.3f} {signed(pair.mean)} {interval(pair)} {pair.wins} / {pair.ties} / {pair.losses}"
         assert row in text
-        (line,) = [one for one in parts(run) if one.kind == kind]
+        (line,) = [one for one in averaged_kinds(run) if one.kind == kind]
         assert f"{kind_label(kind)} {line.candidates} {line.members} {100 * own:.0f} %" in text
         low, high = min(found := [s.get(kind, 0) for s in nested_shares(average).values()]), max(found)
         assert line.between == (low, high)
         worse = pair.mean > 0
         assert (f"Without {kind_words(kind)} the average scores the same or better." in text) == (not worse)
-    assert [one.kind for one in parts(run) if one.idle] == ["templates"]
-    assert sum(one.share for one in parts(run)) == pytest.approx(1)
+    assert [one.kind for one in averaged_kinds(run) if one.idle] == ["templates"]
+    assert sum(one.share for one in averaged_kinds(run)) == pytest.approx(1)
     for label, scores in (
         ("Choosing alone", average.choosing_test_scores),
         ("Equal weights", average.equal_test_scores),
@@ -319,7 +319,7 @@ def test_missing_scores_of_an_average_leave_gaps_and_no_claims() -> None:
     assert "the same or better" not in text
     assert "Equal weights" not in text
     assert not re.search(r"\bnan\b", text)
-    assert all(line for line in answer(of(run, average=average)))
+    assert all(line for line in answer_lines(of(run, average=average)))
 
 
 def test_adapted_averages_are_labelled() -> None:
@@ -334,7 +334,7 @@ def test_adapted_averages_are_labelled() -> None:
 def test_the_terminal_tells_kinds_scores_and_temperature() -> None:
     run = averaged()
     choice, average = of(run), average_of(run)
-    lines = answer(choice)
+    lines = answer_lines(choice)
     assert len(lines) <= 16
     assert lines[3].startswith("average of 6 candidates of 5 kinds: EEGNet 45 %, Tangent space 28 %")
     assert lines[3].endswith("my_encoder 3 %"), "templates have no weight"
@@ -352,9 +352,9 @@ def test_the_terminal_tells_kinds_scores_and_temperature() -> None:
     assert any(f"with 1 label of each class {before:.3f} becomes {after:.3f}" in line for line in lines), (
         "what one label of each class gave"
     )
-    assert "not zero-shot" in answer(replace(choice, adaptation="online"))[4]
+    assert "not zero-shot" in answer_lines(replace(choice, adaptation="online"))[4]
     rude = replace(average, weights=[replace(average.weights[0], kind="a\x1b[31m\nb")])
-    assert answer(replace(choice, average=rude))[3].isprintable()
+    assert answer_lines(replace(choice, average=rude))[3].isprintable()
     assert all(line.isprintable() for line in headline(replace(choice, nested_test_scores={"a\x1b[31m\nb": 0.5})))
     assert KINDS.keys() < average.kinds.keys()
 
@@ -403,8 +403,8 @@ def test_words() -> None:
     for name in ("quick", "paper", "extended"):
         assert len({setting_words(one, Setting()) for one in grid(name)}) == len(grid(name))
     assert (duration(12.3), duration(600), duration(7300)) == ("12 s", "10 min", "2 h 2 min")
-    assert moment("2026-03-02T10:15:00+00:00") == "2 March 2026, 10:15 UTC"
-    assert moment("yesterday") == "yesterday"
+    assert date_and_time("2026-03-02T10:15:00+00:00") == "2 March 2026, 10:15 UTC"
+    assert date_and_time("yesterday") == "yesterday"
     assert (signed(0.0421), signed(-0.0421), signed(0.0001)) == ("+0.042", "−0.042", "0.000")
 
 

@@ -11,7 +11,7 @@ from autotransfer import Setting
 from autotransfer.report.collect import collect, roles
 from autotransfer.report.summary import WeightsStory
 from autotransfer.runs import options as options_module
-from autotransfer.runs.choice import Named, read_choice
+from autotransfer.runs.choice import NamedSetting, read_choice
 from autotransfer.runs.ledger import Entry
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -32,7 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     few = [Setting(), Setting(batches=CENSORED.training.batches), CENSORED]
     with (
         mock.patch.object(options_module, "grid", return_value=few),
-        mock.patch.dict(decision.RULES, published=decision.Rule(validation_scores, lambda scores, keys: keys[-1])),
+        mock.patch.dict(decision.RULES, published=decision.Ranking(validation_scores, lambda scores, keys: keys[-1])),
     ):
         found = Run.create(folder / "run", options)
         procedure.conduct(found, lambda _: None, shown=False)
@@ -80,7 +80,7 @@ def test_leakage_before_a_censor_is_that_of_the_same_preprocessing() -> None:
     def found(chosen: Setting, *settings: Setting, folds: int = 3) -> dict[str, Setting]:
         jobs = [(chosen, fold) for fold in range(3)] + [(s, fold) for s in settings for fold in range(folds)]
         entries = [Entry("", "folds", setting, 0, fold, 0, "done", 1, record) for setting, fold in jobs]
-        named = {"baseline": Named("baseline", plain), "chosen": Named("chosen", chosen)}
+        named = {"baseline": NamedSetting("baseline", plain), "chosen": NamedSetting("chosen", chosen)}
         return roles(replace(known, **named, baseline_won=chosen == plain), entries)
 
     both = {"baseline": plain, "chosen": censored}

@@ -23,13 +23,13 @@ from autotransfer.jobs import Record
 from autotransfer.report import page, plot
 from autotransfer.report.comparison import contenders, ranking
 from autotransfer.report.latent_figures import leakage
-from autotransfer.report.outcomes import scores_on_test, scores_on_validation, tried_once
+from autotransfer.report.outcomes import one_split_trainings, scores_on_test, scores_on_validation
 from autotransfer.report.page import figures
 from autotransfer.report.plot import Figure
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Leak, Summary, WeightsStory
 from autotransfer.report.wording import method_label, setting_names
-from autotransfer.runs.choice import Named
+from autotransfer.runs.choice import NamedSetting
 from autotransfer.runs.ledger import Entry
 from autotransfer.search import stages
 from autotransfer.search.validation import validation_scores
@@ -150,7 +150,7 @@ def test_a_job_shared_by_both_stages_counts_in_each() -> None:
     for scores in (scores_on_test(run), scores_on_validation(run)):
         assert len(scores) == len(grid("quick"))
         assert all(len(own) == 5 for own in scores.values())
-    assert {one.stage for one in tried_once(run)} == {"search"}
+    assert {one.stage for one in one_split_trainings(run)} == {"search"}
 
 
 def test_seeds_are_averaged_per_subject() -> None:
@@ -166,7 +166,7 @@ def test_a_new_censor_has_its_own_label_colour_and_mark(monkeypatch: pytest.Monk
         label = "Sixth <sense>"
 
     monkeypatch.setitem(CENSORS, "sixth", Sixth)
-    looks = {plot.look(method) for method in (*CENSORS, "none", "uncensored", "nested", "gone")}
+    looks = {plot.colour_and_mark(method) for method in (*CENSORS, "none", "uncensored", "nested", "gone")}
     assert len(looks) == len(CENSORS) + 4
     assert len(set(plot.METHOD_MARKS)) == len(plot.METHOD_MARKS) >= len(CENSORS), "a mark for each method"
     go.Scatter(x=plot.METHOD_MARKS, marker={"symbol": plot.METHOD_MARKS})
@@ -209,7 +209,7 @@ def test_rows_of_an_average() -> None:
     assert list(rows)[-3:] == ["choosing", "equal", "nested"]
     assert rows["choosing"].scores == run.average.choosing_test_scores
     assert rows["equal"].scores == run.average.equal_test_scores
-    looks = [plot.look(key) for key in rows]
+    looks = [plot.colour_and_mark(key) for key in rows]
     assert len(set(looks)) == len(looks)
     notes = {note["text"]: note["y"] for note in drawn_of(run)["results"].layout["annotations"]}
     names = ["Choosing alone", "Equal weights", "<b>AutoTransfer, nested</b>"]
@@ -362,7 +362,7 @@ def test_leakage_is_followed_from_the_same_network_without_its_censor() -> None:
     leaks = {role: [Leak("1", level, 0.1, 1.0)] for role, level in levels.items()}
 
     def drawn(*roles: str, **change: Any) -> Figure:
-        chosen = Named("chosen", Setting(**{"method": "mmd", "max_epochs": 60} | change))
+        chosen = NamedSetting("chosen", Setting(**{"method": "mmd", "max_epochs": 60} | change))
         assert run.choice is not None
         weights = WeightsStory({role: leaks[role] for role in roles})
         figure = leakage(replace(run, choice=replace(run.choice, chosen=chosen), weights=weights))
@@ -382,11 +382,11 @@ def test_leakage_is_followed_from_the_same_network_without_its_censor() -> None:
 
 
 def test_no_two_peers_look_alike_and_none_like_a_method() -> None:
-    peers = [plot.look(f"peer {place} some name") for place in range(25)]
+    peers = [plot.colour_and_mark(f"peer {place} some name") for place in range(25)]
     assert len(set(peers)) == 25
-    assert not {plot.look(method) for method in CENSORS} & set(peers[:5])
+    assert not {plot.colour_and_mark(method) for method in CENSORS} & set(peers[:5])
     keys = [row.key for row in contenders(finished()) if row.is_peer]
-    assert len(keys) == len({plot.look(key) for key in keys}) == 2
+    assert len(keys) == len({plot.colour_and_mark(key) for key in keys}) == 2
 
 
 def test_confusions_and_reliability_are_those_of_the_delivered_model() -> None:

@@ -17,7 +17,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.preprocessing import represent
 from autotransfer.preprocessing.represent import REPRESENTATIONS, Represent, Representation
-from autotransfer.runs.choice import Named
+from autotransfer.runs.choice import NamedSetting
 from test_registries import check_saved_and_exported
 
 SFREQ = 100.0
@@ -109,7 +109,7 @@ def test_its_gradient_is_finite(name: str) -> None:
 def test_a_setting_survives_json_and_choice(name: str) -> None:
     setting = setting_of(name)
     assert at.Setting.from_json(setting.to_json()) == setting
-    assert Named.from_dict(Named("x", setting).to_dict()).setting == setting
+    assert NamedSetting.from_dict(NamedSetting("x", setting).to_dict()).setting == setting
     assert setting.kind == name
     assert setting.name_relative_to(at.Setting()).startswith(name)
 

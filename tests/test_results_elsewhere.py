@@ -33,7 +33,7 @@ from autotransfer.runs.follower import RunFollower
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.progress import Pulse, Standing, Work
+from autotransfer.runs.progress import JobNumbers, Pulse, Standing
 from autotransfer.runs.results import trained
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
@@ -157,14 +157,14 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 def test_every_training_has_its_curves_and_scores(finished: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    from autotransfer.report.tensorboard import EventFiles, place_of
+    from autotransfer.report.tensorboard import EventFiles, folder_name
 
     files = EventFiles(finished, tmp_path / "tb")
     seen = RunFollower(finished).look().trainings
     assert files.update() == len(seen) == len(pd.read_csv(finished / "results.csv"))
-    assert len({place_of(one) for one in seen}) == len(seen)
+    assert len({folder_name(one) for one in seen}) == len(seen)
     for one in seen[:3]:
-        found = scalars(tmp_path / "tb" / place_of(one))
+        found = scalars(tmp_path / "tb" / folder_name(one))
         for name, values in one.record.history.items():
             known = [(epoch, value) for epoch, value in enumerate(values, 1) if np.isfinite(value)]
             np.testing.assert_allclose(found.get(name, []), known, rtol=1e-6)
@@ -175,11 +175,11 @@ def test_every_training_has_its_curves_and_scores(finished: Path, tmp_path: Path
 
 
 def test_names_cannot_leave_the_folder(finished: Path) -> None:
-    from autotransfer.report.tensorboard import place_of
+    from autotransfer.report.tensorboard import folder_name
 
     (one, *_) = RunFollower(finished).look().trainings
     hostile = type(one)(**{**one.__dict__, "name": "../../etc/x", "test_subject": "..\\../..\x00/passwd"})
-    place = place_of(hostile)
+    place = folder_name(hostile)
     assert re.fullmatch(r"[A-Za-z0-9._=+-]+/[A-Za-z0-9._=+-]+", place)
     assert not {".", ".."} & set(place.split("/"))
 
@@ -397,7 +397,7 @@ def test_an_open_page_sees_the_end(finished: Path, monkeypatch: pytest.MonkeyPat
 
 def test_standing_says_what_status_said(finished: Path) -> None:
     with closing(Ledger(finished / "ledger.sqlite", read_only=True)) as ledger:
-        standing = Standing.of(finished, ledger, [Work.of(entry) for entry in ledger.entries()])
+        standing = Standing.of(finished, ledger, [JobNumbers.of(entry) for entry in ledger.entries()])
     assert standing.lines()[0] == f"{finished}: finished"
     assert standing.share == 1
 
@@ -447,8 +447,8 @@ def test_the_command_serves_it_until_it_is_stopped(begun: Run, tmp_path: Path) -
 def test_tensorboard_is_missed_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    from autotransfer.report.tensorboard import writer_kind
+    from autotransfer.report.tensorboard import import_summary_writer
 
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(UserError, match=r"needs tensorboard.*pip install tensorboard"):
-        writer_kind()
+        import_summary_writer()

@@ -15,12 +15,21 @@ import autotransfer as at
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.report.page import render
-from autotransfer.report.terminal import answer
+from autotransfer.report.terminal import answer_lines
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import peers
-from autotransfer.search.peers import LDA, PYRIEMANN, RECENTRED, TANGENT, Peer, closed_peers, peer_scores, shrunk
+from autotransfer.search.peers import (
+    LDA,
+    PYRIEMANN,
+    RECENTRED,
+    TANGENT,
+    Peer,
+    closed_peers,
+    oas_covariances,
+    peer_scores,
+)
 from autotransfer.search.procedure import conduct
 from faults import quiet
 from tiny import tiny_file
@@ -84,7 +93,7 @@ def test_every_peer_has_scores_or_says_why_not(averaged: tuple[Run, Choice], mon
     assert scores == choice.peers, "what had no time is made up for"
     assert skipped["broken"] == "it failed: a matrix is singular"
     told = replace(choice, skipped_peers=skipped)
-    assert any("a matrix is singular" in line for line in answer(told))
+    assert any("a matrix is singular" in line for line in answer_lines(told))
     assert "a matrix is singular" in render(replace(summary, choice=told))
     monkeypatch.setitem(peers.PEERS, PYRIEMANN, Peer(fails, lambda _: 0.0))
     assert peer_scores(run)[0] == choice.peers, "a report does not compute it again"
@@ -153,7 +162,7 @@ def test_the_shrinkage_is_that_of_scikit_learn() -> None:
     X = np.random.default_rng(0).standard_normal((3, 4, 20))
     X -= X.mean(2, keepdims=True)
     expected = [OAS(assume_centered=True).fit(one.T).covariance_ for one in X]
-    np.testing.assert_allclose(shrunk(X @ X.transpose(0, 2, 1) / 20, 20), expected)
+    np.testing.assert_allclose(oas_covariances(X @ X.transpose(0, 2, 1) / 20, 20), expected)
 
 
 def test_they_stand_in_report_terminal_and_results(averaged: tuple[Run, Choice]) -> None:
@@ -163,7 +172,7 @@ def test_they_stand_in_report_terminal_and_results(averaged: tuple[Run, Choice])
     rows = {row.label: row for row in contenders(summary) if row.is_peer}
     assert set(rows) == set(choice.peers)
     assert not any(row.is_method for row in rows.values())
-    page, text = render(summary), "\n".join(answer(choice))
+    page, text = render(summary), "\n".join(answer_lines(choice))
     for name, scores in choice.peers.items():
         assert name in page
         assert f"{np.mean(list(scores.values())):.3f}" in text

@@ -23,7 +23,7 @@ from autotransfer.grids import GRIDS
 from autotransfer.jobs import HISTORY, Record
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.runs.choice import Average, Calibration, Choice, Named, Weighted
+from autotransfer.runs.choice import Average, Calibration, Choice, NamedSetting, Weighted
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.tpe import Asked
 from autotransfer.settings import Training, field_names
@@ -64,7 +64,7 @@ def average_with(**changes: Any) -> dict[str, Any]:
 
 
 def choice(**changes: Any) -> Choice:
-    plain, rich = Named("baseline", at.Setting()), Named("rich", RICH)
+    plain, rich = NamedSetting("baseline", at.Setting()), NamedSetting("rich", RICH)
     scores = {"ann": 0.5, "bo": 1.0}
     usual: dict[str, Any] = {
         "chosen": rich, "baseline": plain, "best_uncensored": plain, "baseline_won": False,
@@ -109,8 +109,8 @@ def test_records_read_back_as_they_were_written(name: str) -> None:
 def test_every_grid_reads_back_from_a_choice() -> None:
     settings = [setting for name in GRIDS for setting in at.grid(name)] + [RICH]
     for setting in settings:
-        named = Named("x", setting)
-        assert Named.from_dict(json.loads(json.dumps(named.to_dict()))) == named
+        named = NamedSetting("x", setting)
+        assert NamedSetting.from_dict(json.loads(json.dumps(named.to_dict()))) == named
         assert at.Setting.from_json(setting.to_json()) == setting
 
 

@@ -57,7 +57,7 @@ def lines(model: Mixture, raw: Raw) -> list[str]:
     X = model.read(raw)
     found = PersonScores.of(model, raw, probabilities(model, raw, X=X))
     assert found is not None
-    return found.seen(model, raw, X, METRIC)
+    return found.seen_lines(model, raw, X, METRIC)
 
 
 def of_training(model: Mixture, raw: Raw) -> str | None:

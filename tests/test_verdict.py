@@ -18,7 +18,7 @@ from autotransfer.models.loading import load_model
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.result_words import headline, worst_words
 from autotransfer.report.statistics import paired
-from autotransfer.report.terminal import answer
+from autotransfer.report.terminal import answer_lines
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.verdict import best_peer, verdict
 from autotransfer.search.peers import CLOSED, PYRIEMANN, RECENTRED
@@ -137,7 +137,7 @@ def test_page_and_terminal_begin_with_the_same_lines() -> None:
         asked = run.asking(0.6)
         assert asked.choice is not None
         lines = headline(asked.choice)
-        assert answer(asked.choice)[:3] == lines
+        assert answer_lines(asked.choice)[:3] == lines
         text = Outline(light(asked)).text
         places = [place(line, text) for line in lines]
         assert places == sorted(places)

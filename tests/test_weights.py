@@ -8,7 +8,14 @@ from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 
 from autotransfer.search import weights as module
-from autotransfer.search.weights import _log_loss, combined, equal_classes, fit, sharpness, sharpness_for_others
+from autotransfer.search.weights import (
+    _log_loss,
+    combine_log_probs,
+    equal_classes,
+    fit,
+    sharpness,
+    sharpness_for_others,
+)
 
 
 def drawn(quality: list[float], n: int = 400, classes: int = 3, seed: int = 0) -> tuple[NDArray, NDArray]:
@@ -28,7 +35,9 @@ def test_the_combination_is_a_weighted_mean_of_logarithms() -> None:
     log_p, _ = drawn([1.0, 2.0])
     beta = np.array([0.3, 0.9])
     direct = np.exp(log_p[0]) ** 0.3 * np.exp(log_p[1]) ** 0.9
-    np.testing.assert_allclose(np.exp(combined(beta, log_p)), direct / direct.sum(1, keepdims=True), rtol=1e-10)
+    np.testing.assert_allclose(
+        np.exp(combine_log_probs(beta, log_p)), direct / direct.sum(1, keepdims=True), rtol=1e-10
+    )
 
 
 def test_the_slope_is_the_slope() -> None:
@@ -101,7 +110,7 @@ def people_with(factors: list[float], n: int = 400, seed: int = 0) -> tuple[list
 
 
 def factor_of(logits: NDArray, factor: float) -> NDArray:
-    return combined(np.array([factor]), logits[None])
+    return combine_log_probs(np.array([factor]), logits[None])
 
 
 def test_people_who_agree_on_a_temperature_keep_it() -> None:

@@ -17,14 +17,14 @@ from autotransfer import __version__
 from ..errors import UserError, machine_trouble
 from ..runs.limits import check_address_space
 from ..runs.signals import Stopped, signals_stop
-from .options import Command, spread
+from .options import Command, flatten
 from .pretraining import pretrain
 from .reading import datasets, grids, inspect, plan_study
 from .reporting import compare, report
 from .running import demo, forget, resume, run, status
 from .streaming import stream
 from .using import calibrate, export, predict
-from .voice import harmless
+from .voice import terminal_text
 
 app = typer.Typer(
     name="autotransfer",
@@ -68,7 +68,7 @@ for _command in COMMANDS:
     _paragraphs = getdoc(_command) or ""
     # Lines of a docstring end where the source's do; a terminal has a width of its own.
     _help = "\n\n".join(" ".join(lines.split()) for lines in _paragraphs.split("\n\n"))
-    app.command(help=_help, cls=Command)(spread(_command))
+    app.command(help=_help, cls=Command)(flatten(_command))
 
 
 def main() -> None:
@@ -81,17 +81,17 @@ def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     # No source lines for users.
-    warnings.formatwarning = lambda message, *_, **__: f"autotransfer: {harmless(str(message))}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"autotransfer: {terminal_text(str(message))}\n"
     if isinstance(sys.stdout, TextIOWrapper):  # names that have no UTF-8 shall not end a command
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with signals_stop():
             app()
     except UserError as error:
-        print(f"autotransfer: {harmless(str(error))}", file=sys.stderr)
+        print(f"autotransfer: {terminal_text(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except (OSError, MemoryError) as error:
-        print(f"autotransfer: {harmless(machine_trouble(error))}", file=sys.stderr)
+        print(f"autotransfer: {terminal_text(machine_trouble(error))}", file=sys.stderr)
         raise SystemExit(1) from None
     except (KeyboardInterrupt, Stopped) as stop:  # who has something to keep says so and how to go on, before this
         print("autotransfer: interrupted", file=sys.stderr)

@@ -50,15 +50,15 @@ def workers(address: str | None) -> Iterator[Executor | None]:
 
 
 def check_end(tensorboard: Path | None = None) -> None:
-    """Raise now if a package is missing that is needed only after all trainings."""
+    """Raise before any work if a package is missing that is needed only after trainings."""
     from ..report import collect  # noqa: F401
-    from ..report.page import plotly_of
+    from ..report.page import import_plotly
 
-    plotly_of()
+    import_plotly()
     if tensorboard is not None:
-        from ..report.tensorboard import writer_kind
+        from ..report.tensorboard import import_summary_writer
 
-        writer_kind()
+        import_summary_writer()
 
 
 def carry_through(opened: Run, executor: Executor | None) -> None:
@@ -115,6 +115,6 @@ def _try_report(opened: Run) -> bool:
 
 
 def say_answer(choice: Choice) -> None:
-    from ..report.terminal import answer
+    from ..report.terminal import answer_lines
 
-    say(*answer(choice))
+    say(*answer_lines(choice))

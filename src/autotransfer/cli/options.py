@@ -56,7 +56,7 @@ def _cut(help: str) -> Any:
 
 @dataclass(frozen=True)
 class Windowing:
-    """How continuous recordings are cut into windows. A command that takes one has its fields as options (`spread`)."""
+    """How continuous recordings are cut into windows. A command with one has its fields as options (`flatten`)."""
 
     window: Annotated[float | None, _cut("Continuous recordings: seconds of a window.")] = None
     hop: Annotated[
@@ -101,14 +101,14 @@ class Windowing:
 
         card = model.card
         band = model.card.filter if isinstance(model, RegressionModel) else model.parts[0].card.filter
-        given = asdict(self)
+        cutting = asdict(self)
         if is_continuous(data):
             if self.window is None and card.sfreq is not None:
-                given["window"] = card.n_times / card.sfreq
+                cutting["window"] = card.n_times / card.sfreq
             if self.filter is None and band is not None and band.get("sections"):
-                given["filter"] = band
+                cutting["filter"] = band
         try:
-            raw = read(data, Cutting.of(**given))
+            raw = read(data, Cutting.of(**cutting))
         except NoWholeWindow as error:
             if self.window is not None or card.sfreq is None:
                 raise
@@ -131,7 +131,7 @@ def _event(help: str) -> Any:
 @dataclass(frozen=True)
 class Detection:
     """When probabilities of windows become an action, and recordings to try that on. A command that takes one has its
-    fields as options (`spread`)."""
+    fields as options (`flatten`)."""
 
     rest: Annotated[
         str | None, _event("The class that is no action. With this or --threshold, events are detected.")
@@ -216,7 +216,7 @@ def whole_help(text: str | None) -> str | None:
     return text.replace(METRICS_LISTED, ", ".join(metric_choices()))
 
 
-def spread(command: Callable[..., None]) -> Callable[..., None]:
+def flatten(command: Callable[..., None]) -> Callable[..., None]:
     """The command for typer: a parameter `windowing`, `detection` or `asked` is replaced by the fields of its
     dataclass."""
     parameters = signature(command, eval_str=True).parameters

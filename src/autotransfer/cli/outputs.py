@@ -16,16 +16,16 @@ def check_outputs(data: str | None = None, **outputs: Path | None) -> None:
 
     outputs: the file of each option, None where it was not given
     """
-    given = {f"--{option.replace('_', '-')}": path for option, path in outputs.items() if path is not None}
-    for option, path in given.items():
+    paths = {f"--{option.replace('_', '-')}": path for option, path in outputs.items() if path is not None}
+    for option, path in paths.items():
         try:
             _check_place(option, path)
             _check_nothing_lost(option, path, data)
         except OSError as error:
             raise UserError(f"cannot write {path} ({error.strerror or error}); choose another {option}") from None
-    for (first, one), (second, other) in combinations(given.items(), 2):
-        if one.resolve() == other.resolve():
-            raise UserError(f"{first} and {second} are both {one}; choose two files")
+    for (first, place), (second, other) in combinations(paths.items(), 2):
+        if place.resolve() == other.resolve():
+            raise UserError(f"{first} and {second} are both {place}; choose two files")
 
 
 def _check_place(option: str, path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .conducting import stoppable
+from .conducting import check_end, stoppable
 from .voice import VOICE, say, tell
 
 if TYPE_CHECKING:
@@ -28,22 +28,19 @@ def run_regression(options: RunOptions, out: Path) -> None:
     """Solve and train, measure on people left out, write everything to a folder after each stage, and say the answer.
     What was begun in the folder with the same data and options goes on."""
     from ..recordings import load_targets
-    from ..report.page import plotly_of
-    from ..runs.number_run import check_open, opened
+    from ..runs.number_run import check_open, open_or_begin
     from ..search.regression import check_device
 
-    plotly_of()  # before any work: the report is drawn when the first stage is done
     check_device(options)
     check_open(out)
     targets = load_targets(options.source, options.target, **options.cutting)
     tell(targets.words())
-    with opened(out, targets, options, tell) as run:
+    with open_or_begin(out, targets, options, tell) as run:
         _carry_through(run)
 
 
 def resume_regression(folder: Path, source: str | None) -> None:
     """Go on with an interrupted run. source: where the data are, if they have moved."""
-    from ..report.page import plotly_of
     from ..runs.lock import Lock
     from ..runs.number_run import NumberRun, is_complete
     from ..runs.recovery import make_sound
@@ -52,7 +49,7 @@ def resume_regression(folder: Path, source: str | None) -> None:
     if is_complete(folder) and (folder / CHOICE).exists():
         say(f"{folder} is finished; its report is {folder / 'report.html'}")
         return
-    plotly_of()
+    check_end()
     with Lock(folder):
         make_sound(folder / NUMBERS, tell)
         run = NumberRun.reopen(folder, source=source)
@@ -63,10 +60,10 @@ def resume_regression(folder: Path, source: str | None) -> None:
 def _carry_through(run: NumberRun) -> None:
     from ..report.regression_page import REPORT, write_run
     from ..report.result_words import regression_headline
-    from ..search.regression import conduct
+    from ..search.regression import conduct_regression
 
     with stoppable(run.folder):
-        regression = conduct(run, tell, shown=not VOICE.quiet, answered=partial(write_run, run.folder))
+        regression = conduct_regression(run, tell, shown=not VOICE.quiet, answered=partial(write_run, run.folder))
     say(*regression_headline(regression.choice))
     say(f"report: {(run.folder / REPORT).resolve()}")
 
@@ -76,8 +73,8 @@ def describe_regression(options: RunOptions) -> None:
     from ..folds import groups_of
     from ..recordings import load_targets
     from ..runs.options import resolved
-    from ..search.number_networks import name_of, plan_networks
-    from ..search.regression import candidates, check_device, time_to_solve
+    from ..search.number_networks import candidate_name, plan_networks
+    from ..search.regression import check_device, linear_candidates, time_to_solve
     from ..settings import Setting
     from ..words import clock, count
 
@@ -87,14 +84,15 @@ def describe_regression(options: RunOptions) -> None:
     recordings = targets.recordings
     options = resolved(options, recordings)
     say(targets.words())
-    forms, groups = candidates(options, recordings), groups_of(recordings, options.n_folds)
+    forms, groups = linear_candidates(options, recordings), groups_of(recordings, options.n_folds)
     say(f"{len(groups)} groups of people are left out in turn")
     seconds = time_to_solve(targets, forms, groups)
-    say(f"ridge regressions on: {'; '.join(map(name_of, forms))}, about {clock(seconds)}")
+    say(f"ridge regressions on: {'; '.join(map(candidate_name, forms))}, about {clock(seconds)}")
     left = math.inf if options.seconds is None else options.seconds - seconds - (time.monotonic() - start)
     plan = plan_networks(recordings, options, left)
     for values, seconds in zip(plan.settings, plan.seconds, strict=True):
-        say(f"networks: {name_of(Setting.from_dict(values))}, {count(options.seeds, 'seed')}, about {clock(seconds)}")
+        name = candidate_name(Setting.from_dict(values))
+        say(f"networks: {name}, {count(options.seeds, 'seed')}, about {clock(seconds)}")
     say(*(f"left out: {line}" for line in plan.left_out))
 
 

@@ -13,7 +13,7 @@ from ..errors import UserError
 from ..runs.signals import Stopped
 from .options import AtLeast, Folder, Moved, OwnEncoder, ToTensorBoard, own_encoders
 from .outputs import check_outputs
-from .voice import harmless, say
+from .voice import say, terminal_text
 
 if TYPE_CHECKING:
     from ..runs.run import Run
@@ -64,11 +64,11 @@ def report(
             )
         from ..report.methods import regression_methods
         from ..report.regression_page import write_page
-        from ..runs.regression import read_choice
+        from ..runs.regression import read_regression_choice
 
-        choice = read_choice(folder, at_least)
+        choice = read_regression_choice(folder, at_least)
         if methods:
-            print(harmless(regression_methods(folder, choice)))
+            print(terminal_text(regression_methods(folder, choice)))
         else:
             say(f"report: {write_page(folder, choice).resolve()}")
         return
@@ -89,7 +89,7 @@ def report(
 
         summary = collect(opened, weights=False).asking(at_least)
         if methods:
-            print(harmless(methods_paragraph(summary)))
+            print(terminal_text(methods_paragraph(summary)))
         elif person is not None:
             say(*person_lines(summary, person))
 
@@ -122,9 +122,9 @@ def compare(
     second: Annotated[Path, Argument(metavar="RUN2", help="Another, on the same recordings.")],
 ) -> None:
     """Compare two runs person by person: means, lower quartiles, the difference and how sure it is."""
-    from ..report.two_runs import compare as lines_of
+    from ..report.two_runs import comparison_lines
     from ..runs.run import check_is_run
 
     for folder in (first, second):
         check_is_run(folder)
-    say(*lines_of(first, second))
+    say(*comparison_lines(first, second))

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from ..errors import UserError, check_choice, shown
 from ..options import SEARCH, AskedOptions
 from .conducting import carry_through, check_end, followers, say_answer, workers
-from .options import UNASKED, UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, own_encoders, spread
+from .options import UNASKED, UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, flatten, own_encoders
 from .regressing import describe_regression, resume_regression, run_regression
 from .reporting import write_report
 from .voice import Log, Quiet, Verbose, say, tell
@@ -44,7 +44,7 @@ def _configure(context: typer.Context, path: Path | None) -> Path | None:
         return None
     from ..runs.study import read_study
 
-    hints = {name: hint for name, hint in get_type_hints(spread(run)).items() if name not in ("context", "config")}
+    hints = {name: hint for name, hint in get_type_hints(flatten(run)).items() if name not in ("context", "config")}
     values = read_study(path)
     for name, value in values.items():
         check_choice(f"option in {path}:", name, sorted(hints))
@@ -204,14 +204,14 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     from ..search.costs import Costs, memory_of
     from ..search.kinds import candidates_of
     from ..search.plan_words import balances, cost_words, stage_lines, why_folds, work_words
-    from ..search.planning import cut
+    from ..search.planning import plan_within_limit
 
     start = time.monotonic()
     prepared = prepare(options, encoders)
     recordings = prepared.recordings
     if again is None:
         costs = Costs.measure(prepared, candidates_of(prepared).every)
-        plan = cut(prepared, options, costs, time.monotonic() - start)
+        plan = plan_within_limit(prepared, options, costs, time.monotonic() - start)
     else:
         plan = again.for_recordings(prepared)
     prepared = replace(prepared, options=plan.options)
@@ -275,15 +275,15 @@ def resume(
 
 def status(folder: Folder) -> None:
     """How far a run is: jobs done, running, failed, time left."""
-    from ..runs.progress import standing
+    from ..runs.progress import status_lines
 
     if not (folder / "ledger.sqlite").exists():  # else SciPy need not be imported: this answers at once
         from ..runs.regression import NUMBERS, is_regression
 
         if is_regression(folder):
-            say(*standing(folder, NUMBERS, scored=False))
+            say(*status_lines(folder, NUMBERS, scored=False))
             return
-    say(*standing(folder))
+    say(*status_lines(folder))
 
 
 def forget(

@@ -12,7 +12,7 @@ from typer import Option
 from ..errors import UserError, check_choice
 from .options import UNDETECTED, Detection, Folder, OwnEncoder, Rename, WhichModel, own_encoders
 from .outputs import check_outputs
-from .voice import harmless, say
+from .voice import say, terminal_text
 
 if TYPE_CHECKING:
     from ..person.session import Session
@@ -87,7 +87,7 @@ def stream(
 
     def tell(text: str) -> None:
         line.clear()
-        print(harmless(text), file=sys.stderr, flush=True)
+        print(terminal_text(text), file=sys.stderr, flush=True)
 
     classes = person.classes_.tolist()
     with closing(open_source(source, detection.sfreq)) as samples:
@@ -139,7 +139,7 @@ def _replayed(person: Session, detection: Detection, out: str | None, options: d
     say(*report.lines())
     whose = [recording.subject for recording in recordings]
     if (warning := named_alike_words(person.model.card.seen, recordings[0].study, whose)) is not None:
-        print(harmless(warning), file=sys.stderr)
+        print(terminal_text(warning), file=sys.stderr)
     if out is not None:
         write_atomically(Path(out), report.json())
         say(f"figures: {out}")

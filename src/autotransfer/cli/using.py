@@ -79,7 +79,7 @@ def predict(
     from ..models.loading import load_model, model_folder
     from ..models.regression import RegressionModel
     from ..report.person_scores import PersonScores, card_words
-    from ..runs.choice import unfinished
+    from ..runs.choice import unfinished_words
     from ..runs.predictions import in_sequence, predictions, probabilities
     from ..training.conformal import least_confidence, least_probability
     from ..training.mistake_costs import for_classes
@@ -113,10 +113,10 @@ def predict(
     probability = probabilities(saved, raw, None if adapt == "none" else adapt, X=X)
     smoothed = in_sequence(saved, raw, probability) if sequence else None
     seconds = None if saved.card.sfreq is None else saved.card.n_times / saved.card.sfreq
-    notes = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished(folder), *card_words(saved)]
+    notes = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished_words(folder), *card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, probability)
-        notes += [] if scored is None else [*scored.seen(saved, raw, X, metric_of(metric)), *scored.lines(metric)]
+        notes += [] if scored is None else [*scored.seen_lines(saved, raw, X, metric_of(metric)), *scored.lines(metric)]
         if scored is not None and smoothed is not None:
             notes.append(f"in sequence: {replace(scored, probability=smoothed).mean_words(metric)}")
     except UserError as error:  # predictions need no labels
@@ -124,7 +124,7 @@ def predict(
             raise
         scored, notes = None, [*notes, str(error)]
     table = predictions(saved, raw, probability, coverage=coverage, abstain=abstain)
-    notes += [] if scored is None else scored.decided(table, metric_of(metric))
+    notes += [] if scored is None else scored.decision_lines(table, metric_of(metric))
     if smoothed is not None:
         table["smoothed"] = [str(saved.card.classes[place]) for place in smoothed.argmax(1)]
     people = None if scored is None or scores is None else scored.table()
@@ -177,7 +177,7 @@ def export(
 ) -> None:
     """Write a run's model as one file that runs without this package, and check it."""
     from ..export import export_model
-    from ..runs.choice import unfinished
+    from ..runs.choice import unfinished_words
 
     written = export_model(folder, format, out, model=model, encoders=own_encoders(encoder), tell=tell)
-    say(*written.lines(), *unfinished(folder))
+    say(*written.lines(), *unfinished_words(folder))

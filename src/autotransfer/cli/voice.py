@@ -26,20 +26,20 @@ LOG_BEGINS = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} autotransfer ") 
 VOICE = SimpleNamespace(quiet=False)  # how much is said
 
 
-def harmless(text: str) -> str:
+def terminal_text(text: str) -> str:
     """With a question mark for what would control a terminal: names of people, classes and files may hold it."""
     return "".join("?" if letter != "\n" and category(letter) == "Cc" else letter for letter in text)
 
 
 def say(*lines: str) -> None:
     """Print results."""
-    for line in map(harmless, lines):
+    for line in map(terminal_text, lines):
         print(line, flush=True)
         LOG.info(line)
 
 
 def complain(line: str) -> None:
-    line = harmless(line)
+    line = terminal_text(line)
     print(line, file=sys.stderr, flush=True)
     if LOG.handlers:  # without any, Python would print it once more
         LOG.error(line)
@@ -47,7 +47,7 @@ def complain(line: str) -> None:
 
 def tell(line: str) -> None:
     """Print progress, unless --quiet."""
-    line = harmless(line)
+    line = terminal_text(line)
     if not VOICE.quiet:
         print(line, flush=True)
     LOG.info(line)

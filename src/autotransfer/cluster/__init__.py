@@ -21,7 +21,7 @@ from ..jobs import Record
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..recordings.optional import pip_install
-from ..runs.executor import DTYPE, Work, split, tensors_of
+from ..runs.executor import DTYPE, Work, tensors_of, train_halves
 from ..runs.ledger import FINISHED, Entry, OpenPopulation
 from ..runs.pruning import Pruning
 from ..runs.run import job_of
@@ -184,7 +184,7 @@ class Cluster:
         several = sum(statuses[key] not in FINISHED for key in population.keys) > 1
         # A population that takes one worker after another with it has most likely met the system's memory limit.
         if out_of_memory(error) or (kind == "KilledWorker" and several):
-            split(run, population, reason)
+            train_halves(run, population, reason)
             return
         if kind in CANCELLED:  # with the last worker that had the data, and all other populations with it
             self._lost += 1
@@ -287,7 +287,7 @@ def _check_versions(client: Client) -> None:
         _check_same_versions(expected, installed, f"the worker {worker}")
     have = _on_workers(client, has_kernels) | {"this process": has_kernels()}
     if len(set(have.values())) > 1:
-        lacking = ", ".join(name for name, there in have.items() if not there)
+        lacking = ", ".join(name for name, compiled in have.items() if not compiled)
         warnings.warn(
             f"no compiled kernels on {lacking}: what is trained there differs in its last digits; install a C compiler "
             "everywhere, or set AUTOTRANSFER_KERNELS=0 everywhere",

@@ -23,7 +23,7 @@ from ..options import AskedOptions
 from ..recordings import Recordings, save_npz
 from ..recordings.targets import CLASSES
 from ..report.collect import collect
-from ..report.page import plotly_of, write
+from ..report.page import import_plotly, write
 from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
@@ -106,7 +106,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
             )
         self._options(encoder_of(self.encoder)[0])
         if self.run_folder is not None:
-            plotly_of()  # the report is drawn when all is done
+            import_plotly()  # the report is drawn when all is done
 
     def _train(self, recordings: Recordings) -> Model:
         warn_of_unknown_rate(recordings.sfreq, type(self).__name__)
@@ -177,13 +177,13 @@ def _write_report(summary: Summary, path: Path) -> None:
 
 
 @contextmanager
-def _folder(wanted: str | os.PathLike[str] | None) -> Iterator[Path]:
+def _folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
     """The user's folder, or a temporary one."""
-    if wanted is None:
+    if run_folder is None:
         with TemporaryDirectory(prefix="autotransfer-") as name:
             yield Path(name)
         return
-    folder = Path(wanted)
+    folder = Path(run_folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -221,8 +221,8 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     nuisance = options.nuisance if options.nuisance == run.options.nuisance else SUBJECT  # told below where they differ
     if not same_names or fingerprint(known, nuisance) != fingerprint(asked, nuisance):
         raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
-    given = {name: digest for name, digest in column_digests(asked).items() if digest}  # those left out are the run's
-    if (column := changed_column(given, known)) is not None:
+    digests = {name: digest for name, digest in column_digests(asked).items() if digest}  # those left out are the run's
+    if (column := changed_column(digests, known)) is not None:
         raise UserError(
             f"{run.folder} holds a run on data with another column {shown(column)}; choose another run_folder (None in "
             "cross-validation)"

@@ -176,7 +176,7 @@ class CensoredClassifier(WindowClassifier):
         if "log_power" not in read and not asked.get("log_power"):
             usual.pop("log_power", None)
         return Setting(
-            **penalty_of(self.preset, self.method, self.mode, self.strength), nuisance=self.nuisance,
+            **penalty_from_preset(self.preset, self.method, self.mode, self.strength), nuisance=self.nuisance,
             estimator=self.estimator, length_scale=self.length_scale, regularization=self.regularization,
             pairs=self.pairs, fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
             as_printed=self.as_printed, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
@@ -210,7 +210,7 @@ class CensoredClassifier(WindowClassifier):
         return setting if self.max_epochs is not None else setting.replace(max_epochs=epochs_for(rows, self.batch_size))
 
 
-def penalty_of(preset: str, method: str | None, mode: str | None, strength: float | None) -> dict[str, Any]:
+def penalty_from_preset(preset: str, method: str | None, mode: str | None, strength: float | None) -> dict[str, Any]:
     """Method, mode and strength; "auto" and None take the preset's, and the method's own strength."""
     usual, usual_mode = RECOMMENDED if preset == "recommended" else PUBLISHED
     method = usual if method == "auto" else method
@@ -249,16 +249,16 @@ def _thresholds(model: SavedModel, recordings: Recordings, fold: Fold) -> Thresh
     return Thresholds.of([y[mask] for mask in masks], [probability[mask] for mask in masks])
 
 
-def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:
+def validation_fold(recordings: Recordings, subjects: object, seed: int) -> Fold:
     """All other subjects train. Nobody is tested here."""
     known = recordings.subjects
-    if isinstance(wanted, str):
-        if wanted not in ("last", "random"):
-            raise UserError(f"validation_subjects is {wanted!r}; give 'last', 'random' or a list of subjects")
+    if isinstance(subjects, str):
+        if subjects not in ("last", "random"):
+            raise UserError(f"validation_subjects is {subjects!r}; give 'last', 'random' or a list of subjects")
         drawn = int(np.random.default_rng(seed).integers(len(known)))
-        chosen = {len(known) - 1 if wanted == "last" else drawn}
+        chosen = {len(known) - 1 if subjects == "last" else drawn}
     else:
-        listed = as_list(wanted, "validation_subjects")
+        listed = as_list(subjects, "validation_subjects")
         if strange := [subject for subject in listed if subject not in known]:
             raise UserError(
                 f"validation_subjects names {show(strange[0])}, who is not in the data, which hold {show(list(known))}"

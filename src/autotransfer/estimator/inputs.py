@@ -94,14 +94,14 @@ def _check_kind(labels: NDArray[Any]) -> None:
             raise UserError(f"y holds {show(labels.tolist())}; give numbers alone or text alone") from None
 
 
-def _columns(given: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
+def _columns(of_user: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
     """The session of each trial, if known, and other columns: from the epochs' metadata and from the user."""
     columns: dict[Any, object] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
     columns |= {} if raw.session is None else {"session": raw.session}
-    if given is not None:
-        items = getattr(given, "items", None)
+    if of_user is not None:
+        items = getattr(of_user, "items", None)
         if not callable(items):
-            raise UserError(f"columns are {show(given)}; give a dict or a DataFrame with one value per trial in each")
+            raise UserError(f"columns are {show(of_user)}; give a dict or a DataFrame with one value per trial in each")
         columns |= dict(items())
     lists = {name: as_list(values, f"the column {show(name)}") for name, values in columns.items()}
     for name, values in lists.items():
@@ -111,14 +111,14 @@ def _columns(given: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, 
 
 def ids_of(subjects: object, groups: object, sample_domain: object, of_epochs: object, n_trials: int) -> list[Any]:
     """The subject id of each trial, from whichever argument was given, else from the epochs' metadata."""
-    given = {"subjects": subjects, "groups": groups, "sample_domain": sample_domain}
-    used = [name for name, ids in given.items() if ids is not None]
+    arguments = {"subjects": subjects, "groups": groups, "sample_domain": sample_domain}
+    used = [name for name, ids in arguments.items() if ids is not None]
     if len(used) > 1:
         raise UserError(f"{' and '.join(used)} were given, but they mean the same here; pass one of them")
     if not used and of_epochs is None:
         raise UserError(f"subject ids are missing; {HOW_TO_PASS}")
     name = used[0] if used else "the column 'subject' of the epochs' metadata"
-    ids = as_list(given[used[0]] if used else of_epochs, name)
+    ids = as_list(arguments[used[0]] if used else of_epochs, name)
     check_length(len(ids), n_trials, name)
     return ids
 

@@ -19,9 +19,9 @@ from ..models.regression import RegressionModel
 from ..options import AskedOptions
 from ..recordings.targets import CONTINUOUS, Targets, numbers
 from ..report.regression_page import write_run
-from ..runs.number_run import check_open, opened
+from ..runs.number_run import check_open, open_or_begin
 from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
-from ..search.regression import check_device, conduct, search
+from ..search.regression import check_device, conduct_regression, search_regression
 from ..training.continuous import around, radius_at
 from .inputs import agreed_rate, column_of, ids_of, raw_windows, seed_of, warn_of_unknown_rate
 from .window_classifier import WindowEstimator
@@ -110,11 +110,11 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         warn_of_unknown_rate(rate, type(self).__name__)
         tell = print if self.verbose else None
         if folder is None:
-            regression = search(targets, options, tell, shown=bool(self.verbose))
+            regression = search_regression(targets, options, tell, shown=bool(self.verbose))
         else:
-            with opened(folder, targets, options, tell) as run:
+            with open_or_begin(folder, targets, options, tell) as run:
                 answered = partial(write_run, folder)
-                regression = conduct(run, tell, shown=bool(self.verbose), answered=answered)
+                regression = conduct_regression(run, tell, shown=bool(self.verbose), answered=answered)
         self.model_: RegressionModel = regression.model
         self.choice_, self.results_ = schema.to_values(regression.choice), regression.table
         self.held_out_ = np.full(n_trials, np.nan)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..models.mixture import Model
-from ..person.calibration import adapted, calibrated, check_effects, check_one_person, labels_of
+from ..person.calibration import adapt_model, calibrate_model, check_effects, check_one_person, labels_of
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
 from ..recordings.windows import windows_for_model
@@ -33,8 +33,8 @@ class Target(NamedTuple):
         named: whether the training channels have names
         """
         if (labelled is None) != (y is None):
-            given, missing = ("X", "y") if y is None else ("y", "X")
-            raise UserError(f"{given}_target_labeled was given without {missing}_target_labeled; give both")
+            present, missing = ("X", "y") if y is None else ("y", "X")
+            raise UserError(f"{present}_target_labeled was given without {missing}_target_labeled; give both")
         labels = windows = None
         if labelled is not None:
             windows = _windows("X_target_labeled", labelled, recordings, named)
@@ -58,8 +58,8 @@ class Target(NamedTuple):
             )
             return model
         if self.labelled is not None and self.y is not None:
-            model = calibrated(model, self.labelled, self.y)
-        return model if self.unlabelled is None else adapted(model, self.unlabelled)
+            model = calibrate_model(model, self.labelled, self.y)
+        return model if self.unlabelled is None else adapt_model(model, self.unlabelled)
 
 
 def _windows(name: str, X: object, recordings: Recordings, named: bool) -> Tensor:

@@ -18,8 +18,8 @@ from torch import Tensor
 from ..errors import UserError
 from ..models.mixture import Model
 from ..models.regression import RegressionModel
-from ..models.seen import calibration_words
-from ..person.calibration import adapted, calibrated, check_one_person, labels_of, unknown_class_words
+from ..models.seen import known_person_words
+from ..person.calibration import adapt_model, calibrate_model, check_one_person, labels_of, unknown_class_words
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
 from ..recordings.labels import encode, encode_session
@@ -220,14 +220,14 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         far as people in fit came on several days (a column `session` of fit)."""
         windows = self._own_windows(X)
         labels = labels_of(self.classes_.tolist(), y, len(windows))
-        if (warning := calibration_words(self.model_.card.seen, self.model_.card.name, windows, None)) is not None:
+        if (warning := known_person_words(self.model_.card.seen, self.model_.card.name, windows, None)) is not None:
             warnings.warn(warning, stacklevel=2)
         days = None if session is None else encode_session(session, len(windows))
-        return self._with(calibrated(self.model_, windows, labels, days, new_day=new_day))
+        return self._with(calibrate_model(self.model_, windows, labels, days, new_day=new_day))
 
     def adapt(self, X: object) -> Self:
         """The same from windows X (n, channels, times) of the person whose classes nobody knows."""
-        return self._with(adapted(self.model_, self._own_windows(X)))
+        return self._with(adapt_model(self.model_, self._own_windows(X)))
 
     def _own_windows(self, X: object) -> Tensor:
         """Checked windows of one person."""

@@ -39,10 +39,10 @@ class Exported:
 
     def lines(self) -> list[str]:
         """For people."""
-        what = "one model" if self.members == 1 else f"an ensemble of {self.members}"
+        model = "one model" if self.members == 1 else f"an ensemble of {self.members}"
         if self.kind == "mixture":
-            what = f"a mixture of {self.parts}, {self.members} models in all"
-        lines = [f"exported: {self.path} ({self.size / 1e3:,.0f} kB, {self.format}, {what})"]
+            model = f"a mixture of {self.parts}, {self.members} models in all"
+        lines = [f"exported: {self.path} ({self.size / 1e3:,.0f} kB, {self.format}, {model})"]
         runtime = FORMATS[self.format].runtime
         if self.difference is None or self.latency is None:
             return [*lines, f"not checked: {runtime} is not installed ({pip_install(runtime)})"]

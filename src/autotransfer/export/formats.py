@@ -23,9 +23,9 @@ from torch import Tensor
 
 from ..errors import UserError, one_line
 from ..model.encoders import ENCODERS, Encoders
-from ..models.binding import digest_of
+from ..models.binding import model_digests
 from ..models.card import DIGEST, Card
-from ..models.ensemble import name_of
+from ..models.ensemble import part_name
 from ..models.graph import WithConfidence
 from ..models.loading import MARK, from_text, model_in
 from ..models.mixture import Model
@@ -44,14 +44,14 @@ SILENT = 4  # of onnxruntime: nothing but what ends the process
 NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "torch.__trace", "onnxscript", "onnx_ir")
 
 
-def described(card: Card) -> dict[str, Any]:
+def file_metadata(card: Card) -> dict[str, Any]:
     """What a file says about its model: the card, and who wrote it."""
     return {MARK: versions()["autotransfer"]} | asdict(card)
 
 
 def as_text(card: Card) -> dict[str, str]:
     """The same for formats that keep text only: every value is JSON."""
-    return {name: json.dumps(value) for name, value in described(card).items()}
+    return {name: json.dumps(value) for name, value in file_metadata(card).items()}
 
 
 # torch
@@ -93,7 +93,7 @@ def _failing(saved: Model, again: Callable[[SavedModel], object]) -> list[str]:
     names = []
     for part in reversed(kinds.values()):
         ours = part.setting.encoder in ENCODERS
-        name = f"the part {name_of(part.setting)!r}" if ours else f"the encoder {part.setting.encoder!r}"
+        name = f"the part {part_name(part.setting)!r}" if ours else f"the encoder {part.setting.encoder!r}"
         try:
             if len(kinds) > 1:
                 again(part)
@@ -110,7 +110,7 @@ def to_torch(saved: Model) -> bytes:
         program = exported_program(saved)
     with attempt(saved, "torch cannot write a graph", ["onnx", "safetensors"], to_torch), _quiet():
         program.example_inputs = None  # would be saved too, and nobody needs them
-        torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(described(saved.card))})
+        torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(file_metadata(saved.card))})
     return file.getvalue()
 
 
@@ -183,7 +183,7 @@ def to_safetensors(saved: Model) -> bytes:
     card = as_text(saved.card)
     every = saved.tensors() | stored_encoders(from_text(card))
     tensors = {name: t.contiguous() for name, t in every.items()}
-    digest = digest_of(from_text(card), save(tensors))
+    digest = model_digests(from_text(card), save(tensors))
     content: bytes = save(tensors, card | {DIGEST: json.dumps(digest)})
     return content
 

@@ -211,8 +211,8 @@ def assemble_mixture(
 
     kind: of each part. Parts with the exponent 0 are left out, unless all are: they would be computed for nothing.
     """
-    given = [Part(*part) for part in parts]
-    used = [part for part in given if part.exponent != 0] or given
+    every = [Part(*part) for part in parts]
+    used = [part for part in every if part.exponent != 0] or every
     models = _ensembles(recordings, used, kind, encoders)
     return Mixture(models, [part.exponent for part in used], scores)
 

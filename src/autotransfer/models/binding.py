@@ -30,7 +30,7 @@ COPIES = 3  # of the weights, while a model is loaded: the file, its tensors, th
 Shapes = dict[str, tuple[int, ...]]  # of tensors by name
 
 
-def digest_of(card: Mapping[str, Any], weights: bytes) -> dict[str, str]:
+def model_digests(card: Mapping[str, Any], weights: bytes) -> dict[str, str]:
     """Of a card as JSON holds it and of a safetensors file, whatever else the file's header says."""
     header, body = split_file(weights)
     tensors = {k: v for k, v in json.loads(header).items() if k != "__metadata__"}
@@ -50,7 +50,7 @@ def check_digest(values: Mapping[str, Any], weights: bytes, *, card: str, file: 
     digest, so one without it was changed, too."""
     if DIGEST not in values:
         raise ValueError(f"{card} has no {DIGEST}, with which every model is saved")
-    stored, computed = values[DIGEST], digest_of(values, weights)
+    stored, computed = values[DIGEST], model_digests(values, weights)
     if not isinstance(stored, dict) or set(stored) != set(computed):
         raise ValueError(f"{DIGEST} of {card} is {shown(stored)}")
     if stored["weights"] != computed["weights"]:

@@ -36,7 +36,7 @@ class Correction(NamedTuple):
         return (torch.matmul(z, self.weight) + self.bias[:, None]).double().mean(0)
 
 
-def normalised(log_p: NDArray[np.float64]) -> NDArray[np.float64]:
+def softmax(log_p: NDArray[np.float64]) -> NDArray[np.float64]:
     """Log-probabilities (..., classes), up to a number for each row -> probabilities. SciPy's softmax takes three times
     as long for one window."""
     power: NDArray[np.float64] = np.exp(log_p - log_p.max(-1, keepdims=True))
@@ -110,12 +110,12 @@ def refuse_parts(parts: Sequence[Ensemble], check: Callable[[Ensemble], object])
 def _named(parts: Sequence[Ensemble]) -> str:
     """A few parts by their whole names, many by their kinds."""
     if len(parts) <= 3:
-        return ", ".join(dict.fromkeys(repr(name_of(part.setting)) for part in parts))
+        return ", ".join(dict.fromkeys(repr(part_name(part.setting)) for part in parts))
     counts = Counter(part.setting.kind for part in parts)
     return f"{len(parts)} parts (" + ", ".join(f"{kind} {n}" for kind, n in counts.items()) + ")"
 
 
-def name_of(setting: Setting) -> str:
+def part_name(setting: Setting) -> str:
     """What tells a part from others: its encoder, penalty, preprocessing and augmentation."""
     plain = Setting(encoder=setting.encoder, network=setting.network, training=setting.training)
     return f"{setting.encoder} {setting.name_relative_to(plain)}"

@@ -105,9 +105,9 @@ class FoundationEncoder:
     def _sizes(self) -> tuple[float, int]:
         """Rate, and samples of a window."""
         rate, times, seconds = (self.options.get(name) for name in ("sfreq", "n_times", "input_window_seconds"))
-        given = [value for value in (rate, times, seconds) if value is not None]
-        if not all(type(value) in (int, float) and 0 < value <= MOST for value in given):
-            raise UserError(f"sfreq, n_times and input_window_seconds of {self.model} are {shown(given)}")
+        stated = [value for value in (rate, times, seconds) if value is not None]
+        if not all(type(value) in (int, float) and 0 < value <= MOST for value in stated):
+            raise UserError(f"sfreq, n_times and input_window_seconds of {self.model} are {shown(stated)}")
         if rate is None and times and seconds:
             rate = times / seconds
         if times is None and rate and seconds:
@@ -222,11 +222,11 @@ def open_foundation(text: str) -> FoundationEncoder:
     """The encoder of braindecode:MODEL,pretrained=FOLDER_OR_REPOSITORY,option=value, or of a folder or hf:USER/NAME
     whose README.md has the model among its tags; anything else is refused in one line."""
     model: str | None = None
-    given: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     source = text
     if text.startswith(PREFIX):
-        model, given = parse(text)
-        source = given.pop(PRETRAINED, "")
+        model, keywords = parse(text)
+        source = keywords.pop(PRETRAINED, "")
         if not source:
             raise UserError(
                 f"the base {shown(text)} has no weights; give {PREFIX}{model},{PRETRAINED}=FOLDER or USER/NAME"
@@ -240,7 +240,7 @@ def open_foundation(text: str) -> FoundationEncoder:
         raise
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"the foundation encoder in {place} cannot be read ({one_line(error)})") from None
-    options |= given
+    options |= keywords
     return FoundationEncoder(model, options, build_pretrained(model, options, weights), weights)
 
 

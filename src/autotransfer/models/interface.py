@@ -121,7 +121,7 @@ class BaseModel(WindowModel):
             return windows_for_model(X, self.card, channels, sfreq)
         source = np.asarray(window_array(X))
         channel_names(channels, source.shape[1])
-        for line in layout.told:
+        for line in layout.notes:
             warnings.warn(line, stacklevel=2)
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
             return windows_for_model(layout.apply(source), self.card, None, sfreq)

@@ -17,7 +17,7 @@ from ..model.encoders import Encoders
 from ..preprocessing import strongest
 from ..preprocessing.transform import with_prefix
 from .card import UNTRIED, MixtureCard, OnlineCard
-from .ensemble import normalised
+from .ensemble import softmax
 from .graph import Graph
 from .interface import BaseModel
 from .montage import Montage
@@ -97,7 +97,7 @@ class Mixture(BaseModel):
         people = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
         for person in people.unique():  # type: ignore[no-untyped-call]  # torch's
             rows = (people == person).nonzero()[:, 0]
-            probabilities[rows] = normalised(online.all_windows(X[rows], probabilities[rows]))
+            probabilities[rows] = softmax(online.all_windows(X[rows], probabilities[rows]))
         return probabilities
 
     def _for_all_windows(self, adapt: str) -> Online | None:
@@ -144,4 +144,4 @@ def combine(log_p: Sequence[NDArray[np.float64]], exponents: Sequence[float]) ->
     total = np.zeros(log_p[0].shape)
     for of_part, exponent in zip(log_p, exponents, strict=True):
         total += exponent * of_part
-    return normalised(total)
+    return softmax(total)

@@ -47,10 +47,10 @@ def model_page(card: Card) -> str:
                 ],
             }
         ]
-    return page(name, head, _body(card, score, metric))
+    return hub_page(name, head, _body(card, score, metric))
 
 
-def page(name: str, head: dict[str, Any], body: Iterable[str]) -> str:
+def hub_page(name: str, head: dict[str, Any], body: Iterable[str]) -> str:
     """A page as Hugging Face's hub reads it: YAML, the name as its title, then lines."""
     # JSON is YAML, and leaves no name that could be read as anything but a name.
     front = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items())
@@ -72,7 +72,7 @@ def regression_page(card: RegressionCard) -> str:
         "\nWhat predicted each of these people was neither trained on them nor chosen by their scores.",
     ]
     rows = [f"| channels | {some_of(card.channels)} |", f"| {_parts(card)} |", *_made_with(card)]
-    return page(name, head, _sections(first, rows, measured, "model.predict_interval(X, coverage=0.9)  # (N, 2)"))
+    return hub_page(name, head, _sections(first, rows, measured, "model.predict_interval(X, coverage=0.9)  # (N, 2)"))
 
 
 def base_page(card: BaseCard) -> str:
@@ -82,7 +82,7 @@ def base_page(card: BaseCard) -> str:
         "tags": [*TAGS, "pretraining"],
         "datasets": [slug(study["name"]) for study in card.studies],
     }
-    return page(f"AutoTransfer base of {one_line_of(card.name)}", head, _base_body(card))
+    return hub_page(f"AutoTransfer base of {one_line_of(card.name)}", head, _base_body(card))
 
 
 def _base_body(card: BaseCard) -> Iterable[str]:

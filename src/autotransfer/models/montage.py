@@ -97,7 +97,7 @@ class Arrangement(NamedTuple):
     """How the channels that a model reads are made of those that the data have.
 
     names: of the data's channels; places: of the known ones among them; known, missing: their numbers in the model
-    weight (M, K), bias (M,): of the missing ones by the known ones; told: a line for each
+    weight (M, K), bias (M,): of the missing ones by the known ones; notes: a line for each
     """
 
     names: tuple[str, ...]
@@ -106,7 +106,7 @@ class Arrangement(NamedTuple):
     missing: list[int]
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
-    told: tuple[str, ...]
+    notes: tuple[str, ...]
 
     def apply(self, X: Array) -> NDArray[np.float32]:
         """(..., channels of the data, times) -> (..., channels of the model, times)."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..training.centring import Centred, Centring, stacked_centring
 from .card import OnlineCard
-from .ensemble import TINY, normalised
+from .ensemble import TINY, softmax
 from .saved_model import SavedModel
 
 ALL = "all"  # of `adapt`: with all windows of a person
@@ -52,5 +52,5 @@ class Online:
             if part.centring is not None:
                 end = start + len(of_part)
                 of_part, start = of_part - offset[start:end], end
-            total += exponent * np.log(np.maximum(normalised(of_part).mean(0), TINY))
+            total += exponent * np.log(np.maximum(softmax(of_part).mean(0), TINY))
         return total

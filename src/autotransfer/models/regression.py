@@ -27,7 +27,7 @@ WEIGHT, BIAS, PREPROCESSING = "weight", "bias", "preprocessing"
 MEAN, SPREAD, WEIGHTS = "mean", "spread", ("encoder.", "classifier.")
 
 
-class Form(NamedTuple):
+class RidgePart(NamedTuple):
     """A closed form: fitted preprocessing, and a linear function of its codes."""
 
     preprocessing: FittedPreprocessing
@@ -41,7 +41,7 @@ class Form(NamedTuple):
 
     def predict(self, X: Tensor, subject: Tensor | None) -> Floats:
         """Raw windows (N, channels, times) of people (N,), None: of one -> (N,)."""
-        prediction: Floats = (codes_of(self.preprocessing, X, subject) @ self.weight + self.bias).numpy()
+        prediction: Floats = (closed_form_codes(self.preprocessing, X, subject) @ self.weight + self.bias).numpy()
         return prediction
 
     def tensors(self) -> dict[str, Tensor]:
@@ -50,7 +50,7 @@ class Form(NamedTuple):
         return fitted | {WEIGHT: self.weight.clone(), BIAS: self.bias.clone()}
 
 
-class Networks:
+class NetworkPart:
     """Networks of one setting, each with the preprocessing that it was trained with: the mean of what they predict.
 
     mean, spread (P,) float64: of the target in the training rows of each, whose outputs are standardised by them.
@@ -100,7 +100,7 @@ class Networks:
         return weights | fitted | {MEAN: self.mean.clone(), SPREAD: self.spread.clone()}
 
 
-def codes_of(preprocessing: FittedPreprocessing, X: Tensor, subject: Tensor | None, start: int = 0) -> Tensor:
+def closed_form_codes(preprocessing: FittedPreprocessing, X: Tensor, subject: Tensor | None, start: int = 0) -> Tensor:
     """As `codes_of_people`: what a closed form reads of windows of people it was not fitted on, (N, D) float64."""
     return codes_of_people(lambda x: x.flatten(1)[None], preprocessing, X, subject, start)[0].double()
 
@@ -111,7 +111,7 @@ class RegressionModel(WindowModel):
 
     card: RegressionCard
 
-    def __init__(self, card: RegressionCard, parts: Sequence[Form | Networks]) -> None:
+    def __init__(self, card: RegressionCard, parts: Sequence[RidgePart | NetworkPart]) -> None:
         self.card, self.parts = card, list(parts)
 
     @property
@@ -147,19 +147,19 @@ class RegressionModel(WindowModel):
     @classmethod
     def restore(cls, card: RegressionCard, tensors: dict[str, Tensor]) -> Self:
         """From what `tensors()` gave; whatever is wrong raises."""
-        parts: list[Form | Networks] = []
+        parts: list[RidgePart | NetworkPart] = []
         for k, part in enumerate(card.parts):
             part_tensors, setting = with_prefix(f"parts.{k}.", tensors), Setting.from_dict(part.setting)
             spec = setting.preprocessing
             if part.strength is None:
                 size = Size(*spec.shape(len(card.channels), card.n_times), 1, card.sfreq)
-                parts.append(Networks.restore(setting, size, part.members, part_tensors))
+                parts.append(NetworkPart.restore(setting, size, part.members, part_tensors))
                 continue
             weight, bias = part_tensors.pop(WEIGHT), part_tensors.pop(BIAS)
             rows, columns = spec.shape(len(card.channels), card.n_times)
             if weight.shape != (rows * columns,) or bias.shape != () or weight.dtype != torch.float64:
                 raise ValueError(f"part {k} has weights of the shape {tuple(weight.shape)}, not ({rows * columns},)")
-            parts.append(Form(spec.restore(with_prefix(f"{PREPROCESSING}.", part_tensors)), weight, bias))
+            parts.append(RidgePart(spec.restore(with_prefix(f"{PREPROCESSING}.", part_tensors)), weight, bias))
         known = {f"parts.{k}." for k in range(len(parts))}
         if stray := [name for name in tensors if not any(name.startswith(start) for start in known)]:
             raise ValueError(f"the tensor {shown(stray[0])} belongs to none of its {len(parts)} parts")

@@ -20,7 +20,7 @@ from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .card import ModelCard
-from .ensemble import TINY, Correction, codes_of_people, normalised
+from .ensemble import TINY, Correction, codes_of_people, softmax
 from .graph import Graph
 from .interface import BaseModel
 from .montage import Montage
@@ -117,7 +117,7 @@ class SavedModel(BaseModel):
                 "or take the model of a run with the usual --adaptation"
             )
         z = self.latents(X, subject)
-        return self._mean_probability(z) if self.correction is None else normalised(self.log_p(z))
+        return self._mean_probability(z) if self.correction is None else softmax(self.log_p(z))
 
     @torch.no_grad()
     def log_p(self, z: Tensor) -> NDArray[np.float64]:

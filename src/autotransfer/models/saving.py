@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..files import sync_folder, write_atomically
 from ..preprocessing.represent.foundation import stored_encoders
-from .binding import digest_of
+from .binding import model_digests
 from .card import DIGEST, Card
 from .model_page import model_page, regression_page
 from .regression_card import RegressionCard
@@ -46,7 +46,7 @@ def write_folder(folder: Path, files: Files, values: dict[str, Any], tensors: di
     folder.mkdir(parents=True, exist_ok=True)
     weights = save({name: tensor.contiguous() for name, tensor in tensors.items()})
     write_atomically(folder / files.next_weights, weights)
-    write_atomically(folder / files.card, json.dumps(values | {DIGEST: digest_of(values, weights)}, indent=1))
+    write_atomically(folder / files.card, json.dumps(values | {DIGEST: model_digests(values, weights)}, indent=1))
     os.replace(folder / files.next_weights, folder / files.weights)
     sync_folder(folder)
     write_atomically(folder / files.page, page)

@@ -73,7 +73,7 @@ def seen_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> t
     return warnings, calibrated
 
 
-def calibration_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> str | None:
+def known_person_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> str | None:
     """The warning where windows (n, channels, times) that calibrate a model are of somebody it was trained on, else
     None; name and subject as of `seen_words`."""
     people = [] if subject is None else as_list(subject, "subject")

@@ -67,7 +67,7 @@ class Recent:
         """The latest that is this window (channels, times); None where it is not among them."""
         return next((reading for reading in reversed(self._kept) if reading.is_of(window)), None)
 
-    def projected(self, reading: Reading) -> Tensor:
+    def projected_codes(self, reading: Reading) -> Tensor:
         """(P, R), of one window at a time: together they would round otherwise."""
         if reading.projected is None:
             reading.projected = self._project(reading.codes)[0]
@@ -76,7 +76,7 @@ class Recent:
     def together(self, more: Reading | None = None) -> tuple[Tensor, Tensor]:
         """Projected codes (n, P, R) and log-probabilities (n, C) of all of them, and of one more."""
         readings = [*self._kept, *([] if more is None else [more])]
-        return torch.stack([*map(self.projected, readings)]), torch.stack([reading.log_p for reading in readings])
+        return torch.stack([*map(self.projected_codes, readings)]), torch.stack([reading.log_p for reading in readings])
 
     def state(self) -> dict[str, Tensor]:
         """For a file: what labels need of them, and digests by which they are found again."""

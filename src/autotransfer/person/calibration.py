@@ -21,7 +21,7 @@ from ..models.card import UNTRIED
 from ..models.ensemble import Correction, Ensemble, refuse_parts
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
-from ..models.seen import calibration_seen, calibration_words
+from ..models.seen import calibration_seen, known_person_words
 from ..recordings import Raw
 from ..recordings.labels import encode, encode_session, named
 from ..recordings.messages import show
@@ -36,7 +36,9 @@ DAYS_UNKNOWN = (
 LABELS = (1, 2, 5, 10)  # of each class, with which held-out people are calibrated
 
 
-def calibrated(model: Model, X: Tensor, y: Tensor, session: Tensor | None = None, *, new_day: bool = False) -> Model:
+def calibrate_model(
+    model: Model, X: Tensor, y: Tensor, session: Tensor | None = None, *, new_day: bool = False
+) -> Model:
     """The model for the person of raw windows (n, channels, times) of classes (n,). Where held-out people lost by so
     few labels the model is returned as it is, with a warning.
 
@@ -124,7 +126,7 @@ def check_one_person(subject: object, n_windows: int) -> None:
 
 def calibrated_with(model: Model, raw: Raw, X: Tensor, *, new_day: bool = False) -> tuple[Model, dict[Any, int]]:
     """The model for the one person whose labelled windows a reader found, and how many there are of each class.
-    X: the windows as `model.check` arranges them. new_day: as in `calibrated`."""
+    X: the windows as `model.check` arranges them. new_day: as in `calibrate_model`."""
     if raw.y is None:
         hint = raw.hints.get("y", "y must give one label per window")
         raise UserError(f"{raw.name!r} holds no y; to calibrate, {hint}")
@@ -132,7 +134,7 @@ def calibrated_with(model: Model, raw: Raw, X: Tensor, *, new_day: bool = False)
     classes = model.card.classes
     y = labels_of(classes, raw.y, len(X), raw.classes)
     session = None if raw.session is None else encode_session(raw.session, len(X))
-    for_person = calibrated(model, X, y, session, new_day=new_day)
+    for_person = calibrate_model(model, X, y, session, new_day=new_day)
     if for_person is not model:
         for_person.card = replace(for_person.card, seen=calibration_seen(for_person.card.seen, X))
     return for_person, {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
@@ -142,10 +144,10 @@ def training_words(model: Model, raw: Raw, X: Tensor) -> str | None:
     """A warning where the windows of a reader are of a person whom the model was trained on; None otherwise. X: the
     windows as `model.check` arranges them, as they were in training."""
     whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
-    return calibration_words(model.card.seen, raw.name, X, whose)
+    return known_person_words(model.card.seen, raw.name, X, whose)
 
 
-def adapted(model: Model, X: Tensor) -> Model:
+def adapt_model(model: Model, X: Tensor) -> Model:
     """The model for the person of raw windows (n, channels, times) without labels. Where held-out people lost by
     adaptation the model is returned as it is, with a warning.
 
@@ -153,7 +155,7 @@ def adapted(model: Model, X: Tensor) -> Model:
     after round all windows may end in one class.
     """
     check_effects(model)
-    name = following(model)
+    name = delivered_adaptation(model)
     if name is None:
         warnings.warn("held-out people did not gain by adaptation: the model stays as it is", stacklevel=3)
         return model
@@ -171,7 +173,7 @@ def adapted(model: Model, X: Tensor) -> Model:
     return _for_person(model, X, followed)
 
 
-def following(model: Model) -> str | None:
+def delivered_adaptation(model: Model) -> str | None:
     """The adaptation method, one of ADAPTATION_METHODS; where none was tried, the one that helps most often. None:
     held-out people did not gain by any."""
     method = model.card.follows

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..models.ensemble import TINY, normalised
+from ..models.ensemble import TINY, softmax
 from ..models.mixture import Mixture, Model
 from ..models.stacks import stacks_of
 from ..preprocessing import Batch, Person
@@ -96,7 +96,7 @@ class Decoder:
         centred, others = logits[self._centred_members], logits[~self._centred_members]
         mean = self._mean[np.ix_(~self._centred_parts, ~self._centred_members)]
         members, n, classes = others.shape
-        probability = mean @ normalised(others).reshape(members, n * classes)
+        probability = mean @ softmax(others).reshape(members, n * classes)
         settled = self._exponents[~self._centred_parts] @ np.log(np.maximum(probability, TINY))
         return ZeroShot(settled.reshape(n, classes), np.ascontiguousarray(centred.transpose(1, 0, 2)))
 
@@ -120,7 +120,7 @@ class Decoder:
                 log_p = labels.correct(self.project(codes), torch.from_numpy(log_p)).numpy()
             if adaptation is not None:
                 log_p = adaptation.follow(self.project(codes), torch.from_numpy(log_p)).numpy()
-            probabilities.append(normalised(log_p))
+            probabilities.append(softmax(log_p))
         return probabilities[0] if len(probabilities) == 1 else np.concatenate(probabilities)
 
     def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
@@ -144,7 +144,7 @@ class Decoder:
         logits = self._logits(codes)
         members, n, classes = logits.shape
         classes //= 2 if self.corrected else 1
-        probability = self._mean @ normalised(logits[..., :classes]).reshape(members, n * classes)
+        probability = self._mean @ softmax(logits[..., :classes]).reshape(members, n * classes)
         log_p: NDArray[np.float64] = self._exponents @ np.log(np.maximum(probability, TINY))
         if self.corrected:
             log_p += self._weights @ logits[..., classes:].reshape(members, n * classes)

@@ -165,14 +165,14 @@ def _number(name: str, value: object, least: float, most: float) -> float:
     return float(number)
 
 
-def _floats(what: str, values: object) -> NDArray[np.float64]:
+def _floats(name: str, values: object) -> NDArray[np.float64]:
     try:
         array = np.asarray(values)
         if array.dtype.kind in "biuf":
             return array.astype(np.float64)
     except (ValueError, TypeError, RuntimeError):  # such as lists of several lengths
         pass
-    raise UserError(f"{what}: {shown(values)} are no numbers; give an array of numbers")
+    raise UserError(f"{name}: {shown(values)} are no numbers; give an array of numbers")
 
 
 def check_false_per_hour(value: object) -> float:
@@ -332,16 +332,16 @@ class DecodedRecording:
         return score_events(self.activations(detector), self.events, seconds=self.seconds, tolerance=self.window)
 
 
-def total(recordings: Sequence[DecodedRecording], detector: EventDetector) -> EventScores:
+def total_scores(recordings: Sequence[DecodedRecording], detector: EventDetector) -> EventScores:
     """Scores of all recordings together."""
     return sum((recording.scores(detector) for recording in recordings), EventScores())
 
 
-def curve(
+def scores_by_threshold(
     recordings: Sequence[DecodedRecording], detector: EventDetector, thresholds: Sequence[float] = THRESHOLDS
 ) -> dict[float, EventScores]:
     """Scores of all recordings together, by threshold."""
-    return {threshold: total(recordings, detector.at(threshold)) for threshold in thresholds}
+    return {threshold: total_scores(recordings, detector.at(threshold)) for threshold in thresholds}
 
 
 def threshold_for(false_per_hour: float, curves: Sequence[dict[float, EventScores]]) -> float:
@@ -350,25 +350,25 @@ def threshold_for(false_per_hour: float, curves: Sequence[dict[float, EventScore
     One more false activation than was seen is counted: an hour without any does not show that the rate is below one an
     hour.
     """
-    wanted = check_false_per_hour(false_per_hour)
+    accepted = check_false_per_hour(false_per_hour)
     pooled = {threshold: sum((person[threshold] for person in curves), EventScores()) for threshold in curves[0]}
     lowest: float | None = None
     for threshold in sorted(pooled, reverse=True):
         scores = pooled[threshold]
-        if (scores.false_per_hour or 0.0) * scores.seconds + 3600 > wanted * scores.seconds:
+        if (scores.false_per_hour or 0.0) * scores.seconds + 3600 > accepted * scores.seconds:
             break
         lowest = threshold
     if lowest is not None:
         return lowest
     best = pooled[max(pooled)]
     hours = best.seconds / 3600
-    if hours * wanted < 1:
+    if hours * accepted < 1:
         raise UserError(
-            f"{hours:.2g} h of other people cannot tell {wanted:g} false activations an hour from more; it takes "
-            f"{1 / wanted:.2g} h at least: replay more recordings, or give a larger --false-per-hour"
+            f"{hours:.2g} h of other people cannot tell {accepted:g} false activations an hour from more; it takes "
+            f"{1 / accepted:.2g} h at least: replay more recordings, or give a larger --false-per-hour"
         )
     raise UserError(
-        f"no threshold leads to {wanted:g} false activations an hour: at {max(pooled):g} other people have "
+        f"no threshold leads to {accepted:g} false activations an hour: at {max(pooled):g} other people have "
         f"{best.false_per_hour:.2g}; debounce more, give a --rest class or a larger --false-per-hour"
     )
 

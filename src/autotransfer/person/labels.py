@@ -108,7 +108,7 @@ class Labels:
         weight, bias = self._correction
         return self.sharpness * (log_p + (x.flatten(1) @ weight + bias))
 
-    def known(self) -> tuple[list[Effects], list[Tensor]]:
+    def effects_and_weights(self) -> tuple[list[Effects], list[Tensor]]:
         """Effects and weights of each stack, as those of a calibrated model: adaptation without labels starts here."""
         sizes = [len(weights) for weights in self.weights]
         posteriors = zip(*(torch.split(field, sizes) for field in self.posterior[1:]), strict=True)

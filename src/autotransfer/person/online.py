@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.ensemble import TINY, normalised
+from ..models.ensemble import TINY, softmax
 from ..training.centring import Centred, Centring, CentringRule, Known
 
 Floats = NDArray[np.float64]
@@ -54,9 +54,9 @@ class Follow:
             offset = self.centred.offset(known)
             log_p = windows.settled[place] + self.pool(windows.logits[place] - offset)
             predictions.append(log_p)
-            known = self.centred.count(known, u[place], normalised(log_p))
+            known = self.centred.count(known, u[place], softmax(log_p))
         return np.stack(predictions), known
 
     def pool(self, logits: Floats) -> Floats:
         """(..., P, C) -> (..., C)."""
-        return np.asarray(self.exponents @ np.log(np.maximum(self.mean @ normalised(logits), TINY)))
+        return np.asarray(self.exponents @ np.log(np.maximum(self.mean @ softmax(logits), TINY)))

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
 from ..models.card import UNTRIED
-from ..models.ensemble import normalised, refuse_parts
+from ..models.ensemble import refuse_parts, softmax
 from ..models.loading import load_classifier
 from ..models.mixture import Mixture, Model
 from ..models.regression import RegressionModel
@@ -29,7 +29,7 @@ from ..training.conformal import decisions, least_confidence, least_probability,
 from ..training.sequence import LEAST, evidence, forward, usable_stay
 from .adaptation import Adaptation
 from .asking import RECENT, WORTH, Reading, Recent, expected_gain
-from .calibration import check_effects, following, labels_of
+from .calibration import check_effects, delivered_adaptation, labels_of
 from .decoder import Decoder
 from .labels import Labels
 from .session_file import check_belief, check_state, model_digest, read_session, write_session
@@ -86,7 +86,7 @@ class Session:
 
     def _may_adapt(self) -> bool:
         check_effects(self.model)
-        method = following(self.model)
+        method = delivered_adaptation(self.model)
         if method is None:
             warnings.warn("held-out people did not gain by adaptation: the session does not adapt", stacklevel=3)
         elif self.model.card.follows == UNTRIED:
@@ -102,7 +102,7 @@ class Session:
         self.n_windows = 0  # predicted so far
         self._first: list[Tensor] | None = []  # windows until they are looked at
         self._people = self._decoder.follow()
-        method = following(self.model) if self.adapts and self._online_rule is None else None
+        method = delivered_adaptation(self.model) if self.adapts and self._online_rule is None else None
         self._adaptation = None if method is None else self._decoder.adaptation(method)
         self._online = None if self._online_rule is None else self._online_decoder.online(self._online_rule)
         self._online_state: Known = {} if self._online is None else self._online.centred.begin()
@@ -121,7 +121,7 @@ class Session:
             probability = self._decoder.next(windows, self._people, self._adaptation, self._labels, self._recent)
         else:
             log_p, self._online_state = self._online.next(self._online_decoder.say(windows), self._online_state)
-            probability = normalised(log_p)
+            probability = softmax(log_p)
             self._unread = [*self._unread, *windows[-RECENT:].clone()][-RECENT:]  # the caller may reuse its memory
         if self._stay is not None:
             log_p = np.log(np.maximum(probability, LEAST))
@@ -169,9 +169,9 @@ class Session:
         self._check_calibrated("predict_set")
         return sets_at(self.predict_proba(window), least)
 
-    def _check_calibrated(self, what: str) -> None:
+    def _check_calibrated(self, method: str) -> None:
         if self._stay is not None:
-            raise UserError(f"{what} is calibrated for windows by themselves; open the session without smooth=True")
+            raise UserError(f"{method} is calibrated for windows by themselves; open the session without smooth=True")
 
     @property
     def unanswered_(self) -> Any:
@@ -198,7 +198,7 @@ class Session:
         classes = labels_of(self.classes_.tolist(), [y] if single else y, len(windows))
         labels = self._taking_labels()
         readings = [self._recent.find(window) or self._next_window(window) for window in windows]
-        labels.add(torch.stack([*map(self._recent.projected, readings)]), classes)
+        labels.add(torch.stack([*map(self._recent.projected_codes, readings)]), classes)
         self._follow_labels()
 
     def new_day(self) -> None:
@@ -225,7 +225,7 @@ class Session:
             recent = self._recent.find(windows[0])
             reading = recent or self._look(windows[0])
             of_recent, log_p = self._recent.together(None if recent else reading)
-            return expected_gain(labels, self._recent.projected(reading), reading.log_p, of_recent, log_p)
+            return expected_gain(labels, self._recent.projected_codes(reading), reading.log_p, of_recent, log_p)
 
     def ask(self, window: object, at_least: float = WORTH) -> bool:
         """Whether a label of this window (channels, times) is worth asking for: whether its `expected_gain` is at least
@@ -242,10 +242,10 @@ class Session:
 
     def _follow_labels(self) -> None:
         """Let adaptation start from what labels say of the person, as it does in a session of a calibrated model."""
-        method = following(self.model)
+        method = delivered_adaptation(self.model)
         if self._labels is not None and self._adaptation is not None and method is not None:
             known = self._adaptation.known
-            self._adaptation = Adaptation(*self._labels.known(), method)
+            self._adaptation = Adaptation(*self._labels.effects_and_weights(), method)
             self._adaptation.restore(known)
 
     def _catch_up(self) -> None:
@@ -262,8 +262,8 @@ class Session:
     def _look(self, window: Tensor) -> Reading:
         """Read a window (channels, times) as if it were the next one, without a trace."""
         copies = self._decoder.follow()
-        for here, person in zip(copies, self._people, strict=True):
-            here.restore({name: tensor.clone() for name, tensor in person.state().items()})
+        for copied, person in zip(copies, self._people, strict=True):
+            copied.restore({name: tensor.clone() for name, tensor in person.state().items()})
         codes, log_p = self._decoder.read(window[None], copies)
         return Reading(window, codes, log_p[0])
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..files import read_plain, write_atomically
-from ..models.binding import digest_of, split_file
+from ..models.binding import model_digests, split_file
 from ..models.mixture import Model
 from ..preprocessing.transform import with_prefix
 from ..schema import parse_json
@@ -67,7 +67,7 @@ def model_digest(model: Model) -> str:
             if not part.get(name):
                 part.pop(name, None)
     weights = save({name: tensor.clone().contiguous() for name, tensor in model.tensors().items()})
-    return digest_of(card, weights)["card"]
+    return model_digests(card, weights)["card"]
 
 
 def check_state(state: State, expected: State, prefix: str) -> State:

@@ -23,7 +23,7 @@ class WindowCheck:
         self.shape = (len(model.card.channels), model.card.n_times)
         self.arrangement = None if channels is None else model.arrange(channels)
         if self.arrangement is not None:
-            for line in self.arrangement.told:
+            for line in self.arrangement.notes:
                 warnings.warn(line, stacklevel=3)
         elif channels is not None:
             names = [str(name) for name in as_list(channels, "channels")]

@@ -12,16 +12,16 @@ import numpy as np
 from ..folds import SESSION
 from ..runs.choice import Average, Choice
 from ..runs.regression import RegressionChoice
+from ..runs.verdict import mean
 from ..settings import SUBJECT, Setting, nuisance_parts
 from ..training.scoring import chance_words
 from . import result_words
 from .averaging import moved_weight
-from .comparison import Contender, contenders, find, honest, rival
-from .escaping import Html, joined, tag
-from .outcomes import finite
-from .statistics import FEWEST_TO_TEST, Paired, paired, spread
+from .comparison import Contender, contenders, find, rival, strictest_estimate
+from .escaping import Html, join_html, tag
+from .statistics import FEWEST_TO_TEST, Paired, paired
 from .summary import Summary
-from .tables import folded
+from .tables import details
 from .wording import capital, count, interval, probability, score, setting_names, setting_words, share, signed
 
 MODE_MEANING = {
@@ -36,7 +36,7 @@ def answer(summary: Summary, figure: Html | None = None) -> Html:
     choice, rows = summary.choice, contenders(summary)
     if choice is None:
         return incomplete(summary)
-    best, other = honest(rows), rival(rows)
+    best, other = strictest_estimate(rows), rival(rows)
     pair = paired(best.scores, other.scores) if best and other else None
     meaning = _meaning(choice.chosen.setting) if choice.average is None else None
     alerts = chain(failed_jobs(summary), _adaptation(choice))
@@ -58,7 +58,7 @@ def answer(summary: Summary, figure: Html | None = None) -> Html:
         *(tag("p", note, class_="alert") for note in alerts),
         figure,
         *(tag("p", note, class_="missing") for note in missing),
-        folded(
+        details(
             "What these numbers are",
             tag("p", f"In {choice.chosen.setting.mode} mode, {meaning}.", class_="meaning") if meaning else None,
             _tiles(summary, pair, other) if pair and other else None,
@@ -165,7 +165,7 @@ TUNED = {
 
 def _plain_network(rows: list[Contender]) -> list[str]:
     """The delivered model minus a single plain network, which is no fair rival: it was trained with one seed."""
-    best, base = honest(rows), find(rows, "none")
+    best, base = strictest_estimate(rows), find(rows, "none")
     pair = paired(best.scores, base.scores) if best and base else None
     if pair is None or pair.ties == pair.n:
         return []
@@ -179,8 +179,8 @@ def _meaning(setting: Setting) -> str | None:
     if penalty is None or penalty.mode not in MODE_MEANING:
         return None
     columns = " and the ".join(nuisance_parts(penalty.nuisance))
-    what = "who the subject is" if penalty.nuisance == SUBJECT else f"the {columns}"
-    return MODE_MEANING[penalty.mode].format(what=what)
+    information = "who the subject is" if penalty.nuisance == SUBJECT else f"the {columns}"
+    return MODE_MEANING[penalty.mode].format(what=information)
 
 
 def incomplete(summary: Summary) -> Html:
@@ -221,7 +221,7 @@ def failed_jobs(summary: Summary) -> list[Html]:
     if not n:
         return []
     link = tag("a", f"{count(n, 'job')} failed", href="#failures")
-    return [joined(link, tag("span", "; when settings are compared, a failed job counts as a score of 0."))]
+    return [join_html(link, tag("span", "; when settings are compared, a failed job counts as a score of 0."))]
 
 
 ADAPTED = {
@@ -238,17 +238,17 @@ def _adaptation(choice: Choice) -> list[Html]:
     """Which scores rest on unlabelled trials of the test subjects."""
     averaged = choice.average is not None
     sides = [choice.adaptation if averaged else choice.chosen.setting.adaptation, choice.baseline.setting.adaptation]
-    what = "average" if averaged else "choice"
+    delivered = "average" if averaged else "choice"
     nested = list(choice.nested_adaptations.values())
     notes = []
     for kind, (label, words) in ADAPTED.items():
         whom = ""
         if sides == [kind, "none"]:
-            whom = f"this is true of AutoTransfer's {what}, while the baseline is zero-shot: "
+            whom = f"this is true of AutoTransfer's {delivered}, while the baseline is zero-shot: "
         elif kind not in sides:
-            whom = f"this is true of the nested {what}s of {count(nested.count(kind), 'subject')}: "
+            whom = f"this is true of the nested {delivered}s of {count(nested.count(kind), 'subject')}: "
         if kind in (*sides, *nested):
-            notes.append(joined(tag("strong", f"{label}: "), tag("span", whom + words)))
+            notes.append(join_html(tag("strong", f"{label}: "), tag("span", whom + words)))
     return notes
 
 
@@ -256,33 +256,33 @@ def _other_causes(choice: Choice) -> list[str]:
     """How much of the gain is due to censoring, where the search varied more than the penalty."""
     if choice.average is not None:
         return _averages_causes(choice)
-    part = paired(finite(choice.nested_test_scores), finite(choice.nested_uncensored_test_scores))
+    part = paired(choice.nested_test_scores, choice.nested_uncensored_test_scores)
     if part is not None and part.ties < part.n:
         return [
             f"Where only uncensored settings may be chosen, the nested choice "
             f"scores {score(part.second.mean)}: censoring's own part of the difference is {signed(part.mean)} "
             f"({interval(part)})."
         ]
-    best, scores = choice.best_uncensored, finite(choice.test_scores.get("best_uncensored", {}))
-    if best.name == choice.baseline.name or not scores:
+    best, best_score = choice.best_uncensored, mean(choice.test_scores.get("best_uncensored", {}))
+    if best.name == choice.baseline.name or best_score is None:
         return []
     return [
         f"Validation ranks “{setting_words(best.setting, choice.baseline.setting)}” "
-        f"first among the uncensored settings; it scores {score(spread(list(scores.values())).mean)}. What the chosen "
-        "setting gains over that, and no more, is due to censoring."
+        f"first among the uncensored settings; it scores {score(best_score)}. What the chosen setting gains over "
+        "that, and no more, is due to censoring."
     ]
 
 
 def _averages_causes(choice: Choice) -> list[str]:
     """How much of the gain an ensemble of plain networks, or uncensored candidates alone, would have had."""
-    notes, nested = [], finite(choice.nested_test_scores)
-    plain = paired(nested, finite(choice.delivered_test_scores.get("baseline", {})))
+    notes, nested = [], choice.nested_test_scores
+    plain = paired(nested, choice.delivered_test_scores.get("baseline", {}))
     if plain is not None and choice.has_plain_network:
         notes.append(
             f"An ensemble of plain networks scores {score(plain.second.mean)}; the average minus it is "
             f"{signed(plain.mean)} ({interval(plain)})."
         )
-    part = paired(nested, finite(choice.nested_uncensored_test_scores))
+    part = paired(nested, choice.nested_uncensored_test_scores)
     if part is not None and part.ties < part.n:
         notes.append(
             f"Averaged over uncensored candidates alone, the score is {score(part.second.mean)}: censoring's own part "
@@ -294,7 +294,7 @@ def _averages_causes(choice: Choice) -> list[str]:
 def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
     """How each score was estimated, and which data it has seen."""
     notes = []
-    best, published = honest(rows), find(rows, "published")
+    best, published = strictest_estimate(rows), find(rows, "published")
     if best and best.key == "nested" and choice.average is not None:
         notes.append(
             "The scores above are nested, that is, reweighted without the person: for each test subject, weights and "
@@ -316,7 +316,7 @@ def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
     if published:
         notes.append(
             "As published in the paper, with one choice for all subjects, the score is "
-            f"{score(spread(list(published.scores.values())).mean)}. That choice has seen validation scores of every "
+            f"{score(mean(published.scores))}. That choice has seen validation scores of every "
             "subject, so it is the more optimistic estimate."
         )
     notes += [

@@ -12,7 +12,7 @@ from ..runs.choice import Answering, Scores
 from . import plot
 from .escaping import plot_text
 from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
-from .result_words import unseen_person
+from .result_words import unseen_person_words
 from .summary import Summary
 from .wording import score, share
 
@@ -29,7 +29,7 @@ def coverage(summary: Summary) -> Figure | None:
     titles, means = [], []
     values = {asked: list(by_person.values()) for asked, by_person in answering.coverage.items()}
     across = plot.score_axis("share of a person's windows", chain(*values.values(), map(float, values)))
-    placed = plot.Rows([plot.swarm(shares, across["range"]) for shares in values.values()])
+    placed = plot.DotRows([plot.swarm(shares, across["range"]) for shares in values.values()])
     for place, (asked, by_person) in enumerate(answering.coverage.items()):
         sizes, mean, level = answering.set_size[asked], float(np.mean(values[asked])), float(asked)
         texts = [
@@ -46,7 +46,7 @@ def coverage(summary: Summary) -> Figure | None:
     return Figure(
         key="coverage",
         title="How often sets hold the true class",
-        caption=f"A dot is {unseen_person(summary)}: the share of their windows whose prediction set holds "
+        caption=f"A dot is {unseen_person_words(summary)}: the share of their windows whose prediction set holds "
         "the true class, with thresholds that the others gave. The dotted line is the share that was asked for, which "
         f"is promised for the mean over people alone.{_worst(answering.coverage.get(USUAL, {}))}",
         data=data,

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..runs.choice import Average
 from . import plot
-from .escaping import Html, distinct_labels, joined, plot_text, tag
-from .outcomes import finite
+from .escaping import Html, distinct_labels, join_html, plot_text, tag
+from .outcomes import finite_scores
 from .plot import ACCENT, BACKGROUND, MUTED, Figure, Json
 from .result_words import average_words, metric_words
 from .statistics import Paired, paired, spread
@@ -24,7 +24,7 @@ LARGEST = 34  # of a dot, in pixels: all windows in one bin
 
 
 @dataclass(frozen=True)
-class Part:
+class AveragedKind:
     """A kind of candidates in the average."""
 
     kind: str
@@ -40,20 +40,20 @@ class Part:
         return self.pair is not None and round(self.pair.mean, 3) <= 0
 
 
-def parts(summary: Summary) -> list[Part]:
+def averaged_kinds(summary: Summary) -> list[AveragedKind]:
     """By kind, the heaviest first; none without an average."""
     average = summary.average
     if summary.choice is None or average is None:
         return []
-    scores, nested = finite(summary.choice.nested_test_scores), nested_shares(average)
+    scores, nested = summary.choice.nested_test_scores, nested_shares(average)
     kinds = []
     for kind in dict.fromkeys([*average.kinds, *average.without_kind]):
         used = [candidate for candidate in average.weights if candidate.kind == kind and candidate.share > 0]
         values = [shares.get(kind, 0.0) for shares in nested.values()]
         between = (min(values), max(values)) if values else None
-        pair = paired(scores, finite(average.without_kind.get(kind, {})))
+        pair = paired(scores, average.without_kind.get(kind, {}))
         members = sum(candidate.members for candidate in used)
-        kinds.append(Part(kind, average.kinds.get(kind, 0.0), between, len(used), members, pair))
+        kinds.append(AveragedKind(kind, average.kinds.get(kind, 0.0), between, len(used), members, pair))
     return kinds
 
 
@@ -79,19 +79,19 @@ def moved_weight(average: Average) -> list[float]:
     ]
 
 
-def others(summary: Summary) -> dict[str, Paired | None]:
+def gains_over_alternatives(summary: Summary) -> dict[str, Paired | None]:
     """The average minus its alternatives, by label: the best single candidate, and equal weights."""
     average = summary.average
     if summary.choice is None or average is None:
         return {}
-    nested = finite(summary.choice.nested_test_scores)
+    nested = summary.choice.nested_test_scores
     tables = {"Choosing alone": average.choosing_test_scores, "Equal weights": average.equal_test_scores}
-    return {label: paired(nested, finite(scores)) for label, scores in tables.items()}
+    return {label: paired(nested, scores) for label, scores in tables.items()}
 
 
 def kinds(summary: Summary) -> Html | None:
     """Share and contribution of every kind, and a sentence on those that contribute nothing."""
-    shown = parts(summary)
+    shown = averaged_kinds(summary)
     if not shown:
         return None
     lines = [
@@ -110,7 +110,7 @@ def kinds(summary: Summary) -> Html | None:
         "average without it, the mean over subjects"
     )
     idle = [f"Without {kind_words(part.kind)} the average scores the same or better." for part in shown if part.idle]
-    return joined(
+    return join_html(
         table(caption, heads, lines, numeric=1, less="1 2 4 5 8"),
         tag("p", " ".join(idle), class_="caption") if idle else None,
     )
@@ -118,10 +118,10 @@ def kinds(summary: Summary) -> Html | None:
 
 def alternatives(summary: Summary) -> Html | None:
     """Scores of the best single candidate, and of equal weights."""
-    pairs = {label: pair for label, pair in others(summary).items() if pair is not None}
+    pairs = {label: pair for label, pair in gains_over_alternatives(summary).items() if pair is not None}
     if summary.choice is None or not pairs:
         return None
-    nested = spread(list(finite(summary.choice.nested_test_scores).values()))
+    nested = spread(list(finite_scores(summary.choice.nested_test_scores).values()))
     lines = [["Average, nested", score(nested.mean), score(nested.lower_quartile), "–", "–", "–"]]
     for label, pair in pairs.items():
         mean, *against = _worth(pair)
@@ -152,7 +152,7 @@ def _worth(pair: Paired | None) -> list[str]:
 
 def shares(summary: Summary) -> Figure | None:
     """The weights: a bar for each kind, a piece for each candidate."""
-    average, kinds = summary.average, parts(summary)
+    average, kinds = summary.average, averaged_kinds(summary)
     if average is None or not any(part.share > 0 for part in kinds):
         return None
     names = setting_names(summary)
@@ -163,14 +163,14 @@ def shares(summary: Summary) -> Figure | None:
     for candidate in used:
         label = words[names.get(candidate.name, candidate.name)]
         hover = f"{label}<br>{share(candidate.share)} of the weights, {count(candidate.members, 'member')}"
-        look = {"color": plot.nth(rows[candidate.kind])[0], "line": {"color": BACKGROUND, "width": 1.5}}
+        look = {"color": plot.colour_and_shape(rows[candidate.kind])[0], "line": {"color": BACKGROUND, "width": 1.5}}
         piece = {"x": [candidate.share], "y": [rows[candidate.kind]], "name": label, "marker": look}
         shown = {"width": 0.3, "hovertext": [hover], "hovertemplate": "%{hovertext}<extra></extra>"}
         pieces.append({"type": "bar", "orientation": "h", **piece, **shown})
     most = min(1.0, 1.05 * max(part.share for part in kinds))
     across = plot.plain_axis("share of the weights", range=[0, most], nticks=6, tickformat=".0%")
     numbers = [plot.note(share(part.share), x=1, y=i, xshift=12) for i, part in enumerate(kinds)]
-    layout = plot.stacked(_rows(across, [kind_label(part.kind) for part in kinds], numbers), {"barmode": "stack"})
+    layout = plot.merge_layouts(_rows(across, [kind_label(part.kind) for part in kinds], numbers), {"barmode": "stack"})
     return Figure(
         key="shares",
         title="Who has how much weight",
@@ -187,8 +187,8 @@ def shares(summary: Summary) -> Figure | None:
 
 def contributions(summary: Summary) -> Figure | None:
     """The average minus the same without one kind, minus the best single candidate, minus equal weights."""
-    kinds = [(f"Without {kind_words(part.kind)}", part.pair) for part in parts(summary)]
-    shown = [(label, pair) for label, pair in (*kinds, *others(summary).items()) if pair is not None]
+    kinds = [(f"Without {kind_words(part.kind)}", part.pair) for part in averaged_kinds(summary)]
+    shown = [(label, pair) for label, pair in (*kinds, *gains_over_alternatives(summary).items()) if pair is not None]
     if not shown:
         return None
     ends = [v for _, pair in shown for v in (pair.mean, *(pair.interval or ()))]
@@ -262,4 +262,4 @@ def _rows(across: Json, labels: list[str], numbers: list[Json]) -> Json:
     """Layout of rows from top to bottom: a name over each and a number beside it."""
     down = plot.bare_axis(frame=False) | {"range": [len(labels) - 0.5, -0.8]}
     titles = [plot.row_title(plot_text(label, 40), i) for i, label in enumerate(labels)]
-    return plot.stacked(plot.axes(across, down), {"annotations": titles + numbers, "margin": {"l": 14, "r": 62}})
+    return plot.merge_layouts(plot.axes(across, down), {"annotations": titles + numbers, "margin": {"l": 14, "r": 62}})

@@ -106,10 +106,10 @@ def _splits(data: Data, groups: Sequence[Sequence[int]], entries: Sequence[Entry
     )
 
 
-def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry], until: float | None) -> WeightsStory:
+def _weights_story(run: Run, probed: dict[str, Setting], entries: Sequence[Entry], until: float | None) -> WeightsStory:
     """Leakage and latent pictures, computed once per run; left out where the recordings are not available."""
     known = run.ledger.recall("weights story", WeightsStory) or WeightsStory()
-    missing = {role: setting for role, setting in wanted.items() if role not in known.leakage}
+    missing = {role: setting for role, setting in probed.items() if role not in known.leakage}
     if missing:
         try:
             _ = run.recordings

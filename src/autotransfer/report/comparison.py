@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..censoring import CENSORS
 from ..training.scoring import BALANCED_ACCURACY
-from .outcomes import finite, scores_on_test, scores_on_validation
+from .outcomes import finite_scores, scores_on_test, scores_on_validation
 from .summary import Summary
 from .wording import method_label
 
 ESTIMATES = ("published", "nested", "nested_full")
 PEER = "peer"  # how keys of simple models begin; the number of each, which decides how it is drawn, comes next
-OWN = (*ESTIMATES, "choosing", "equal")  # what AutoTransfer delivers, and what it could have done with its candidates
+OURS = (*ESTIMATES, "choosing", "equal")  # what AutoTransfer delivers, and what its candidates could have given
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Candidate:
 class Contender:
     """One row of the results figure."""
 
-    key: str  # "none", "uncensored", a method or one of OWN: decides the colour
+    key: str  # "none", "uncensored", a method or one of OURS: decides the colour
     label: str
     setting: str | None  # its name; None: it differs between subjects
     scores: dict[str, float]  # test score by subject, mean over seeds
@@ -43,7 +43,7 @@ class Contender:
     @property
     def is_method(self) -> bool:
         """Whether it is a penalty method, one of the candidates."""
-        return self.key not in ("none", *OWN) and not self.is_peer
+        return self.key not in ("none", *OURS) and not self.is_peer
 
     @property
     def is_peer(self) -> bool:
@@ -72,26 +72,25 @@ def contenders(summary: Summary) -> list[Contender]:
     order = dict.fromkeys(["none", *CENSORS, *best])
     rows = [Contender(m, method_label(m), best[m], scores.get(best[m], {})) for m in order if m in best]
     if choice is not None:
-        tests = {role: finite(by_person) for role, by_person in choice.test_scores.items()}
-        baseline = Contender("none", method_label("none"), choice.baseline.name, tests["baseline"])
+        baseline = Contender("none", method_label("none"), choice.baseline.name, choice.test_scores["baseline"])
         front = [baseline] if choice.has_plain_network else []
         if (uncensored := choice.best_uncensored.name) != choice.baseline.name:
-            front.append(Contender("uncensored", "Best uncensored", uncensored, tests.get("best_uncensored", {})))
+            tests = choice.test_scores.get("best_uncensored", {})
+            front.append(Contender("uncensored", "Best uncensored", uncensored, tests))
         # Records of trainings hold balanced accuracies, which stand beside no other metric.
         methods = rows if choice.metric == BALANCED_ACCURACY else []
         rows = [*front, *(row for row in methods if row.key != "none")]
-        rows += [
-            Contender(f"{PEER} {place} {name}", name, None, finite(by_person))
-            for place, (name, by_person) in enumerate(choice.peers.items())
-        ]
+        peers = enumerate(choice.peers.items())
+        rows += [Contender(f"{PEER} {place} {name}", name, None, tests) for place, (name, tests) in peers]
         if choice.average is None:
-            rows.append(Contender("published", "AutoTransfer, published", choice.chosen.name, tests["chosen"]))
+            tests = choice.test_scores["chosen"]
+            rows.append(Contender("published", "AutoTransfer, published", choice.chosen.name, tests))
         else:
-            rows.append(Contender("choosing", "Choosing alone", None, finite(choice.average.choosing_test_scores)))
-            rows.append(Contender("equal", "Equal weights", None, finite(choice.average.equal_test_scores)))
-        rows.append(Contender("nested", "AutoTransfer, nested", None, finite(choice.nested_test_scores)))
-        full = finite(choice.nested_full_test_scores)
-        rows.append(Contender("nested_full", "AutoTransfer, nested full", None, full))
+            rows.append(Contender("choosing", "Choosing alone", None, choice.average.choosing_test_scores))
+            rows.append(Contender("equal", "Equal weights", None, choice.average.equal_test_scores))
+        rows.append(Contender("nested", "AutoTransfer, nested", None, choice.nested_test_scores))
+        rows.append(Contender("nested_full", "AutoTransfer, nested full", None, choice.nested_full_test_scores))
+    rows = [replace(row, scores=finite_scores(row.scores)) for row in rows]
     return [row for row in rows if row.scores]
 
 
@@ -100,7 +99,7 @@ def find(rows: list[Contender], *keys: str) -> Contender | None:
     return next((row for key in keys for row in rows if row.key == key), None)
 
 
-def honest(rows: list[Contender]) -> Contender | None:
+def strictest_estimate(rows: list[Contender]) -> Contender | None:
     """The estimate that the headline rests on: the strictest there is."""
     return find(rows, "nested_full", "nested", "published")
 

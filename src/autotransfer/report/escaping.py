@@ -67,7 +67,7 @@ def tag(name: str, *children: object, **attributes: object) -> Html:
     return Html(f"<{name}{written}>{inside}</{name}>")
 
 
-def joined(*parts: Html | None) -> Html:
+def join_html(*parts: Html | None) -> Html:
     return Html("".join(part for part in parts if part is not None))
 
 

@@ -54,8 +54,8 @@ def _reading(summary: Summary, leaks_of: dict[str, Measured]) -> str:
     alike = not set(choice.chosen.setting.traits(choice.baseline.setting)) - {"batches"}
     if choice.chosen.setting.penalty is None:
         none = "no censor was chosen" if choice.average is None else "the best single candidate has no censor"
-        what = "batches are drawn" if alike else "windows are preprocessed and learned from"
-        return f"; {none}, so the dots differ by how {what}"
+        difference = "batches are drawn" if alike else "windows are preprocessed and learned from"
+        return f"; {none}, so the dots differ by how {difference}"
     if SUBJECT not in nuisance_parts(choice.chosen.setting.penalty.nuisance):
         return f"; the censor removes the {choice.chosen.setting.penalty.nuisance}, not the subject: see the table"
     if leaks_of["uncensored"]:
@@ -82,13 +82,13 @@ def _joints(leaks_of: dict[str, Measured], folds: list[str]) -> Json:
 
 
 def _measured(leaks: Measured, fill: str, label: str, folds: list[str]) -> Json:
-    here = [(i, leaks[fold]) for i, fold in enumerate(folds) if fold in leaks]
+    placed = [(i, leaks[fold]) for i, fold in enumerate(folds) if fold in leaks]
     texts = [
         f"test subject {plot_text(leak.test_subject)}<br>{label}: {score(leak.accuracy)}"
         f"<br>at least {leak.bits:.2f} bits"
-        for _, leak in here
+        for _, leak in placed
     ]
-    x, y = [i for i, _ in here], [leak.accuracy for _, leak in here]
+    x, y = [i for i, _ in placed], [leak.accuracy for _, leak in placed]
     return plot.points(x, y, label, fill=fill, text=texts, marker={"size": 10})
 
 
@@ -117,7 +117,7 @@ def _picture(summary: Summary, by: str, reading: str) -> Figure | None:
         title=f"The representation of every trial, coloured by {by}",
         caption=f"Each dot is a training trial of one fold, flattened to two dimensions: {reading}.",
         data=[trace for panel, cloud in enumerate(clouds.values()) for trace in _clouds(cloud, by, names, panel)],
-        layout=plot.stacked(*parts),
+        layout=plot.merge_layouts(*parts),
         columns=("model", "x", "y", "subject", "class"),
         rows=[
             [side, point.x, point.y, point.subject, point.label] for side, cloud in clouds.items() for point in cloud
@@ -141,7 +141,7 @@ def _clouds(points: list[Point], by: str, names: list[str], panel: int) -> list[
     for position, name in enumerate(names):
         named = [point for point in points if _name(point, by) == name]
         if named:
-            fill, symbol = plot.nth(position)
+            fill, symbol = plot.colour_and_shape(position)
             x, y = [point.x for point in named], [point.y for point in named]
             look, texts = {"size": 5, "opacity": 0.85}, [plot_text(_name(point, other)) for point in named]
             dots = plot.points(

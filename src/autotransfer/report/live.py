@@ -26,9 +26,9 @@ from ..runs.follower import RunFollower, Seen
 from ..runs.results import Trained
 from ..words import clock
 from .escaping import plain, script_json, short
-from .outcomes import means
+from .outcomes import mean_scores
 from .page import asset
-from .terminal import answer
+from .terminal import answer_lines
 from .training_figures import one_table
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")  # with any port, as a tunnel may have another
@@ -46,7 +46,7 @@ def state_of(seen: Seen) -> dict[str, Any]:
     """What the page draws, as JSON values."""
     standing, data = seen.standing, seen.data
     ranking = rank(seen.trainings)
-    lines = [] if not standing.complete else answer(read_choice(standing.folder))
+    lines = [] if not standing.complete else answer_lines(read_choice(standing.folder))
     return {
         "name": plain(data.name),
         "state": plain(standing.state),
@@ -62,7 +62,7 @@ def state_of(seen: Seen) -> dict[str, Any]:
         "answer": [plain(line) for line in lines],
         "ranking": ranking[:RANKED],
         "more": max(0, len(ranking) - RANKED),
-        "curves": curves(seen, [row["name"] for row in ranking]),
+        "curves": leading_curves(seen, [row["name"] for row in ranking]),
         "failures": [short(failure, 200) for failure in standing.failures[:10]],
     }
 
@@ -80,7 +80,7 @@ def rank(trainings: list[Trained]) -> list[dict[str, Any]]:
                 if record is not None:
                     rows.append((training.name, str(person), 0.0 if training.failed else record.validation_score))
     ranking: list[dict[str, Any]] = []
-    for name, by_person in means(rows).items():
+    for name, by_person in mean_scores(rows).items():
         values = list(by_person.values())
         mean, quartile = float(np.mean(values)), float(np.percentile(values, 25))
         counted = {"people": len(values), "trainings": counts[name]}
@@ -88,7 +88,7 @@ def rank(trainings: list[Trained]) -> list[dict[str, Any]]:
     return sorted(ranking, key=lambda row: (-row["mean"], row["name"]))
 
 
-def curves(seen: Seen, ranked: list[str]) -> list[dict[str, Any]]:
+def leading_curves(seen: Seen, ranked: list[str]) -> list[dict[str, Any]]:
     """Validation scores by epoch, mean over trainings: of the settings that lead, then of those being trained."""
     histories: dict[str, list[list[float]]] = {}
     for training in seen.trainings:
@@ -116,7 +116,7 @@ def _curve(name: str, values: list[float], every: int, *, running: bool = False)
     return {"name": name, "running": running, "points": points}
 
 
-def page(nonce: str) -> str:
+def render_live_page(nonce: str) -> str:
     """The page without any state, which its script requests. Colours and fonts are those of the report."""
     style = asset("page.css") + asset("live.css")
     return asset("live.html").replace("{nonce}", nonce).replace("{style}", style).replace("{script}", asset("live.js"))
@@ -185,15 +185,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         nonce, host = secrets.token_urlsafe(12), self.headers.get("Host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        key, _, what = self.path.partition("?")[0].removeprefix("/").partition("/")
+        key, _, resource = self.path.partition("?")[0].removeprefix("/").partition("/")
         status, kind, body = HTTPStatus.NOT_FOUND, "text/plain", b"there is nothing here"
         if name not in HOSTS:
             status, body = HTTPStatus.FORBIDDEN, b"this page is for its own machine alone"
         elif not secrets.compare_digest(key.encode(errors="replace"), self.page.key.encode()):
             body = b"there is nothing here; use the whole address"
-        elif what == "":
-            status, kind, body = HTTPStatus.OK, "text/html; charset=utf-8", page(nonce).encode()
-        elif what == "state":
+        elif resource == "":
+            status, kind, body = HTTPStatus.OK, "text/html; charset=utf-8", render_live_page(nonce).encode()
+        elif resource == "state":
             status, kind, body = HTTPStatus.OK, "application/json", self.page.state()
             self.page.asked = time.monotonic()
         self.send_response(status)

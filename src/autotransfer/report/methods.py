@@ -8,8 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import UserError, number
 from ..folds import SESSION
 from ..runs.choice import Choice
@@ -20,12 +18,11 @@ from ..runs.options import RunOptions
 from ..runs.regression import NUMBERS, SIMPLE, RegressionChoice
 from ..runs.study import command_of
 from ..runs.verdict import mean
-from ..search.number_networks import name_of
+from ..search.number_networks import candidate_name
 from ..search.regression import STRENGTHS
 from ..settings import SUBJECT
 from ..training.scoring import label_of
 from . import result_words
-from .outcomes import finite
 from .summary import Summary
 from .wording import capital, count, kind_words, score, setting_names, share
 
@@ -159,8 +156,8 @@ def _delivered(summary: Summary, choice: Choice) -> Iterable[str]:
 def _scores(choice: Choice) -> Iterable[str]:
     yield f"Results: {' '.join(result_words.headline(choice))}"
     single = {"a single plain network": choice.test_scores["baseline"]} if choice.has_plain_network else {}
-    scores = {name: list(finite(by_person).values()) for name, by_person in (choice.peers | single).items()}
-    listed = "; ".join(f"{name} {score(float(np.mean(values)))}" for name, values in scores.items() if values)
+    means = {name: mean(by_person) for name, by_person in (choice.peers | single).items()}
+    listed = "; ".join(f"{name} {score(value)}" for name, value in means.items() if value is not None)
     if listed:
         yield f"On the same folds, {label_of(choice.metric)}, mean over people: {listed}."
     yield from _sentences(result_words.skipped_words(choice))
@@ -187,7 +184,7 @@ def regression_methods(folder: Path, choice: RegressionChoice) -> str:
     if data is None or versions is None or stored is None:
         raise UserError(f"{folder} does not say what it was made from; run it again into another folder")
     options = RunOptions.from_dict(stored)
-    forms, networks = ([name_of(setting) for setting in tried[stage]] for stage in (SOLVED, TRAINED))
+    forms, networks = ([candidate_name(setting) for setting in tried[stage]] for stage in (SOLVED, TRAINED))
     target = options.target.removeprefix("continuous").lstrip(":")
     return _text(
         _data(data.name, data, f"a continuous target{f' ({target})' * bool(target)}"),

@@ -12,9 +12,9 @@ from ..training.mistake_costs import PREFIX, parse
 from . import plot
 from .escaping import Html, plot_text, tag
 from .plot import ACCENT, LOSS, MUTED, Figure, Json
-from .result_words import unseen, unseen_person
+from .result_words import on_unseen_people, unseen_person_words
 from .summary import Summary
-from .tables import folded, table
+from .tables import details, table
 from .wording import count, score, share, signed
 
 MOST_CELLS = 12  # classes of a matrix whose cells have room for a number
@@ -33,11 +33,11 @@ def confusion(summary: Summary) -> Figure | None:
     return Figure(
         key="confusion",
         title="Which class is taken for which",
-        caption=f"The delivered model {unseen(summary)}, each predicted with weights that were found without "
+        caption=f"The delivered model {on_unseen_people(summary)}, each predicted with weights that were found without "
         "them. Rows are the true classes and sum to one over all of them; the diagonal is what is recognised. Counts "
         "appear when you point at a cell; the CSV has them for every person.",
         data=[_heatmap(whole, names)],
-        layout=plot.stacked(plot.axes(x, y)),
+        layout=plot.merge_layouts(plot.axes(x, y)),
         columns=("subject", "true", "predicted", "count"),
         rows=[
             [who, names[i], names[j], n]
@@ -59,7 +59,7 @@ def _counts(summary: Summary) -> dict[str, NDArray[np.int64]]:
     return {who: counts for who, counts in tables.items() if counts.shape == (size, size)}
 
 
-def by_person(summary: Summary) -> Html | None:
+def mistakes_by_person(summary: Summary) -> Html | None:
     """The same of each person, folded, the worst first: what is recognised of each class, and the commonest mistake."""
     tables, names = _counts(summary), list(summary.data.classes)
     if not tables or summary.choice is None:
@@ -69,10 +69,10 @@ def by_person(summary: Summary) -> Html | None:
     lines = [[who, _mistake(tables[who], names), *_recalls(tables[who])[:MOST_CELLS]] for who in worst]
     more = f"; the first {MOST_CELLS} of {len(names)}" if len(names) > MOST_CELLS else ""
     caption = f"Share of each class that is recognised, by person, the worst person first{more}"
-    return folded("Mistakes of every person", table(caption, heads, lines, numeric=2), _matrices(worst, tables, names))
+    return details("Mistakes of every person", table(caption, heads, lines, numeric=2), _matrices(worst, tables, names))
 
 
-def by_class(summary: Summary) -> Html | None:
+def recall_by_class(summary: Summary) -> Html | None:
     """What is recognised of each class, how far its name can be trusted, and what its windows cost."""
     tables, names = _counts(summary), list(summary.data.classes)
     if not tables or summary.choice is None:
@@ -82,10 +82,10 @@ def by_class(summary: Summary) -> Html | None:
     costs = summary.choice.metric.startswith(PREFIX)
     heads = ("class", "commonest mistake", "windows", "recall", "precision", *(["share of what was paid"] * costs))
     caption = (
-        f"Each class, over all windows of everybody {unseen(summary)}. Recall: the share of its windows that is "
-        "recognised. Precision: how often it is right to say the class"
+        f"Each class, over all windows of everybody {on_unseen_people(summary)}. Recall: the share of its windows that "
+        "is recognised. Precision: how often it is right to say the class"
     )
-    return folded("Recall and precision of each class", table(caption, heads, lines, numeric=2, less="1"))
+    return details("Recall and precision of each class", table(caption, heads, lines, numeric=2, less="1"))
 
 
 def class_rows(counts: NDArray[np.int64], names: list[str], metric: str) -> list[list[str]]:
@@ -112,7 +112,7 @@ def _matrices(worst: Sequence[str], tables: dict[str, NDArray[np.int64]], names:
     if len(names) > MOST_CELLS:
         return None
     boxes = [
-        folded(f"Counts of {who}", table("True classes down, predicted ones across", ("", *names),
+        details(f"Counts of {who}", table("True classes down, predicted ones across", ("", *names),
                [[name, *row] for name, row in zip(names, tables[who].tolist(), strict=True)], numeric=1))
         for who in worst
     ]  # fmt: skip
@@ -176,7 +176,7 @@ def reliability_by_person(summary: Summary) -> Figure | None:
     return Figure(
         key="reliability-people",
         title="How far confidence can be trusted, person by person",
-        caption=f"A dot is {unseen_person(summary)}: the mean probability of its predictions, and how often "
+        caption=f"A dot is {unseen_person_words(summary)}: the mean probability of its predictions, and how often "
         f"they are right. Below the diagonal it claims too much. {verdict}",
         data=[
             plot.line([0, 1], [0, 1], "as claimed", stroke=MUTED, width=1.5, line={"dash": "dot"}),

@@ -13,21 +13,21 @@ from .summary import Summary
 Scores = dict[str, dict[str, float]]  # name of a setting -> subject -> mean score
 
 
-def shortlist(summary: Summary) -> set[str]:
+def shortlist_names(summary: Summary) -> set[str]:
     """Names of the settings that went on to stage two."""
     if summary.choice is not None:
         return {named.name for named in summary.choice.shortlist}
     return {training.name for training in summary.trainings if training.stage == "folds"}
 
 
-def tried_everywhere(summary: Summary) -> list[Trained]:
+def stage_two_trainings(summary: Summary) -> list[Trained]:
     """Trainings of stage two, failed ones too. A finished job is not trained again, so the first fold of a candidate
     may stand under "search"."""
-    listed = shortlist(summary)
+    listed = shortlist_names(summary)
     return [training for training in summary.trainings if training.name in listed]
 
 
-def tried_once(summary: Summary) -> list[Trained]:
+def one_split_trainings(summary: Summary) -> list[Trained]:
     """Trainings of stage one that ended well. Without a stage one, those of the first split."""
     scored = [
         training
@@ -47,9 +47,9 @@ def has_stage_one(summary: Summary) -> bool:
 
 def scores_on_test(summary: Summary) -> Scores:
     """Score on every test subject, mean over seeds."""
-    done = [training for training in tried_everywhere(summary) if not training.failed]
+    done = [training for training in stage_two_trainings(summary) if not training.failed]
     rows = ((training.name, who, score) for training in done for who, score in training.scores.items())
-    return _of_people(summary, means(rows))
+    return _of_people(summary, mean_scores(rows))
 
 
 def scores_on_validation(summary: Summary) -> Scores:
@@ -57,7 +57,7 @@ def scores_on_validation(summary: Summary) -> Scores:
     fold gives two: the second with validation and test exchanged. A failed job counts as 0. Where groups are held out,
     each is scored by the snapshot that the other chose."""
     rows = []
-    for training in tried_everywhere(summary):
+    for training in stage_two_trainings(summary):
         twin = training.record.swapped
         if len(training.scores) > 1 or len(training.swapped_scores) > 1:
             scores = training.scores | training.swapped_scores
@@ -65,7 +65,7 @@ def scores_on_validation(summary: Summary) -> Scores:
             scores = {str(training.validation_subject): training.record.validation_score}
             scores |= {} if twin is None else {str(training.test_subject): twin.validation_score}
         rows += [(training.name, who, 0.0 if training.failed else score) for who, score in scores.items()]
-    return _of_people(summary, means(rows))
+    return _of_people(summary, mean_scores(rows))
 
 
 def _of_people(summary: Summary, scores: Scores) -> Scores:
@@ -74,7 +74,7 @@ def _of_people(summary: Summary, scores: Scores) -> Scores:
     return scores if units is None else {name: units.by_person(by_unit) for name, by_unit in scores.items()}
 
 
-def means(rows: Iterable[tuple[str, str, float]]) -> Scores:
+def mean_scores(rows: Iterable[tuple[str, str, float]]) -> Scores:
     """Mean by setting and subject, over finite scores."""
     values: dict[str, dict[str, list[float]]] = {}
     for name, subject, value in rows:
@@ -83,6 +83,6 @@ def means(rows: Iterable[tuple[str, str, float]]) -> Scores:
     return {name: {s: float(np.mean(v)) for s, v in by_subject.items()} for name, by_subject in values.items()}
 
 
-def finite(scores: Mapping[str, float]) -> dict[str, float]:
+def finite_scores(scores: Mapping[str, float]) -> dict[str, float]:
     """The finite scores: a training that failed early has no test score."""
     return {key: value for key, value in scores.items() if math.isfinite(value)}

@@ -18,17 +18,17 @@ from ..runs.options import RunOptions
 from .answer import answer
 from .answering_figures import abstention, coverage
 from .averaging import alternatives, contributions, kinds, reliability, shares
-from .escaping import Html, joined, script_json, tag
+from .escaping import Html, join_html, script_json, tag
 from .latent_figures import latent_by_class, latent_by_subject, leakage
-from .mistake_figures import by_class, by_person, confusion, reliability_by_person
+from .mistake_figures import confusion, mistakes_by_person, recall_by_class, reliability_by_person
 from .person_figures import adaptation, labels, windows_seen
 from .plot import Figure
-from .result_figures import by_subject, differences, glance, results, stages
-from .search_figures import candidates, tried
+from .result_figures import differences, glance, results, scores_by_subject, stages
+from .search_figures import candidates, tried_settings
 from .summary import Summary
 from .tables import estimates, facts, failures, groups, leakages, settings, splits, subjects
 from .training_figures import curves
-from .wording import count, duration, moment
+from .wording import count, date_and_time, duration
 
 # Nothing may be fetched, sent or framed; what runs is written in this file.
 POLICY = (
@@ -54,11 +54,11 @@ SECTIONS = {
     "stages": Section("How the score grew with time", "what the run had come to after every stage", (stages,)),
     "results": Section(
         "Results on what was held out", "every method and every subject, with tests",
-        (results, by_subject, differences), (estimates, subjects),
+        (results, scores_by_subject, differences), (estimates, subjects),
     ),
     "mistakes": Section(
         "Which mistakes it makes", "confused classes and overconfidence, by person",
-        (confusion, reliability, reliability_by_person), (by_class, by_person),
+        (confusion, reliability, reliability_by_person), (recall_by_class, mistakes_by_person),
     ),
     "answering": Section(
         "When it should not answer", "prediction sets and abstention, by person", (coverage, abstention)
@@ -72,7 +72,7 @@ SECTIONS = {
         (labels, adaptation, windows_seen),
     ),
     "search": Section(
-        "How the setting was found", "what was tried, and how one was chosen", (tried, candidates), (settings,)
+        "How the setting was found", "what was tried, and how one was chosen", (tried_settings, candidates), (settings,)
     ),
     "people": Section(
         "What the representation still tells about people", "whether the subject can be read from it",
@@ -95,7 +95,7 @@ def render(summary: Summary) -> str:
     return document(summary, plotly=plotly_library())
 
 
-def plotly_of() -> Any:
+def import_plotly() -> Any:
     """The part of plotly that a page needs. Called before a run too, so that a missing package is noticed early."""
     return need("plotly.offline", "the report", "plotly")
 
@@ -104,7 +104,7 @@ def plotly_of() -> Any:
 def plotly_library() -> Html:
     """plotly.js, packed: the page unpacks it in memory, which makes the file less than half as large."""
     packed = gzip.compress(
-        plotly_of().get_plotlyjs().encode(), 9, mtime=0
+        import_plotly().get_plotlyjs().encode(), 9, mtime=0
     )  # without a time, equal runs give equal files
     return Html(base64.b64encode(packed).decode())
 
@@ -118,11 +118,11 @@ def document(run: Summary, *, plotly: Html) -> str:
         for key, section in SECTIONS.items()
     }
     first = parts.pop(FIRST)
-    body = joined(
+    body = join_html(
         tag("a", "Skip to the figures", href="#figures", class_="skip"),
         header_html(run.name, _size(run)),
         NOSCRIPT,
-        tag("main", answer(run, joined(*first)),
+        tag("main", answer(run, join_html(*first)),
             tag("div", *(_section(key, *inside, opened=not run.complete) for key, inside in parts.items()
                          if any(inside)), _details(run), id="figures"),
             tag("p", tag("button", "Open all", type="button", data_open=True), class_="tools")),
@@ -227,7 +227,7 @@ def _details(run: Summary) -> Html:
         "classes": ", ".join(run.data.classes),
         "trials per subject": ", ".join(f"{s}: {n}" for s, n in zip(run.data.subjects, run.data.trials, strict=True)),
     }
-    time = {"started": moment(run.started), "computing time": duration(run.seconds), "device": run.device,
+    time = {"started": date_and_time(run.started), "computing time": duration(run.seconds), "device": run.device,
             "jobs": f"{run.jobs_done:,} of {run.jobs_total:,}"}  # fmt: skip
     return _section(
         LAST,

@@ -74,8 +74,8 @@ def windows_seen(summary: Summary) -> Figure | None:
     data: list[Json] = []
     rows: list[list[Any]] = []
     for order, lines in played.curves.items():
-        for what, (name, fill, symbol) in CURVES.items():
-            values = lines[what]
+        for curve, (name, fill, symbol) in CURVES.items():
+            values = lines[curve]
             rows += [[order, name, stretch, value] for stretch, value in zip(stretches, values, strict=True)]
             if order == "recorded":
                 text = [f"{name}<br>windows {s}: {score(v)}" for s, v in zip(stretches, values, strict=True)]
@@ -111,7 +111,7 @@ def adaptation(summary: Summary) -> Figure | None:
         for order, before in played.zero_shot.items()
     }
     across = plot.difference_axis("adapted minus as delivered", chain(*gains.values()), least=0.01)
-    placed = plot.Rows([plot.swarm(values, across["range"]) for values in gains.values()])
+    placed = plot.DotRows([plot.swarm(values, across["range"]) for values in gains.values()])
     for place, (order, before) in enumerate(played.zero_shot.items()):
         after, values = played.adapted[order], gains[order]
         mean = float(np.mean(values))

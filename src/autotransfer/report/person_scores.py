@@ -58,7 +58,7 @@ class PersonScores:
         people = None if raw.subject is None else named(raw.subject, len(y), "subject", raw.subjects)
         return cls([str(name) for name in model.card.classes], y, probability, people)
 
-    def seen(self, model: Model, raw: Raw, X: Tensor, metric: Metric) -> list[str]:
+    def seen_lines(self, model: Model, raw: Raw, X: Tensor, metric: Metric) -> list[str]:
         """Lines that say which of these people and windows are not new to the model, and what the score is without
         windows that it was calibrated with. X: the windows as `model.read` arranges them, as they were in training."""
         lines, calibrated = seen_words(model.card.seen, raw.name, X, self.subject)
@@ -68,7 +68,7 @@ class PersonScores:
             lines.append(f"{metric.label} of the other {count(len(rest), 'window')}: {score(value)}")
         return lines
 
-    def decided(self, table: pd.DataFrame, metric: Metric) -> list[str]:
+    def decision_lines(self, table: pd.DataFrame, metric: Metric) -> list[str]:
         """Lines on windows left unanswered and on prediction sets, from a table of `predictions` that has them."""
         lines = []
         if "answered" in table:

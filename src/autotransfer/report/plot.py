@@ -56,7 +56,7 @@ class Figure:
     axes: bool = True  # whether they have labels that need room
 
 
-def look(key: str) -> tuple[str, str]:
+def colour_and_mark(key: str) -> tuple[str, str]:
     """Colour and mark of a row. Methods have five colours, repeated from the sixth on, and marks that differ up to the
     sixteenth."""
     if key in CENSORS:
@@ -72,7 +72,7 @@ def gain_colour(value: float) -> str:
     return ACCENT if value > 0 else LOSS if value < 0 else GREY
 
 
-def nth(index: int) -> tuple[str, str]:
+def colour_and_shape(index: int) -> tuple[str, str]:
     """Colour and shape of the index-th of many: 35 pairs before they repeat."""
     return PALETTE[index % len(PALETTE)], SYMBOLS[index // len(PALETTE) % len(SYMBOLS)]
 
@@ -94,7 +94,7 @@ def axes(x: Json, y: Json, panel: int = 0) -> Json:
     return {f"xaxis{suffix(panel)}": x, f"yaxis{suffix(panel)}": y}
 
 
-def stacked(*parts: Json) -> Json:
+def merge_layouts(*parts: Json) -> Json:
     """Layouts merged: shapes and annotations are appended, other keys replaced."""
     whole: Json = {"shapes": [], "annotations": []}
     for part in parts:
@@ -178,7 +178,7 @@ def swarm(values: list[float], ends: Sequence[float]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Rows:
+class DotRows:
     """Rows of dots below one another, with room for the highest swarm and for a name over it."""
 
     levels: list[list[int]]  # of each row, as `swarm` has them
@@ -204,7 +204,7 @@ class Rows:
             for row, text in enumerate(titles)
         ]
         notes += [note(text, x=1, y=row, xshift=12) for row, text in enumerate(numbers)]
-        return stacked(axes(across, down), {"annotations": notes, "margin": {"l": 14, "r": 62}}, *more)
+        return merge_layouts(axes(across, down), {"annotations": notes, "margin": {"l": 14, "r": 62}}, *more)
 
 
 # ---- marks -----------------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def row_title(text: str, position: float, *, fill: str = MUTED, above: int = 16)
     return note(text, x=0, y=position, fill=fill, yshift=above, bgcolor=BACKGROUND, borderpad=1)
 
 
-def level(value: float | None, text: str = "", *, panel: int = 0) -> Json:
+def horizontal_line(value: float | None, text: str = "", *, panel: int = 0) -> Json:
     """Layout entries for a dashed horizontal line, labelled at its right end; nothing for None."""
     if value is None:
         return {}
@@ -256,10 +256,10 @@ def level(value: float | None, text: str = "", *, panel: int = 0) -> Json:
 
 def scores_over(x: Json, title: str, values: Iterable[float | None], chance: float | None) -> Json:
     """Layout of scores above an axis x, with chance as a dashed line."""
-    return stacked(axes(x, score_axis(title, values, chance)), level(chance, "chance"))
+    return merge_layouts(axes(x, score_axis(title, values, chance)), horizontal_line(chance, "chance"))
 
 
-def upright(value: float | None, text: str = "") -> Json:
+def vertical_line(value: float | None, text: str = "") -> Json:
     """The same for a vertical line, labelled above its top."""
     if value is None:
         return {}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..files import write_atomically
 from ..recordings.overview import Overview, Picture
-from .escaping import Html, joined, tag
+from .escaping import Html, join_html, tag
 from .page import bare_page
 from .tables import table
 
@@ -20,10 +20,10 @@ LETTERS = 10  # of a name that fit there
 
 
 def write_preview(overview: Overview, path: Path) -> None:
-    write_atomically(path, page(overview))
+    write_atomically(path, render_preview(overview))
 
 
-def page(overview: Overview) -> str:
+def render_preview(overview: Overview) -> str:
     wrong = [tag("li", line) for line in (*overview.missing, *overview.concerns)]
     tallest = np.max([np.ptp(np.nan_to_num(picture.window), axis=1) for picture in overview.pictures], axis=0)
     main = tag(
@@ -48,7 +48,7 @@ def _counts(overview: Overview) -> Html | None:
         counts = [[*row, n] for row, n in zip(counts, overview.sessions, strict=True)]
     cells = [[n or tag("mark", 0) for n in row] for row in counts]
     rows = [[name, *row] for name, row in zip(overview.people, cells, strict=True)]
-    return joined(tag("h2", "Trials of each person"), table("How many of each class", heads, rows, numeric=1))
+    return join_html(tag("h2", "Trials of each person"), table("How many of each class", heads, rows, numeric=1))
 
 
 def _figure(picture: Picture, channels: tuple[str, ...], heights: NDArray[np.float64]) -> Html:

@@ -8,15 +8,15 @@ from pathlib import Path
 from ..errors import UserError
 from ..files import write_atomically
 from ..runs.csv_tables import csv_of
-from ..runs.regression import CONSTANT, PEER, RegressionChoice, write_choice
+from ..runs.regression import CONSTANT, PEER, RegressionChoice, write_regression_choice
 from ..runs.verdict import mean
 from ..search.regression import AVERAGE, Regression
 from .answer import answer_section
-from .escaping import Html, joined, tag
+from .escaping import Html, join_html, tag
 from .page import FOOTER, NOSCRIPT, figure_html, header_html, page_html, plotly_library
-from .plot import ACCENT, GREY, MUTED, Figure, axes, level, names_axis, plain_axis, points, stacked
+from .plot import ACCENT, GREY, MUTED, Figure, axes, horizontal_line, merge_layouts, names_axis, plain_axis, points
 from .result_words import regression_headline
-from .tables import folded, table
+from .tables import details, table
 from .wording import count, score
 
 REPORT, RESULTS = "report.html", "results.csv"
@@ -30,7 +30,7 @@ def write_run(folder: str | os.PathLike[str], regression: Regression) -> Path:
     try:
         regression.model.save(home / "model")
         write_atomically(home / RESULTS, csv_of(regression.table))
-        write_choice(home, regression.choice)
+        write_regression_choice(home, regression.choice)
         return write_page(home, regression.choice)
     except OSError as error:
         raise UserError(
@@ -40,28 +40,28 @@ def write_run(folder: str | os.PathLike[str], regression: Regression) -> Path:
 
 def write_page(folder: Path, choice: RegressionChoice) -> Path:
     path = folder / REPORT
-    write_atomically(path, page(choice))
+    write_atomically(path, render_regression(choice))
     return path
 
 
-def page(choice: RegressionChoice) -> str:
+def render_regression(choice: RegressionChoice) -> str:
     """The whole page as text."""
-    figures = [by_person(choice)]
+    figures = [r2_by_person(choice)]
     size = [count(len(choice.nested_test_scores), "person", "people"), f"target: {choice.target}", choice.adaptation]
     main = answer_section(
         choice,
         regression_headline(choice),
         *map(figure_html, figures),
-        folded("What these numbers are", tag("ul", *(tag("li", note) for note in _notes(choice)), class_="caveats")),
-        folded("Every person", _people(choice)),
-        folded("What is delivered", _parts(choice)),
-        *([folded("What each stage gave", _stages(choice))] if len(choice.stages) > 1 or choice.left_out else []),
+        details("What these numbers are", tag("ul", *(tag("li", note) for note in _notes(choice)), class_="caveats")),
+        details("Every person", _people(choice)),
+        details("What is delivered", _parts(choice)),
+        *([details("What each stage gave", _stages(choice))] if len(choice.stages) > 1 or choice.left_out else []),
     )
-    body = joined(header_html(choice.name, size), NOSCRIPT, tag("main", main), FOOTER)
+    body = join_html(header_html(choice.name, size), NOSCRIPT, tag("main", main), FOOTER)
     return page_html(f"{choice.name} – AutoTransfer report", body, figures, plotly=plotly_library())
 
 
-def by_person(choice: RegressionChoice) -> Figure:
+def r2_by_person(choice: RegressionChoice) -> Figure:
     """R² of every person under the delivered model, the simple model and the constant."""
     order = sorted(choice.nested_test_scores, key=lambda who: choice.nested_test_scores[who])
     series = {
@@ -76,9 +76,9 @@ def by_person(choice: RegressionChoice) -> Figure:
         )
         for name, (scores, fill, symbol) in series.items()
     ]  # fmt: skip
-    layout = stacked(
+    layout = merge_layouts(
         axes(names_axis(order, "person"), plain_axis("R²", range=[LOWEST_SHOWN - 0.05, 1.05])),
-        level(0.0, "a person's own mean"),
+        horizontal_line(0.0, "a person's own mean"),
     )
     return Figure(
         key="people",

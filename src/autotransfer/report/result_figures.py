@@ -10,10 +10,10 @@ from itertools import chain
 from ..settings import SUBJECT
 from ..training.intervals import bootstrap_interval
 from . import plot
-from .comparison import Contender, contenders, find, honest, rival, subject_order
+from .comparison import Contender, contenders, find, rival, strictest_estimate, subject_order
 from .escaping import plot_text
 from .plot import ACCENT, INK, MUTED, SOFT, Figure, Json
-from .result_words import unseen
+from .result_words import on_unseen_people
 from .statistics import paired, spread
 from .summary import Summary
 from .wording import duration, interval, score, signed
@@ -25,7 +25,7 @@ def glance(summary: Summary) -> Figure | None:
     """The figure of the first screen: scores of all people under the delivered model, the simple models (best first)
     and the plain network."""
     rows = contenders(summary)
-    best, base = honest(rows), find(rows, "none")
+    best, base = strictest_estimate(rows), find(rows, "none")
     if best is None:
         return None
     peers = sorted((row for row in rows if row.is_peer), key=lambda row: -spread(list(row.scores.values())).mean)
@@ -76,19 +76,18 @@ def _dots_by_row(
     """A row of dots for each contender, its name above and its mean to the right."""
     values = [list(row.scores.values()) for row in rows]
     across = plot.score_axis(f"{summary.metric} on the test subject", chain(*values), summary.chance)
-    placed = plot.Rows([plot.swarm(scores, across["range"]) for scores in values])
+    placed = plot.DotRows([plot.swarm(scores, across["range"]) for scores in values])
     titles, means = [plot_text(row.label, 40) for row in rows], [score(spread(scores).mean) for scores in values]
     for i in (i for i, row in enumerate(rows) if row.is_autotransfer):
         titles[i], means[i] = f"<b>{titles[i]}</b>", f"<b>{means[i]}</b>"
     head = plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)
+    chance = plot.vertical_line(summary.chance, "chance")
     return Figure(
         key=key,
         title=title,
         caption=caption,
         data=[_strip(row, placed.heights(i)) for i, row in enumerate(rows)],
-        layout=placed.layout(
-            across, titles, means, plot.upright(summary.chance, "chance"), {"shapes": [*shapes], "annotations": [head]}
-        ),
+        layout=placed.layout(across, titles, means, chance, {"shapes": [*shapes], "annotations": [head]}),
         columns=("row", "setting", "test_subject", "test_score"),
         rows=[[r.label, r.setting or "by subject", s, v] for r in rows for s, v in r.scores.items()],
         height=placed.height * len(rows) + 14,
@@ -100,7 +99,7 @@ def _strip(row: Contender, heights: list[float]) -> Json:
     """One dot per subject; heights only keep dots apart."""
     texts = [f"{plot_text(row.label, 40)}<br>subject {plot_text(s)}: {score(v)}" for s, v in row.scores.items()]
     dots = list(row.scores.values()), heights, plot_text(row.label, 40)
-    fill, symbol = plot.look(row.key)
+    fill, symbol = plot.colour_and_mark(row.key)
     return plot.points(*dots, fill=fill, symbol=symbol, text=texts, marker={"opacity": 0.85, "size": plot.DOT})
 
 
@@ -112,13 +111,13 @@ def _cross(row: Contender, position: int) -> Json:
     return plot.points([described.mean], [position], "mean", fill=INK, symbol="x-thin", text=[text], marker=look)
 
 
-def by_subject(summary: Summary) -> Figure | None:
+def scores_by_subject(summary: Summary) -> Figure | None:
     """Accuracy by test subject, sorted by the baseline."""
     rows = contenders(summary)
     order = subject_order(rows)
     if not order:
         return None
-    best = honest(rows)
+    best = strictest_estimate(rows)
     front = [row for row in rows if row.key == "none" or row.is_peer or row is best]
     behind = [row for row in rows if row not in front and not row.is_autotransfer]
     values = [value for row in rows for value in row.scores.values()]
@@ -136,11 +135,11 @@ def by_subject(summary: Summary) -> Figure | None:
 
 
 def _dots(row: Contender, order: list[str]) -> Json:
-    there = [(i, s, row.scores[s]) for i, s in enumerate(order) if s in row.scores]
+    points = [(i, s, row.scores[s]) for i, s in enumerate(order) if s in row.scores]
     label = plot_text(row.label, 40)
-    texts = [f"subject {plot_text(s)}<br>{label}: {score(v)}" for _, s, v in there]
-    dots = [i for i, *_ in there], [v for *_, v in there], label
-    fill, symbol = plot.look(row.key)
+    texts = [f"subject {plot_text(s)}<br>{label}: {score(v)}" for _, s, v in points]
+    dots = [i for i, *_ in points], [v for *_, v in points], label
+    fill, symbol = plot.colour_and_mark(row.key)
     return plot.points(*dots, fill=fill, symbol=symbol, text=texts, marker={"size": 7, "opacity": 0.8})
 
 
@@ -148,13 +147,13 @@ def _path(row: Contender, order: list[str]) -> Json:
     """Dots joined by a line, for those that the page compares."""
     dots = _dots(row, order)
     dots["marker"] |= {"size": 9, "opacity": 1}
-    return {**dots, "mode": "lines+markers", "line": {"color": plot.look(row.key)[0], "width": 2.2}}
+    return {**dots, "mode": "lines+markers", "line": {"color": plot.colour_and_mark(row.key)[0], "width": 2.2}}
 
 
 def differences(summary: Summary) -> Figure | None:
     """The delivered model minus the best simple model, by subject, with the interval of the mean."""
     rows = contenders(summary)
-    other, best = rival(rows), honest(rows)
+    other, best = rival(rows), strictest_estimate(rows)
     order = subject_order(rows)
     known = {s: other.scores[s] for s in order if s in other.scores} if other else {}
     pair = paired(best.scores, known) if best else None
@@ -163,7 +162,7 @@ def differences(summary: Summary) -> Figure | None:
     names, values = list(pair.differences), list(pair.differences.values())
     up = plot.difference_axis("difference", [*values, *(pair.interval or ())], least=0.05)
     title = f"mean {signed(pair.mean)}" + (f", interval {interval(pair)}" if pair.interval else "")
-    layout = plot.stacked(
+    layout = plot.merge_layouts(
         plot.axes(plot.names_axis(names, SORTED), up),
         _mean_band(pair.mean, pair.interval),
         {"annotations": [plot.panel_title(title, 0, fill=ACCENT)], "margin": {"l": 62, "t": 28}},
@@ -220,8 +219,8 @@ def stages(summary: Summary) -> Figure | None:
     return Figure(
         key="stages",
         title="What every stage was worth",
-        caption=f"The mean score {unseen(summary)} when a stage had ended, with everything trained up to then; bars "
-        "are 95 % intervals over people. Each person's score was decided without them. Stages: "
+        caption=f"The mean score {on_unseen_people(summary)} when a stage had ended, with everything trained up to "
+        "then; bars are 95 % intervals over people. Each person's score was decided without them. Stages: "
         + "; ".join(named) + ".",
         data=[
             plot.line([at for at, _ in bars], [value for _, value in bars], "95 % interval", stroke=MUTED, width=1.5),

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..runs.choice import HARM, Average, Choice, Playback
 from ..runs.ending import out_of_time
@@ -99,12 +97,12 @@ def guessing_words(chance: float | None) -> str:
     return "Not clearly better than guessing" + ("" if chance is None else f" ({chance_words(chance)})")
 
 
-def unseen(summary: Summary) -> str:
+def on_unseen_people(summary: Summary) -> str:
     """What the scores of a run are on: 'on people it has not seen'."""
     return unseen_words(summary.options.hold_out, "people")
 
 
-def unseen_person(summary: Summary) -> str:
+def unseen_person_words(summary: Summary) -> str:
     """Whom a dot stands for."""
     known = summary.options.hold_out != SUBJECT
     return "a person, scored on what was held out of theirs" if known else "a person whom the model has not seen"
@@ -159,7 +157,7 @@ def follow_words(follows: str, gain: float) -> str:
     return f"{signed(gain)}; a session learns from unlabelled windows ({method})"
 
 
-def played_words(choice: Choice) -> list[str]:
+def playback_words(choice: Choice) -> list[str]:
     """What labels and adaptation gave held-out people. Not all need be played back, nor on all their windows, and
     always in balanced accuracy: these are not the scores of the table."""
     played = choice.playback
@@ -173,22 +171,19 @@ def played_words(choice: Choice) -> list[str]:
     gained = follow_words(played.session, played.gain)
     lines = [f"on the {people} people played back{metric}, without labels a session gains {gained}"]
     if played.online:
-        before, session = _mean(played.zero_shot["recorded"]), _mean(played.adapted["recorded"])
-        whole = _mean(played.all_windows)
+        tables = played.zero_shot["recorded"], played.adapted["recorded"], played.all_windows
+        before, session, whole = (score(mean(scores)) for scores in tables)
         lines[0] += f" (as recorded: zero-shot {before}, in a session {session}, all windows {whole})"
     if played.calibrated:
         first, *more = [
-            (n, f"{_mean(played.before[n])} becomes {_mean(scores)}") for n, scores in played.calibrated.items()
+            (n, f"{score(mean(played.before[n]))} becomes {score(mean(scores))}")
+            for n, scores in played.calibrated.items()
         ]
         lines.append(
             f"with {first[0]} label{'s' * (first[0] != '1')} of each class {first[1]} on the windows left"
             + "".join(f"; with {n}, {words}" for n, words in more)
         )
     return lines
-
-
-def _mean(scores: Mapping[str, float]) -> str:
-    return f"{np.mean(list(scores.values())):.3f}"
 
 
 def harmed_by_following(played: Playback) -> str:

@@ -12,7 +12,7 @@ from ..censoring import CENSORS, MODES
 from . import plot
 from .comparison import Candidate, ranking
 from .escaping import distinct_labels, plot_text
-from .outcomes import Scores, finite, has_stage_one, scores_on_validation, shortlist, tried_once
+from .outcomes import Scores, finite_scores, has_stage_one, one_split_trainings, scores_on_validation, shortlist_names
 from .plot import ACCENT, GREY, INK, MUTED, Figure, Json
 from .result_words import NO_BETTER
 from .summary import Summary
@@ -27,7 +27,7 @@ AVERAGE_RULE = (
 )
 
 
-class Tried(NamedTuple):
+class TriedSetting(NamedTuple):
     """A censored setting of stage one."""
 
     name: str
@@ -37,17 +37,17 @@ class Tried(NamedTuple):
     score: float  # on validation
 
 
-def tried(summary: Summary) -> Figure | None:
+def tried_settings(summary: Summary) -> Figure | None:
     """Validation score of every setting of stage one: a panel per mode, strength along it."""
-    once = tried_once(summary)
+    once = one_split_trainings(summary)
     censored = [
-        Tried(training.name, penalty.method, penalty.mode, penalty.strength, training.record.validation_score)
+        TriedSetting(training.name, penalty.method, penalty.mode, penalty.strength, training.record.validation_score)
         for training in once
         if (penalty := training.setting.penalty) is not None
     ]
     if not censored:
         return None
-    listed, used, staged = shortlist(summary), {setting.mode for setting in censored}, has_stage_one(summary)
+    listed, used, staged = shortlist_names(summary), {setting.mode for setting in censored}, has_stage_one(summary)
     modes = [mode for mode in dict.fromkeys([*MODES, *sorted(used)]) if mode in used]
     plain = [training.record.validation_score for training in once if training.setting == summary.plain]
     baseline = float(np.mean(plain)) if plain else None
@@ -57,7 +57,7 @@ def tried(summary: Summary) -> Figure | None:
         title = "" if panel else "validation score"
         up = plot.score_axis(title, [*(setting.score for setting in censored), baseline])
         parts.append(plot.axes(along, up, panel))
-        parts.append(plot.level(baseline, panel=panel))
+        parts.append(plot.horizontal_line(baseline, panel=panel))
         parts.append({"annotations": [plot.panel_title(f"<b>{plot_text(mode)}</b>", panel)]})
     return Figure(
         key="tried",
@@ -67,7 +67,7 @@ def tried(summary: Summary) -> Figure | None:
         + ". Methods are moved apart a little sideways.",
         data=_all_marks(censored, modes, listed if staged else set(), _labels(summary, 80))
         + _legend_only(rings=staged, baseline=baseline is not None),
-        layout=plot.stacked(*parts),
+        layout=plot.merge_layouts(*parts),
         columns=("setting", "method", "mode", "strength", "validation_score", "shortlisted"),
         rows=[
             [
@@ -81,7 +81,7 @@ def tried(summary: Summary) -> Figure | None:
     )  # fmt: skip
 
 
-def _all_marks(censored: list[Tried], modes: list[str], listed: set[str], words: dict[str, str]) -> list[Json]:
+def _all_marks(censored: list[TriedSetting], modes: list[str], listed: set[str], words: dict[str, str]) -> list[Json]:
     """One trace per mode and method, and one more for its name in the legend, which hides it in every panel."""
     traces: list[Json] = []
     used = {setting.method for setting in censored}
@@ -90,7 +90,7 @@ def _all_marks(censored: list[Tried], modes: list[str], listed: set[str], words:
     for place, method in enumerate(shown):
         of_method = [setting for setting in censored if setting.method == method]
         label = plot_text(method_label(method))
-        fill, symbol = plot.look(method)
+        fill, symbol = plot.colour_and_mark(method)
         traces.append(plot.points([None], [None], label, fill=fill, symbol=symbol, legendgroup=method))
         for panel, mode in enumerate(modes):
             # the shortlisted last, on top of the others
@@ -105,7 +105,7 @@ def _all_marks(censored: list[Tried], modes: list[str], listed: set[str], words:
     return traces
 
 
-def _marks(rows: list[Tried], aside: float, on: list[bool]) -> tuple[list[float], list[float], Json]:
+def _marks(rows: list[TriedSetting], aside: float, on: list[bool]) -> tuple[list[float], list[float], Json]:
     """Positions and look; settings of equal strength are spread sideways so that none hides another."""
     crowd = len(rows) / len({setting.strength for setting in rows})
     spread = min(0.2, 0.015 * crowd) if crowd > 1 else 0.0
@@ -177,7 +177,7 @@ def candidates(summary: Summary) -> Figure | None:
             _summaries(mean, [long[n] for n in names], "mean", INK, "x-thin"),
             _summaries(q25, [long[n] for n in names], "lower quartile", ACCENT, "diamond"),
         ],
-        layout=plot.stacked(plot.axes(across, down), plot.upright(summary.data.chance), notes),
+        layout=plot.merge_layouts(plot.axes(across, down), plot.vertical_line(summary.data.chance), notes),
         columns=("setting", "validation_q25", "validation_mean", "chosen"),
         rows=[[n, q, m, n == summary.chosen] for n, q, m in zip(names, q25, mean, strict=True)],
         height=46 * len(names) + 30,
@@ -189,7 +189,8 @@ def _validated(summary: Summary) -> list[Candidate]:
     every, choice = ranking(summary), summary.choice
     if choice is None or choice.average is None:
         return [candidate for candidate in every if choice is None or candidate.name in choice.validation_q25]
-    q25, mean, known = finite(choice.validation_q25), finite(choice.validation_mean), summary.settings | choice.settings
+    q25, mean = finite_scores(choice.validation_q25), finite_scores(choice.validation_mean)
+    known = summary.settings | choice.settings
     methods = {name: known[name].method if name in known else None for name in mean}
     listed = [Candidate(name, methods[name] or "none", q25[name], mean[name]) for name in mean if name in q25]
     return sorted(listed, key=lambda candidate: (-candidate.mean, -candidate.q25))

@@ -15,8 +15,8 @@ from ..training.nuisance import QUANTILES
 from ..training.scoring import METRICS, chance_words
 from ..words import range_words
 from .comparison import contenders, find, ranking, subject_order
-from .escaping import Html, joined, tag
-from .outcomes import has_stage_one, scores_on_test, shortlist, tried_once
+from .escaping import Html, join_html, tag
+from .outcomes import has_stage_one, one_split_trainings, scores_on_test, shortlist_names
 from .statistics import holm, paired, spread
 from .summary import Leak, Summary
 from .wording import capital, count, duration, interval, probability, score, setting_names, signed, significance
@@ -39,12 +39,12 @@ def table(
         return tag("th" if head else "td", content, class_=" ".join(names) or None, scope=scope)
 
     top = tag("tr", *(cell("th", i, head) for i, head in enumerate(heads)))
-    body = joined(*(tag("tr", *(cell("td", i, value) for i, value in enumerate(row))) for row in rows))
+    body = join_html(*(tag("tr", *(cell("td", i, value) for i, value in enumerate(row))) for row in rows))
     inside = tag("table", tag("caption", caption), tag("thead", top), tag("tbody", body))
     return tag("div", inside, class_="table", tabindex="0", role="region", aria_label=caption)
 
 
-def folded(summary_line: str, *content: Html | None) -> Html:
+def details(summary_line: str, *content: Html | None) -> Html:
     return tag("details", tag("summary", summary_line), *content)
 
 
@@ -75,7 +75,7 @@ def estimates(summary: Summary) -> Html | None:
     )
     shown = table(caption, heads, lines, numeric=1, less="2 3 6 7")
     gains = {key: pair.mean for key, pair in pairs.items() if pair is not None}
-    return joined(shown, tag("p", significance(corrected, gains), class_="caption") if corrected else None)
+    return join_html(shown, tag("p", significance(corrected, gains), class_="caption") if corrected else None)
 
 
 def subjects(summary: Summary) -> Html | None:
@@ -96,11 +96,11 @@ def subjects(summary: Summary) -> Html | None:
         [s, names.get(picks.get(s, ""), picks.get(s, "–")), *(score(scores.get(s)) for scores in tests)] for s in order
     ]
     alone = summary.average is None
-    what = "reselected without the person" if alone else "best single candidate without the person"
-    heads = ("subject", what, *(row.label.replace("AutoTransfer, ", "") for row in shown))
+    pick = "reselected without the person" if alone else "best single candidate without the person"
+    heads = ("subject", pick, *(row.label.replace("AutoTransfer, ", "") for row in shown))
     labels = tuple(METRICS[name].label for name in others)
     besides = f"; {', '.join(labels)}: of the delivered model, nested" if labels else ""
-    return folded(
+    return details(
         f"Score of every subject and {'the setting chosen' if alone else 'the best single candidate'} for it",
         table(f"{_metric(summary)} of every test subject{besides}", heads + labels, lines, numeric=2, less="1"),
     )
@@ -116,13 +116,13 @@ def settings(summary: Summary) -> Html | None:
     if not summary.settings:
         return None
     first: dict[str, list[float]] = {}
-    for training in tried_once(summary):
+    for training in one_split_trainings(summary):
         first.setdefault(training.name, []).append(training.record.validation_score)
     seconds = dict.fromkeys(summary.settings, 0.0)
     for training in summary.trainings:
         seconds[training.name] += training.record.seconds
     second = {candidate.name: candidate for candidate in ranking(summary)}
-    tests, names, listed = scores_on_test(summary), setting_names(summary), shortlist(summary)
+    tests, names, listed = scores_on_test(summary), setting_names(summary), shortlist_names(summary)
 
     best = summary.role_names["chosen"].lower()
 
@@ -142,7 +142,7 @@ def settings(summary: Summary) -> Html | None:
     caption = (
         f"{_metric(summary)} of every setting on validation; the test mean is shown for completeness and chose nothing"
     )
-    return folded(
+    return details(
         f"Table of all {len(summary.settings)} settings",
         table(caption, heads, [line(name) for name in sorted(summary.settings, key=place)], numeric=2, less="1 4 5 6"),
     )
@@ -192,7 +192,7 @@ def groups(summary: Summary) -> Html | None:
         "Each person is scored by what was decided without them. The last interval is of the difference to other "
         "people, or to the same people's other windows where a column varies within people"
     )
-    return joined(tag("p", sentence), table(caption, heads, map(_group, scores), numeric=2, less="4 5"))
+    return join_html(tag("p", sentence), table(caption, heads, map(_group, scores), numeric=2, less="4 5"))
 
 
 def _group(row: GroupScore) -> list[object]:
@@ -207,7 +207,7 @@ def splits(summary: Summary) -> Html | None:
     heads = ("fold", "test subject", "validation subject", "training trials", "validation trials", "test trials")
     lines = list(map(astuple, summary.splits))
     shown = table("Who trains, validates and tests", heads, lines, numeric=3, less="4")
-    return folded(f"Splits ({len(lines)} folds)", shown)
+    return details(f"Splits ({len(lines)} folds)", shown)
 
 
 def failures(summary: Summary) -> Html | None:
@@ -227,7 +227,7 @@ def failures(summary: Summary) -> Html | None:
     heads = ("setting", "stage", "test subject", "seed", "what happened")
     note = tag("p", f"{rest} more are in results.csv.", class_="caption") if rest else None
     title = tag("h3", f"{count(len(failed), 'job')} failed", id="failures")
-    return joined(title, table("Failed jobs", heads, lines, numeric=9, less="1 3"), note)
+    return join_html(title, table("Failed jobs", heads, lines, numeric=9, less="1 3"), note)
 
 
 def facts(caption: str, values: Mapping[str, object]) -> Html | None:
@@ -236,4 +236,4 @@ def facts(caption: str, values: Mapping[str, object]) -> Html | None:
         return None
     texts = {key: str(value) for key, value in values.items()}
     pairs = [tag("div", tag("dt", k), tag("dd", v), class_="wide" if len(v) > 40 else None) for k, v in texts.items()]
-    return joined(tag("h3", caption), tag("dl", *pairs, class_="facts"))
+    return join_html(tag("h3", caption), tag("dl", *pairs, class_="facts"))

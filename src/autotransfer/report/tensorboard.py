@@ -18,7 +18,7 @@ from ..runs.results import Trained
 EVERY = 5.0  # seconds between looks at a run that is at work
 
 
-def writer_kind() -> Any:
+def import_summary_writer() -> Any:
     """torch's writer of event files. Called before a run too, so that a missing tensorboard is noticed early."""
     need("tensorboard", "--tensorboard", "tensorboard")
     return need("torch.utils.tensorboard", "--tensorboard", "tensorboard").SummaryWriter
@@ -33,7 +33,7 @@ class EventFiles:
     """
 
     def __init__(self, run: Path, target: Path) -> None:
-        self.follower, self.target, self.writer = RunFollower(run), target, writer_kind()
+        self.follower, self.target, self.writer = RunFollower(run), target, import_summary_writer()
         self.written: set[str] = set()
         if target.exists() and not target.is_dir():
             raise UserError(f"{target} is a file; give --tensorboard a folder")
@@ -50,7 +50,7 @@ class EventFiles:
 
     def _write(self, training: Trained) -> None:
         record = training.record
-        folder = self.target / place_of(training)
+        folder = self.target / folder_name(training)
         for old in folder.glob("events.out.tfevents.*"):  # of an earlier command: TensorBoard would show both
             old.unlink()
         writer = self.writer(str(folder))
@@ -60,7 +60,7 @@ class EventFiles:
                     if math.isfinite(value):
                         writer.add_scalar(name, value, epoch)
             scores = {"validation": record.validation_score, "test": record.test_score}
-            metrics = {f"score/{what}": value for what, value in scores.items() if math.isfinite(value)}
+            metrics = {f"score/{split}": value for split, value in scores.items() if math.isfinite(value)}
             hyperparameters = {
                 k: v for k, v in training.setting.to_dict().items() if isinstance(v, (bool, int, float, str))
             }
@@ -89,7 +89,7 @@ class EventFiles:
             self.update()
 
 
-def place_of(training: Trained) -> str:
+def folder_name(training: Trained) -> str:
     """Setting / person and seed. Users' names are cleaned, so that no path can leave the folder."""
     setting, person = (
         re.sub(r"[^A-Za-z0-9._=+-]+", "_", text).strip("._")[:80]

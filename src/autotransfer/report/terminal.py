@@ -8,14 +8,14 @@ from ..runs.choice import Average, Choice
 from ..runs.ending import longer_words
 from . import result_words as words
 from .escaping import short
-from .outcomes import finite
+from .outcomes import finite_scores
 from .statistics import spread
 from .wording import kind_label, score
 
-Rows = dict[str, Mapping[str, float]]  # by label: scores by person
+ScoreRows = dict[str, Mapping[str, float]]  # by label: scores by person
 
 
-def answer(choice: Choice) -> list[str]:
+def answer_lines(choice: Choice) -> list[str]:
     """The headline, the delivered model, and its scores with those of simple models and the plain network."""
     ended = [f"ended: {choice.ended}{longer_words(choice.ended)}"] if choice.ended is not None else []
     missing = [*words.skipped_words(choice), *words.left_out_words(choice)]
@@ -25,17 +25,17 @@ def answer(choice: Choice) -> list[str]:
 def _delivered(choice: Choice) -> list[str]:
     used = words.ADAPTATIONS.get(choice.adaptation)
     adapts = [] if used is None else [f"  {used}; these are not zero-shot scores"]
-    what, rows, after = _chosen(choice) if choice.average is None else _averaged(choice, choice.average)
-    return [*what, *adapts, f"{words.metric_words(choice)}:", *_table(rows), *after, *words.not_scored_words(choice)]
+    lines, rows, after = _chosen(choice) if choice.average is None else _averaged(choice, choice.average)
+    return [*lines, *adapts, f"{words.metric_words(choice)}:", *_table(rows), *after, *words.not_scored_words(choice)]
 
 
-def _chosen(choice: Choice) -> tuple[list[str], Rows, list[str]]:
+def _chosen(choice: Choice) -> tuple[list[str], ScoreRows, list[str]]:
     """What is delivered, the rows of the table, and what stands below it."""
     lines = [f"chosen: {choice.chosen.name}"]
     if choice.baseline_won:
         lines.append(f"{words.NO_BETTER}, so it was kept" + ("; censoring did not help" if choice.censor_tried else ""))
     tests, ensembles = choice.test_scores, choice.delivered_test_scores
-    rows: Rows = {"nested choice": choice.nested_test_scores, "as published": tests["chosen"]}
+    rows: ScoreRows = {"nested choice": choice.nested_test_scores, "as published": tests["chosen"]}
     if choice.nested_full_test_scores:
         rows["nested full"] = choice.nested_full_test_scores
     rows |= choice.peers
@@ -47,7 +47,7 @@ def _chosen(choice: Choice) -> tuple[list[str], Rows, list[str]]:
     return lines, rows | {"plain network (baseline)": tests["baseline"]}, []
 
 
-def _averaged(choice: Choice, average: Average) -> tuple[list[str], Rows, list[str]]:
+def _averaged(choice: Choice, average: Average) -> tuple[list[str], ScoreRows, list[str]]:
     used = {short(kind_label(kind), 40): weight for kind, weight in average.kinds.items() if weight > 0}
     shares = ", ".join(f"{label} {100 * weight:.0f} %" for label, weight in used.items())
     calibration = average.calibration
@@ -55,9 +55,9 @@ def _averaged(choice: Choice, average: Average) -> tuple[list[str], Rows, list[s
         f"temperature {average.temperature:.2f}: expected calibration error {score(calibration.error)}, without it "
         f"{score(calibration.error_before)}",
         f"best single candidate: {choice.chosen.name}",
-        *words.played_words(choice),
+        *words.playback_words(choice),
     ]
-    rows: Rows = {"average, nested": choice.nested_test_scores}
+    rows: ScoreRows = {"average, nested": choice.nested_test_scores}
     if choice.nested_full_test_scores:
         rows["average, nested full"] = choice.nested_full_test_scores
     rows |= choice.peers
@@ -69,10 +69,10 @@ def _averaged(choice: Choice, average: Average) -> tuple[list[str], Rows, list[s
     return [f"{words.average_words(average)}: {shares}"], rows, after
 
 
-def _table(rows: Rows) -> list[str]:
+def _table(rows: ScoreRows) -> list[str]:
     labels = [short(label, 60) for label in rows]
     width = max(map(len, labels))
-    values = [list(finite(scores).values()) for scores in rows.values()]
+    values = [list(finite_scores(scores).values()) for scores in rows.values()]
     return [
         f"  {label:{width}}  {spread(known) if known else 'no scores'}"
         for label, known in zip(labels, values, strict=True)

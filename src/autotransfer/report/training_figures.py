@@ -12,7 +12,7 @@ from ..folds import name_of
 from ..runs.results import Trained
 from . import plot
 from .escaping import plot_text
-from .outcomes import tried_everywhere
+from .outcomes import stage_two_trainings
 from .plot import ACCENT, GREY, Figure, Json
 from .summary import Summary
 
@@ -29,7 +29,7 @@ PANELS = {
 LOOKS = {"baseline": (GREY, plot.GREY_SOFT), "chosen": (ACCENT, plot.SOFT)}
 
 
-class Model(NamedTuple):
+class RoleCurves(NamedTuple):
     """A role whose curves are drawn."""
 
     label: str
@@ -38,7 +38,7 @@ class Model(NamedTuple):
     trainings: list[Trained]
 
 
-class Curve(NamedTuple):
+class QuartileCurve(NamedTuple):
     """Quartiles over folds, epoch by epoch."""
 
     epochs: list[int]
@@ -54,7 +54,7 @@ def one_table(histories: list[list[float]]) -> NDArray[np.float64]:
     return table
 
 
-def over_folds(histories: list[list[float]]) -> Curve | None:
+def over_folds(histories: list[list[float]]) -> QuartileCurve | None:
     """Quartiles up to the epoch that half of the folds reached; None if nothing finite was recorded."""
     table = one_table(histories)
     table = table[np.isfinite(table).any(1)]
@@ -63,7 +63,7 @@ def over_folds(histories: list[list[float]]) -> Curve | None:
         return None
     if len(epochs) > MOST_EPOCHS:
         epochs = epochs[np.linspace(0, len(epochs) - 1, MOST_EPOCHS).round().astype(int)]
-    return Curve([int(e) + 1 for e in epochs], np.nanquantile(table[:, epochs], (0.25, 0.5, 0.75), axis=0))
+    return QuartileCurve([int(e) + 1 for e in epochs], np.nanquantile(table[:, epochs], (0.25, 0.5, 0.75), axis=0))
 
 
 def curves(summary: Summary) -> Figure | None:
@@ -87,10 +87,10 @@ def curves(summary: Summary) -> Figure | None:
             if title == "Validation score":
                 up = plot.score_axis("", (v for trace in drawn for v in trace["y"]), summary.data.chance)
                 low, high = up["range"]
-                counted = {training.key for training in tried_everywhere(summary)}
+                counted = {training.key for training in stage_two_trainings(summary)}
                 rugs = [_snapshots(m, counted, low + (0.02 + 0.04 * i) * (high - low)) for i, m in enumerate(models)]
                 drawn += [rug for rug in rugs if rug is not None]
-                parts.append(plot.level(summary.data.chance, "chance", panel=panel))
+                parts.append(plot.horizontal_line(summary.data.chance, "chance", panel=panel))
             data += [trace | plot.on_panel(panel) for trace in drawn]
             parts.append({"annotations": [plot.panel_title(f"<b>{title}</b>", panel)]})
             parts.append(plot.axes(plot.plain_axis("epoch", rangemode="tozero"), up, panel))
@@ -105,7 +105,7 @@ def curves(summary: Summary) -> Figure | None:
         "epoch that each fold kept: the one of lowest validation loss, or the last where a setting keeps that."
         + (f" {NEGATIVE}" if negative else ""),
         data=_named_once(data),
-        layout=plot.stacked(*parts),
+        layout=plot.merge_layouts(*parts),
         columns=("model", "quantity", "epoch", "lower_quartile", "median", "upper_quartile"),
         rows=rows,
         panels=panel,
@@ -113,9 +113,9 @@ def curves(summary: Summary) -> Figure | None:
     )
 
 
-def _models(summary: Summary) -> list[Model]:
+def _models(summary: Summary) -> list[RoleCurves]:
     return [
-        Model(
+        RoleCurves(
             summary.role_names[role],
             *LOOKS[role],
             [training for training in summary.trainings if training.setting == setting],
@@ -124,7 +124,7 @@ def _models(summary: Summary) -> list[Model]:
     ]
 
 
-def _lines(curve: Curve, model: Model, kind: str) -> list[Json]:
+def _lines(curve: QuartileCurve, model: RoleCurves, kind: str) -> list[Json]:
     """The median, and behind it the band between the quartiles."""
     low, middle, high = curve.quartiles.tolist()
     name = f"{model.label}, {kind}"
@@ -146,7 +146,7 @@ def _named_once(data: list[Json]) -> list[Json]:
     return data
 
 
-def _snapshots(model: Model, counted: set[str], height: float) -> Json | None:
+def _snapshots(model: RoleCurves, counted: set[str], height: float) -> Json | None:
     kept = [training for training in model.trainings if training.key in counted and training.record.best_epoch > 0]
     if not kept:
         return None

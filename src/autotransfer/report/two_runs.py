@@ -24,7 +24,7 @@ def _finished(folder: Path) -> tuple[str, Choice]:
     return windows, read_choice(folder)
 
 
-def compare(first: Path, second: Path) -> list[str]:
+def comparison_lines(first: Path, second: Path) -> list[str]:
     """Lines on how the second run differs from the first; runs on different recordings are refused."""
     runs = [_finished(folder) for folder in (first, second)]
     choices = [choice for _, choice in runs]

@@ -122,7 +122,7 @@ def duration(seconds: float) -> str:
     return f"{hours} h {rest} min" if hours else f"{minutes} min"
 
 
-def moment(iso: str) -> str:
+def date_and_time(iso: str) -> str:
     """A time as people write it; what is no ISO time is left as it is."""
     try:
         time = datetime.fromisoformat(iso)

@@ -27,7 +27,7 @@ def _values(tables: dict[str, Scores]) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedSetting:
     """A setting and the name that it has in a run, unique there."""
 
     name: str
@@ -38,7 +38,7 @@ class Named:
         return {"name": self.name} | self.setting.as_row()
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Named:
+    def from_dict(cls, values: dict[str, Any]) -> NamedSetting:
         fields = {k: v for k, v in values.items() if k != "name" and (v != "none" or k in TRANSFORMS)}
         if not isinstance(values.get("name"), str):
             raise UserError(f"invalid value for name: {values.get('name')!r}")
@@ -273,11 +273,11 @@ class Choice:
     """Roles: `chosen`, the best single candidate; `baseline`, the plain network; `best_uncensored`. What is delivered
     is the average where there is one, else the chosen setting. Scores are balanced accuracies on test subjects."""
 
-    chosen: Named
-    baseline: Named
-    best_uncensored: Named
+    chosen: NamedSetting
+    baseline: NamedSetting
+    best_uncensored: NamedSetting
     baseline_won: bool
-    shortlist: list[Named]  # the settings that were trained on every fold
+    shortlist: list[NamedSetting]  # the settings that were trained on every fold
     validation_q25: Scores  # by name of a candidate: lower quartile over validation subjects
     validation_mean: Scores
     test_scores: dict[str, Scores]  # by role: single networks, as published
@@ -394,7 +394,7 @@ def read_choice(folder: Path) -> Choice:
         ) from None
 
 
-def unfinished(folder: Path) -> list[str]:
+def unfinished_words(folder: Path) -> list[str]:
     """A line that says what of a run is in its model, where the run is not over."""
     if not (folder / "choice.json").exists():
         return []

@@ -84,7 +84,7 @@ class LocalExecutor:
                 # Only here, where nothing refers to the error and to the frames that it holds, is their memory free.
                 if device.type == "cuda":
                     torch.cuda.empty_cache()
-                split(run, first, reason)
+                train_halves(run, first, reason)
                 (run.folder / f"population-{first.number}.checkpoint").unlink(missing_ok=True)
         finally:
             release(run.recordings)
@@ -174,7 +174,7 @@ def pruned_before(run: Work, population: OpenPopulation) -> set[str]:
     return {key for keys in run.ledger.recall_all(f"pruned {population.number} ", list[str]).values() for key in keys}
 
 
-def split(run: Work, population: OpenPopulation, reason: str) -> None:
+def train_halves(run: Work, population: OpenPopulation, reason: str) -> None:
     """Train the halves of a population that did not fit into memory; a single member that does not is an error."""
     statuses = run.ledger.statuses()
     todo = [key for key in population.keys if statuses[key] not in FINISHED]

@@ -14,7 +14,7 @@ from .checks import check_entries
 from .data_facts import Data
 from .ledger import FINISHED, Ledger
 from .options import RunOptions
-from .progress import Standing, Work
+from .progress import JobNumbers, Standing
 from .results import Trained, trained
 
 
@@ -49,7 +49,7 @@ class RunFollower:
             groups = held_out_groups(len(data.subjects), data.units, options.n_folds)
             check_entries(ledger, entries, len(groups))
             return Seen(
-                standing=Standing.of(self.folder, ledger, [Work.of(entry) for entry in entries]),
+                standing=Standing.of(self.folder, ledger, [JobNumbers.of(entry) for entry in entries]),
                 options=options,
                 data=data,
                 trainings=trained(entries, data.subjects, options.name_of, groups),

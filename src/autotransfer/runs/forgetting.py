@@ -71,7 +71,7 @@ class Forgotten:
         """For people to read. done: not a dry run."""
         verb = "deleted" if done else "would delete"
         trainings = self.trained_on_them + self.held_them_out
-        lines = [f"{verb} {name}: {what}" for name, what in self.files.items()]
+        lines = [f"{verb} {name}: {content}" for name, content in self.files.items()]
         if trainings:
             lines += [
                 f"{count(trainings, 'training')} to be done again: {self.trained_on_them} saw them, "
@@ -149,8 +149,8 @@ def _files(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     """What of a folder is to be deleted, in that order, and what is not the run's."""
     present = {path.name: path.is_dir() for path in sorted(folder.iterdir())}
     files = {
-        name: what
-        for pattern, what in HOLDS.items()
+        name: content
+        for pattern, content in HOLDS.items()
         for name, is_folder in present.items()
         if fnmatch(name, pattern) and is_folder == (pattern == MODEL)
     }

@@ -19,8 +19,8 @@ from .. import schema
 from ..errors import UserError
 from ..files import sync_folder, writable
 from .checksums import CHECKED, checksum
-from .lock import companions, refuse_links, remove_database
-from .sqlite_errors import DamagedLedger, explained
+from .lock import refuse_links, remove_database, wal_files
+from .sqlite_errors import DamagedLedger, explain_errors
 
 if TYPE_CHECKING:  # with torch they take seconds to import, and `status` needs neither
     from ..jobs import Record
@@ -95,10 +95,10 @@ class Ledger:
         if not create and path.stat().st_size == 0:  # to SQLite a good beginning
             raise DamagedLedger(path, "it is empty")
         # Reading makes an index beside the file, unless SQLite is told that nothing can change.
-        archived = not writable(path.parent) and not companions(path)[0].exists()
+        archived = not writable(path.parent) and not wal_files(path)[0].exists()
         mode = "immutable=1" if archived else "mode=ro"
         place = f"file:{quote(str(path.absolute()))}?{mode}" if read_only else path
-        with explained(path):
+        with explain_errors(path):
             self.connection = sqlite3.connect(place, isolation_level=None, timeout=PATIENCE, uri=read_only)
             try:
                 self._prepare(create, read_only)
@@ -144,7 +144,7 @@ class Ledger:
             return
         try:
             remove_database(part)
-            with explained(self.path), closing(sqlite3.connect(part, isolation_level=None)) as copy:
+            with explain_errors(self.path), closing(sqlite3.connect(part, isolation_level=None)) as copy:
                 copy.execute("PRAGMA journal_mode=MEMORY")  # nobody needs half a copy
                 self.connection.backup(copy)  # reads one state of the ledger, its write-ahead log included
                 copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a log of its own
@@ -175,12 +175,12 @@ class Ledger:
             raise DamagedLedger(self.path, "its contents do not agree with their checksums")
 
     def _ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with explained(self.path):
+        with explain_errors(self.path):
             return self.connection.execute(sql, values).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        with explained(self.path):
+        with explain_errors(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self.connection

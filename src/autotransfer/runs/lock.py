@@ -18,14 +18,14 @@ LEFTOVER = re.compile(
 )
 
 
-def companions(path: Path) -> tuple[Path, Path]:
+def wal_files(path: Path) -> tuple[Path, Path]:
     """SQLite's write-ahead log of a database and the index to it."""
     return path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
 
 
 def remove_database(path: Path) -> None:
     """With what SQLite keeps beside it; before a database has a write-ahead log, that is a journal."""
-    for name in (path, *companions(path), path.with_name(path.name + "-journal")):
+    for name in (path, *wal_files(path), path.with_name(path.name + "-journal")):
         name.unlink(missing_ok=True)
 
 
@@ -59,7 +59,7 @@ POSIX = os.name == "posix"
 FAR = 2**30  # the byte that is locked on Windows, where others cannot read a locked one: the holder's name comes first
 
 
-def take(handle: int, *, shared: bool = False) -> None:
+def lock_file(handle: int, *, shared: bool = False) -> None:
     """Lock an open file without waiting; OSError where another process has. shared: with others that share it."""
     if POSIX:
         fcntl = import_module("fcntl")
@@ -68,7 +68,7 @@ def take(handle: int, *, shared: bool = False) -> None:
         _lock_far_byte(handle, "LK_NBLCK")
 
 
-def drop(handle: int) -> None:
+def unlock_file(handle: int) -> None:
     """Before the file is closed: on POSIX closing it is enough, on Windows the lock may outlive it for a while."""
     if not POSIX:
         _lock_far_byte(handle, "LK_UNLCK")
@@ -99,7 +99,7 @@ class Lock:
             ) from None
         self.file = os.fdopen(handle, "r+")
         try:
-            take(handle)
+            lock_file(handle)
         except OSError:
             self.file.seek(0)
             holder = self.file.read().strip() or "unknown"
@@ -118,7 +118,7 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with contextlib.suppress(OSError):
-            drop(self.file.fileno())
+            unlock_file(self.file.fileno())
         with contextlib.suppress(OSError):
             self.file.close()
 
@@ -127,8 +127,8 @@ def in_use(folder: Path) -> bool:
     """Whether a living process holds the run's lock."""
     try:
         with os.fdopen(os.open(folder / "lock", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))) as file:
-            take(file.fileno(), shared=True)
-            drop(file.fileno())
+            lock_file(file.fileno(), shared=True)
+            unlock_file(file.fileno())
     except FileNotFoundError:
         return False
     except OSError:

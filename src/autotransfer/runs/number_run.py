@@ -144,7 +144,7 @@ class NumberRun(Run):
 
     # what is predicted for people left out
 
-    def solved(self, setting: Setting, solve: Callable[[Fold], Floats]) -> Floats:
+    def closed_form_predictions(self, setting: Setting, solve: Callable[[Fold], Floats]) -> Floats:
         """(S, N) predictions of a closed form with each strength, every window by a training without its person. Kept
         fold by fold; solve: what a fold gives for its test rows (S, n), where it is not there yet."""
         entries = self.entries_of(SOLVED, setting, [0])
@@ -160,7 +160,7 @@ class NumberRun(Run):
             self.ledger.finish(entry.key, _solved_record(time.perf_counter() - start), save({LOG_PROBS: predicted}))
         return self._by_window(parts)
 
-    def trained(self, setting: Setting) -> Floats | None:
+    def network_predictions(self, setting: Setting) -> Floats | None:
         """(1, N) predictions of networks, the mean over seeds; None where all of a fold have failed."""
         assert self.recordings.targets is not None
         parts, kept = [], self.trainings(setting)
@@ -221,7 +221,7 @@ def check_open(folder: Path) -> None:
 
 
 @contextmanager
-def opened(folder: Path, targets: Targets, options: RunOptions, tell: Tell | None = None) -> Iterator[NumberRun]:
+def open_or_begin(folder: Path, targets: Targets, options: RunOptions, tell: Tell | None = None) -> Iterator[NumberRun]:
     """A run in a folder, with its lock: the one that was begun there with the same data and options, or a new one."""
     fresh = not is_regression(folder)
     run = NumberRun.begin(folder, targets, options) if fresh else None

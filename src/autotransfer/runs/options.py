@@ -286,10 +286,10 @@ class RunOptions(AskedOptions):
         return asdict(self)
 
     @classmethod
-    def of(cls, preset: str, **given: Any) -> RunOptions:
+    def of(cls, preset: str, **values: Any) -> RunOptions:
         """Options as a preset has them, but for what is given (not None). The paper's grid brings its rule."""
         check_choice("preset", preset, PRESETS)
-        asked = {name: value for name, value in _today(given).items() if value is not None}
+        asked = {name: value for name, value in _today(values).items() if value is not None}
         if asked.get("target", CLASSES) != CLASSES:
             _check_continuous(asked)
         if "metric" in asked:

@@ -63,7 +63,7 @@ class Pulse:
         )
 
 
-class Work(NamedTuple):
+class JobNumbers(NamedTuple):
     """A job in numbers."""
 
     status: str
@@ -73,7 +73,7 @@ class Work(NamedTuple):
     failure: str | None = None  # the name of its setting, and why
 
     @classmethod
-    def of(cls, entry: Entry) -> Work:
+    def of(cls, entry: Entry) -> JobNumbers:
         status, setting, record = entry.status, entry.setting, entry.record
         if record is None:
             return cls(status, setting.max_epochs)
@@ -100,7 +100,7 @@ class Standing:
     pulse: Pulse | None  # of what is in work, where anything is
 
     @classmethod
-    def of(cls, folder: Path, ledger: Ledger, jobs: Sequence[Work]) -> Standing:
+    def of(cls, folder: Path, ledger: Ledger, jobs: Sequence[JobNumbers]) -> Standing:
         working = in_use(folder)
         counts = ledger.counts()
         known = ledger.recall("pulse", Pulse)
@@ -160,45 +160,45 @@ class Standing:
         return lines + [f"failed: {failure}" for failure in self.failures]
 
 
-def standing(folder: Path, name: str = "ledger.sqlite", *, scored: bool = True) -> list[str]:
+def status_lines(folder: Path, name: str = "ledger.sqlite", *, scored: bool = True) -> list[str]:
     """Lines that say what is done, running, waiting and failed, and how long the rest may take. name, scored: of its
     ledger, and whether records in it have scores of classes."""
     with closing(Ledger(folder / name, read_only=True)) as ledger:
-        jobs = read_work(ledger)
+        jobs = read_job_numbers(ledger)
         if jobs is None:
             from .checks import check_entries
 
             entries = ledger.entries()
             check_entries(ledger, entries, scored=scored)
-            jobs = [Work.of(entry) for entry in entries]
+            jobs = [JobNumbers.of(entry) for entry in entries]
         return Standing.of(folder, ledger, jobs).lines()
 
 
 SCORES = ("validation_score", "test_score", "swapped.validation_score", "swapped.test_score")
 
 
-def read_work(ledger: Ledger) -> list[Work] | None:
+def read_job_numbers(ledger: Ledger) -> list[JobNumbers] | None:
     """Every job, from the ledger's text alone: the classes that settings and records become take seconds to import.
     None where anything is unusual, which is for `check_entries` to judge, and where anything has failed."""
     rows = ledger.extracts("epochs", "seconds", *SCORES, "failure")
     try:
-        return None if rows is None else [_work(*row) for row in rows]
+        return None if rows is None else [_job_numbers(*row) for row in rows]
     except (ValueError, TypeError, LookupError, AttributeError):
         return None
 
 
-def _work(key: Any, setting: Any, validation: Any, test: Any, seed: Any, status: Any, values: Any) -> Work:
+def _job_numbers(key: Any, setting: Any, validation: Any, test: Any, seed: Any, status: Any, values: Any) -> JobNumbers:
     numbers = (validation, test, seed)
     digest, most = _digest_and_epochs(setting)
     _expect(all(isinstance(n, int) and 0 <= n < 2**63 for n in numbers) and validation != test)
     _expect(key == f"{digest}-{min(validation, test)}-{max(validation, test)}-{seed}" and status in STATUSES)
     _expect((values is not None) == (status in FINISHED))
     if values is None:
-        return Work(status, most)
+        return JobNumbers(status, most)
     epochs, seconds, *scores, failure = json.loads(values)
     _expect(failure is None and isinstance(epochs, int) and epochs >= 0 and 0 <= seconds < np.inf)
     _expect(all(0 <= score <= 1 for score in scores))
-    return Work(status, most, epochs, float(seconds))
+    return JobNumbers(status, most, epochs, float(seconds))
 
 
 @cache

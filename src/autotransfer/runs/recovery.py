@@ -9,7 +9,7 @@ from ..errors import UserError
 from ..files import sync_folder
 from ..model.encoders import Encoders
 from .ledger import REMEDY, Ledger, backup_of
-from .lock import companions
+from .lock import wal_files
 from .run import Run, Tell
 from .sqlite_errors import DamagedLedger
 
@@ -46,9 +46,9 @@ def _put_aside(path: Path) -> Path | None:
     number = 1
     while (kept := path.with_name(f"{path.stem}.damaged-{number}.sqlite")).exists():
         number += 1
-    log, index = companions(path)
+    log, index = wal_files(path)
     index.unlink(missing_ok=True)
-    for name, target in ((log, companions(kept)[0]), (path, kept)):  # first what must not meet another ledger
+    for name, target in ((log, wal_files(kept)[0]), (path, kept)):  # first what must not meet another ledger
         if name.exists():
             name.replace(target)
     return kept if kept.exists() else None

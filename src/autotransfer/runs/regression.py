@@ -26,7 +26,7 @@ LOWEST = -1e6  # an R² of somebody whose target hardly changes has no lower end
 
 
 @dataclass(frozen=True)
-class Part:
+class DeliveredPart:
     """A closed form, or networks of one setting, in what is delivered."""
 
     name: str
@@ -36,7 +36,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stage:
+class RegressionStage:
     """What was delivered after a stage."""
 
     name: str  # of what had been added
@@ -52,7 +52,7 @@ class RegressionChoice:
     name: str  # of the data set
     adaptation: str
     folds: int  # groups of people who were held out in turn
-    chosen: list[Part]
+    chosen: list[DeliveredPart]
     baseline: str  # the simple model
     baseline_won: bool
     nested_test_scores: Scores  # R² of what is delivered
@@ -63,7 +63,7 @@ class RegressionChoice:
     radius: float | None  # half the width of the delivered 90 % interval; None: infinite, there are too few people
     not_scored: list[str]  # people whose target never changes
     at_least: float | None = None  # the score that the user asks of every person
-    stages: list[Stage] = field(default_factory=list)
+    stages: list[RegressionStage] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # networks that were not trained, and why
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
     verdict: str = ""
@@ -75,13 +75,13 @@ class RegressionChoice:
             raise UserError("nobody has a score")
         if self.baseline != PEER:
             raise UserError(f"baseline is {shown(self.baseline)}, it must be {PEER!r}")
-        for what, scores in (
+        for field_name, scores in (
             ("nested_test_scores", self.nested_test_scores), ("correlations", self.correlations),
             ("errors", self.errors), *((f"test_scores of {name}", self.test_scores.get(name, {})) for name in SIMPLE),
         ):  # fmt: skip
             for who in self.nested_test_scores:
                 if not math.isfinite(scores.get(who, math.nan)):
-                    raise UserError(f"{what} has no number for {shown(who)}")
+                    raise UserError(f"{field_name} has no number for {shown(who)}")
         if self.radius is None:  # fewer people may have had finite ones, which are not what is delivered
             object.__setattr__(self, "coverage", {})
         scores = self.nested_test_scores
@@ -118,7 +118,7 @@ class RegressionChoice:
         return {who: r2 for who, r2 in sorted(self.nested_test_scores.items(), key=lambda item: item[1]) if r2 < least}
 
 
-def write_choice(folder: Path, choice: RegressionChoice) -> None:
+def write_regression_choice(folder: Path, choice: RegressionChoice) -> None:
     write_atomically(folder / CHOICE, json.dumps(schema.to_values(choice), indent=1))
 
 
@@ -128,7 +128,7 @@ def is_regression(folder: Path) -> bool:
     return path.exists() or backup_of(path).exists()
 
 
-def read_choice(folder: Path, at_least: float | None = None) -> RegressionChoice:
+def read_regression_choice(folder: Path, at_least: float | None = None) -> RegressionChoice:
     """at_least: another score that the user asks of every person."""
     if not (folder / CHOICE).exists():
         raise UserError(f"{folder} has no answer yet; go on with: autotransfer resume {folder}")

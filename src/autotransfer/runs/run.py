@@ -240,10 +240,10 @@ class Run:
         n = int(np.isin(who, self.groups[entry.validation] + self.groups[entry.test]).sum())
         if LOG_PROBS not in tensors:
             raise UserError(f"{self.folder} was trained by an earlier version; start a new run")
-        found = tensors[LOG_PROBS]
-        if found.shape != (n, self.recordings.n_classes) or not bool(found.isfinite().all()):
+        log_probs = tensors[LOG_PROBS]
+        if log_probs.shape != (n, self.recordings.n_classes) or not bool(log_probs.isfinite().all()):
             raise UserError(f"the ledger {self.ledger.path} has damaged predictions (key {entry.key!r}); {REMEDY}")
-        return found
+        return log_probs
 
     def add(self, entries: Iterable[Entry]) -> None:
         self.ledger.add(entries)

@@ -27,7 +27,7 @@ class DamagedLedger(UserError):
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def explain_errors(path: Path) -> Iterator[None]:
     """Translate errors of the database at `path` that a user can fix."""
     try:
         yield

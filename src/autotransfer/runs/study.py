@@ -63,17 +63,17 @@ def command_of(options: RunOptions, folder: Path) -> str:
 def _unusual(options: RunOptions) -> dict[str, Any]:
     """Arguments with which `RunOptions.of` makes these options. One may set others, as the paper's grid sets the rule,
     so the result is compared until nothing differs."""
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     while True:
-        made = RunOptions.of("recommended", source=options.source, **asdict(AskedOptions()) | given)
-        wanted = {
+        made = RunOptions.of("recommended", source=options.source, **asdict(AskedOptions()) | arguments)
+        differing = {
             field.name: getattr(options, field.name)
             for field in fields(options)
-            if field.name not in (*UNWRITTEN, *given) and getattr(options, field.name) != getattr(made, field.name)
+            if field.name not in (*UNWRITTEN, *arguments) and getattr(options, field.name) != getattr(made, field.name)
         }
-        if not wanted:
-            return given
-        given |= {name: "none" if value is None else value for name, value in wanted.items()}
+        if not differing:
+            return arguments
+        arguments |= {name: "none" if value is None else value for name, value in differing.items()}
 
 
 def _toml(value: object) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..runs.choice import Calibration, Reliability
 from .held_out import HeldOutLogProbs
-from .weights import Floats, combined, equal_classes, fit, sharpness_for_others
+from .weights import Floats, combine_log_probs, equal_classes, fit, sharpness_for_others
 
 MOST = 12  # candidates that are delivered: a prediction waits for all of them
 LEAST = 0.01  # share of the weights below which a candidate is not worth waiting for
@@ -63,7 +63,7 @@ def find_weights(held_out: HeldOutLogProbs, among: Sequence[int], without: Seque
     labels = [held_out.y[person] for person in people]
     shares = beta / beta.sum()
     exponents = np.zeros(len(held_out.candidates))
-    exponents[kept] = shares * sharpness_for_others([combined(shares, pool) for pool in pools], labels)
+    exponents[kept] = shares * sharpness_for_others([combine_log_probs(shares, pool) for pool in pools], labels)
     return Weights(exponents)
 
 
@@ -94,14 +94,14 @@ def find_nested(held_out: HeldOutLogProbs, among: Sequence[int]) -> Nested:
     weights: dict[int, Weights] = {}
     for block in blocks(held_out.together):
         weights |= dict.fromkeys(block, find_weights(held_out, among, block))
-    return Nested(weights, {p: combined(w.exponents, held_out.of_person(p)) for p, w in weights.items()})
+    return Nested(weights, {p: combine_log_probs(w.exponents, held_out.of_person(p)) for p, w in weights.items()})
 
 
 def without_kind(held_out: HeldOutLogProbs, nested: Nested, kinds: Sequence[str], kind: str) -> dict[int, float]:
     """Scores by person where the candidates of a kind are left out and the others keep their weights."""
     stay = np.array(kinds) != kind
     return {
-        person: held_out.score(person, combined(weights.exponents * stay, held_out.of_person(person)))
+        person: held_out.score(person, combine_log_probs(weights.exponents * stay, held_out.of_person(person)))
         for person, weights in nested.weights.items()
     }
 
@@ -111,7 +111,7 @@ def calibration(held_out: HeldOutLogProbs, nested: Nested) -> Calibration:
     confidence, right, weight, before = [], [], [], []
     for person, log_p in nested.log_probs.items():
         y = held_out.y[person]
-        plain = combined(nested.weights[person].shares, held_out.of_person(person))
+        plain = combine_log_probs(nested.weights[person].shares, held_out.of_person(person))
         confidence.append(np.exp(log_p.max(1)))
         before.append(np.exp(plain.max(1)))
         right.append(log_p.argmax(1) == y)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..folds import not_scored, scorable, whole_people
 from ..preprocessing import strongest
 from ..recordings import Recordings
-from ..runs.choice import Average, Choice, Named, Scores, Weighted
+from ..runs.choice import Average, Choice, NamedSetting, Scores, Weighted
 from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
@@ -20,23 +20,23 @@ from ..training.scoring import BALANCED_ACCURACY, METRICS, metric_of
 from .answering import answering
 from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
 from .for_whom import group_scores
-from .held_out import HeldOutLogProbs, alive
+from .held_out import HeldOutLogProbs, trained_candidates
 from .models import members_of
 from .stages import Score, best_mean, by_subject, choose, lower_quartile, without_subject
-from .validation import Groups, entries_of, honest_scores, measured_scores, validation_scores
+from .validation import Groups, finished_entries, honest_scores, measured_scores, validation_scores
 
 Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
-class Rule:
+class Ranking:
     """How candidates are ranked: which scores, and what of them decides."""
 
     scores: Callable[[Sequence[Entry], Groups], list[Score]]
     choose: Callable[[Sequence[Score], Sequence[str]], str]
 
 
-RULES = {"average": Rule(honest_scores, best_mean), "published": Rule(validation_scores, choose)}
+RULES = {"average": Ranking(honest_scores, best_mean), "published": Ranking(validation_scores, choose)}
 
 
 def decide(
@@ -47,7 +47,7 @@ def decide(
 
     revise: puts the earlier weights in place for people for whom the run would have stopped earlier."""
     options, subjects, units = run.options, run.recordings.subjects, run.recordings.units
-    rule, entries = RULES[options.rule], entries_of(run, candidates, run.folds())
+    rule, entries = RULES[options.rule], finished_entries(run, candidates, run.folds())
     baseline = next((setting for setting in candidates if setting == options.plain), candidates[0])
     scored = set(scorable(run.recordings))
     usual = options.metric == BALANCED_ACCURACY
@@ -66,7 +66,7 @@ def decide(
     held_out = HeldOutLogProbs.of(run, candidates, entries)
     weights = nested = free = None
     if options.rule == "average":
-        among = alive(candidates, entries)
+        among = trained_candidates(candidates, entries)
         uncensored = [k for k in among if candidates[k].penalty is None] or among
         weights, nested = find_weights(held_out, among), find_nested(held_out, among)
         free = nested if uncensored == among else find_nested(held_out, uncensored)
@@ -77,7 +77,7 @@ def decide(
     # Test scores are read from here on, and nothing below decides.
     by_key = {setting.key: setting for setting in candidates}
     place = {key: k for k, key in enumerate(keys)}
-    named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
+    named = {key: NamedSetting(options.name_of(setting), setting) for key, setting in by_key.items()}
     overall = {role: next(iter(pick.values())) for role, pick in picks.items() if not role.startswith("nested")}
     single, metric = scores_on_test(run, entries), metric_of(options.metric)
 
@@ -107,7 +107,7 @@ def decide(
     adaptations = {test: by_key[key].adaptation for test, key in picks["nested"].items()}
     adaptation, average = by_key[overall["chosen"]].adaptation, None
     if weights is not None and nested is not None and free is not None:
-        average = describe(run, candidates, held_out, weights, nested, choosing=delivered["nested"])
+        average = describe_average(run, candidates, held_out, weights, nested, choosing=delivered["nested"])
         nested_scores, nested_uncensored = scored_on(nested.log_probs), scored_on(free.log_probs)
         delivered |= {"nested_choice": delivered["nested"], "nested": nested_scores}
         delivered["nested_uncensored"] = nested_uncensored
@@ -177,7 +177,7 @@ def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
     return strongest([s.adaptation for s, beta in zip(candidates, weights.exponents, strict=True) if beta > 0])
 
 
-def describe(
+def describe_average(
     run: Run, candidates: Sequence[Setting], held_out: HeldOutLogProbs, weights: Weights, nested: Nested,
     choosing: Scores,
 ) -> Average:  # fmt: skip

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from torch import Tensor
 
-from ..models.ensemble import normalised
+from ..models.ensemble import softmax
 from ..models.mixture import Mixture
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..person.decoder import Decoder
@@ -101,7 +101,7 @@ def follow_online(
     follow, evidence = decoder.online(CENTRING_RULES), decoder.say(X)
     truth = y[np.stack(orders)]  # (orders, n)
     answered = follow.side_by_side(evidence, orders)
-    belief, u = normalised(log_p.numpy()), follow.centred.beside(evidence.logits)
+    belief, u = softmax(log_p.numpy()), follow.centred.beside(evidence.logits)
     offset = follow.centred.all_at_once(u, belief)[:, None]  # (rules, 1, P, C)
     whole = evidence.settled + follow.pool(evidence.logits - offset)  # (rules, n, C)
     in_order = np.stack([whole[:, order] for order in orders], 1)
@@ -113,7 +113,7 @@ def follow_online(
     )
 
 
-def unmoved(followed: Followed) -> Followed:
+def without_rules(followed: Followed) -> Followed:
     """For people whose average for sessions centres nothing: every rule leaves the delivered model unchanged."""
     n, right = len(RULES), followed.right[:1]
     return followed._replace(
@@ -130,7 +130,7 @@ def _scores(log_p: NDArray[np.floating], y: NDArray[np.int64]) -> NDArray[np.flo
     return np.array([[balanced_accuracy_of(*pair, n_classes) for pair in zip(p, y, strict=True)] for p in predicted])
 
 
-def curve(right: NDArray[np.bool_], y: NDArray[np.int64]) -> NDArray[np.float64]:
+def scores_on_stretches(right: NDArray[np.bool_], y: NDArray[np.int64]) -> NDArray[np.float64]:
     """(orders, stretches): the share of windows that are predicted right on each stretch, each class counting the same
     over all of them; NaN on a stretch that was not reached. right: (orders, n); y: (orders, n) classes."""
     weight = 1 / np.bincount(y[0])[y]
@@ -186,7 +186,7 @@ class Choices:
         return self.chosen(without) if left and np.mean(gains) > ROUNDING else NO_ADAPTATION
 
 
-def delivered(people: Sequence[Followed], among: Sequence[str] | None = None) -> str:
+def delivered_method(people: Sequence[Followed], among: Sequence[str] | None = None) -> str:
     """The method that these people give a new one."""
     return Choices(people, among).delivered()
 

@@ -117,7 +117,7 @@ def probabilities_of(run: Run, entry: Entry) -> dict[int, Array]:
     return {person: probability[rows == person] for group in groups for person in group}
 
 
-def alive(candidates: Sequence[Setting], entries: Sequence[Entry]) -> list[int]:
+def trained_candidates(candidates: Sequence[Setting], entries: Sequence[Entry]) -> list[int]:
     """Indices of the candidates with a finished training."""
     done = {entry.setting for entry in entries if entry.status == "done"}
     return [k for k, setting in enumerate(candidates) if setting in done] or [0]

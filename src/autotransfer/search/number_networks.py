@@ -12,7 +12,7 @@ import torch
 
 from ..machine import cores, threads
 from ..models.assembly import stacked_tensors
-from ..models.regression import Networks
+from ..models.regression import NetworkPart
 from ..preprocessing.transform import with_prefix
 from ..recordings import Recordings
 from ..runs.executor import LocalExecutor, OutOfTime
@@ -48,7 +48,7 @@ def network_candidates(options: RunOptions, recordings: Recordings) -> list[Sett
     return [setting for setting in every if setting != plain and not setting.augmentation]
 
 
-def name_of(setting: Setting) -> str:
+def candidate_name(setting: Setting) -> str:
     """Of a network, or a closed form, in tables: 'shallow with standardise train', 'tangent'."""
     if setting.network.closed_form:
         return setting.name_relative_to(Setting())
@@ -69,7 +69,7 @@ def plan_networks(recordings: Recordings, options: RunOptions, left: float = mat
     for setting in settings:
         seconds = costs.stage([setting], prepared.groups) * options.seeds
         if seconds + ANSWER > left - sum(cost for _, cost in plan):
-            left_out.append(f"{name_of(setting)}: it would have taken about {clock(seconds)}")
+            left_out.append(f"{candidate_name(setting)}: it would have taken about {clock(seconds)}")
         else:
             plan.append((setting, seconds))
     return NumberPlan([setting.to_dict() for setting, _ in plan], [seconds for _, seconds in plan], left_out)
@@ -95,7 +95,7 @@ def train_networks(run: NumberRun, tell: Tell, *, shown: bool | None) -> Iterato
         if left := [entry for entry in entries if statuses.get(entry.key) not in ("done", "failed")]:
             run.add(entries)
             work = f"{len(run.groups)} groups of people left out × {count(run.options.seeds, 'seed')}"
-            tell(f"{name_of(setting)}: {work}, about {clock(seconds * len(left) / len(entries))}")
+            tell(f"{candidate_name(setting)}: {work}, about {clock(seconds * len(left) / len(entries))}")
             over = start + limit - ANSWER
             ahead = sum(plan.seconds[place + 1 :])
             run.ledger.remember(ahead=ahead, limit=_limit(over))
@@ -104,10 +104,11 @@ def train_networks(run: NumberRun, tell: Tell, *, shown: bool | None) -> Iterato
             try:
                 with threads(cores()):
                     expected = seconds * len(left) / len(entries)
-                    run.work(shown=shown, label=name_of(setting), expected=expected, counted=entries)
+                    run.work(shown=shown, label=candidate_name(setting), expected=expected, counted=entries)
             except OutOfTime:
                 run.drop([entry.key for entry in entries], finished=True)
-                cut = [f"{name_of(Setting.from_dict(rest))}: the time was over" for rest in plan.settings[place:]]
+                late = map(Setting.from_dict, plan.settings[place:])
+                cut = [f"{candidate_name(setting)}: the time was over" for setting in late]
                 done = NumberPlan(plan.settings[:place], plan.seconds[:place], [*plan.left_out, *cut])
                 run.ledger.remember(plan=done)
                 for line in cut:
@@ -123,7 +124,7 @@ def _limit(over: float) -> list[float]:
     return [over - time.monotonic(), time.time()] if math.isfinite(over) else []
 
 
-def networks_of(run: NumberRun, setting: Setting) -> Networks:
+def networks_of(run: NumberRun, setting: Setting) -> NetworkPart:
     """The networks of all folds and seeds, as a part of a model."""
     assert run.recordings.targets is not None
     entries = run.trainings(setting)
@@ -133,4 +134,4 @@ def networks_of(run: NumberRun, setting: Setting) -> Networks:
     scales = [target_scale(run.recordings.targets, fold.train) for fold in folds]
     mean, spread = torch.tensor(scales, dtype=torch.float64).unbind(1)
     tensors |= {"mean": mean.clone(), "spread": spread.clone()}
-    return Networks.restore(setting, size_of(run.recordings, setting), len(entries), tensors)
+    return NetworkPart.restore(setting, size_of(run.recordings, setting), len(entries), tensors)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from ..runs.run import Run
 from ..settings import Setting
 from .average import Nested, Weights, find_nested, find_weights
-from .held_out import HeldOutLogProbs, alive
-from .validation import entries_of
+from .held_out import HeldOutLogProbs, trained_candidates
+from .validation import finished_entries
 
 
 class OnlineWeights(NamedTuple):
@@ -25,9 +25,9 @@ def find_online(run: Run, candidates: Sequence[Setting], centred: Sequence[Setti
     if not centred:
         return None
     settings = [*candidates, *centred]
-    entries = entries_of(run, settings, run.folds())
+    entries = finished_entries(run, settings, run.folds())
     held_out = HeldOutLogProbs.of(run, settings, entries)
-    among = alive(settings, entries)
+    among = trained_candidates(settings, entries)
     weights = find_weights(held_out, among)
     if not weights.exponents[len(candidates) :].any():
         return None

@@ -237,7 +237,7 @@ def _scaled(recordings: Recordings, fold: Fold) -> Floats:
     C: Floats = recordings.derived[COVARIANCES]
     unit = np.sqrt(np.median(C[fold.train].diagonal(axis1=1, axis2=2), 0))
     unit[unit == 0] = 1.0
-    return shrunk(C / (unit[:, None] * unit), recordings.n_times) + FLOOR * np.eye(len(unit))
+    return oas_covariances(C / (unit[:, None] * unit), recordings.n_times) + FLOOR * np.eye(len(unit))
 
 
 def _delays(recordings: Recordings) -> tuple[int, int]:
@@ -259,7 +259,7 @@ def _covariances(X: Tensor, copies: int, lag: int) -> Floats:
     return np.concatenate(parts)
 
 
-def shrunk(C: Floats, length: int) -> Floats:
+def oas_covariances(C: Floats, length: int) -> Floats:
     """Covariances (N, d, d) of so many samples with the oracle approximating shrinkage of each, "oas" in pyRiemann."""
     d = C.shape[1]
     mean_square, level = (C**2).mean((1, 2)), np.trace(C, axis1=1, axis2=2) / d

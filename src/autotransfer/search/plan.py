@@ -30,7 +30,7 @@ LATE = 10.0  # seconds that peers, and people who play their windows, may take t
 CLOSED_FORMS = "closed forms"  # the first stage
 
 
-class Training(NamedTuple):
+class PlannedTraining(NamedTuple):
     """A candidate with one seed, on every fold."""
 
     setting: Setting
@@ -40,7 +40,7 @@ class Training(NamedTuple):
         return {"setting": self.setting.to_dict(), "seed": self.seed}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Training:
+    def from_dict(cls, values: dict[str, Any]) -> PlannedTraining:
         setting, seed = values.get("setting"), values.get("seed")
         if not isinstance(setting, dict) or not isinstance(seed, int):
             raise UserError("a training has no setting or no seed")
@@ -52,20 +52,20 @@ class Stage:
     """Trainings on every fold before the next answer."""
 
     name: str
-    trainings: list[Training]
+    trainings: list[PlannedTraining]
     seconds: float = 0.0  # for all folds and the answer, on this machine; 0: not timed
     main: bool = False  # whether a limit makes room for it
     left_out: str = ""  # why it was not trained
-    online: list[Training] = field(default_factory=list)  # only for the average for sessions
+    online: list[PlannedTraining] = field(default_factory=list)  # only for the average for sessions
 
     @classmethod
     def of(cls, name: str, settings: Iterable[Setting], seeds: Sequence[int], *, main: bool = False) -> Stage:
         """One seed after the other; closed forms are solved for the first only, being the same for all."""
         settings = list(settings)
-        every = [Training(s, seed) for seed in seeds for s in settings if seed == seeds[0] or not s.network.closed_form]
-        return cls(name, every, main=main)
+        pairs = [(s, seed) for seed in seeds for s in settings if seed == seeds[0] or not s.network.closed_form]
+        return cls(name, [PlannedTraining(*pair) for pair in pairs], main=main)
 
-    def joined(self, other: Stage, seconds: float) -> Stage:
+    def joined_with(self, other: Stage, seconds: float) -> Stage:
         """One stage of both, which takes so long."""
         together = [*self.trainings, *other.trainings]
         kinds = " and ".join(dict.fromkeys(setting.kind for setting, _ in together))
@@ -146,7 +146,7 @@ class Plan:
     def with_stage(self, number: int, stage: Stage) -> Plan:
         return replace(self, stages=[*self.stages[:number], stage, *self.stages[number + 1 :]])
 
-    def divided(self, number: int, whole: list[Training], cut: list[Training]) -> Plan:
+    def with_divided_stage(self, number: int, whole: list[PlannedTraining], cut: list[PlannedTraining]) -> Plan:
         """With a stage in two parts: trainings that were done on every fold, and those that were not. Answers refer to
         stages by number, so that all stages keep theirs and the second part comes last."""
         stage = self.stages[number]
@@ -159,7 +159,7 @@ class Plan:
         """Without a storage, which may have a password: plans are shared."""
         return replace(self.options, storage=None)
 
-    def performed(self, answered: Sequence[int]) -> Plan:
+    def as_performed(self, answered: Sequence[int]) -> Plan:
         """The stages that were answered, to be performed again whatever the clock says."""
         stages = [self.stages[number] for number in answered]
         return replace(
@@ -246,7 +246,7 @@ def _check_performed(plan: Plan) -> None:
     stages = plan.stages
     if not stages or not all(stage.trainings for stage in stages):
         raise UserError("it has no stages to perform")
-    whole = plan.performed(range(len(stages)))
+    whole = plan.as_performed(range(len(stages)))
     for name in ("searched", "search_seconds", "later_seconds", "limit", "spent", "fixed", "left_out"):
         value, usual = getattr(plan, name), getattr(whole, name)
         if value != usual:  # NaN is not itself

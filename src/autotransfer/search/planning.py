@@ -22,7 +22,7 @@ from ..settings import Setting
 from ..words import clock
 from .costs import Costs
 from .kinds import Candidates, candidates_of, list_of
-from .plan import CLOSED_FORMS, Plan, Stage, Training
+from .plan import CLOSED_FORMS, Plan, PlannedTraining, Stage
 from .plan_words import SURE, cost_words, why_folds
 from .stages import SHORTLIST_PER_METHOD
 
@@ -65,7 +65,7 @@ def plan_of(prepared: Preparation, costs: Costs | None = None) -> Plan:
         price = {form: costs.stage([form], groups) / costs.busy for form in quick}
         least = min(price.values(), default=0.0)  # the cheapest is quick in any case
         quick = [form for form in quick if price[form] <= max(COSTLY, least)]
-    plan = _staged(plan, candidates, quick) if options.staged else among(plan, candidates.every)
+    plan = _staged(plan, candidates, quick) if options.staged else with_candidate_stages(plan, candidates.every)
     return _timed(plan, groups, costs)
 
 
@@ -99,12 +99,12 @@ def _staged(plan: Plan, candidates: Candidates, quick: Sequence[Setting]) -> Pla
             penalised.setdefault(setting.kind, []).append(setting)
     stages += [Stage.of(f"{kind} with penalties", every, [first, *further]) for kind, every in penalised.items()]
     if quick and plan.options.adaptation == "zero-shot":  # sessions may use a person's windows: the same, centred
-        online = [Training(form.replace(centre="online"), first) for form in quick if form.encoder == "linear"]
+        online = [PlannedTraining(form.replace(centre="online"), first) for form in quick if form.encoder == "linear"]
         stages[0] = replace(stages[0], online=online)
     return replace(plan, stages=stages)
 
 
-def among(plan: Plan, candidates: Sequence[Setting]) -> Plan:
+def with_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
     """With stages for the shortlist of a search. With a limit each candidate is a stage, so that those which were
     trained were trained on every fold; otherwise all are one stage."""
     seeds = list(plan.options.every_seed)
@@ -149,7 +149,7 @@ def _timed(plan: Plan, groups: Sequence[Sequence[int]], costs: Costs | None) -> 
         before = stages[-1] if stages else None
         alike = before is not None and not before.solved and before.main == stage.main
         if before is not None and alike and max(before.seconds, seconds) < SHORT:
-            stages[-1] = before.joined(stage, before.seconds + max(0.0, seconds - answer))
+            stages[-1] = before.joined_with(stage, before.seconds + max(0.0, seconds - answer))
         else:
             stages.append(replace(stage, seconds=seconds))
     return replace(plan, stages=stages)
@@ -191,7 +191,7 @@ def give_more(run: Run, seconds: float | None) -> None:
     run.ledger.remember(plan=plan.with_more(seconds, spent), complete=False)
 
 
-def cut(prepared: Preparation, asked: RunOptions, costs: Costs, spent: float = 0.0) -> Plan:
+def plan_within_limit(prepared: Preparation, asked: RunOptions, costs: Costs, spent: float = 0.0) -> Plan:
     """The plan for options that may have a limit, on the first rung of LADDER where a network of each kind fits. Where
     none does, the first where one network fits; else the whole plan, of which closed forms will be done. asked: options
     before they were resolved. spent: seconds since the run began."""
@@ -219,8 +219,8 @@ def cut(prepared: Preparation, asked: RunOptions, costs: Costs, spent: float = 0
         return sum(stage.seconds for stage in [s for s in plan.stages if s.main][:most]) <= room
 
     # Closed forms lose by fewer folds: one network must be sure to fit before they are shortened for it.
-    every, one = (len(whole.stages), room), (2, room / SURE)
-    return next((plan for many in (every, one) for plan in plans if fits(plan, *many)), whole)
+    all_networks, one_network = (len(whole.stages), room), (2, room / SURE)
+    return next((plan for many in (all_networks, one_network) for plan in plans if fits(plan, *many)), whole)
 
 
 def begin(
@@ -249,7 +249,7 @@ def begin(
     if again is None and here and long:
         say("timing a few steps of every network")
         costs = Costs.measure(prepared, candidates_of(prepared).every)
-        plan = cut(prepared, options, costs, time.monotonic() - start)
+        plan = plan_within_limit(prepared, options, costs, time.monotonic() - start)
         for line in cost_words(plan):
             say(line)
     for line in why_folds(prepared.recordings, options.folds, plan):

@@ -35,7 +35,7 @@ from .labelled import Rows, first_of_each, groups_of, labelled_and_scored
 from .models import best_state
 from .online import OnlineWeights
 from .personal import personal_log_probs
-from .trust import SHARES, SHARPNESS, Tried, best, try_all
+from .trust import SHARES, SHARPNESS, TrustTrial, best_trust, try_all
 
 PEOPLE = 12  # played back, where there are more: further people would change means little and take time
 FEWEST = 3  # people whose means say anything
@@ -54,7 +54,7 @@ def play_back(
     recordings, people = run.recordings, sorted(nested.weights)
     places = np.unique(np.linspace(0, len(people) - 1, min(most, len(people))).round()).astype(int)
     tables: dict[str, dict[str, Scores]] = {}
-    trials: dict[str, dict[str, Tried]] = {}  # by the number of labels and the person
+    trials: dict[str, dict[str, TrustTrial]] = {}  # by the number of labels and the person
     followed: dict[str, following.Followed] = {}
     for count, person in enumerate(people[place] for place in places):
         if until is not None and time.monotonic() > until:
@@ -68,27 +68,27 @@ def play_back(
             return None
         rows = np.flatnonzero(recordings.subject.numpy() == person)
         name = str(recordings.subjects[person])
-        scores, tried, followed[name] = played(model, recordings, rows)
-        for (what, case), score in scores.items():
-            tables.setdefault(what, {}).setdefault(case, {})[name] = score
+        scores, tried, followed[name] = play_person(model, recordings, rows)
+        for (table, case), score in scores.items():
+            tables.setdefault(table, {}).setdefault(case, {})[name] = score
         for labels, trial in tried.items():
             trials.setdefault(labels, {})[name] = trial
     if not followed:
         return None
     if any(person.rules.size for person in followed.values()):  # others' weights have no part that centres people
-        followed = {name: f if f.rules.size else following.unmoved(f) for name, f in followed.items()}
+        followed = {name: f if f.rules.size else following.without_rules(f) for name, f in followed.items()}
     for labels, of_people in trials.items():
         for name, trial in of_people.items():  # the others decide how much labels count
-            share, _ = best([other for whose, other in of_people.items() if whose != name])
+            share, _ = best_trust([other for whose, other in of_people.items() if whose != name])
             tables.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(trial.score[share])
-    places_of = {labels: best(list(of_people.values())) for labels, of_people in trials.items()}
+    places_of = {labels: best_trust(list(of_people.values())) for labels, of_people in trials.items()}
     trust = {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()}
     below = {labels: most_tried(labels, trust) for labels in LABELS}
     trust = {str(labels): trust[str(number)] for labels, number in below.items() if number is not None}
     choices, method = choices_of(followed)
     follows = method
     if method in following.RULES:  # models without the average for sessions adapt too
-        follows = following.delivered(list(followed.values()), list(ADAPTATION_METHODS))
+        follows = following.delivered_method(list(followed.values()), list(ADAPTATION_METHODS))
     playback = Playback(
         **orders_of(followed, choices),
         **online_of(followed, choices, method),
@@ -99,10 +99,10 @@ def play_back(
         calibrates=calibrates(tables.get("before", {}), tables.get("calibrated", {})),
         trust=trust,
     )
-    return playback if recordings.units is None else by_person(playback, recordings.units)
+    return playback if recordings.units is None else merge_units(playback, recordings.units)
 
 
-def by_person(played: Playback, units: Units) -> Playback:
+def merge_units(played: Playback, units: Units) -> Playback:
     """With the mean score over each person's units; people who lose with one of theirs count as losing."""
 
     def merged(tables: dict[str, Scores]) -> dict[str, Scores]:
@@ -173,7 +173,7 @@ def online_of(followed: dict[str, following.Followed], choices: dict[str, str], 
         before, after = person.right_by(NO_ADAPTATION), person.right_by(choices[name])
         whole = person.all_right[list(following.RULES).index(rule)]
         for line, right in {"zero_shot": before, "session": after, "all_windows": whole}.items():
-            lines[line].append(following.curve(right, person.truth))
+            lines[line].append(following.scores_on_stretches(right, person.truth))
         for k, order in enumerate(ORDERS):
             online[order][name] = float(person.score(rule)[k])
             if following.clearly_loses(before[k], after[k], person.truth[k]):
@@ -240,7 +240,7 @@ def _parts_without(run: Run, exponents: dict[Setting, float], person: int) -> li
     return parts
 
 
-class Reading(NamedTuple):
+class DecodedWindows(NamedTuple):
     """Codes and log-probabilities of a person's windows in one order."""
 
     codes: list[Tensor]  # (P, n, D) of each stack
@@ -252,28 +252,28 @@ class Reading(NamedTuple):
         rows = np.ones(len(self.y), dtype=bool) if rows is None else rows
         return balanced_accuracy_of(log_p[rows].argmax(1).numpy(), self.y[rows], log_p.shape[1])
 
-    def ordered(self, order: Rows) -> Reading:
-        return Reading([z[:, order] for z in self.codes], self.log_p[order], self.y[order])
+    def in_order(self, order: Rows) -> DecodedWindows:
+        return DecodedWindows([z[:, order] for z in self.codes], self.log_p[order], self.y[order])
 
 
 @torch.inference_mode()
-def played(
+def play_person(
     model: Mixture, recordings: Recordings, rows: Rows
-) -> tuple[dict[tuple[str, str], float], dict[str, Tried], following.Followed]:
+) -> tuple[dict[tuple[str, str], float], dict[str, TrustTrial], following.Followed]:
     """For the person of these rows: scores by model and number of labels; by number of labels, how calibration does by
     how much labels count; and how following the person does."""
     y, everything = recordings.y.numpy(), rows
     most = windows_of_each(y[rows])
     rows = first_of_each(y, rows, most)
-    orders = orders_for(y[rows])
+    orders = window_orders(y[rows])
     decoder = Decoder(model)
 
-    def read(order: Rows) -> Reading:
-        return Reading(*decoder.read(recordings.X[rows[order]], decoder.follow()), y[rows[order]])
+    def read(order: Rows) -> DecodedWindows:
+        return DecodedWindows(*decoder.read(recordings.X[rows[order]], decoder.follow()), y[rows[order]])
 
     recorded = read(orders["recorded"])
     scores, trials = _with_labels(decoder, recordings, everything, most)
-    readings = [recorded.ordered(order) if model.adaptation == "none" else read(order) for order in orders.values()]
+    readings = [recorded.in_order(order) if model.adaptation == "none" else read(order) for order in orders.values()]
     log_p, truth = torch.stack([r.log_p for r in readings]), torch.from_numpy(np.stack([r.y for r in readings]))
     followed = following.follow_all(decoder, [reading.codes for reading in readings], log_p, truth)
     if model.online is not None and model.adaptation == "none":
@@ -282,7 +282,7 @@ def played(
     return scores, trials, followed
 
 
-def orders_for(y: NDArray[np.int64]) -> dict[str, Rows]:
+def window_orders(y: NDArray[np.int64]) -> dict[str, Rows]:
     """ORDERS of windows of classes (n,): as recorded, at random, class after class, and the largest class before all
     others."""
     drawn = np.random.default_rng(len(y)).permutation(len(y))
@@ -298,16 +298,16 @@ def windows_of_each(y: Rows) -> int:
 
 def _with_labels(
     decoder: Decoder, recordings: Recordings, rows: Rows, most: int
-) -> tuple[dict[tuple[str, str], float], dict[str, Tried]]:
+) -> tuple[dict[tuple[str, str], float], dict[str, TrustTrial]]:
     """By the number of labelled windows of each class: scores of the person of these rows on windows of other groups by
     the model before calibration and by a classifier of their own; and how calibration does. most: windows of each
     class."""
     scores: dict[tuple[str, str], float] = {}
-    trials: dict[str, Tried] = {}
+    trials: dict[str, TrustTrial] = {}
     truth, groups = recordings.y.numpy()[rows], groups_of(recordings, rows)
     splits = {labels: labelled_and_scored(truth, groups, labels, most) for labels in LABELS}
     used = np.unique(np.concatenate([place for split in splits.values() for place in split]))
-    read = Reading(*decoder.read(recordings.X[rows[used]], decoder.follow()), truth[used])
+    read = DecodedWindows(*decoder.read(recordings.X[rows[used]], decoder.follow()), truth[used])
     y, n_classes = torch.from_numpy(read.y), read.log_p.shape[1]
     person = decoder.adaptation()
     solved = [

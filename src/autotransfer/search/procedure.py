@@ -26,14 +26,14 @@ from ..training.progress import working
 from ..words import clock
 from .average import Nested, Weights, find_nested
 from .decision import decide
-from .held_out import HeldOutLogProbs, alive
+from .held_out import HeldOutLogProbs, trained_candidates
 from .kinds import candidates_of
 from .models import build_models
 from .online import OnlineWeights, find_online
 from .peers import peer_scores
 from .plan import GIVEN_UP, LATE, Plan, Stage, write_plan
 from .plan_words import left_out_words, span
-from .planning import among, answer_seconds, plan_of
+from .planning import answer_seconds, plan_of, with_candidate_stages
 from .playback import PEOPLE, play_back
 from .stage_one import search_stage
 from .stopping import expects_gain, stopped_at
@@ -57,7 +57,8 @@ def conduct(
         plan = plan_of(run.prepared) if plan is None else plan
         if plan.searched:
             shortlist = search_stage(run, tell, shown=shown)
-            plan = plan if plan.stages else among(plan, [*shortlist, *candidates_of(run.prepared).solved])
+            if not plan.stages:
+                plan = with_candidate_stages(plan, [*shortlist, *candidates_of(run.prepared).solved])
         return Conductor(run, plan, tell, shown=shown, played=played, answered=answered).perform()
 
 
@@ -183,7 +184,7 @@ class Conductor:
             return False
         self.plan = self.plan.with_stage(number, replace(stage, online=online))
         if cut := [training for training in stage.trainings if training in undone]:
-            self.plan = self.plan.divided(number, whole, cut)
+            self.plan = self.plan.with_divided_stage(number, whole, cut)
         self.run.ledger.remember(plan=self.plan)
         return True
 
@@ -200,7 +201,7 @@ class Conductor:
             return f"stage {number + 1} of {len(self.plan.stages)}: {stage.words} on {folds} folds{cost}"
         seeds = {seed for _, seed in stage.trainings}
         numbers = {"candidate": len(stage.settings), "fold": folds, "seed": len(seeds)}
-        work = " × ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in numbers.items())
+        work = " × ".join(f"{n} {unit}{'s' * (n != 1)}" for unit, n in numbers.items())
         return f"{stage_name('folds', staged=bool(self.run.ledger.entries('search', records=False)))}: {work}"
 
     # answers
@@ -264,7 +265,7 @@ class Conductor:
             self.answers[-1] = replace(self.answers[-1], seconds=self.spent)
             choice = replace(choice, stages=self.answers)
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
-        write_plan(run.folder, self.plan.performed(done))
+        write_plan(run.folder, self.plan.as_performed(done))
         facts = {"complete": True, "ended": ended or ""} if last else {}
         run.ledger.remember(answers=self.answers, answered=len(self.answers), spent=self.spent, **facts)
         if self.answered is not None:
@@ -353,7 +354,8 @@ class Conductor:
                 for fold in self.run.folds()
             }
             entries = [entry for entry in self.run.ledger.entries() if entry.key in keys]
-            self.nested[n] = find_nested(HeldOutLogProbs.of(self.run, candidates, entries), alive(candidates, entries))
+            held_out = HeldOutLogProbs.of(self.run, candidates, entries)
+            self.nested[n] = find_nested(held_out, trained_candidates(candidates, entries))
         return self.nested[n]
 
 

@@ -31,7 +31,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..models.assembly import scale_of
-from ..models.regression import Form, Networks, RegressionModel, codes_of
+from ..models.regression import NetworkPart, RegressionModel, RidgePart, closed_form_codes
 from ..models.regression_card import REGRESSION, RegressionCard, RegressionPart
 from ..models.seen import training_seen
 from ..preprocessing import FittedPreprocessing
@@ -41,7 +41,7 @@ from ..recordings.targets import Targets
 from ..runs.ledger import backup_of
 from ..runs.number_run import NumberRun
 from ..runs.options import RunOptions
-from ..runs.regression import CONSTANT, PEER, Part, RegressionChoice, Stage
+from ..runs.regression import CONSTANT, PEER, DeliveredPart, RegressionChoice, RegressionStage
 from ..settings import Setting
 from ..training.continuous import METRICS, correlation, held_out_coverage, interval_radii, r2, radius_at, rmse
 from ..training.packing import resolve_device
@@ -49,7 +49,7 @@ from ..training.represented import represented
 from ..training.ridge import Ridge, ridge
 from ..versions import versions
 from .kinds import closed_forms
-from .number_networks import NumberPlan, name_of, networks_of, train_networks
+from .number_networks import NumberPlan, candidate_name, networks_of, train_networks
 
 Floats = NDArray[np.float64]
 Tell = Callable[[str], None]
@@ -61,7 +61,7 @@ HEAVY = 1e4  # times all else
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class CandidatePredictions:
     """Predictions of one candidate for every window, by a training without its person, with each strength; networks
     have one."""
 
@@ -85,14 +85,14 @@ class Regression:
     predicted: Floats  # (N,) by the average, weighed again for each person without them
 
 
-def candidates(options: RunOptions, recordings: Recordings) -> list[Setting]:
+def linear_candidates(options: RunOptions, recordings: Recordings) -> list[Setting]:
     """Linear closed forms that fit the recordings, the simple one first; ridge has its own strengths."""
     forms = closed_forms(options.adaptation or "zero-shot", recordings, options.kinds)
     plain = [form.replace(shrinkage="auto") for form in forms if form.encoder == "linear"]
     return list(dict.fromkeys(plain))
 
 
-def search(
+def search_regression(
     targets: Targets, options: RunOptions, tell: Tell | None = None, *, shown: bool | None = False
 ) -> Regression:
     """From the folds to the delivered model; nothing is kept on disk."""
@@ -100,10 +100,10 @@ def search(
     with TemporaryDirectory(prefix="autotransfer-") as folder:
         run = NumberRun.begin(Path(folder), targets, options)
         with closing(run.ledger):
-            return conduct(run, tell, shown=shown)
+            return conduct_regression(run, tell, shown=shown)
 
 
-def conduct(
+def conduct_regression(
     run: NumberRun, tell: Tell | None = None, *, shown: bool | None = None,
     answered: Callable[[Regression], object] | None = None,
 ) -> Regression:  # fmt: skip
@@ -113,18 +113,18 @@ def conduct(
     started = time.monotonic() - (run.ledger.recall("spent", float) or 0.0)
     search = _Search(run)
     known = run.ledger.recall("answered", int) or 0
-    for setting in candidates(run.options, run.recordings):
-        say(f"{name_of(setting)}: {len(run.groups)} groups of people left out")
-        search.add(setting, run.solved(setting, partial(search.solved, setting)))
-    told: Regression | None = None  # the answer that is known outside
+    for setting in linear_candidates(run.options, run.recordings):
+        say(f"{candidate_name(setting)}: {len(run.groups)} groups of people left out")
+        search.add(setting, run.closed_form_predictions(setting, partial(search.solve_fold, setting)))
+    reported: Regression | None = None  # the answer that is known outside
 
     def answer(name: str) -> Regression:
-        nonlocal told
+        nonlocal reported
         regression = search.answer(name)
         if len(search.stages) > known:  # those before were given before an interruption
             if answered is not None:
                 answered(regression)
-            told = regression
+            reported = regression
             run.ledger.remember(answered=len(search.stages), spent=time.monotonic() - started)
         return regression
 
@@ -132,18 +132,18 @@ def conduct(
     if answered is not None and not backup_of(run.ledger.path).exists():  # trainings of networks make another
         run.ledger.back_up()
     for setting in train_networks(run, say, shown=shown):
-        predicted = run.trained(setting)
+        predicted = run.network_predictions(setting)
         if predicted is None:
-            say(f"{name_of(setting)}: every training of a fold has failed, so it is left out")
+            say(f"{candidate_name(setting)}: every training of a fold has failed, so it is left out")
             continue
         before = search.stages[-1].r2
         search.add(setting, predicted)
-        regression = answer(name_of(setting))
-        say(f"with {name_of(setting)}: R² {search.stages[-1].r2:.3f} on people left out, {before:.3f} before")
+        regression = answer(candidate_name(setting))
+        say(f"with {candidate_name(setting)}: R² {search.stages[-1].r2:.3f} on people left out, {before:.3f} before")
     plan = run.ledger.recall("plan", NumberPlan)
     if plan is not None and plan.left_out:
         regression = replace(regression, choice=replace(regression.choice, left_out=plan.left_out))
-    if answered is not None and regression is not told:
+    if answered is not None and regression is not reported:
         answered(regression)
     run.ledger.remember(complete=True)
     return regression
@@ -153,27 +153,27 @@ class _Search:
     """What has been tried so far, and the answer that follows from it."""
 
     def __init__(self, run: NumberRun) -> None:
-        self.run, self.stages = run, list[Stage]()
+        self.run, self.stages = run, list[RegressionStage]()
         self.recordings, self.y = run.targets
         subject = self.recordings.subject.numpy()
         self.rows_of = [np.flatnonzero(subject == person) for person in range(self.recordings.n_subjects)]
         self.constant = np.empty(len(self.y))
         for fold in run.each_fold:
             self.constant[fold.test] = self.y[fold.train].mean()
-        self.tried: list[HeldOut] = []
-        self.delivered: dict[tuple[Setting, float | None], Form | Networks] = {}
+        self.tried: list[CandidatePredictions] = []
+        self.delivered: dict[tuple[Setting, float | None], RidgePart | NetworkPart] = {}
 
-    def solved(self, setting: Setting, fold: Fold) -> Floats:
+    def solve_fold(self, setting: Setting, fold: Fold) -> Floats:
         """(S, n): a closed form's predictions for the test rows of a fold."""
         fitted, head = _solve(setting, self.recordings, self.y, fold.train, STRENGTHS)
         (start, windows), rows = _ready(setting, self.recordings), torch.from_numpy(fold.test)
-        return head.predict(codes_of(fitted, windows[rows], self.recordings.subject[rows], start).numpy())
+        return head.predict(closed_form_codes(fitted, windows[rows], self.recordings.subject[rows], start).numpy())
 
     def add(self, setting: Setting, predicted: Floats) -> None:
         """predicted (S, N): with each strength, every window by a training without its person."""
         squares = np.square(predicted - self.y)
         errors = np.stack([squares[:, rows].mean(1) for rows in self.rows_of], axis=1)
-        self.tried.append(HeldOut(name_of(setting), setting, predicted, errors))
+        self.tried.append(CandidatePredictions(candidate_name(setting), setting, predicted, errors))
 
     def answer(self, name: str) -> Regression:
         """From all that was tried. name: of what was added last."""
@@ -198,11 +198,11 @@ class _Search:
             if weight > 0
         ]
         parts = [
-            Part(candidate.name, strength, weight, self._mean_r2(alone[candidate.name]))
+            DeliveredPart(candidate.name, strength, weight, self._mean_r2(alone[candidate.name]))
             for candidate, strength, weight in kept
         ]
         choice = self._choice(parts, delivered, alone[tried[0].name], radii)
-        self.stages.append(Stage(name, float(np.mean(list(choice.nested_test_scores.values())))))
+        self.stages.append(RegressionStage(name, float(np.mean(list(choice.nested_test_scores.values())))))
         choice = replace(choice, stages=list(self.stages))
         made = [self._made(candidate.setting, strength) for candidate, strength, _ in kept]
         card = RegressionCard(
@@ -235,7 +235,7 @@ class _Search:
         )
 
     def _choice(
-        self, parts: list[Part], delivered: Floats, simple: Floats, radii: list[float | None] | None
+        self, parts: list[DeliveredPart], delivered: Floats, simple: Floats, radii: list[float | None] | None
     ) -> RegressionChoice:
         """delivered, simple: predictions (N,) of the average and of the simple model. radii: of intervals."""
         options, y, rows_of = self.run.options, self.y, self.rows_of
@@ -268,7 +268,7 @@ class _Search:
         """Absolute errors of predictions (N,), of each person."""
         return [np.abs(self.y - predicted)[rows] for rows in self.rows_of]
 
-    def _made(self, setting: Setting, strength: float | None) -> Form | Networks:
+    def _made(self, setting: Setting, strength: float | None) -> RidgePart | NetworkPart:
         """A part of the model: a closed form solved on everybody, or the networks of all folds. Made once."""
         if (setting, strength) not in self.delivered:
             self.delivered[setting, strength] = (
@@ -276,9 +276,9 @@ class _Search:
             )
         return self.delivered[setting, strength]
 
-    def _form(self, setting: Setting, strength: float) -> Form:
+    def _form(self, setting: Setting, strength: float) -> RidgePart:
         fitted, head = _solve(setting, self.recordings, self.y, np.arange(len(self.y)), (strength,))
-        return Form(fitted, torch.from_numpy(head.weight[0]), torch.tensor(head.bias[0], dtype=torch.float64))
+        return RidgePart(fitted, torch.from_numpy(head.weight[0]), torch.tensor(head.bias[0], dtype=torch.float64))
 
 
 def check_device(options: RunOptions) -> None:
@@ -330,7 +330,7 @@ def _codes(
 
 
 def _decide(
-    tried: Sequence[HeldOut],
+    tried: Sequence[CandidatePredictions],
     people: NDArray[np.int64],
     y: Floats,
     constant: Floats,
@@ -342,10 +342,12 @@ def _decide(
     count = np.concatenate([np.full(len(rows_of[person]), len(rows_of[person])) for person in people])
     predicted = np.stack([candidate.predicted[s, rows] for candidate, s in zip(tried, strengths, strict=True)], axis=1)
     root = 1 / np.sqrt(count)
-    return strengths, shares((predicted - constant[rows, None]) * root[:, None], (y[rows] - constant[rows]) * root)
+    return strengths, average_shares(
+        (predicted - constant[rows, None]) * root[:, None], (y[rows] - constant[rows]) * root
+    )
 
 
-def shares(predicted: Floats, target: Floats) -> Floats:
+def average_shares(predicted: Floats, target: Floats) -> Floats:
     """Weights (K,) of least squares |predicted (n, K) · w − target (n,)|², not negative, with a sum of at most 1."""
     weights: Floats = nnls(predicted, target)[0]
     if weights.sum() <= 1:

@@ -7,7 +7,7 @@ from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from .kinds import candidates_of, list_of
 from .stages import shortlist
-from .validation import entries_of, measured_scores, validation_scores
+from .validation import finished_entries, measured_scores, validation_scores
 
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
 
@@ -28,10 +28,10 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
         run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
         if halving:
-            entries = entries_of(run, settings, [split])
+            entries = finished_entries(run, settings, [split])
             unpruned = {entry.setting for entry in entries if entry.record and not entry.record.pruned}
             settings = [setting for setting in settings if setting in unpruned]
-    first = [entry for entry in entries_of(run, settings, [split]) if entry.seed == options.seed]
+    first = [entry for entry in finished_entries(run, settings, [split]) if entry.seed == options.seed]
     if options.rule == "average":
         scores = measured_scores(run, first, both=False)
     else:

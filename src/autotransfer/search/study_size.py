@@ -155,10 +155,10 @@ def plan_study(recordings: Recordings, *, more_people: int = 10) -> StudyPlan:
     )
 
 
-def check_more_people(value: object, what: str = "more_people") -> None:
+def check_more_people(value: object, name: str = "more_people") -> None:
     """Raise unless it is a sensible number of people."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST:
-        raise UserError(f"{what} is {shown(value)}; it must be a whole number from 1 to {MOST:,}")
+        raise UserError(f"{name} is {shown(value)}; it must be a whole number from 1 to {MOST:,}")
 
 
 def _windows_curve(study: Pilot, everybody: int) -> Curve | None:

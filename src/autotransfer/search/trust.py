@@ -26,24 +26,24 @@ SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4)
 SHARPNESS = (0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.4)
 
 
-class Tried(NamedTuple):
+class TrustTrial(NamedTuple):
     """One person with a number of labels."""
 
     loss: NDArray[np.float64]  # (shares, sharpnesses): Brier score of the other windows
     score: NDArray[np.float64]  # (shares,): balanced accuracy on them
 
 
-def try_all(log_p: Tensor, correction: Tensor, y: Tensor) -> Tried:
+def try_all(log_p: Tensor, correction: Tensor, y: Tensor) -> TrustTrial:
     """log_p (n, C): of the model; correction (n, C): what labels add to it; y (n,): the classes."""
     corrected = log_p + torch.tensor(SHARES, dtype=log_p.dtype)[:, None, None] * correction.to(log_p)  # (S, n, C)
     sharp = torch.tensor(SHARPNESS, dtype=log_p.dtype)[:, None, None, None]
     p = (sharp * corrected).softmax(-1)  # (T, S, n, C)
     loss = (1 + p.square().sum(-1) - 2 * p[..., torch.arange(len(y)), y]).mean(-1)  # (T, S)
     score = [balanced_accuracy_of(logits.argmax(1).numpy(), y.numpy(), log_p.shape[1]) for logits in corrected]
-    return Tried(loss.T.double().numpy(), np.array(score))
+    return TrustTrial(loss.T.double().numpy(), np.array(score))
 
 
-def best(people: Sequence[Tried]) -> tuple[int, int]:
+def best_trust(people: Sequence[TrustTrial]) -> tuple[int, int]:
     """Indices of the share and the sharpness with the lowest loss over these people; of 1 and 1 without people."""
     if not people:
         return SHARES.index(1.0), SHARPNESS.index(1.0)

@@ -12,10 +12,10 @@ from .held_out import person_score, probabilities_of
 from .stages import Score
 
 
-def entries_of(run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int, int]]) -> list[Entry]:
+def finished_entries(run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int, int]]) -> list[Entry]:
     """Finished jobs of these settings and folds with every seed, whichever stage trained them."""
-    wanted = {run.entry("", s, *fold, seed).key for s in settings for fold in folds for seed in run.options.every_seed}
-    return [entry for entry in run.ledger.entries() if entry.key in wanted]
+    keys = {run.entry("", s, *fold, seed).key for s in settings for fold in folds for seed in run.options.every_seed}
+    return [entry for entry in run.ledger.entries() if entry.key in keys]
 
 
 Groups = Sequence[Sequence[int]]  # who are held out together

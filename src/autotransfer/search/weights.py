@@ -64,11 +64,11 @@ def sharpness_for_others(log_p: Sequence[NDArray[np.floating]], y: Sequence[NDAr
     n, weights = len(y), [equal_classes(classes) for classes in y]
     common = sharpness(np.concatenate(log_p), np.concatenate(y), np.concatenate(weights) / n)
     slopes, curvatures = [], []
-    for own, classes, weight in zip(log_p, y, weights, strict=True):
-        p = np.exp(combined(np.array([common]), own[None]))
-        mean = (p * own).sum(1)
-        slopes.append(common * (weight * (mean - own[np.arange(len(classes)), classes])).sum())
-        curvatures.append(common**2 * (weight * ((p * own**2).sum(1) - mean**2)).sum())
+    for of_person, classes, weight in zip(log_p, y, weights, strict=True):
+        p = np.exp(combine_log_probs(np.array([common]), of_person[None]))
+        mean = (p * of_person).sum(1)
+        slopes.append(common * (weight * (mean - of_person[np.arange(len(classes)), classes])).sum())
+        curvatures.append(common**2 * (weight * ((p * of_person**2).sum(1) - mean**2)).sum())
     steps = np.array(slopes) / max(np.mean(curvatures), 1e-12)
     variance = (KNOWN * SPREAD**2 + ((steps - steps.mean()) ** 2).sum()) / (KNOWN + n - 1)
     power = float(np.log(common))
@@ -77,7 +77,7 @@ def sharpness_for_others(log_p: Sequence[NDArray[np.floating]], y: Sequence[NDAr
 
 def _log_loss(beta: Floats, log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats) -> tuple[float, Floats]:
     """The loss and its slope (K,)."""
-    mixed = combined(beta, log_p)
+    mixed = combine_log_probs(beta, log_p)
     rows = np.arange(len(y))
     residual = np.exp(mixed)
     residual[rows, y] -= 1
@@ -86,7 +86,7 @@ def _log_loss(beta: Floats, log_p: NDArray[np.floating], y: NDArray[np.int64], w
     return float(-(weight * mixed[rows, y]).sum()), np.asarray(slope, dtype=np.float64)
 
 
-def combined(beta: Floats, log_p: NDArray[np.floating]) -> Floats:
+def combine_log_probs(beta: Floats, log_p: NDArray[np.floating]) -> Floats:
     """Normalised log-probabilities (N, C) of the weighted candidates log_p (K, N, C)."""
     mixed = np.tensordot(beta, log_p, 1).astype(np.float64)
     mixed -= mixed.max(1, keepdims=True)  # SciPy's logsumexp takes ten times as long on the few rows of a person

@@ -25,11 +25,11 @@ from ..events import (
     DecodedRecording,
     EventDetector,
     EventScores,
-    curve,
     debounce_of,
     events_between,
+    scores_by_threshold,
     threshold_for,
-    total,
+    total_scores,
 )  # fmt: skip
 from ..session import Session
 from .run import Stream
@@ -80,7 +80,7 @@ class Replay:
 
     def curves(self) -> dict[str, dict[float, EventScores]]:
         """Of each person, by threshold."""
-        return {name: curve(recordings, self.detector) for name, recordings in self.people.items()}
+        return {name: scores_by_threshold(recordings, self.detector) for name, recordings in self.people.items()}
 
     def report(self, false_per_hour: float | None = None) -> ReplayReport:
         """With the detector's threshold, or with thresholds for so many false activations an hour, each person's chosen
@@ -99,7 +99,7 @@ class Replay:
         detectors = {name: self.detector.at(threshold) for name, threshold in chosen.items()}
         return ReplayReport(
             detector=self.detector, false_per_hour=false_per_hour, threshold=everybody, thresholds=chosen,
-            scores={name: total(recordings, detectors[name]) for name, recordings in self.people.items()},
+            scores={name: total_scores(recordings, detectors[name]) for name, recordings in self.people.items()},
             curve={t: sum((points[t] for points in curves.values()), EventScores()) for t in THRESHOLDS},
             activations={
                 name: [recording.activations(detectors[name]) for recording in recordings]
@@ -244,10 +244,10 @@ def replay(
     if detector is None or not any(len(recording.times) for recording in decoded):
         raise UserError("no recording holds a whole window of the model; replay longer ones")
     if not any(recording.events for recording in decoded):
-        there = sorted({event.name for recording in recordings for event in recording.events})
+        names = sorted({event.name for recording in recordings for event in recording.events})
         raise UserError(
             f"the recordings have no events of the model's classes {', '.join(map(str, detector.classes))}; they have "
-            f"{', '.join(there[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
+            f"{', '.join(names[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
         )
     return Replay(people, detector)
 

@@ -33,7 +33,7 @@ TOLD = 5  # gaps that are reported one by one; further ones are counted
 
 
 @dataclass
-class Summary:
+class StreamSummary:
     """What happened in a stream."""
 
     windows: int = 0  # decoded
@@ -118,13 +118,13 @@ class Stream:
         self.cutter = Cutter(card.n_times, step, self.sfreq, Causal(self.filter, self.sfreq, len(card.channels)))
         self.smoothing = smoothing_of(smooth, self.window)
         self.detector, self.number = detector, -1  # of the last decoded window
-        self.summary = Summary()
+        self.summary = StreamSummary()
         self.last: float | None = None  # the end of the last decoded window
 
     def describe(self) -> list[str]:
         """What will be done, in a few lines."""
         lines = list(self.notes)
-        what = f"filtered {self.filter}" if self.filter else "as they come"
+        samples = f"filtered {self.filter}" if self.filter else "as they come"
         made_with = filter_of(self.session.model.parts[0].card.filter)
         if made_with is not None and not made_with.sections:
             lines.append(
@@ -133,10 +133,10 @@ class Stream:
             )
         elif made_with is not None and made_with != self.filter:
             lines.append(f"the model's recordings were filtered {made_with}, which --filter auto would do here too")
-        cut = f"{self.source.name}: windows of {self.window:g} s every {self.hop:g} s at {self.sfreq:g} Hz, {what}"
+        cut = f"{self.source.name}: windows of {self.window:g} s every {self.hop:g} s at {self.sfreq:g} Hz, {samples}"
         return [*lines, cut]
 
-    def run(self, sink: Sink, seconds: float | None = None, live: LiveLine | None = None) -> Summary:
+    def run(self, sink: Sink, seconds: float | None = None, live: LiveLine | None = None) -> StreamSummary:
         """Decode until the source ends, `seconds` have passed (of a file: on its clock), or Ctrl-C."""
         begun = heard = time.monotonic()
         first: float | None = None
@@ -252,7 +252,7 @@ class LiveLine:
         self.file, self.drawn, self.width = file or sys.stderr, 0.0, 0
         self.on = self.file.isatty()
 
-    def show(self, classes: Any, probability: Any, summary: Summary) -> None:
+    def show(self, classes: Any, probability: Any, summary: StreamSummary) -> None:
         now = time.monotonic()
         if not self.on or now - self.drawn < self.EVERY:
             return

@@ -61,25 +61,25 @@ class Columns(NamedTuple):
 
 def match_channels(source: Source, model: Model, *, by_position: bool = False, rename: Sequence[str] = ()) -> Columns:
     """Look up the model's channels in the source by name; by position where it has no names, or on request."""
-    wanted, names = list(model.card.channels), source.channels
+    expected, names = list(model.card.channels), source.channels
     if rename:
         names = tuple(renamed_channels(names, rename))
     if names is not None and not by_position:
-        places, missing = channel_places(names, wanted)
+        places, missing = channel_places(names, expected)
         if not missing:
-            note = f"{source.name} has {len(names)} channels; the model reads {len(wanted)} of them, by name"
+            note = f"{source.name} has {len(names)} channels; the model reads {len(expected)} of them, by name"
             return Columns(places, () if places == list(range(source.n_channels)) else (note,))
         estimate = model.arrange(names)
         if estimate is not None:
-            return Columns(estimate.places, estimate.told, estimate)
-        if len(names) == len(wanted):
+            return Columns(estimate.places, estimate.notes, estimate)
+        if len(names) == len(expected):
             raise UserError(
                 f"{source.name} has no channel {missing[0]!r}, which the model reads, but {_some(names)}; if these are "
                 "in the model's order, give --by-position"
             )
-    there = "" if names is None else f": {_some(names)}"
-    check_channel_count(source.n_channels, wanted, f"{there} ({source.name}); the model reads {_some(wanted)}")
-    return Columns(list(range(len(wanted))))
+    listed = "" if names is None else f": {_some(names)}"
+    check_channel_count(source.n_channels, expected, f"{listed} ({source.name}); the model reads {_some(expected)}")
+    return Columns(list(range(len(expected))))
 
 
 def match_rate(source: Source, sfreq: float | None) -> float:
