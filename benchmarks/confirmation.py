@@ -17,7 +17,7 @@ from autotransfer.report.wording import probability, share, signed
 from . import played
 from .averages import best_peers
 from .drawing import Gain, gained
-from .evidence import Evidence, Scores, differences, pairs, scores_by, set_means_of, table_of
+from .evidence import Scores, differences, pairs, scores_by, set_means_of, table_of
 from .inference import LOST, Differences, equivalence_table, harm, harm_table, over_both, over_people, over_sets
 from .markdown import NAMES, by_set_table, markdown
 
@@ -84,7 +84,7 @@ def _by_set(columns: dict[str, dict[str, float]], scores: Scores) -> str:
     return by_set_table(columns, {dataset: len(people) for dataset, people in scores.items()})
 
 
-def zero_shot(evidence: Evidence, folder: Path) -> str:
+def zero_shot(folder: Path) -> str:
     """Nothing known of the person: one run, the same people, windows and groups."""
     confirmed = Confirmed(folder)
     shown = {
@@ -97,7 +97,7 @@ def zero_shot(evidence: Evidence, folder: Path) -> str:
     )
 
 
-def person_known(evidence: Evidence, folder: Path) -> str:
+def person_known(folder: Path) -> str:
     """All windows; window by window; five labels: a table each, because their windows differ."""
     confirmed = Confirmed(folder)
     people = confirmed.zero_shot["average"]
@@ -158,7 +158,7 @@ def _penalties(confirmed: Confirmed) -> dict[str, tuple[Scores, Scores, str]]:
     }
 
 
-def claims(evidence: Evidence, folder: Path) -> str:
+def claims(folder: Path) -> str:
     """Every difference with people, with sets, and with both as the unit."""
     confirmed = Confirmed(folder)
     compared = {name: (pairs(first, second), note) for name, (first, second, note) in _claims(confirmed).items()}
@@ -185,14 +185,14 @@ def _p_of_sets(gaps: Differences) -> float:
     return float(stats.ttest_1samp([np.mean(list(people.values())) for people in gaps.values()], 0.0).pvalue)
 
 
-def equivalent(evidence: Evidence, folder: Path) -> str:
+def equivalent(folder: Path) -> str:
     """Whether what penalties add is less than a hundredth."""
     confirmed = Confirmed(folder)
     claims = _penalties(confirmed)
     return equivalence_table({name: differences(first, second) for name, (first, second, _) in claims.items()})
 
 
-def harmed(evidence: Evidence, folder: Path) -> str:
+def harmed(folder: Path) -> str:
     """How many people lose by what is done for them."""
     confirmed = Confirmed(folder)
     steps: dict[str, tuple[Scores, Scores]] = {
@@ -204,7 +204,7 @@ def harmed(evidence: Evidence, folder: Path) -> str:
     return harm_table({name: differences(after, before) for name, (after, before) in steps.items()})
 
 
-def peers(evidence: Evidence, folder: Path) -> str:
+def peers(folder: Path) -> str:
     """Beside peers outside of the run: set means as they were measured, and by person where there is peers.csv."""
     confirmed = Confirmed(folder)
     measured = confirmed.measured_elsewhere()
@@ -257,7 +257,7 @@ SETS = {  # as the picture calls them
 }  # fmt: skip
 
 
-def picture(evidence: Evidence, folder: Path) -> str:
+def picture(folder: Path) -> str:
     """The first picture of README and documentation: pairs of means of each set, by what is known."""
     confirmed = Confirmed(folder)
     average = confirmed.zero_shot["average"]

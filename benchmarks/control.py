@@ -82,7 +82,7 @@ def _scores_of(known: pd.DataFrame, settings: dict[str, str], *, control: bool) 
     return scores
 
 
-def removed(evidence: Evidence, folder: Path) -> str:
+def removed(folder: Path) -> str:
     """What each penalty takes out of the codes and what the score gains, with true and with shuffled people, minus the
     same network in the same batches: a figure and a table, sets weighing the same."""
     table = table_of(folder, "leaking")

@@ -14,7 +14,6 @@ from .csv_rows import read_table
 from .pooled import Pooled, pooled
 
 ENSEMBLE = "_ensemble"  # how the pipelines of ensembles end in scores.csv
-TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case", "labels"), str)
 
 Scores = dict[str, dict[str, float]]  # data set -> subject -> mean score over seeds
 
@@ -39,7 +38,7 @@ class Evidence:
 
 def table_of(folder: Path, name: str) -> pd.DataFrame:
     """A CSV of the folder, with names as text; where there is none, results.made says so on the page."""
-    return read_table(folder / f"{name}.csv", dtype=TEXTS)
+    return read_table(folder / f"{name}.csv")
 
 
 def read(folder: Path) -> Evidence:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from autotransfer.report.wording import score
 
-from .evidence import Evidence, Scores, differences, pairs, scores_by, set_means_of, table_of
+from .evidence import Scores, differences, pairs, scores_by, set_means_of, table_of
 from .field_peers import PEERS
 from .inference import over_both, over_people, over_sets
 from .markdown import NOTHING, by_set_table, markdown
@@ -55,7 +55,7 @@ def _by_person(column: pd.Series[float]) -> dict[str, float]:
     return {str(person): float(value) for person, value in zip(column.index, column, strict=True)}
 
 
-def ahead(evidence: Evidence, folder: Path) -> str:
+def ahead(folder: Path) -> str:
     """Every peer whose mean on a set is above ours: they come first."""
     rows = []
     for adaptation, columns in measured(folder).items():
@@ -71,7 +71,7 @@ def ahead(evidence: Evidence, folder: Path) -> str:
     return markdown(heads, [cells for _, cells in sorted(rows)]) if rows else "None on the sets below.\n"
 
 
-def by_signal(evidence: Evidence, folder: Path) -> str:
+def by_signal(folder: Path) -> str:
     """Means over people, a table for each signal and adaptation; a peer stands where it was measured."""
     blocks = []
     for signal in dict.fromkeys(SIGNALS.values()):
@@ -92,7 +92,7 @@ def signal_of_set(name: str) -> str:
     return SIGNALS.get(name.split("_")[0], "Other")
 
 
-def gaps(evidence: Evidence, folder: Path) -> str:
+def gaps(folder: Path) -> str:
     """AutoTransfer minus each peer, and minus the best of them on each set, which is picked on these scores."""
     rows = []
     for adaptation, columns in measured(folder).items():
@@ -116,7 +116,7 @@ def gaps(evidence: Evidence, folder: Path) -> str:
     return markdown(heads, rows) if rows else NOTHING
 
 
-def coverage(evidence: Evidence, folder: Path) -> str:
+def coverage(folder: Path) -> str:
     """How many people of every set on the leaderboard each peer has been scored on."""
     board, field = table_of(folder, "leaderboard"), table_of(folder, "field")
     ours = board[(board["mode"] == "zero-shot") & (board["pipeline"] == OURS)]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from autotransfer.report.wording import SIGNIFICANT, probability, share, signed
@@ -34,16 +35,19 @@ class Mean:
         return f"{signed(self.value)} ({signed(self.interval[0])} to {signed(self.interval[1])})"
 
 
+def mean_of(values: ArrayLike, *, seed: int = 0) -> Mean:
+    """values: (n,) differences."""
+    return Mean(float(np.mean(values)), bootstrap_interval(values, seed=seed))
+
+
 def over_people(differences: Differences, *, seed: int = 0) -> Mean:
     """Everybody counts once, whatever set they are of."""
-    values = _everyone(differences)
-    return Mean(float(values.mean()), bootstrap_interval(values, seed=seed))
+    return mean_of(_everyone(differences), seed=seed)
 
 
 def over_sets(differences: Differences, *, seed: int = 0) -> Mean:
     """Every set counts once; sets are resampled, as if their means were known exactly."""
-    means = _means(differences)
-    return Mean(float(means.mean()), bootstrap_interval(means, seed=seed))
+    return mean_of(_means(differences), seed=seed)
 
 
 def over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERARCHICAL) -> Mean:
@@ -79,7 +83,7 @@ class Equivalence:
         return f"{signed(low)} to {signed(high)}, p {probability(self.p)}"
 
 
-def equivalence(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], margin: float = MARGIN) -> Equivalence:
+def equivalence(values: NDArray[np.float64], margin: float = MARGIN) -> Equivalence:
     """values: (n,) differences, one for each person or set; n ≥ 2."""
     below = stats.ttest_1samp(values, -margin, alternative="greater")
     above = stats.ttest_1samp(values, margin, alternative="less")
@@ -120,9 +124,9 @@ def harm_table(steps: Mapping[str, Differences]) -> str:
     return markdown(heads, rows)
 
 
-def _everyone(differences: Differences) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _everyone(differences: Differences) -> NDArray[np.float64]:
     return np.array([value for people in differences.values() for value in people.values()], dtype=float)
 
 
-def _means(differences: Differences) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _means(differences: Differences) -> NDArray[np.float64]:
     return np.array([np.mean(list(people.values())) for people in differences.values() if people], dtype=float)

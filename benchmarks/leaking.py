@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 
 import autotransfer as at
 from autotransfer.censoring import CENSORS
-from autotransfer.files import write_atomically
-from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.settings import Setting
 from autotransfer.training.latent import encode
 from autotransfer.training.leakage import leakage
 
-from .csv_rows import command, read_table
+from .csv_rows import command, replace_rows
 from .one_change import base
 
 COLUMNS = ["data", "method", "mode", "people", "test_subject", "score", "leakage", "chance", "bits"]
@@ -83,11 +81,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--folds", type=int, default=2, help="evenly spread; each holds two people out")
     parser.add_argument("--processes", type=int, default=2, help="for the probes")
     options = parser.parse_args(arguments)
-    done = read_table(options.out, dtype={"test_subject": str}) if options.out.exists() else None
     for source in options.files:
         rows = measured(source, options)
-        done = rows if done is None else pd.concat([done[~done["data"].isin(rows["data"])], rows])
-        write_atomically(options.out, csv_of(done))
+        replace_rows(options.out, rows, "data")
         print(rows.groupby(["method", "mode", "people"])[["score", "leakage"]].mean().round(3).to_string(), flush=True)
 
 

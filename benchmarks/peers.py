@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
 
 def summary(out: Path) -> str:
     """By data set and pipeline: mean, lower quartile and minimum over people, seeds averaged."""
-    table = read_table(out, dtype={"subject": str})
+    table = read_table(out)
     people = table.groupby(["dataset", "pipeline", "subject"], sort=False)["score"].mean()
     scores = people.groupby(["dataset", "pipeline"], sort=False).describe()
     return scores[["count", "mean", "25%", "min"]].round(3).to_string()

@@ -10,7 +10,7 @@ import numpy as np
 from autotransfer.person.calibration import LABELS
 
 from .drawing import curves
-from .evidence import Evidence, Scores, pairs, pool, scores_by, table_of
+from .evidence import Scores, pairs, pool, scores_by, table_of
 from .markdown import NOTHING, best_in_bold, markdown, with_interval
 from .played import by_set, delivered, played
 
@@ -18,9 +18,10 @@ NAMES = {"fine_tuned": "fine-tuned", "head_tuned": "head alone", "scratch": "fro
 CASES = [str(number) for number in LABELS]
 
 
-def tuned(evidence: Evidence, folder: Path) -> str:
+def tuned(folder: Path) -> str:
     """Calibrated with a few labels of each class, and EEGNet tuned on the same windows, on people that both have."""
-    by_pipeline = scores_by(table_of(folder, "fine_tuning"), "pipeline", "labels", "dataset", "subject")
+    table = table_of(folder, "fine_tuning").astype({"labels": str})
+    by_pipeline = scores_by(table, "pipeline", "labels", "dataset", "subject")
     theirs: dict[str, dict[str, Scores]] = {  # pipeline -> number of labels -> scores
         name: {case: by_pipeline.get(name, {}).get(case, {}) for case in CASES} for name in ("before", *NAMES)
     }
