@@ -125,7 +125,7 @@ def coverage(folder: Path) -> str:
     for data, people in ours.groupby("dataset")["subject"].nunique().items():
         counts = [done.get((data, family), 0) for family in PEERS]
         rows.append([str(data), *("–" if not n else "all" if n >= people else f"{n} of {people}" for n in counts)])
-    return markdown(["`--peer`", *PEERS], rows)
+    return markdown(["`--peers`", *PEERS], rows)
 
 
 PARTS = {

@@ -67,7 +67,6 @@ def evaluate(
 
 def run(options: argparse.Namespace) -> None:
     """Append every fold's rows the moment they are there."""
-    deadline = time.monotonic() + 60 * options.minutes
     for source in options.files:
         recordings = at.load(source)
         for peer in options.peers:
@@ -79,9 +78,6 @@ def run(options: argparse.Namespace) -> None:
                 folds = evaluate(recordings, peer, seed, epochs=options.epochs, skip=skip, device=options.device)
                 for fold_rows in folds:
                     append(options.out, fold_rows)
-                    if time.monotonic() > deadline:
-                        print(f"stopped after {options.minutes} minutes; repeat to continue")
-                        return
 
 
 def summary(out: Path) -> str:
@@ -93,7 +89,7 @@ def summary(out: Path) -> str:
 
 
 def main() -> None:
-    parser = command(__doc__, "peers.csv", "seeds", "device", "minutes")
+    parser = command(__doc__, "peers.csv", "seeds", "device")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=SHALLOW, help=f"default: {' '.join(SHALLOW)}")
     parser.add_argument("--epochs", type=int, default=100, help="of the networks")
     parser.set_defaults(device="cpu")

@@ -6,14 +6,13 @@ by validation, and of AutoTransfer's choice as published and nested, seeds avera
 (of the chosen setting and the baseline) and playback.csv (everybody played back window by window, and calibrated).
 `python -m benchmarks.results` makes a page of them.
 
-Killed or stopped by --minutes, the same command continues where it was; it then exits with status 3.
+Killed, the same command continues where it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +25,6 @@ from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.runs.choice import Playback
 from autotransfer.runs.csv_tables import csv_of
-from autotransfer.runs.executor import LocalExecutor
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.runs.results import Trained, trained
@@ -39,23 +37,6 @@ from .csv_rows import command, read_table
 TABLES = ("results", "scores", "leakage", "playback")
 # of RunOptions
 ASKED = ("grid", "epochs", "seeds", "adaptation", "lr", "batch_size", "rule")
-STOPPED = 3
-
-
-class TimeIsUp(Exception):
-    """Raised after an epoch: what was not yet written is trained again, a few seconds' worth."""
-
-
-class Until(LocalExecutor):
-    """Training in this process, up to a deadline."""
-
-    def __init__(self, deadline: float) -> None:
-        super().__init__()
-        self.deadline = deadline  # of time.monotonic()
-
-    def after_epoch(self) -> None:
-        if time.monotonic() > self.deadline:
-            raise TimeIsUp
 
 
 def run_of(source: str, options: argparse.Namespace) -> Run:
@@ -75,7 +56,7 @@ def run_of(source: str, options: argparse.Namespace) -> Run:
     return run
 
 
-def prove(source: str, options: argparse.Namespace, executor: Until) -> None:
+def prove(source: str, options: argparse.Namespace) -> None:
     """Whatever of the set's run is not yet done, then its part of the tables."""
     run = run_of(source, options)
     with closing(run.ledger), Lock(run.folder):
@@ -83,10 +64,8 @@ def prove(source: str, options: argparse.Namespace, executor: Until) -> None:
             return
         print(f"{run.folder.name}: {run.recordings!r}", flush=True)
         if not run.ledger.recall("complete", bool):
-            run.executor = executor
             conduct(run, lambda line: print(f"{run.folder.name}: {line}", flush=True), shown=True,
                     played=run.recordings.n_subjects)  # fmt: skip
-        executor.after_epoch()
         for name, table in zip(TABLES, tables_of(run, leakage=options.leakage), strict=True):
             write_atomically(run.folder / f"proof-{name}.csv", csv_of(table, float_format="%.6g"))
 
@@ -174,7 +153,7 @@ def gather(out: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = command(__doc__, None, "seeds", "epochs", "device", "minutes")
+    parser = command(__doc__, None, "seeds", "epochs", "device")
     parser.set_defaults(seeds=3)
     parser.add_argument("--grid", default="quick")
     parser.add_argument("--adaptation", "--preprocessing", help="zero-shot, online or transductive")
@@ -184,15 +163,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-leakage", dest="leakage", action="store_false", help="probing weights takes a while")
     parser.add_argument("--rule", default="average", help="average or published")
     options = parser.parse_args(arguments)
-
-    executor = Until(time.monotonic() + 60 * options.minutes)
     try:
         for source in options.files:
-            prove(source, options, executor)
+            prove(source, options)
             gather(options.out)
-    except TimeIsUp:
-        print(f"stopped after {options.minutes:g} minutes; the same command continues", flush=True)
-        return STOPPED
     except UserError as error:
         print(f"proof: {error}", file=sys.stderr)
         return 2

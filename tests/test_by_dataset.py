@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.by_dataset import measure_datasets
-from benchmarks.csv_rows import append, command, known_rows
+from benchmarks.csv_rows import append, command, known_rows, measure_datasets
 
 import autotransfer as at
 from tiny import tiny_file

@@ -11,7 +11,6 @@ import pytest
 import torch
 from benchmarks import fine_tuning as tuning
 from benchmarks.csv_rows import known_rows
-from benchmarks.evidence import read
 from benchmarks.fine_tuning import TUNINGS, Member, Tuner, members_of
 from benchmarks.stacked_peers import Windows
 from benchmarks.tuned import tuned
@@ -202,7 +201,7 @@ def test_the_table_sets_networks_beside_the_calibrated_model(tmp_path: Path) -> 
     columns = ["dataset", "what", "case", "subject", "score"]
     pd.DataFrame(rows, columns=columns).to_csv(tmp_path / "average" / "playback.csv", index=False)
     with pytest.raises(FileNotFoundError, match="fine_tuning"):
-        tuned(read(tmp_path), tmp_path)
+        tuned(tmp_path)
     levels = {"scratch": 0.5, "before": 0.55, "fine_tuned": 0.7, "head_tuned": 0.65}
     # Two seeds that are averaged, and somebody who was not played back.
     scores = [
@@ -213,7 +212,7 @@ def test_the_table_sets_networks_beside_the_calibrated_model(tmp_path: Path) -> 
         for seed in (0, 1)
     ]
     pd.DataFrame(scores, columns=tuning.COLUMNS).to_csv(tmp_path / "fine_tuning.csv", index=False)
-    text = tuned(read(tmp_path), tmp_path)
+    text = tuned(tmp_path)
     assert text.count("**0.800** / 0.700 / 0.650 / 0.500") == len(LABELS)
     line = next(line for line in text.splitlines() if "minus fine-tuned" in line)
     assert line.count("+0.100 (") >= len(LABELS)

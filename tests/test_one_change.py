@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from benchmarks import one_change
 from benchmarks.changes import changes_table, gains_of
-from benchmarks.evidence import read
 
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
@@ -59,4 +58,4 @@ def test_it_continues_and_its_table_is_right(tmp_path: Path, monkeypatch: pytest
     (pair,) = gains_of(table, "augmentations")[names[0]].values()
     assert pair.mean == 0.25
     table.to_csv(options.out, index=False)
-    assert f"| {names[0]} | {len(people)} | +0.250 |" in changes_table("augmentations")(read(tmp_path), tmp_path)
+    assert f"| {names[0]} | {len(people)} | +0.250 |" in changes_table(tmp_path, "augmentations")

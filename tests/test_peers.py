@@ -111,7 +111,7 @@ def test_the_log_euclidean_peer_is_pyriemanns() -> None:
 def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> None:
     out = tmp_path / "peers.csv"
     source = str(tiny_file(tmp_path, n_subjects=4, per_class=8))
-    options = Namespace(files=[source], out=out, peers=SHALLOW, seeds=3, epochs=1, minutes=1.0, device="cpu")
+    options = Namespace(files=[source], out=out, peers=SHALLOW, seeds=3, epochs=1, device="cpu")
     run(options)
     rows = known_rows(out)
     pipelines = {row["pipeline"] for row in rows}
