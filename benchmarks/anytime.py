@@ -21,9 +21,8 @@ from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
 
 from .csv_rows import replace_rows
-from .evidence import table_of
+from .evidence import pooled, table_of
 from .markdown import markdown, with_interval
-from .pooled import pooled
 
 MOMENTS = (60, 180, 360, 540)  # seconds
 LIMITED, FULL = "two cores", "H200, shared"  # with a limit of time, and without any

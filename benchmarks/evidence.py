@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import pandas as pd
 from autotransfer.report.statistics import Paired, paired, spread
 
 from .csv_rows import read_table
-from .pooled import Pooled, pooled
 
 ENSEMBLE = "_ensemble"  # how the pipelines of ensembles end in scores.csv
 
@@ -173,5 +173,12 @@ def differences(first: Scores, second: Scores) -> Scores:
     return {dataset: pair.differences for dataset, pair in pairs(first, second).items()}
 
 
-def pool(compared: dict[str, Paired], *, equal_sets: bool = False) -> Pooled | None:
-    return pooled({name: pair.differences for name, pair in compared.items()}, equal_sets=equal_sets)
+def pool(compared: dict[str, Paired]) -> Paired | None:
+    return pooled({name: pair.differences for name, pair in compared.items()})
+
+
+def pooled(differences: Mapping[str, Mapping[str, float]]) -> Paired | None:
+    """The people of all sets together, each counting once; None without any. differences: set -> subject -> value."""
+    values = [value for people in differences.values() for value in people.values()]
+    numbered = {str(place): value for place, value in enumerate(values)}
+    return paired(numbered, dict.fromkeys(numbered, 0.0))

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from autotransfer.report.wording import SIGNIFICANT, probability, share, signed
-from autotransfer.training.intervals import bootstrap_interval
+from autotransfer.training.intervals import RESAMPLES, bootstrap_interval
 
 from .markdown import markdown
 
@@ -48,6 +48,31 @@ def over_people(differences: Differences, *, seed: int = 0) -> Mean:
 def over_sets(differences: Differences, *, seed: int = 0) -> Mean:
     """Every set counts once; sets are resampled, as if their means were known exactly."""
     return mean_of(_means(differences), seed=seed)
+
+
+def over_equal_sets(differences: Differences, *, seed: int = 0, resamples: int = RESAMPLES) -> Mean:
+    """The mean of the sets' means, so that a set of 38 people does not outweigh one of 5, with people resampled within
+    their sets; no interval where a set has a single person.
+
+    Small sets are put right as in `bootstrap_interval`: deviations are stretched by √(n/(n-1)), and the percentiles
+    taken further out, by Student's t with Welch's degrees of freedom.
+    """
+    groups = [np.sort(list(people.values())) for people in differences.values() if people]  # the order must not matter
+    mean = float(np.mean([group.mean() for group in groups]))
+    if any(len(group) < 2 for group in groups):
+        return Mean(mean, None)
+    generator = np.random.default_rng(seed)
+    total, parts, freedom = np.zeros(resamples), 0.0, 0.0
+    for group in groups:
+        n = len(group)
+        stretched = group.mean() + (group - group.mean()) * math.sqrt(n / (n - 1))
+        total += stretched[generator.integers(0, n, (resamples, n))].mean(axis=1)
+        part = float(group.var(ddof=1)) / n
+        parts, freedom = parts + part, freedom + part**2 / (n - 1)
+    df = parts**2 / freedom if freedom > 0 else math.inf
+    tail = float(stats.norm.cdf(stats.t.ppf(0.025, df)))
+    low, high = np.quantile(total / len(groups), (tail, 1 - tail))
+    return Mean(mean, (float(low), float(high)))
 
 
 def over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERARCHICAL) -> Mean:

@@ -30,6 +30,7 @@ from .control import control, leakage, penalty, removed, same_settings
 from .drawing import forest, strips
 from .evidence import Evidence, Scores, both_sides, pairs, pool, read, set_means_of, table_of
 from .first_answer import after_the_first_stage
+from .inference import over_equal_sets
 from .markdown import METHODS, NAMES, NOTHING, differences_table, markdown, with_interval
 from .shipped import as_shipped
 from .tuned import tuned
@@ -92,13 +93,15 @@ def together(evidence: Evidence, folder: Path) -> str:
     corrected = holm({name: people.p for name, people in once.items() if people and name in METHODS})
     rows = []
     for name, people in once.items():
-        equal = pool(compared[name], equal_sets=True)
-        if people is None or equal is None:
+        if people is None:
             continue
+        equal = over_equal_sets({dataset: pair.differences for dataset, pair in compared[name].items()})
         raised = sum(pair.first.lower_quartile > pair.second.lower_quartile for pair in compared[name].values())
-        p = probability(corrected.get(name, people.p))
-        rows.append([NAMES.get(name, name), str(people.n), signed(people.mean), range_words(people.interval), p,
-                     signed(equal.mean), range_words(equal.interval), f"{raised} of {equal.sets}"])  # fmt: skip
+        rows.append([
+            NAMES.get(name, name), str(people.n), signed(people.mean), range_words(people.interval),
+            probability(corrected.get(name, people.p)), signed(equal.value), range_words(equal.interval),
+            f"{raised} of {len(compared[name])}",
+        ])  # fmt: skip
     heads = ["", "subjects", "difference", "95 % interval", "p", "sets weighing the same", "95 % interval",
              "lower quartile raised"]  # fmt: skip
     return markdown(heads, rows) if rows else NOTHING
