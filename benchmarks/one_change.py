@@ -27,6 +27,7 @@ from .csv_rows import append, command, known_rows
 
 COLUMNS = ("dataset", "part", "change", "reference", "subject", "seed", "score")
 TOGETHER = 192  # trainings that are handed over at once, and lost where the program is killed
+METHODS = [(name, mode) for name, kind in CENSORS.items() for mode in ("marginal", "conditional") if mode in kind.modes]
 ALIGNING = ("mmd", "pairwise_mmd", "coral", "hsic", "cauchy_schwarz")  # met at 1, 3 and 10 where conditional
 ALIGNED = (1.0, 3.0, 10.0)
 CONTROLLED = ("conditional",)  # modes that the control repeats with shuffled subjects
@@ -50,13 +51,10 @@ def references(plain: Setting) -> list[Change]:
 def penalties(plain: Setting, recordings: at.Recordings) -> Iterator[Change]:
     """Each method, marginal and conditional where it has these modes: at the stronger of its two useful strengths, and
     from 1 to 10 where a conditional one aligns."""
-    for method, kind in CENSORS.items():
-        for mode in ("marginal", "conditional"):
-            if mode not in getattr(kind, "modes", ("marginal", "conditional")):
-                continue
-            aligned = method in ALIGNING and mode == "conditional"
-            for strength in ALIGNED if aligned else kind.useful[1:]:
-                yield _penalised("penalties", plain, method=method, mode=mode, strength=strength)
+    for method, mode in METHODS:
+        aligned = method in ALIGNING and mode == "conditional"
+        for strength in ALIGNED if aligned else CENSORS[method].useful[1:]:
+            yield _penalised("penalties", plain, method=method, mode=mode, strength=strength)
 
 
 def control(plain: Setting, recordings: at.Recordings) -> Iterator[Change]:

@@ -35,7 +35,7 @@ def test_turned_people_lose_and_are_turned_back(tmp_path: Path) -> None:
     rec = recordings()
     plain, with_turn = turned.settings(rec)
     rows = [*turned.rows_of(rec, plain), *turned.same_person(rec, plain), *turned.rows_of(rec, with_turn)]
-    scores = pd.DataFrame(rows)
+    scores = pd.DataFrame(rows, columns=turned.COLUMNS)
     means = scores.groupby(["turn", "places"])["score"].mean()
     assert means["none", 0] > 0.95
     assert means["same person", 0] > 0.9
