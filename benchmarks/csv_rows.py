@@ -15,7 +15,9 @@ import autotransfer as at
 from autotransfer.files import write_atomically
 from autotransfer.runs.csv_tables import as_it_was, changed, csv_of, harmless
 
-COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")
+COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")  # of peers
+Rows = Sequence[Sequence[Any]]  # in the order of the columns
+Known = dict[str, str]  # a row that the CSV has
 TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case"), str)
 
 
@@ -39,22 +41,48 @@ def read_table(path: Path, **options: Any) -> pd.DataFrame:
     return changed(pd.read_csv(path, keep_default_na=False, **{"dtype": TEXTS} | options), as_it_was)
 
 
-def known_rows(out: Path) -> list[dict[str, str]]:
+def known_rows(out: Path) -> list[Known]:
     if not out.exists():
         return []
     with out.open(newline="") as file:
         return [{name: as_it_was(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
 
-def append(out: Path, rows: Iterable[dict[str, Any]], columns: Sequence[str] = COLUMNS) -> None:
-    """Add rows to a CSV, which is begun where there is none."""
+def append(out: Path, rows: Rows, columns: Sequence[str]) -> None:
+    """Add rows, in the order of the columns, to a CSV, which is begun where there is none."""
     begun = out.exists()
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer = csv.writer(file, lineterminator="\n")
         if not begun:
-            writer.writeheader()
-        writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)
+            writer.writerow(columns)
+        writer.writerows([harmless(value) for value in row] for row in rows)
+
+
+def append_missing(
+    options: argparse.Namespace,
+    columns: Sequence[str],
+    measured: Callable[[at.Recordings, argparse.Namespace, list[Known]], Iterable[Rows]],
+    *keys: str,
+) -> None:
+    """Add rows of each of `options.files` to `options.out` the moment they are there, then print means over people.
+
+    columns: of the CSV; the first holds the name of the data set. measured: gives lists of rows, in the order of the
+    columns, that are not among those of the data set that the CSV has. keys: columns that tell what is scored, and who.
+    """
+    for source in options.files:
+        recordings = at.load(source)
+        known = [row for row in known_rows(options.out) if row[columns[0]] == recordings.name]
+        for rows in measured(recordings, options, known):
+            append(options.out, rows, columns)
+            print(
+                f"{recordings.name}: {len(rows)} rows more, the last of {' '.join(map(str, rows[-1][1:4]))}", flush=True
+            )
+    if not options.out.exists():
+        return
+    people = read_table(options.out).groupby(list(keys), sort=False)["score"].mean()  # of seeds
+    scores = people.groupby(list(keys[:-1]), sort=False).describe()
+    print(scores[["count", "mean", "25%", "min"]].round(3).to_string())
 
 
 def replace_rows(out: Path, rows: pd.DataFrame, *keys: str) -> pd.DataFrame:

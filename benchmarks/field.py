@@ -23,10 +23,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 import autotransfer as at
 from autotransfer.errors import UserError
@@ -34,7 +30,7 @@ from autotransfer.folds import scorable
 from autotransfer.search.kinds import signal_of
 from autotransfer.training.metrics import balanced_accuracy_of
 
-from .csv_rows import append, command, known_rows
+from .csv_rows import Known, Rows, append_missing, command
 from .field_peers import PEERS, folds_of
 from .shallow import task_of
 
@@ -44,7 +40,7 @@ OUT = "docs/results/field.csv"
 
 def evaluate(
     recordings: at.Recordings, family: str, seed: int, *, skip: set[str], device: str = "cpu"
-) -> Iterator[list[dict[str, Any]]]:
+) -> Iterator[Rows]:
     """The rows of one fold after the other. skip: people who are known already."""
     scored, names = set(scorable(recordings)), recordings.subjects
     y, who = recordings.y.numpy(), recordings.subject.numpy()
@@ -61,41 +57,25 @@ def evaluate(
                 rows_of_person = who[fold.test] == person
                 truth = y[fold.test][rows_of_person]
                 score = balanced_accuracy_of(classes[rows_of_person], truth, recordings.n_classes)
-                values = (recordings.name, peer, adaptation, str(names[person]), round(score, 5), seed, family)
-                rows.append(dict(zip(COLUMNS, (*values, round(seconds, 2)), strict=True)))
+                whose = (recordings.name, peer, adaptation, str(names[person]))
+                rows.append((*whose, round(score, 5), seed, family, round(seconds, 2)))
             start = time.perf_counter()
         yield rows
 
 
+def measured(recordings: at.Recordings, options: argparse.Namespace, known: list[Known]) -> Iterator[Rows]:
+    meant = [family for family in options.peers if PEERS[family].signals in ((), (signal_of(recordings),))]
+    for family in meant or (options.peers if len(options.peers) == 1 else ()):
+        for seed in range(options.seeds if PEERS[family].random else 1):
+            skip = {row["person"] for row in known if (row["family"], row["seed"]) == (family, str(seed))}
+            try:
+                yield from evaluate(recordings, family, seed, skip=skip, device=options.device)
+            except UserError as error:
+                print(f"{recordings.name}, {family}: left out: {error}", flush=True)
+
+
 def run(options: argparse.Namespace) -> None:
-    """Append every fold's rows the moment they are there."""
-    for source in options.files:
-        recordings = at.load(source)
-        meant = [family for family in options.peers if PEERS[family].signals in ((), (signal_of(recordings),))]
-        for family in meant or (options.peers if len(options.peers) == 1 else ()):
-            for seed in range(options.seeds if PEERS[family].random else 1):
-                asked = {"set": recordings.name, "family": family, "seed": str(seed)}
-                skip = {row["person"] for row in rows_of(options.out, asked)}
-                try:
-                    for fold in evaluate(recordings, family, seed, skip=skip, device=options.device):
-                        append(options.out, fold, COLUMNS)
-                except UserError as error:
-                    print(f"{recordings.name}, {family}: left out: {error}", flush=True)
-                    continue
-                print(f"{recordings.name}, {family}, seed {seed}: {summary(rows_of(options.out, asked))}", flush=True)
-
-
-def rows_of(out: Path, asked: dict[str, str]) -> list[dict[str, str]]:
-    """Rows of the CSV that have these values."""
-    return [row for row in known_rows(out) if asked.items() <= row.items()]
-
-
-def summary(rows: Sequence[dict[str, str]]) -> str:
-    """Means over the people who are there."""
-    scores: dict[str, list[float]] = {}
-    for row in rows:
-        scores.setdefault(f"{row['peer']}, {row['adaptation']}", []).append(float(row["score"]))
-    return "; ".join(f"{name} {np.mean(values):.3f} ({len(values)})" for name, values in scores.items())
+    append_missing(options, COLUMNS, measured, "set", "peer", "adaptation", "person")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

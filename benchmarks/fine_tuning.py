@@ -35,7 +35,7 @@ import argparse
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ from autotransfer.search.playback import windows_of_each
 from autotransfer.training.metrics import balanced_accuracy_of
 from autotransfer.training.packing import resolve_device
 
-from .csv_rows import append, command, known_rows
+from .csv_rows import Known, Rows, append_missing, command
 from .shallow import Task, task_of
 from .stacked_peers import (
     RATE,
@@ -228,7 +228,7 @@ def standardisation_of_labelled(windows: Windows, members: Sequence[Member]) -> 
 def evaluate(
     recordings: at.Recordings, *, seed: int, epochs: int, device: torch.device, population: int | None,
     skip: set[tuple[str, int, str, int]],
-) -> Iterator[list[dict[str, Any]]]:  # fmt: skip
+) -> Iterator[Rows]:  # fmt: skip
     """Rows of one population after the other.
 
     population: members at once, at most; None for as many as fit.
@@ -255,29 +255,20 @@ def evaluate(
             rows = []
             for member, predicted in zip(stack, predictions, strict=True):
                 score = round(balanced_accuracy_of(predicted, truth[member.left], recordings.n_classes), 6)
-                values = (recordings.name, name, member.labels, member.subject, seed, score, seconds)
-                rows.append(dict(zip(COLUMNS, values, strict=True)))
+                rows.append((recordings.name, name, member.labels, member.subject, seed, score, seconds))
             yield rows
+
+
+def measured(recordings: at.Recordings, options: argparse.Namespace, known: list[Known]) -> Iterator[Rows]:
+    skip = {(row["pipeline"], int(row["labels"]), row["subject"], int(row["seed"])) for row in known}
+    how = {"device": resolve_device(options.device), "population": options.population, "skip": skip}
+    for seed in range(options.seeds):
+        yield from evaluate(recordings, seed=seed, epochs=options.epochs or usual_epochs(recordings), **how)
 
 
 @using_kernels(wanted=True)
 def run(options: argparse.Namespace) -> None:
-    """Append the rows of every population the moment they are there."""
-    device = resolve_device(options.device)
-    for source in options.files:
-        recordings = at.load(source)
-        epochs = options.epochs or usual_epochs(recordings)
-        known = [row for row in known_rows(options.out) if row["dataset"] == recordings.name]
-        skip = {(row["pipeline"], int(row["labels"]), row["subject"], int(row["seed"])) for row in known}
-        how = {"epochs": epochs, "device": device, "population": options.population, "skip": skip}
-        for seed in range(options.seeds):
-            for rows in evaluate(recordings, seed=seed, **how):
-                append(options.out, rows, COLUMNS)
-                seconds = sum(row["seconds"] for row in rows)
-                mean = np.mean([row["score"] for row in rows])
-                print(
-                    f"{recordings.name}, seed {seed}, {rows[0]['pipeline']}: {mean:.3f} ({seconds:.0f} s)", flush=True
-                )
+    append_missing(options, COLUMNS, measured, "dataset", "pipeline", "labels", "subject")
 
 
 def main() -> None:

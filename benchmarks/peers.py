@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sklearn.metrics import balanced_accuracy_score
@@ -18,7 +17,7 @@ from sklearn.metrics import balanced_accuracy_score
 import autotransfer as at
 
 from . import deep, shallow
-from .csv_rows import COLUMNS, append, command, known_rows, read_table
+from .csv_rows import COLUMNS, Known, Rows, append_missing, command
 
 
 class Peer(NamedTuple):
@@ -45,7 +44,7 @@ SHALLOW = [name for name, peer in PEERS.items() if not peer.random]
 
 def evaluate(
     recordings: at.Recordings, peer: str, seed: int, *, epochs: int, skip: set[str], device: str = "cpu"
-) -> Iterator[list[dict[str, Any]]]:
+) -> Iterator[Rows]:
     """The rows of one fold after the other. `seconds` counts what pipelines of a family share with the first of them.
 
     skip: subjects that are known already.
@@ -59,33 +58,21 @@ def evaluate(
         for name, predicted in PEERS[peer].predict(shallow.task_of(recordings, fold, seed), *more):
             score = balanced_accuracy_score(truth[fold.test], predicted)
             seconds = time.perf_counter() - start
-            values = (recordings.name, name, str(fold.test_subject), seed, round(score, 6), round(seconds, 2))
-            rows.append(dict(zip(COLUMNS, values, strict=True)))
+            rows.append((recordings.name, name, str(fold.test_subject), seed, round(score, 6), round(seconds, 2)))
             start = time.perf_counter()
         yield rows
 
 
+def measured(recordings: at.Recordings, options: argparse.Namespace, known: list[Known]) -> Iterator[Rows]:
+    for peer in options.peers:
+        for seed in range(options.seeds if PEERS[peer].random else 1):
+            # The rows of a family and fold are written together, so that its first pipeline stands for all.
+            skip = {row["subject"] for row in known if (row["pipeline"], row["seed"]) == (peer, str(seed))}
+            yield from evaluate(recordings, peer, seed, epochs=options.epochs, skip=skip, device=options.device)
+
+
 def run(options: argparse.Namespace) -> None:
-    """Append every fold's rows the moment they are there."""
-    for source in options.files:
-        recordings = at.load(source)
-        for peer in options.peers:
-            for seed in range(options.seeds if PEERS[peer].random else 1):
-                # The rows of a family and fold are written together, so that its first pipeline stands for all.
-                first = (recordings.name, peer, str(seed))
-                rows = known_rows(options.out)
-                skip = {r["subject"] for r in rows if (r["dataset"], r["pipeline"], r["seed"]) == first}
-                folds = evaluate(recordings, peer, seed, epochs=options.epochs, skip=skip, device=options.device)
-                for fold_rows in folds:
-                    append(options.out, fold_rows)
-
-
-def summary(out: Path) -> str:
-    """By data set and pipeline: mean, lower quartile and minimum over people, seeds averaged."""
-    table = read_table(out)
-    people = table.groupby(["dataset", "pipeline", "subject"], sort=False)["score"].mean()
-    scores = people.groupby(["dataset", "pipeline"], sort=False).describe()
-    return scores[["count", "mean", "25%", "min"]].round(3).to_string()
+    append_missing(options, COLUMNS, measured, "dataset", "pipeline", "subject")
 
 
 def main() -> None:
@@ -93,9 +80,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=SHALLOW, help=f"default: {' '.join(SHALLOW)}")
     parser.add_argument("--epochs", type=int, default=100, help="of the networks")
     parser.set_defaults(device="cpu")
-    options = parser.parse_args()
-    run(options)
-    print(summary(options.out))
+    run(parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +38,7 @@ from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.training.metrics import balanced_accuracy_of
 from autotransfer.training.packing import SHARE, free_memory, resolve_device
 
-from .csv_rows import COLUMNS, append, command, known_rows
+from .csv_rows import COLUMNS, Known, Rows, append_missing, command
 from .shallow import Array, Task, task_of
 
 BATCH, RATE = 128, 1e-3
@@ -285,7 +284,7 @@ def room(recordings: at.Recordings, device: torch.device) -> int:
 def evaluate(
     recordings: at.Recordings, method: str, *, seeds: int, epochs: int, device: torch.device, population: int,
     skip: set[tuple[str, int]],
-) -> Iterator[list[dict[str, Any]]]:  # fmt: skip
+) -> Iterator[Rows]:  # fmt: skip
     """Rows of one population after the other. `seconds` is the population's time divided by its members.
 
     skip: subjects and seeds that are known already.
@@ -309,26 +308,20 @@ def evaluate(
         rows = []
         for task, predicted in zip(stack, predictions, strict=True):
             score = round(balanced_accuracy_of(predicted, truth[task.test], recordings.n_classes), 6)
-            values = (recordings.name, method, str(task.fold.test_subject), task.seed, score, seconds)
-            rows.append(dict(zip(COLUMNS, values, strict=True)))
+            rows.append((recordings.name, method, str(task.fold.test_subject), task.seed, score, seconds))
         yield rows
+
+
+def measured(recordings: at.Recordings, options: argparse.Namespace, known: list[Known]) -> Iterator[Rows]:
+    how = {"seeds": options.seeds, "device": resolve_device(options.device), "population": options.population}
+    for method in options.methods:
+        skip = {(row["subject"], int(row["seed"])) for row in known if row["pipeline"] == method}
+        yield from evaluate(recordings, method, epochs=options.epochs or usual_epochs(recordings), skip=skip, **how)
 
 
 @using_kernels(wanted=True)
 def run(options: argparse.Namespace) -> None:
-    """Append the rows of every population the moment they are there."""
-    device = resolve_device(options.device)
-    for source in options.files:
-        recordings = at.load(source)
-        epochs = options.epochs or usual_epochs(recordings)
-        for method in options.methods:
-            known = [r for r in known_rows(options.out) if (r["dataset"], r["pipeline"]) == (recordings.name, method)]
-            how = {"seeds": options.seeds, "epochs": epochs, "device": device, "population": options.population}
-            for rows in evaluate(recordings, method, skip={(r["subject"], int(r["seed"])) for r in known}, **how):
-                append(options.out, rows)
-                mean, seconds = np.mean([r["score"] for r in rows]), sum(r["seconds"] for r in rows)
-                line = f"{len(rows)} trainings of {epochs} epochs, mean {mean:.3f}, {seconds:.0f} s"
-                print(f"{recordings.name}, {method}: {line}", flush=True)
+    append_missing(options, COLUMNS, measured, "dataset", "pipeline", "subject")
 
 
 def main() -> None:

@@ -78,9 +78,10 @@ def test_stopped_and_repeated_gives_the_same_table(
     def stopped(_: LocalExecutor) -> None:
         raise TimeoutError
 
-    with monkeypatch.context() as patch, pytest.raises(TimeoutError):
+    with monkeypatch.context() as patch:
         patch.setattr(LocalExecutor, "after_epoch", stopped)
-        main(command)
+        with pytest.raises(TimeoutError):
+            main(command)
     assert not (tmp_path / "scores.csv").exists()
     assert main(command) == 0
     expected = pd.read_csv(whole / "scores.csv")
