@@ -16,7 +16,7 @@ from autotransfer.report.wording import probability, share, signed
 
 from . import played
 from .averages import best_peers
-from .drawing import Gain, gained
+from .drawing import Gain, figure, gained
 from .evidence import Scores, differences, pairs, scores_by, set_means_of, table_of
 from .inference import LOST, Differences, equivalence_table, harm, harm_table, over_both, over_people, over_sets
 from .markdown import NAMES, by_set_table, markdown
@@ -271,8 +271,7 @@ def picture(folder: Path) -> str:
     names = {dataset: f"{SETS.get(dataset, dataset)} ({len(average[dataset])})" for dataset in sorted(average)}
     people = sum(map(len, average.values()))
     head = f"Balanced accuracy on {people} people never seen, by what is known of them"
-    (folder / "gained.svg").write_text(gained(panels, names, NOTES, head), encoding="utf-8")
-    return f"![{ALT}]({folder.name}/gained.svg)\n"
+    return figure(folder, "gained", gained(panels, names, NOTES, head), ALT)
 
 
 NOTES = ("mean over people", "95 % interval", f"gain / lose more than {LOST:g}")

@@ -12,6 +12,7 @@ from scipy import stats
 
 from autotransfer.report.wording import SIGNIFICANT, probability, share, signed
 from autotransfer.training.intervals import RESAMPLES, bootstrap_interval
+from autotransfer.words import range_words
 
 from .markdown import markdown
 
@@ -30,9 +31,7 @@ class Mean:
     interval: tuple[float, float] | None
 
     def __str__(self) -> str:
-        if self.interval is None:
-            return signed(self.value)
-        return f"{signed(self.value)} ({signed(self.interval[0])} to {signed(self.interval[1])})"
+        return signed(self.value) if self.interval is None else f"{signed(self.value)} ({range_words(self.interval)})"
 
 
 def mean_of(values: ArrayLike, *, seed: int = 0) -> Mean:
@@ -104,8 +103,7 @@ class Equivalence:
     p: float
 
     def __str__(self) -> str:
-        low, high = self.interval
-        return f"{signed(low)} to {signed(high)}, p {probability(self.p)}"
+        return f"{range_words(self.interval)}, p {probability(self.p)}"
 
 
 def equivalence(values: NDArray[np.float64], margin: float = MARGIN) -> Equivalence:

@@ -12,9 +12,9 @@ from autotransfer.report.wording import probability, score, signed
 
 from . import played
 from .averages import PEERS, best_peers
-from .drawing import forest
+from .drawing import figure, forest
 from .evidence import Evidence, Scores, differences, pairs, pool, read, scores_by, set_means_of, table_of
-from .inference import equivalence_table, harm_table, over_both
+from .inference import Mean, equivalence_table, harm_table, over_both
 from .markdown import by_set_table, markdown, with_interval
 
 SINGLE = ("CensoredClassifier(channel_mask=0)", "CensoredClassifier()")  # of as_it_comes.csv
@@ -69,14 +69,13 @@ def table(evidence: Evidence, folder: Path) -> str:
     gains = pairs(scores["AutoTransfer"], scores["best peer"])
     rows = [(f"{dataset}, {pair.n} people", pair) for dataset, pair in sorted(gains.items())]
     drawing = forest(rows, "AutoTransfer minus the best shallow peer of the set, balanced accuracy")
-    (folder / "ahead.svg").write_text(drawing, encoding="utf-8")
     people = {dataset: len(by_person) for dataset, by_person in scores["AutoTransfer"].items()}
     parts = [
         f"{title}\n\n{by_set_table({head: set_means_of(scores[name]) for name, head in block.items()}, people)}"
         for title, block in BLOCKS.items()
     ]
-    figure = f"![What is gained over the best shallow peer, person by person]({folder.name}/ahead.svg)\n"
-    return "\n".join([*parts, figure])
+    alt = "What is gained over the best shallow peer, person by person"
+    return "\n".join([*parts, figure(folder, "ahead", drawing, alt)])
 
 
 def estimators(evidence: Evidence, folder: Path) -> str:
@@ -130,7 +129,7 @@ def claims(evidence: Evidence, folder: Path) -> str:
         rows.append([
             name, CLAIMS[name][2] or "–", f"{sum(pair.mean > 0 for pair in by_set.values())} of {len(by_set)}",
             with_interval(whole[name]), probability(people_p[name]),
-            f"{signed(centre)} ({signed(low)} to {signed(high)})", probability(sets_p[name]),
+            str(Mean(centre, (low, high))), probability(sets_p[name]),
             str(both), f"{signed(min(without))} to {signed(max(without))}",
         ])  # fmt: skip
     heads = ["", "picked", "sets above 0", "people as the unit", "p, Holm", "sets as the unit", "p, Holm",

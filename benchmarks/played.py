@@ -21,7 +21,7 @@ from autotransfer.report.wording import score, share, signed
 from autotransfer.search.following import Followed, chosen
 from autotransfer.search.playback import ORDERS, PEOPLE, calibrates
 
-from .drawing import curves
+from .drawing import curves, figure
 from .evidence import Scores, pairs, pool, read, scores_by, table_of
 from .markdown import NOTHING, best_in_bold, markdown, with_interval
 
@@ -178,10 +178,9 @@ def labels(folder: Path) -> str:
         )
     }  # fmt: skip
     drawing = curves(list(LABELS), lines, "labelled windows of each class", "balanced accuracy, mean over sets")
-    (folder / "labels.svg").write_text(drawing, encoding="utf-8")
     heads = ["zero-shot / calibrated / own classifier · lower quartile, calibrated",
              *(f"{case} label{'s' * (case != '1')}" for case in cases)]  # fmt: skip
-    return f"![Score by the number of labels]({folder.name}/labels.svg)\n\n" + markdown(heads, rows)
+    return f"{figure(folder, 'labels', drawing, 'Score by the number of labels')}\n{markdown(heads, rows)}"
 
 
 def _level(scores: Scores, sets: set[str]) -> float:

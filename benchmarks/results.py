@@ -27,7 +27,7 @@ from . import averages, base_tables, confirmation, field_tables, leaderboard, ov
 from .anytime import at_moments, limit_costs
 from .changes import changes_table, turned
 from .control import control, leakage, penalty, removed, same_settings
-from .drawing import forest, strips
+from .drawing import figure, forest, strips
 from .evidence import Evidence, Scores, both_sides, pairs, pool, read, set_means_of, table_of
 from .first_answer import after_the_first_stage
 from .inference import over_equal_sets
@@ -76,9 +76,9 @@ def gains(evidence: Evidence, folder: Path) -> str:
             drawn.append((f"{dataset}, {NAMES.get(name, name)}", pair))
     if not rows:
         return NOTHING
-    (folder / "gains.svg").write_text(forest(drawn, "difference to the baseline, balanced accuracy"), encoding="utf-8")
+    drawing = forest(drawn, "difference to the baseline, balanced accuracy")
     heads = ["data set", "", "difference", "95 % interval", "gain / tie / loss", "p"]
-    return f"![Gain of every setting on every data set]({folder.name}/gains.svg)\n\n" + markdown(heads, rows)
+    return figure(folder, "gains", drawing, "Gain of every setting on every data set") + "\n" + markdown(heads, rows)
 
 
 def _minus_baseline(evidence: Evidence) -> dict[str, dict[str, Paired]]:
@@ -188,8 +188,8 @@ def people(evidence: Evidence, folder: Path) -> str:
     }  # fmt: skip
     if not panels:
         return NOTHING
-    (folder / "people.svg").write_text(strips(panels, "balanced accuracy on the test subject"), encoding="utf-8")
-    return f"![Score of every test subject]({folder.name}/people.svg)\n"
+    drawing = strips(panels, "balanced accuracy on the test subject")
+    return figure(folder, "people", drawing, "Score of every test subject")
 
 
 def seeds(evidence: Evidence, folder: Path) -> str:
@@ -246,7 +246,8 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "scores": every_score, "people": people, "gains": gains, "together": together, "censoring": censoring,
     "ensembles": ensembles, "adaptation": adaptation, "control": control, "same_settings": same_settings,
     "leakage": leakage, "peers": against_peers, "seeds": seeds, "optimism": optimism, "preprocessings": preprocessings,
-    "average_zero_shot": averages.zero_shot, "average_transductive": averages.transductive,
+    "average_zero_shot": partial(averages.table, mode="zero-shot"),
+    "average_transductive": partial(averages.table, mode="transductive"),
     "average_kinds": averages.kinds, "average_one_seed": averages.one_seed, "overview": overview.table,
     "claims": overview.claims, "equivalence": overview.equivalent, "harm": overview.harmed, "ladder": overview.ladder,
     "estimators": overview.estimators,

@@ -9,7 +9,7 @@ import numpy as np
 
 from autotransfer.person.calibration import LABELS
 
-from .drawing import curves
+from .drawing import curves, figure
 from .evidence import Scores, pairs, pool, scores_by, table_of
 from .markdown import NOTHING, best_in_bold, markdown, with_interval
 from .played import by_set, delivered, played
@@ -47,9 +47,8 @@ def _drawn(means: dict[str, dict[str, dict[str, float]]], sets: list[str], folde
         name: [float(np.mean([means[case][dataset][name] for dataset in whole])) for case in CASES]
         for name in ("calibrated", NAMES["fine_tuned"], NAMES["scratch"])
     }
-    figure = curves(list(LABELS), lines, "labelled windows of each class", "balanced accuracy, mean over sets")
-    (folder / "tuned.svg").write_text(figure, encoding="utf-8")
-    return f"![Score by the number of labels, beside tuned networks]({folder.name}/tuned.svg)\n\n"
+    drawing = curves(list(LABELS), lines, "labelled windows of each class", "balanced accuracy, mean over sets")
+    return figure(folder, "tuned", drawing, "Score by the number of labels, beside tuned networks") + "\n"
 
 
 def _calibrated(folder: Path) -> dict[str, Scores]:
