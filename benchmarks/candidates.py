@@ -11,10 +11,9 @@ from autotransfer.search.kinds import networks
 from autotransfer.search.planning import network_name
 
 from . import floor
-from .options import Options
 from .steps import noise, plain_step, stacked_step
 from .tables import Table, shown
-from .timing import Step, measure, release
+from .timing import Options, Step, measure, release
 
 BATCH = 64
 SIGNALS = {  # channels, samples, Hz: names of channels say what a run trains

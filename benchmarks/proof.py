@@ -20,11 +20,9 @@ from pathlib import Path
 import pandas as pd
 
 from autotransfer.errors import UserError
-from autotransfer.files import write_atomically
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.runs.choice import Playback
-from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.runs.results import Trained, trained
@@ -32,9 +30,8 @@ from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from autotransfer.settings import Setting
 
-from .csv_rows import command, read_table
+from .csv_rows import command, known_rows, replace_rows
 
-TABLES = ("results", "scores", "leakage", "playback")
 # of RunOptions
 ASKED = ("grid", "epochs", "seeds", "adaptation", "lr", "batch_size", "rule")
 
@@ -60,18 +57,21 @@ def prove(source: str, options: argparse.Namespace) -> None:
     """Whatever of the set's run is not yet done, then its part of the tables."""
     run = run_of(source, options)
     with closing(run.ledger), Lock(run.folder):
-        if all((run.folder / f"proof-{table}.csv").exists() for table in TABLES):
+        known = {(row["dataset"], row["control"]) for row in known_rows(options.out / "scores.csv")}
+        if (run.recordings.name, str(options.shuffled)) in known:
             return
         print(f"{run.folder.name}: {run.recordings!r}", flush=True)
         if not run.ledger.recall("complete", bool):
             conduct(run, lambda line: print(f"{run.folder.name}: {line}", flush=True), shown=True,
                     played=run.recordings.n_subjects)  # fmt: skip
-        for name, table in zip(TABLES, tables_of(run, leakage=options.leakage), strict=True):
-            write_atomically(run.folder / f"proof-{name}.csv", csv_of(table, float_format="%.6g"))
+        for name, table in tables_of(run, leakage=options.leakage).items():
+            if len(table):
+                replace_rows(options.out / f"{name}.csv", table.round(6), "dataset", "control")
 
 
-def tables_of(run: Run, *, leakage: bool = True) -> list[pd.DataFrame]:
-    """TABLES of a finished run, each with the data set and whether it is the control."""
+def tables_of(run: Run, *, leakage: bool = True) -> dict[str, pd.DataFrame]:
+    """By name, those of a finished run, each with the data set and whether it is the control. Scores come last: a set
+    that has them is done."""
     summary = collect(run, weights=leakage)
     choice = summary.choice
     assert choice is not None
@@ -95,16 +95,17 @@ def tables_of(run: Run, *, leakage: bool = True) -> list[pd.DataFrame]:
         for subject, score in people.items()
     ]
     leaks = [{"role": role, **asdict(leak)} for role, by_fold in summary.weights.leakage.items() for leak in by_fold]
-    parts = [
-        pd.DataFrame([result_row(run.options, training, baseline=choice.baseline.setting) for training in trainings]),
-        pd.DataFrame(scores),
-        pd.DataFrame(leaks, columns=["role", "test_subject", "accuracy", "chance", "bits"]),
-        pd.DataFrame(played_rows(choice.playback), columns=["what", "case", "subject", "score"]),
-    ]
-    for part in parts:
-        part.insert(0, "dataset", run.recordings.name)
-        part.insert(1, "control", run.options.shuffle_subjects)
-    return parts
+    results = [result_row(run.options, training, baseline=choice.baseline.setting) for training in trainings]
+    tables = {
+        "results": pd.DataFrame(results),
+        "leakage": pd.DataFrame(leaks, columns=["role", "test_subject", "accuracy", "chance", "bits"]),
+        "playback": pd.DataFrame(played_rows(choice.playback), columns=["what", "case", "subject", "score"]),
+        "scores": pd.DataFrame(scores),
+    }
+    for table in tables.values():
+        table.insert(0, "dataset", run.recordings.name)
+        table.insert(1, "control", run.options.shuffle_subjects)
+    return tables
 
 
 def played_rows(playback: Playback | None) -> list[dict[str, object]]:
@@ -144,14 +145,6 @@ def result_row(options: RunOptions, training: Trained, *, baseline: Setting) -> 
     }  # fmt: skip
 
 
-def gather(out: Path) -> None:
-    """The tables of all runs that have ended, put together."""
-    for name in TABLES:
-        parts = [read_table(path) for path in sorted(out.glob(f"*/proof-{name}.csv"))]
-        if parts:
-            write_atomically(out / f"{name}.csv", csv_of(pd.concat(parts)))
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = command(__doc__, None, "seeds", "epochs", "device")
     parser.set_defaults(seeds=3)
@@ -166,7 +159,6 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for source in options.files:
             prove(source, options)
-            gather(options.out)
     except UserError as error:
         print(f"proof: {error}", file=sys.stderr)
         return 2

@@ -17,10 +17,9 @@ import torch.nn.functional as F
 from benchmarks import anytime, floor, growth, latency, online, shipped, timing
 from benchmarks.__main__ import SECTIONS, main
 from benchmarks.encoder import peaks_here
-from benchmarks.options import Options
 from benchmarks.steps import noise, plain_step, skorch_step, spread_jobs, stacked_step
 from benchmarks.tables import Table, crowded, machine, write
-from benchmarks.timing import Step, Timing, fresh_process, measure
+from benchmarks.timing import Options, Step, Timing, fresh_process, measure
 from torch.utils.flop_counter import FlopCounterMode
 
 import autotransfer as at

@@ -170,7 +170,8 @@ def test_rows_are_tidy_and_a_repeated_command_computes_only_what_is_missing(
         tuning, "TUNINGS", {name: one._replace(steps=min(one.steps, 2)) for name, one in TUNINGS.items()}
     )
     out, source = tmp_path / "fine_tuning.csv", str(tiny_file(tmp_path, per_class=12))
-    options = Namespace(files=[source], out=out, seeds=2, epochs=2, device="cpu", population=7)
+    monkeypatch.setattr(tuning, "room", lambda *_: 7)
+    options = Namespace(files=[source], out=out, seeds=2, epochs=2, device="cpu")
     tuning.run(options)
     rows = known_rows(out)
     keys = {(r["dataset"], r["pipeline"], r["labels"], r["subject"], r["seed"]) for r in rows}
