@@ -17,8 +17,18 @@ from autotransfer.report.wording import probability, share, signed
 from . import played
 from .averages import best_peers
 from .drawing import Gain, figure, gained
-from .evidence import Scores, differences, pairs, scores_by, set_means_of, table_of
-from .inference import LOST, Differences, equivalence_table, harm, harm_table, over_both, over_people, over_sets
+from .evidence import Scores, differences, scores_by, set_means_of, table_of
+from .inference import (
+    LOST,
+    Differences,
+    ahead_on,
+    equivalence_table,
+    harm,
+    harm_table,
+    over_both,
+    over_people,
+    over_sets,
+)
 from .markdown import NAMES, by_set_table, markdown
 
 SIMPLE = ("shrinkage LDA", "tangent space, LDA")  # what every run fits beside its networks
@@ -161,14 +171,13 @@ def _penalties(confirmed: Confirmed) -> dict[str, tuple[Scores, Scores, str]]:
 def claims(folder: Path) -> str:
     """Every difference with people, with sets, and with both as the unit."""
     confirmed = Confirmed(folder)
-    compared = {name: (pairs(first, second), note) for name, (first, second, note) in _claims(confirmed).items()}
-    units = {name: {d: pair.differences for d, pair in by_set.items()} for name, (by_set, _) in compared.items()}
-    p = holm({name: _p_of_sets(gaps) for name, gaps in units.items()})
+    compared = {name: (differences(first, second), note) for name, (first, second, note) in _claims(confirmed).items()}
+    p = holm({name: _p_of_sets(gaps) for name, (gaps, _) in compared.items()})
+    units = (over_people, over_sets, over_both)
     rows = [
-        [name, note, f"{sum(pair.mean > 0 for pair in by_set.values())} of {len(by_set)}",
-         *(str(unit(units[name])) for unit in (over_people, over_sets, over_both)), probability(p[name])]
-        for name, (by_set, note) in compared.items()
-    ]  # fmt: skip
+        [name, note, ahead_on(gaps), *(str(unit(gaps)) for unit in units), probability(p[name])]
+        for name, (gaps, note) in compared.items()
+    ]
     heads = [
         "",
         "fixed before",
@@ -227,8 +236,7 @@ def peers(folder: Path) -> str:
         rows = []
         for name, means in compared.items():
             gaps = {d: {"": columns[ours][d] - value} for d, value in means.items()}
-            ahead = sum(gap[""] > 0 for gap in gaps.values())
-            rows.append([name, f"{ahead} of {len(gaps)}", str(over_sets(gaps))])
+            rows.append([name, ahead_on(gaps), str(over_sets(gaps))])
         parts.append(markdown([title, "ahead", "sets as the unit"], rows))
     if confirmed.peers:
         parts.append(_peers_by_person(confirmed))
@@ -240,11 +248,9 @@ def _peers_by_person(confirmed: Confirmed) -> str:
     for names, ours in ((ZERO_SHOT_PEERS, confirmed.zero_shot), (ALL_WINDOWS_PEERS, confirmed.all_windows)):
         for name in names:
             if name in confirmed.peers:
-                by_set = pairs(ours["average"], confirmed.peers[name])
-                gaps = {d: pair.differences for d, pair in by_set.items()}
-                ahead = f"{sum(pair.mean > 0 for pair in by_set.values())} of {len(by_set)}"
+                gaps = differences(ours["average"], confirmed.peers[name])
                 cells = (str(unit(gaps)) if len(gaps) > 1 else "–" for unit in (over_people, over_sets, over_both))
-                rows.append([NAMES.get(name, name), str(sum(map(len, gaps.values()))), ahead, *cells])
+                rows.append([NAMES.get(name, name), str(sum(map(len, gaps.values()))), ahead_on(gaps), *cells])
     heads = ["AutoTransfer minus, by person (`peers.csv`)", "people", "ahead", "people as the unit", "sets as the unit",
              "sets, then people"]  # fmt: skip
     return markdown(heads, rows)

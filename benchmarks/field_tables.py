@@ -10,7 +10,7 @@ from autotransfer.report.wording import score
 
 from .evidence import Scores, differences, pairs, scores_by, set_means_of, table_of
 from .field_peers import PEERS
-from .inference import over_both, over_people, over_sets
+from .inference import ahead_on, over_both, over_people, over_sets
 from .markdown import NOTHING, by_set_table, markdown
 from .shipped import FIXED
 
@@ -105,12 +105,9 @@ def gaps(folder: Path) -> str:
         for name, scores in {"the best of all, set by set": best, **peers}.items():
             ahead_by = differences(columns[OURS], scores)
             if ahead_by:
-                wins = sum(over_people({data: people}).value > 0 for data, people in ahead_by.items())
                 several = [str(over(ahead_by)) for over in (over_sets, over_both)] if len(ahead_by) > 1 else ["–", "–"]
-                rows.append([
-                    name, adaptation, f"{wins} of {len(ahead_by)}", str(sum(map(len, ahead_by.values()))),
-                    str(over_people(ahead_by)), *several,
-                ])  # fmt: skip
+                people = str(sum(map(len, ahead_by.values())))
+                rows.append([name, adaptation, ahead_on(ahead_by), people, str(over_people(ahead_by)), *several])
     heads = [f"{OURS} minus", "adaptation", "sets ahead", "people", "people as the unit", "sets as the unit",
              "sets, then people"]  # fmt: skip
     return markdown(heads, rows) if rows else NOTHING

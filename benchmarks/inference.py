@@ -95,6 +95,11 @@ def over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERA
     return Mean(float(_means(differences).mean()), (float(low), float(high)))
 
 
+def ahead_on(differences: Differences) -> str:
+    """On how many of the sets the mean is above 0."""
+    return f"{int((_means(differences) > 0).sum())} of {len(differences)}"
+
+
 @dataclass(frozen=True)
 class Equivalence:
     """Two one-sided t tests of a mean difference against ± `MARGIN`."""

@@ -14,7 +14,7 @@ from . import played
 from .averages import PEERS, best_peers
 from .drawing import figure, forest
 from .evidence import Evidence, Scores, differences, pairs, pool, read, scores_by, set_means_of, table_of
-from .inference import Mean, equivalence_table, harm_table, over_both
+from .inference import Mean, ahead_on, equivalence_table, harm_table, over_both
 from .markdown import by_set_table, markdown, with_interval
 
 SINGLE = ("CensoredClassifier(channel_mask=0)", "CensoredClassifier()")  # of as_it_comes.csv
@@ -121,16 +121,16 @@ def claims(evidence: Evidence, folder: Path) -> str:
     sets_p = holm({name: float(test.pvalue) for name, test in tests.items()})
     rows = []
     for name, by_set in compared.items():
+        gaps = {dataset: pair.differences for dataset, pair in by_set.items()}
         low, high = map(float, tests[name].confidence_interval(0.95))
         centre = float(np.mean([pair.mean for pair in by_set.values()]))
         others = (pool({k: pair for k, pair in by_set.items() if k != dataset}) for dataset in by_set)
         without = [pooled.mean for pooled in others if pooled]
-        both = over_both({dataset: pair.differences for dataset, pair in by_set.items()})
         rows.append([
-            name, CLAIMS[name][2] or "–", f"{sum(pair.mean > 0 for pair in by_set.values())} of {len(by_set)}",
+            name, CLAIMS[name][2] or "–", ahead_on(gaps),
             with_interval(whole[name]), probability(people_p[name]),
             str(Mean(centre, (low, high))), probability(sets_p[name]),
-            str(both), f"{signed(min(without))} to {signed(max(without))}",
+            str(over_both(gaps)), f"{signed(min(without))} to {signed(max(without))}",
         ])  # fmt: skip
     heads = ["", "picked", "sets above 0", "people as the unit", "p, Holm", "sets as the unit", "p, Holm",
              "sets, then people", "without any one set, people"]  # fmt: skip

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from benchmarks.proof import main
 
-from autotransfer.runs.executor import LocalExecutor
+from autotransfer.training.trainer import Trainer
 from tiny import tiny_file
 
 QUICK = ["--seeds", "2", "--epochs", "2", "--device", "cpu", "--lr", "0.01", "--batch-size", "16"]
@@ -75,12 +75,17 @@ def test_stopped_and_repeated_gives_the_same_table(
     data, whole = proven
     command = [str(data), "--out", str(tmp_path), *QUICK]
 
-    def stopped(_: LocalExecutor) -> None:
-        raise TimeoutError
+    epochs = iter(range(3))
+    real = Trainer.train_epoch
+
+    def stopped(population: Trainer) -> None:
+        if next(epochs, None) is None:
+            raise KeyboardInterrupt
+        real(population)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalExecutor, "after_epoch", stopped)
-        with pytest.raises(TimeoutError):
+        patch.setattr(Trainer, "train_epoch", stopped)
+        with pytest.raises(KeyboardInterrupt):
             main(command)
     assert not (tmp_path / "scores.csv").exists()
     assert main(command) == 0
