@@ -18,7 +18,7 @@ from autotransfer.runs.csv_tables import as_it_was, changed, csv_of, harmless
 COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")  # of peers
 Rows = Sequence[Sequence[Any]]  # in the order of the columns
 Known = dict[str, str]  # a row that the CSV has
-TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case"), str)
+TEXTS: dict[str, type] = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case"), str)
 
 
 def command(description: str | None, out: str | None, *names: str, files: str = "+") -> argparse.ArgumentParser:
@@ -36,9 +36,9 @@ def command(description: str | None, out: str | None, *names: str, files: str = 
     return parser
 
 
-def read_table(path: Path, **options: Any) -> pd.DataFrame:
-    """What `csv_of` wrote, with names as text; options of pandas' `read_csv`. Empty text stays text."""
-    return changed(pd.read_csv(path, keep_default_na=False, **{"dtype": TEXTS} | options), as_it_was)
+def read_table(path: Path, dtype: dict[str, type] = TEXTS) -> pd.DataFrame:
+    """What `csv_of` wrote, with names as text. Empty text stays text."""
+    return changed(pd.read_csv(path, keep_default_na=False, dtype=dtype), as_it_was)
 
 
 def known_rows(out: Path) -> list[Known]:
@@ -97,7 +97,7 @@ def replace_rows(out: Path, rows: pd.DataFrame, *keys: str) -> pd.DataFrame:
 
 def measure_datasets(
     options: argparse.Namespace,
-    columns: Sequence[str],
+    columns: list[str] | tuple[str, ...],
     measured: Callable[[at.Recordings, argparse.Namespace], Iterable[Any]],
 ) -> pd.DataFrame:
     """The rows of `options.out`, with those of each of `options.files` that was not measured before.

@@ -106,8 +106,8 @@ def gaps(folder: Path) -> str:
             ahead_by = differences(columns[OURS], scores)
             if ahead_by:
                 several = [str(over(ahead_by)) for over in (over_sets, over_both)] if len(ahead_by) > 1 else ["–", "–"]
-                people = str(sum(map(len, ahead_by.values())))
-                rows.append([name, adaptation, ahead_on(ahead_by), people, str(over_people(ahead_by)), *several])
+                count = str(sum(map(len, ahead_by.values())))
+                rows.append([name, adaptation, ahead_on(ahead_by), count, str(over_people(ahead_by)), *several])
     heads = [f"{OURS} minus", "adaptation", "sets ahead", "people", "people as the unit", "sets as the unit",
              "sets, then people"]  # fmt: skip
     return markdown(heads, rows) if rows else NOTHING

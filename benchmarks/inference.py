@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
 from autotransfer.report.wording import SIGNIFICANT, probability, share, signed
@@ -34,7 +35,7 @@ class Mean:
         return signed(self.value) if self.interval is None else f"{signed(self.value)} ({range_words(self.interval)})"
 
 
-def mean_of(values: ArrayLike, *, seed: int = 0) -> Mean:
+def mean_of(values: Sequence[float] | NDArray[np.float64] | pd.Series[float], *, seed: int = 0) -> Mean:
     """values: (n,) differences."""
     return Mean(float(np.mean(values)), bootstrap_interval(values, seed=seed))
 

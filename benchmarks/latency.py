@@ -83,7 +83,7 @@ def _since(mark: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return 1e3 * (now - mark), now
 
 
-def each_took(predict: Callable[[Any], object], windows: Sequence[Any] | np.ndarray, timed: int) -> np.ndarray:
+def each_took(predict: Callable[[Any], object], windows: np.ndarray | torch.Tensor, timed: int) -> np.ndarray:
     """Milliseconds (timed, 2) on the clock and of the processor, which others on the machine disturb less, of windows
     in turn, from the first again after the last, and some more to warm up."""
     took = []
