@@ -18,7 +18,7 @@ from autotransfer.runs.csv_tables import as_it_was, changed, csv_of, harmless
 COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")  # of peers
 Rows = Sequence[Sequence[Any]]  # in the order of the columns
 Known = dict[str, str]  # a row that the CSV has
-TEXTS: dict[str, type] = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case"), str)
+TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case"), str)
 
 
 def command(description: str | None, out: str | None, *names: str, files: str = "+") -> argparse.ArgumentParser:
@@ -36,7 +36,7 @@ def command(description: str | None, out: str | None, *names: str, files: str = 
     return parser
 
 
-def read_table(path: Path, dtype: dict[str, type] = TEXTS) -> pd.DataFrame:
+def read_table(path: Path, dtype: dict[str, type[str]] = TEXTS) -> pd.DataFrame:
     """What `csv_of` wrote, with names as text. Empty text stays text."""
     return changed(pd.read_csv(path, keep_default_na=False, dtype=dtype), as_it_was)
 
