@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from . import candidates, censors, encoder, floor, growth
-from .options import Options
 from .tables import Table, crowded, machine, write
+from .timing import Options
 
 SECTIONS: dict[str, Callable[[Options], Iterator[Table]]] = {
     "floor": floor.tables,

@@ -17,14 +17,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from autotransfer.files import write_atomically
 from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.csv_tables import csv_of
 
-from .evidence import table_of
+from .csv_rows import replace_rows
+from .evidence import pooled, table_of
 from .markdown import markdown, with_interval
-from .pooled import pooled
 
 MOMENTS = (60, 180, 360, 540)  # seconds
 LIMITED, FULL = "two cores", "H200, shared"  # with a limit of time, and without any
@@ -84,15 +82,6 @@ def limit_costs(folder: Path) -> str:
     return markdown(["data set", "people", LIMITED, FULL, "difference (95 % interval)"], lines)
 
 
-def _replaced(path: Path, table: pd.DataFrame, machine: str) -> None:
-    """Write the table to a CSV in place of the rows it has of these data sets and this machine."""
-    if path.exists():
-        kept = table_of(path.parent, path.stem)
-        kept = kept[(kept["machine"] != machine) | ~kept["data"].isin(table["data"])]
-        table = pd.concat([kept, table], ignore_index=True)
-    write_atomically(path, csv_of(table))
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="folders named after their data, as benchmarks.shipped does")
@@ -102,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     choices = {run.name.split("-")[0]: read_choice(run) for run in asked.runs}
     for path, rows in ((asked.out, rows_of), (asked.out.with_name("last_answers.csv"), last_answers_of)):
         table = [row for data, choice in choices.items() for row in rows(data, asked.machine, choice)]
-        _replaced(path, pd.DataFrame(table), asked.machine)
+        replace_rows(path, pd.DataFrame(table), "data", "machine")
     print(at_moments(asked.out.parent))
 
 

@@ -10,12 +10,15 @@ set, so that draws can be others than in `fit`; the seconds of each are its shar
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
+
 import numpy as np
 
 import autotransfer as at
 from autotransfer.recordings import Recordings
 
-from .csv_rows import append, command, known_rows
+from .csv_rows import Known, Rows, append_missing, command
 
 COLUMNS = ("data", "model", "subject", "score", "seconds")
 MODELS = {
@@ -46,27 +49,23 @@ def left_out(recordings: Recordings, people: int | None) -> list[at.Fold]:
     return [folds[place] for place in np.linspace(0, len(folds) - 1, people).round().astype(int)]
 
 
+def measured(recordings: at.Recordings, options: argparse.Namespace, known: list[Known]) -> Iterator[Rows]:
+    for name, estimator in (MODELS[model] for model in options.models):
+        done = {row["subject"] for row in known if row["model"] == name}
+        folds = [fold for fold in left_out(recordings, options.people) if str(fold.test_subject) not in done]
+        if folds:
+            scores = stacked(estimator, recordings, folds, options.device)
+            yield [
+                (recordings.name, name, str(fold.test_subject), round(score, 4), round(seconds, 2))
+                for fold, (score, seconds) in zip(folds, scores, strict=True)
+            ]
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = command(__doc__, None, "device")
     parser.add_argument("--people", type=int, help="of each set; default: all")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["censored", "unmasked"])
-    options = parser.parse_args(arguments)
-    for source in options.files:
-        recordings = at.load(source)
-        for name, estimator in (MODELS[model] for model in options.models):
-            known = {
-                r["subject"] for r in known_rows(options.out) if (r["data"], r["model"]) == (recordings.name, name)
-            }
-            folds = [f for f in left_out(recordings, options.people) if str(f.test_subject) not in known]
-            if not folds:
-                continue
-            scores = stacked(estimator, recordings, folds, options.device)
-            rows = [
-                (recordings.name, name, str(fold.test_subject), round(score, 4), round(seconds, 2))
-                for fold, (score, seconds) in zip(folds, scores, strict=True)
-            ]
-            append(options.out, [dict(zip(COLUMNS, row, strict=True)) for row in rows], COLUMNS)
-            print(f"{recordings.name}, {name}: {np.mean([score for score, _ in scores]):.3f}", flush=True)
+    append_missing(parser.parse_args(arguments), COLUMNS, measured, "data", "model", "subject")
 
 
 if __name__ == "__main__":

@@ -39,8 +39,7 @@ from autotransfer.search.labelled import groups_of
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy_of
 
-from .by_dataset import measure_datasets
-from .csv_rows import command
+from .csv_rows import command, measure_datasets
 from .markdown import markdown
 
 Rows = NDArray[np.int64]

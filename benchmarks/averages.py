@@ -18,15 +18,7 @@ PEERS = {
 KINDS = ("eegnet", "shallow", "features", "tangent", "templates")
 
 
-def zero_shot(evidence: Evidence, folder: Path) -> str:
-    return _table(evidence, folder, "zero-shot")
-
-
-def transductive(evidence: Evidence, folder: Path) -> str:
-    return _table(evidence, folder, "transductive")
-
-
-def _table(evidence: Evidence, folder: Path, mode: str) -> str:
+def table(evidence: Evidence, folder: Path, mode: str) -> str:
     """By data set: the average, the best peer of the set, choosing alone, equal weights and the plain network."""
     run = read(folder / "average" / mode)
     average = run.ours.get("nested", {})

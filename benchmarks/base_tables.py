@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from autotransfer.report.wording import score, signed
-from autotransfer.training.intervals import bootstrap_interval
 
-from .evidence import Evidence, table_of
+from .evidence import table_of
+from .inference import mean_of
 from .markdown import best_in_bold, markdown
 
 EVERYBODY = "all"  # of the target's people who are not held out train
@@ -96,11 +98,8 @@ def differences(folder: Path) -> str:
         for first, second in DIFFERENCES:
             gaps = (of_sets[first] - of_sets[second]).dropna()
             by_set, by_seed = gaps.groupby("target").mean(), gaps.groupby("seed").mean()
-            low, high = bootstrap_interval(by_set.tolist(), seed=0) or (np.nan, np.nan)
-            pooled = f"{signed(by_set.mean())} ({signed(low)} to {signed(high)})"
-            rows.append([
-                f"{first} − {second}", adaptation, str(len(by_set)), pooled, ", ".join(map(signed, by_seed)),
-            ])  # fmt: skip
+            seeds = ", ".join(map(signed, by_seed))
+            rows.append([f"{first} − {second}", adaptation, str(len(by_set)), str(mean_of(by_set)), seeds])
     return markdown(["", "adaptation", "sets", "difference (95 % interval over sets)", "by seed"], rows)
 
 
@@ -115,27 +114,15 @@ def used(folder: Path) -> str:
         pairs = zip(lines["first_answer"], lines["based"], strict=True)
         rows.append([str(data), *(f"{score(without)} → {score(based)}" for without, based in pairs)])
     gaps = (both["based"] - both["first_answer"]).unstack("case")
-    pooled = []
-    for case in USED.values():
-        low, high = bootstrap_interval(gaps[case].tolist(), seed=0) or (np.nan, np.nan)
-        pooled.append(f"{signed(gaps[case].mean())} ({signed(low)} to {signed(high)})")
+    pooled = [str(mean_of(gaps[case])) for case in USED.values()]
     return markdown(["without → with base", *USED], [*rows, [f"**mean of {len(gaps)} sets** (95 % interval)", *pooled]])
 
 
-def _beside(evidence: Evidence, folder: Path) -> str:
-    return by_target(folder, MODELS, "zero-shot")
-
-
-def _beside_all_windows(evidence: Evidence, folder: Path) -> str:
-    return by_target(folder, MODELS, "transductive")
-
-
-def _alone(evidence: Evidence, folder: Path) -> str:
-    return by_target(folder, ALONE, "zero-shot")
-
-
-PARTS = {
-    "base_beside": _beside, "base_beside_all_windows": _beside_all_windows, "base_alone": _alone,
-    "base_people": lambda _, folder: by_people(folder), "base_differences": lambda _, folder: differences(folder),
-    "base_used": lambda _, folder: used(folder),
-}  # fmt: skip
+PARTS: dict[str, Callable[[Path], str]] = {
+    "base_beside": partial(by_target, columns=MODELS, adaptation="zero-shot"),
+    "base_beside_all_windows": partial(by_target, columns=MODELS, adaptation="transductive"),
+    "base_alone": partial(by_target, columns=ALONE, adaptation="zero-shot"),
+    "base_people": by_people,
+    "base_differences": differences,
+    "base_used": used,
+}

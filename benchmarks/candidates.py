@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
 import autotransfer as at
 from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.search.kinds import networks
 from autotransfer.search.planning import network_name
 
 from . import floor
-from .options import Options
-from .steps import plain_step, stacked_step
+from .steps import noise, plain_step, stacked_step
 from .tables import Table, shown
-from .timing import Step, measure, release
+from .timing import Options, Step, measure, release
 
-PEOPLE, CLASSES, BATCH = 10, 4, 64
+BATCH = 64
 SIGNALS = {  # channels, samples, Hz: names of channels say what a run trains
     "EMG armband": ([f"EMG{n}" for n in range(1, 9)], 100, 200.0),
     "EEG": (
@@ -30,14 +27,6 @@ SIGNALS = {  # channels, samples, Hz: names of channels say what a run trains
 }
 MEMBERS = {"full": 30, "quick": 10, "tiny": 2}  # ten folds, three seeds
 LOOP = "plain Conv2d, bare loop"
-
-
-def recordings_of(channels: list[str], times: int, sfreq: float, size: str) -> at.Recordings:
-    """Noise, as much as two batches of a fold need."""
-    n = 2 * BATCH * PEOPLE // (PEOPLE - 2) if size != "tiny" else 2 * PEOPLE * CLASSES
-    n -= n % (PEOPLE * CLASSES)
-    X = np.random.default_rng(0).standard_normal((n, len(channels), times)).astype(np.float32)
-    return at.Recordings(X, np.arange(n) % CLASSES, np.arange(n) * PEOPLE // n, channels=channels, sfreq=sfreq)
 
 
 def steps_of(recordings: at.Recordings, options: Options) -> dict[str, Step]:
@@ -55,7 +44,7 @@ def steps_of(recordings: at.Recordings, options: Options) -> dict[str, Step]:
 
 def table_of(signal: str, options: Options, limits: floor.Limits, limit_s: float) -> Table:
     channels, times, sfreq = SIGNALS[signal]
-    recordings = recordings_of(channels, times, sfreq, options.size)
+    recordings = noise(channels, times, BATCH, steps=1 if options.size == "tiny" else 2, sfreq=sfreq)
     steps = steps_of(recordings, options)
     plain = next(iter(steps))
     timings = measure(

@@ -10,10 +10,9 @@ from autotransfer.censoring.kernel_matrices import LENGTH_SCALES
 from autotransfer.censoring.mige import MIGEOptions
 from autotransfer.censoring.scores import ESTIMATORS
 
-from .options import Options
 from .steps import has_room, noise, stacked_step
 from .tables import Table
-from .timing import Step, measure, release
+from .timing import Options, Step, measure, release
 
 LIMIT, SPECTRAL_LIMIT = 2.0, 3.0
 SHAPE = {"full": (16, 128, 128), "quick": (16, 128, 128), "tiny": (2, 32, 16)}  # channels, times, batch

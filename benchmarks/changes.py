@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -11,33 +10,29 @@ from autotransfer.report.statistics import Paired, holm
 from autotransfer.report.wording import probability, score, signed
 from autotransfer.words import range_words
 
-from .evidence import Evidence, pairs, pool, scores_by, table_of
+from .evidence import pairs, pool, scores_by, table_of
 from .markdown import NOTHING, markdown
 
 
-def changes_table(part: str) -> Callable[[Evidence, Path], str]:
-    def made(evidence: Evidence, folder: Path) -> str:
-        """Every change of a part minus its reference, over all people; p corrected over the part."""
-        gains = gains_of(table_of(folder, "changes"), part)
-        whole = {name: pooled for name, by_set in gains.items() if (pooled := pool(by_set)) is not None}
-        corrected = holm({name: pooled.p for name, pooled in whole.items()})
-        order = sorted(whole, key=lambda name: -whole[name].mean)
-        rows = [
-            [
-                name, str(whole[name].n), signed(whole[name].mean), range_words(whole[name].interval),
-                probability(corrected[name]),
-                f"{sum(pair.mean > 0 for pair in gains[name].values())} of {len(gains[name])}",
-                ", ".join(f"{dataset} {signed(pair.mean)}" for dataset, pair in sorted(gains[name].items())),
-            ]
-            for name in order
-        ]  # fmt: skip
-        heads = ["", "people", "over all people", "95 % interval", "p, Holm", "sets above 0", "by set"]
-        return markdown(heads, rows) if rows else NOTHING
-
-    return made
+def changes_table(folder: Path, part: str) -> str:
+    """Every change of a part minus its reference, over all people; p corrected over the part."""
+    gains = gains_of(table_of(folder, "changes"), part)
+    whole = {name: pooled for name, by_set in gains.items() if (pooled := pool(by_set)) is not None}
+    corrected = holm({name: pooled.p for name, pooled in whole.items()})
+    rows = [
+        [
+            name, str(whole[name].n), signed(whole[name].mean), range_words(whole[name].interval),
+            probability(corrected[name]),
+            f"{sum(pair.mean > 0 for pair in gains[name].values())} of {len(gains[name])}",
+            ", ".join(f"{dataset} {signed(pair.mean)}" for dataset, pair in sorted(gains[name].items())),
+        ]
+        for name in sorted(whole, key=lambda name: -whole[name].mean)
+    ]  # fmt: skip
+    heads = ["", "people", "over all people", "95 % interval", "p, Holm", "sets above 0", "by set"]
+    return markdown(heads, rows) if rows else NOTHING
 
 
-def turned(evidence: Evidence, folder: Path) -> str:
+def turned(folder: Path) -> str:
     """Scores as recorded and with the test person's channels turned, without and with `turn` (turned.py)."""
     rows = []
     for dataset, table in table_of(folder, "turned").groupby("dataset"):

@@ -16,9 +16,19 @@ from autotransfer.report.wording import probability, share, signed
 
 from . import played
 from .averages import best_peers
-from .drawing import Gain, gained
-from .evidence import Evidence, Scores, differences, pairs, scores_by, set_means_of, table_of
-from .inference import LOST, Differences, equivalence_table, harm, harm_table, over_both, over_people, over_sets
+from .drawing import Gain, figure, gained
+from .evidence import Scores, differences, scores_by, set_means_of, table_of
+from .inference import (
+    LOST,
+    Differences,
+    ahead_on,
+    equivalence_table,
+    harm,
+    harm_table,
+    over_both,
+    over_people,
+    over_sets,
+)
 from .markdown import NAMES, by_set_table, markdown
 
 SIMPLE = ("shrinkage LDA", "tangent space, LDA")  # what every run fits beside its networks
@@ -84,7 +94,7 @@ def _by_set(columns: dict[str, dict[str, float]], scores: Scores) -> str:
     return by_set_table(columns, {dataset: len(people) for dataset, people in scores.items()})
 
 
-def zero_shot(evidence: Evidence, folder: Path) -> str:
+def zero_shot(folder: Path) -> str:
     """Nothing known of the person: one run, the same people, windows and groups."""
     confirmed = Confirmed(folder)
     shown = {
@@ -97,7 +107,7 @@ def zero_shot(evidence: Evidence, folder: Path) -> str:
     )
 
 
-def person_known(evidence: Evidence, folder: Path) -> str:
+def person_known(folder: Path) -> str:
     """All windows; window by window; five labels: a table each, because their windows differ."""
     confirmed = Confirmed(folder)
     people = confirmed.zero_shot["average"]
@@ -158,17 +168,16 @@ def _penalties(confirmed: Confirmed) -> dict[str, tuple[Scores, Scores, str]]:
     }
 
 
-def claims(evidence: Evidence, folder: Path) -> str:
+def claims(folder: Path) -> str:
     """Every difference with people, with sets, and with both as the unit."""
     confirmed = Confirmed(folder)
-    compared = {name: (pairs(first, second), note) for name, (first, second, note) in _claims(confirmed).items()}
-    units = {name: {d: pair.differences for d, pair in by_set.items()} for name, (by_set, _) in compared.items()}
-    p = holm({name: _p_of_sets(gaps) for name, gaps in units.items()})
+    compared = {name: (differences(first, second), note) for name, (first, second, note) in _claims(confirmed).items()}
+    p = holm({name: _p_of_sets(gaps) for name, (gaps, _) in compared.items()})
+    units = (over_people, over_sets, over_both)
     rows = [
-        [name, note, f"{sum(pair.mean > 0 for pair in by_set.values())} of {len(by_set)}",
-         *(str(unit(units[name])) for unit in (over_people, over_sets, over_both)), probability(p[name])]
-        for name, (by_set, note) in compared.items()
-    ]  # fmt: skip
+        [name, note, ahead_on(gaps), *(str(unit(gaps)) for unit in units), probability(p[name])]
+        for name, (gaps, note) in compared.items()
+    ]
     heads = [
         "",
         "fixed before",
@@ -185,14 +194,14 @@ def _p_of_sets(gaps: Differences) -> float:
     return float(stats.ttest_1samp([np.mean(list(people.values())) for people in gaps.values()], 0.0).pvalue)
 
 
-def equivalent(evidence: Evidence, folder: Path) -> str:
+def equivalent(folder: Path) -> str:
     """Whether what penalties add is less than a hundredth."""
     confirmed = Confirmed(folder)
     claims = _penalties(confirmed)
     return equivalence_table({name: differences(first, second) for name, (first, second, _) in claims.items()})
 
 
-def harmed(evidence: Evidence, folder: Path) -> str:
+def harmed(folder: Path) -> str:
     """How many people lose by what is done for them."""
     confirmed = Confirmed(folder)
     steps: dict[str, tuple[Scores, Scores]] = {
@@ -204,7 +213,7 @@ def harmed(evidence: Evidence, folder: Path) -> str:
     return harm_table({name: differences(after, before) for name, (after, before) in steps.items()})
 
 
-def peers(evidence: Evidence, folder: Path) -> str:
+def peers(folder: Path) -> str:
     """Beside peers outside of the run: set means as they were measured, and by person where there is peers.csv."""
     confirmed = Confirmed(folder)
     measured = confirmed.measured_elsewhere()
@@ -227,8 +236,7 @@ def peers(evidence: Evidence, folder: Path) -> str:
         rows = []
         for name, means in compared.items():
             gaps = {d: {"": columns[ours][d] - value} for d, value in means.items()}
-            ahead = sum(gap[""] > 0 for gap in gaps.values())
-            rows.append([name, f"{ahead} of {len(gaps)}", str(over_sets(gaps))])
+            rows.append([name, ahead_on(gaps), str(over_sets(gaps))])
         parts.append(markdown([title, "ahead", "sets as the unit"], rows))
     if confirmed.peers:
         parts.append(_peers_by_person(confirmed))
@@ -240,11 +248,9 @@ def _peers_by_person(confirmed: Confirmed) -> str:
     for names, ours in ((ZERO_SHOT_PEERS, confirmed.zero_shot), (ALL_WINDOWS_PEERS, confirmed.all_windows)):
         for name in names:
             if name in confirmed.peers:
-                by_set = pairs(ours["average"], confirmed.peers[name])
-                gaps = {d: pair.differences for d, pair in by_set.items()}
-                ahead = f"{sum(pair.mean > 0 for pair in by_set.values())} of {len(by_set)}"
+                gaps = differences(ours["average"], confirmed.peers[name])
                 cells = (str(unit(gaps)) if len(gaps) > 1 else "–" for unit in (over_people, over_sets, over_both))
-                rows.append([NAMES.get(name, name), str(sum(map(len, gaps.values()))), ahead, *cells])
+                rows.append([NAMES.get(name, name), str(sum(map(len, gaps.values()))), ahead_on(gaps), *cells])
     heads = ["AutoTransfer minus, by person (`peers.csv`)", "people", "ahead", "people as the unit", "sets as the unit",
              "sets, then people"]  # fmt: skip
     return markdown(heads, rows)
@@ -257,7 +263,7 @@ SETS = {  # as the picture calls them
 }  # fmt: skip
 
 
-def picture(evidence: Evidence, folder: Path) -> str:
+def picture(folder: Path) -> str:
     """The first picture of README and documentation: pairs of means of each set, by what is known."""
     confirmed = Confirmed(folder)
     average = confirmed.zero_shot["average"]
@@ -271,8 +277,7 @@ def picture(evidence: Evidence, folder: Path) -> str:
     names = {dataset: f"{SETS.get(dataset, dataset)} ({len(average[dataset])})" for dataset in sorted(average)}
     people = sum(map(len, average.values()))
     head = f"Balanced accuracy on {people} people never seen, by what is known of them"
-    (folder / "gained.svg").write_text(gained(panels, names, NOTES, head), encoding="utf-8")
-    return f"![{ALT}]({folder.name}/gained.svg)\n"
+    return figure(folder, "gained", gained(panels, names, NOTES, head), ALT)
 
 
 NOTES = ("mean over people", "95 % interval", f"gain / lose more than {LOST:g}")

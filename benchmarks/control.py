@@ -10,7 +10,7 @@ from autotransfer.censoring import CENSORS
 from autotransfer.report.statistics import Paired
 from autotransfer.report.wording import signed
 
-from .drawing import arrows
+from .drawing import arrows, figure
 from .evidence import Evidence, Scores, both_sides, pairs, table_of, twins
 from .markdown import METHODS, NOTHING, differences_table, markdown, with_interval
 
@@ -82,7 +82,7 @@ def _scores_of(known: pd.DataFrame, settings: dict[str, str], *, control: bool) 
     return scores
 
 
-def removed(evidence: Evidence, folder: Path) -> str:
+def removed(folder: Path) -> str:
     """What each penalty takes out of the codes and what the score gains, with true and with shuffled people, minus the
     same network in the same batches: a figure and a table, sets weighing the same."""
     table = table_of(folder, "leaking")
@@ -94,15 +94,14 @@ def removed(evidence: Evidence, folder: Path) -> str:
     }
     up = "score, balanced accuracy; open dots: shuffled people, filled: true people"
     drawing = arrows(panels, "leakage: how much better a probe reads the person", up)
-    (folder / "leaking.svg").write_text(drawing, encoding="utf-8")
+    alt = "What penalties remove and what it is worth, with true and with shuffled people"
     sides = [(mode, people) for mode in BATCHES for people in ("true", "shuffled")]
     rows = [
         [method, *(", ".join(map(signed, changed[method, mode, people])) for mode, people in sides)]
         for method in CENSORS
     ]
-    alt = "What penalties remove and what it is worth, with true and with shuffled people"
     return (
-        f"![{alt}]({folder.name}/leaking.svg)\n\nOver {', '.join(sorted(set(table['data'])))}; a network without a "
+        f"{figure(folder, 'leaking', drawing, alt)}\nOver {', '.join(sorted(set(table['data'])))}; a network without a "
         f"penalty leaks {plain['leakage'].mean():.2f} (chance {plain['chance'].mean():.2f}).\n\n"
         + markdown(["leakage, score", *(f"{mode}, {people} people" for mode, people in sides)], rows)
     )

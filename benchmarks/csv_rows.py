@@ -1,19 +1,24 @@
-"""The command line of a benchmark over data sets, and its CSV: what has been computed is not computed again."""
+"""A benchmark over data sets: its command line, and its CSV, so that what has been computed is not computed again."""
 
 from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from autotransfer.runs.csv_tables import as_it_was, changed, harmless
+import pandas as pd
+import torch
 
-if TYPE_CHECKING:
-    import pandas as pd
+import autotransfer as at
+from autotransfer.files import write_atomically
+from autotransfer.runs.csv_tables import as_it_was, changed, csv_of, harmless
 
-COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")
+COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")  # of peers
+Rows = Sequence[Sequence[Any]]  # in the order of the columns
+Known = dict[str, str]  # a row that the CSV has
+TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case"), str)
 
 
 def command(description: str | None, out: str | None, *names: str, files: str = "+") -> argparse.ArgumentParser:
@@ -25,33 +30,88 @@ def command(description: str | None, out: str | None, *names: str, files: str = 
         "seeds": {"type": int, "default": 1, "help": "of what is random"},
         "epochs": {"type": int, "help": "default: as many as a run would have"},
         "device": {"default": "auto", "help": "cpu, cuda or auto"},
-        "minutes": {"type": float, "default": float("inf"), "help": "after which nothing more is begun"},
     }
     for name in names:
         parser.add_argument(f"--{name}", **options[name])
     return parser
 
 
-def read_table(path: Path, **options: Any) -> pd.DataFrame:
-    """What `csv_of` wrote; options of pandas' `read_csv`. Empty text stays text."""
-    import pandas as pd  # peers that need no table do without
-
-    return changed(pd.read_csv(path, keep_default_na=False, **options), as_it_was)
+def read_table(path: Path, dtype: dict[str, type[str]] = TEXTS) -> pd.DataFrame:
+    """What `csv_of` wrote, with names as text. Empty text stays text."""
+    return changed(pd.read_csv(path, keep_default_na=False, dtype=dtype), as_it_was)
 
 
-def known_rows(out: Path) -> list[dict[str, str]]:
+def known_rows(out: Path) -> list[Known]:
     if not out.exists():
         return []
     with out.open(newline="") as file:
         return [{name: as_it_was(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
 
-def append(out: Path, rows: Iterable[dict[str, Any]], columns: Sequence[str] = COLUMNS) -> None:
-    """Add rows to a CSV, which is begun where there is none."""
+def append(out: Path, rows: Rows, columns: Sequence[str]) -> None:
+    """Add rows, in the order of the columns, to a CSV, which is begun where there is none."""
     begun = out.exists()
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer = csv.writer(file, lineterminator="\n")
         if not begun:
-            writer.writeheader()
-        writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)
+            writer.writerow(columns)
+        writer.writerows([harmless(value) for value in row] for row in rows)
+
+
+def append_missing(
+    options: argparse.Namespace,
+    columns: Sequence[str],
+    measured: Callable[[at.Recordings, argparse.Namespace, list[Known]], Iterable[Rows]],
+    *keys: str,
+) -> None:
+    """Add rows of each of `options.files` to `options.out` the moment they are there, then print means over people.
+
+    columns: of the CSV; the first holds the name of the data set. measured: gives lists of rows, in the order of the
+    columns, that are not among those of the data set that the CSV has. keys: columns that tell what is scored, and who.
+    """
+    for source in options.files:
+        recordings = at.load(source)
+        known = [row for row in known_rows(options.out) if row[columns[0]] == recordings.name]
+        for rows in measured(recordings, options, known):
+            append(options.out, rows, columns)
+            print(
+                f"{recordings.name}: {len(rows)} rows more, the last of {' '.join(map(str, rows[-1][1:4]))}", flush=True
+            )
+    if not options.out.exists():
+        return
+    people = read_table(options.out).groupby(list(keys), sort=False)["score"].mean()  # of seeds
+    scores = people.groupby(list(keys[:-1]), sort=False).describe()
+    print(scores[["count", "mean", "25%", "min"]].round(3).to_string())
+
+
+def replace_rows(out: Path, rows: pd.DataFrame, *keys: str) -> pd.DataFrame:
+    """Write rows into a CSV in place of those that it has of the same `keys`: the table as it is then."""
+    if out.exists():
+        table = read_table(out)
+        again = table.set_index([*keys]).index.isin(rows.set_index([*keys]).index)
+        rows = pd.concat([table[~again], rows], ignore_index=True)
+    write_atomically(out, csv_of(rows))
+    return rows
+
+
+def measure_datasets(
+    options: argparse.Namespace,
+    columns: list[str] | tuple[str, ...],
+    measured: Callable[[at.Recordings, argparse.Namespace], Iterable[Any]],
+) -> pd.DataFrame:
+    """The rows of `options.out`, with those of each of `options.files` that was not measured before.
+
+    columns: of the CSV; the first holds the name of the data set. measured: gives rows, as dictionaries or in the order
+    of the columns.
+    """
+    torch.set_num_threads(1)
+    table = read_table(options.out) if options.out.exists() else pd.DataFrame(columns=columns)
+    for source in options.files:
+        recordings = at.load(source)
+        if recordings.name in set(table[columns[0]]):
+            continue
+        rows = pd.DataFrame(list(measured(recordings, options)), columns=columns)
+        table = replace_rows(options.out, rows, columns[0])
+        print(f"{recordings.name}: {len(rows)} rows", flush=True)
+    return table

@@ -32,8 +32,7 @@ from autotransfer.search.personal import personal_log_probs
 from autotransfer.training.metrics import balanced_accuracy_of
 
 from .asking import Person, Rows, people
-from .by_dataset import measure_datasets
-from .csv_rows import command
+from .csv_rows import command, measure_datasets
 from .markdown import markdown
 
 CASES = ("none", "alike", "yesterday", "today", "both", "own", "own_both")

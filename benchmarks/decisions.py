@@ -20,8 +20,7 @@ from autotransfer.runs.run import Run
 from autotransfer.search.decision import decide
 from autotransfer.search.kinds import candidates_of
 
-from .by_dataset import measure_datasets
-from .csv_rows import command
+from .csv_rows import command, measure_datasets
 
 OUT = "docs/results/decisions.csv"
 COLUMNS = ["data", "people", "coverage_0.8", "coverage_0.9", "coverage_0.95", "worst_person_0.9",

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from .shallow import Task
 
 BATCH, RATE = 128, 1e-3
+EPOCHS = 100  # unless others are asked for
 TARGET = -2  # SKADA tells target domains by a negative number
 
 

@@ -7,11 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from pathlib import Path
 
 from autotransfer.report.statistics import Paired, spread
 
 ROW, LEFT, WIDTH, FOOT = 22, 300, 860, 46  # pixels
 BLUE, ORANGE, GREY, PALE = "#0a5ea8", "#c2410c", "#475569", "#cbd5e1"
+
+
+def figure(folder: Path, name: str, drawing: str, alt: str) -> str:
+    """The line of a page that shows a drawing, which is written beside the CSVs."""
+    (folder / f"{name}.svg").write_text(drawing, encoding="utf-8")
+    return f"![{alt}]({folder.name}/{name}.svg)\n"
 
 
 def forest(rows: Sequence[tuple[str, Paired]], label: str) -> str:

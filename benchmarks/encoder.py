@@ -10,10 +10,9 @@ from unittest.mock import patch
 import autotransfer as at
 
 from . import floor
-from .options import Options
 from .steps import has_room, noise, plain_step, skorch_step, stacked_step
 from .tables import Table, shown
-from .timing import Step, cuda_peak, fresh_process, here, measure, release, resident
+from .timing import Options, Step, cuda_peak, fresh_process, here, measure, release, resident
 
 SHAPES: dict[str, tuple[list[tuple[int, int]], int]] = {  # channels × samples, and the batch
     "full": ([(c, t) for t in (128, 384) for c in (8, 16, 56)], 64),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,8 @@ import pandas as pd
 from autotransfer.report.statistics import Paired, paired, spread
 
 from .csv_rows import read_table
-from .pooled import Pooled, pooled
 
 ENSEMBLE = "_ensemble"  # how the pipelines of ensembles end in scores.csv
-TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case", "labels"), str)
 
 Scores = dict[str, dict[str, float]]  # data set -> subject -> mean score over seeds
 
@@ -39,7 +38,7 @@ class Evidence:
 
 def table_of(folder: Path, name: str) -> pd.DataFrame:
     """A CSV of the folder, with names as text; where there is none, results.made says so on the page."""
-    return read_table(folder / f"{name}.csv", dtype=TEXTS)
+    return read_table(folder / f"{name}.csv")
 
 
 def read(folder: Path) -> Evidence:
@@ -174,5 +173,12 @@ def differences(first: Scores, second: Scores) -> Scores:
     return {dataset: pair.differences for dataset, pair in pairs(first, second).items()}
 
 
-def pool(compared: dict[str, Paired], *, equal_sets: bool = False) -> Pooled | None:
-    return pooled({name: pair.differences for name, pair in compared.items()}, equal_sets=equal_sets)
+def pool(compared: dict[str, Paired]) -> Paired | None:
+    return pooled({name: pair.differences for name, pair in compared.items()})
+
+
+def pooled(differences: Mapping[str, Mapping[str, float]]) -> Paired | None:
+    """The people of all sets together, each counting once; None without any. differences: set -> subject -> value."""
+    values = [value for people in differences.values() for value in people.values()]
+    numbered = {str(place): value for place, value in enumerate(values)}
+    return paired(numbered, dict.fromkeys(numbered, 0.0))

@@ -1,6 +1,6 @@
 """Peers of the field, compared with runs as they ship:
 
-    python -m benchmarks.field --set DATA.npz... --peer catch22 libemg [--out docs/results/field.csv]
+    python -m benchmarks.field DATA.npz... --peers catch22 libemg [--out docs/results/field.csv]
 
 Protocol, fixed before anything was run. People are held out as runs hold them out (`--folds auto`: everybody alone up
 to 20 people, ten groups above), so every person is scored by a model that had as many others, or more: peers that stop
@@ -23,10 +23,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 import autotransfer as at
 from autotransfer.errors import UserError
@@ -34,27 +30,26 @@ from autotransfer.folds import scorable
 from autotransfer.search.kinds import signal_of
 from autotransfer.training.metrics import balanced_accuracy_of
 
-from .csv_rows import append, known_rows
+from .csv_rows import Known, Rows, append_missing, command
 from .field_peers import PEERS, folds_of
 from .shallow import task_of
 
 COLUMNS = ("set", "peer", "adaptation", "person", "score", "seed", "family", "seconds")
-OUT = Path(__file__).parent.parent / "docs" / "results" / "field.csv"
+OUT = "docs/results/field.csv"
 
 
 def evaluate(
-    recordings: at.Recordings, family: str, seed: int, *, skip: set[str], device: str = "cpu", until: float = np.inf
-) -> Iterator[list[dict[str, Any]]]:
-    """The rows of one fold after the other. skip: people who are known already; until: of the monotonic clock, after
-    which no fold is begun."""
+    recordings: at.Recordings, family: str, seed: int, *, skip: set[str], device: str = "cpu"
+) -> Iterator[Rows]:
+    """The rows of one fold after the other. skip: people who are known already."""
     scored, names = set(scorable(recordings)), recordings.subjects
     y, who = recordings.y.numpy(), recordings.subject.numpy()
     people = {fold.key: sorted(scored & set(who[fold.test].tolist())) for fold in folds_of(recordings)}
     left = [f for f in folds_of(recordings) if any(str(names[person]) not in skip for person in people[f.key])]
-    predict = PEERS[family].ready(recordings, seed, device) if left and time.monotonic() < until else None
+    if not left:
+        return
+    predict = PEERS[family].ready(recordings, seed, device)
     for fold in left:
-        if predict is None or time.monotonic() > until:
-            return
         start, rows = time.perf_counter(), []
         for peer, adaptation, classes in predict(task_of(recordings, fold, seed)):
             seconds = time.perf_counter() - start
@@ -62,57 +57,32 @@ def evaluate(
                 rows_of_person = who[fold.test] == person
                 truth = y[fold.test][rows_of_person]
                 score = balanced_accuracy_of(classes[rows_of_person], truth, recordings.n_classes)
-                values = (recordings.name, peer, adaptation, str(names[person]), round(score, 5), seed, family)
-                rows.append(dict(zip(COLUMNS, (*values, round(seconds, 2)), strict=True)))
+                whose = (recordings.name, peer, adaptation, str(names[person]))
+                rows.append((*whose, round(score, 5), seed, family, round(seconds, 2)))
             start = time.perf_counter()
         yield rows
 
 
-def run(sources: Sequence[str], families: Sequence[str], out: Path, *, seeds: int, device: str, minutes: float) -> None:
-    """Append every fold's rows the moment they are there."""
-    until = time.monotonic() + 60 * minutes
-    for source in sources:
-        recordings = at.load(source)
-        meant = [family for family in families if PEERS[family].signals in ((), (signal_of(recordings),))]
-        for family in meant or (families if len(families) == 1 else ()):
-            for seed in range(seeds if PEERS[family].random else 1):
-                asked = {"set": recordings.name, "family": family, "seed": str(seed)}
-                skip = {row["person"] for row in rows_of(out, asked)}
-                try:
-                    for fold in evaluate(recordings, family, seed, skip=skip, device=device, until=until):
-                        append(out, fold, COLUMNS)
-                except UserError as error:
-                    print(f"{recordings.name}, {family}: left out: {error}", flush=True)
-                    continue
-                print(f"{recordings.name}, {family}, seed {seed}: {summary(rows_of(out, asked))}", flush=True)
+def measured(recordings: at.Recordings, options: argparse.Namespace, known: list[Known]) -> Iterator[Rows]:
+    meant = [family for family in options.peers if PEERS[family].signals in ((), (signal_of(recordings),))]
+    for family in meant or (options.peers if len(options.peers) == 1 else ()):
+        for seed in range(options.seeds if PEERS[family].random else 1):
+            skip = {row["person"] for row in known if (row["family"], row["seed"]) == (family, str(seed))}
+            try:
+                yield from evaluate(recordings, family, seed, skip=skip, device=options.device)
+            except UserError as error:
+                print(f"{recordings.name}, {family}: left out: {error}", flush=True)
 
 
-def rows_of(out: Path, asked: dict[str, str]) -> list[dict[str, str]]:
-    """Rows of the CSV that have these values."""
-    return [row for row in known_rows(out) if asked.items() <= row.items()]
-
-
-def summary(rows: Sequence[dict[str, str]]) -> str:
-    """Means over the people who are there."""
-    scores: dict[str, list[float]] = {}
-    for row in rows:
-        scores.setdefault(f"{row['peer']}, {row['adaptation']}", []).append(float(row["score"]))
-    means = (f"{name} {np.mean(values):.3f} ({len(values)})" for name, values in scores.items())
-    return "; ".join(means) or "no time was left"
+def run(options: argparse.Namespace) -> None:
+    append_missing(options, COLUMNS, measured, "set", "peer", "adaptation", "person")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--set", nargs="+", required=True, dest="sets", metavar="DATA", help="anything at.load takes")
-    parser.add_argument("--peer", nargs="+", choices=PEERS, default=list(PEERS), dest="peers")
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--seeds", type=int, default=1, help="of random peers")
-    parser.add_argument("--device", default="cpu", help="of networks")
-    parser.add_argument("--minutes", type=float, default=np.inf, help="after which no fold is begun")
-    options = parser.parse_args(arguments)
-    run(
-        options.sets, options.peers, options.out, seeds=options.seeds, device=options.device, minutes=options.minutes
-    )  # fmt: skip
+    parser = command(__doc__, OUT, "seeds", "device")
+    parser.set_defaults(device="cpu")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+    run(parser.parse_args(arguments))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.signal import butter, sosfiltfilt
+from sklearn.preprocessing import StandardScaler
 
 import autotransfer as at
 from autotransfer.errors import UserError
@@ -118,7 +121,6 @@ def _both(name: str, values: Array, recordings: at.Recordings, fitted: Callable[
 def minirocket(recordings: at.Recordings, seed: int, device: str) -> Predict:
     """MiniRocket (Dempster et al. 2021) with ridge regression."""
     from aeon.transformations.collection.convolution_based import MiniRocket
-    from sklearn.preprocessing import StandardScaler
 
     def features(X: Array) -> Array:
         kernels = MiniRocket(KERNELS, random_state=seed, n_jobs=torch.get_num_threads())
@@ -131,7 +133,6 @@ def multirocket_hydra(recordings: at.Recordings, seed: int, device: str) -> Pred
     """MultiRocket-Hydra (Dempster et al. 2023), the strongest of the time-series field for its time."""
     from aeon.classification.convolution_based._hydra import _SparseScaler  # the only place that has it
     from aeon.transformations.collection.convolution_based import HydraTransformer, MultiRocket
-    from sklearn.preprocessing import StandardScaler
 
     def features(X: Array) -> Array:
         threads = torch.get_num_threads()
@@ -224,8 +225,6 @@ def stimuli(recordings: at.Recordings) -> tuple[dict[int, float], float]:
 
 def _filter_bank(recordings: at.Recordings, sfreq: float) -> list[Array]:
     """Windows (N, C, T) in each of the bands."""
-    from scipy.signal import butter, sosfiltfilt
-
     raw = recordings.X.numpy().astype(np.float64)
     return [sosfiltfilt(butter(4, band, "bandpass", fs=sfreq, output="sos"), raw, axis=2) for band in BANDS]
 
@@ -292,8 +291,6 @@ def phase_locking(task: Task, rates: dict[int, float], sfreq: float) -> float:
 
 def component(trials: Array) -> Array:
     """(C,): the combination of channels of trials (n, C, T) that is most alike from trial to trial."""
-    from scipy.linalg import eigh
-
     centred = trials - trials.mean(2, keepdims=True)
     within = np.einsum("nct,ndt->cd", centred, centred)
     total = centred.sum(0)

@@ -8,9 +8,9 @@ import pandas as pd
 
 from autotransfer.report.wording import score
 
-from .evidence import Evidence, Scores, differences, pairs, scores_by, set_means_of, table_of
+from .evidence import Scores, differences, pairs, scores_by, set_means_of, table_of
 from .field_peers import PEERS
-from .inference import over_both, over_people, over_sets
+from .inference import ahead_on, over_both, over_people, over_sets
 from .markdown import NOTHING, by_set_table, markdown
 from .shipped import FIXED
 
@@ -55,7 +55,7 @@ def _by_person(column: pd.Series[float]) -> dict[str, float]:
     return {str(person): float(value) for person, value in zip(column.index, column, strict=True)}
 
 
-def ahead(evidence: Evidence, folder: Path) -> str:
+def ahead(folder: Path) -> str:
     """Every peer whose mean on a set is above ours: they come first."""
     rows = []
     for adaptation, columns in measured(folder).items():
@@ -71,7 +71,7 @@ def ahead(evidence: Evidence, folder: Path) -> str:
     return markdown(heads, [cells for _, cells in sorted(rows)]) if rows else "None on the sets below.\n"
 
 
-def by_signal(evidence: Evidence, folder: Path) -> str:
+def by_signal(folder: Path) -> str:
     """Means over people, a table for each signal and adaptation; a peer stands where it was measured."""
     blocks = []
     for signal in dict.fromkeys(SIGNALS.values()):
@@ -92,7 +92,7 @@ def signal_of_set(name: str) -> str:
     return SIGNALS.get(name.split("_")[0], "Other")
 
 
-def gaps(evidence: Evidence, folder: Path) -> str:
+def gaps(folder: Path) -> str:
     """AutoTransfer minus each peer, and minus the best of them on each set, which is picked on these scores."""
     rows = []
     for adaptation, columns in measured(folder).items():
@@ -105,18 +105,15 @@ def gaps(evidence: Evidence, folder: Path) -> str:
         for name, scores in {"the best of all, set by set": best, **peers}.items():
             ahead_by = differences(columns[OURS], scores)
             if ahead_by:
-                wins = sum(over_people({data: people}).value > 0 for data, people in ahead_by.items())
                 several = [str(over(ahead_by)) for over in (over_sets, over_both)] if len(ahead_by) > 1 else ["–", "–"]
-                rows.append([
-                    name, adaptation, f"{wins} of {len(ahead_by)}", str(sum(map(len, ahead_by.values()))),
-                    str(over_people(ahead_by)), *several,
-                ])  # fmt: skip
+                count = str(sum(map(len, ahead_by.values())))
+                rows.append([name, adaptation, ahead_on(ahead_by), count, str(over_people(ahead_by)), *several])
     heads = [f"{OURS} minus", "adaptation", "sets ahead", "people", "people as the unit", "sets as the unit",
              "sets, then people"]  # fmt: skip
     return markdown(heads, rows) if rows else NOTHING
 
 
-def coverage(evidence: Evidence, folder: Path) -> str:
+def coverage(folder: Path) -> str:
     """How many people of every set on the leaderboard each peer has been scored on."""
     board, field = table_of(folder, "leaderboard"), table_of(folder, "field")
     ours = board[(board["mode"] == "zero-shot") & (board["pipeline"] == OURS)]
@@ -125,7 +122,7 @@ def coverage(evidence: Evidence, folder: Path) -> str:
     for data, people in ours.groupby("dataset")["subject"].nunique().items():
         counts = [done.get((data, family), 0) for family in PEERS]
         rows.append([str(data), *("–" if not n else "all" if n >= people else f"{n} of {people}" for n in counts)])
-    return markdown(["`--peer`", *PEERS], rows)
+    return markdown(["`--peers`", *PEERS], rows)
 
 
 PARTS = {

@@ -35,7 +35,7 @@ import argparse
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -47,26 +47,15 @@ from autotransfer.gpu import using_kernels
 from autotransfer.model.eegnet import temporal_kernel_for
 from autotransfer.model.layers import BatchNorm
 from autotransfer.person.calibration import LABELS
-from autotransfer.randomness import as_keys, fold_in, key_of
+from autotransfer.randomness import fold_in, key_of
 from autotransfer.search.labelled import groups_of, labelled_and_scored
 from autotransfer.search.playback import windows_of_each
 from autotransfer.training.metrics import balanced_accuracy_of
 from autotransfer.training.packing import resolve_device
 
-from .csv_rows import append, command, known_rows
+from .csv_rows import Known, Rows, append_missing, command
 from .shallow import Task, task_of
-from .stacked_peers import (
-    RATE,
-    Ints,
-    Population,
-    Windows,
-    classes_of,
-    cross_entropy,
-    in_turn,
-    keys_of,
-    room,
-    usual_epochs,
-)
+from .stacked_peers import RATE, Ints, Population, Stack, Windows, cross_entropy, in_turn, room, usual_epochs
 
 COLUMNS = ("dataset", "pipeline", "labels", "subject", "seed", "score", "seconds")
 BATCH, STEPS = 64, 200
@@ -147,31 +136,26 @@ def pooled_networks(
     return {str(outcome.job.fold.test_subject): outcome.state for outcome in outcomes}
 
 
-class Tuner:
+class Tuner(Stack):
     """Networks of members, each to be trained on its labelled windows. states: of the networks of everybody else that
     they begin with; None for new ones."""
 
     def __init__(self, windows: Windows, members: Sequence[Member], states: Sequence[State] | None) -> None:
-        self.windows, self.members, self.pooled = windows, members, states is not None
+        self.members, self.pooled = members, states is not None
         tasks, device = [member.task for member in members], windows.X.device
-        self.population = Population(tasks)
+        population = Population(tasks)
         if states is None:
-            self.mean, self.spread = standardisation_of_labelled(windows, members)
+            standardisation = standardisation_of_labelled(windows, members)
         else:
-            stacked = {name: torch.stack([state[name] for state in states]) for name in self.population.state_dict()}
-            self.population.load_state_dict(stacked)
-            self.mean, self.spread = windows.standardisation(tasks)
-        self.population.to(device, windows.X.dtype)
-        self.noise = as_keys(keys_of("dropout", tasks), device)
+            stacked = {name: torch.stack([state[name] for state in states]) for name in population.state_dict()}
+            population.load_state_dict(stacked)
+            standardisation = windows.standardisation(tasks)
+        super().__init__(windows, tasks, population, standardisation, [member.left for member in members])
         longest = max(len(member.known) for member in members)
         self.known, self.y = (
             torch.from_numpy(np.stack([np.resize(values, longest) for values in of_members])).to(device)
             for of_members in ([member.known for member in members], [member.y for member in members])
         )  # (P, n); batches have no place behind the windows that a member has
-
-    def gathered(self, rows: Tensor) -> Tensor:
-        """Windows of rows (P, B) as each member sees them."""
-        return self.windows.gathered(rows, self.mean, self.spread)
 
     def train(self, tuning: Tuning) -> None:
         if not tuning.steps:
@@ -193,10 +177,6 @@ class Tuner:
             optimiser.zero_grad()
             torch.autograd.backward(cross_entropy(head(z), self.y.gather(1, places)).sum())
             optimiser.step()
-
-    def predict(self) -> list[Ints]:
-        """Each member's classes (m,) of the windows that are scored."""
-        return classes_of(self.population, self.gathered, [member.left for member in self.members])
 
     def _batches(self, steps: int) -> Tensor:
         """(steps, P, B) places among a member's labelled windows, a function of the member alone."""
@@ -226,18 +206,16 @@ def standardisation_of_labelled(windows: Windows, members: Sequence[Member]) -> 
 
 
 def evaluate(
-    recordings: at.Recordings, *, seed: int, epochs: int, device: torch.device, population: int | None,
-    skip: set[tuple[str, int, str, int]],
-) -> Iterator[list[dict[str, Any]]]:  # fmt: skip
-    """Rows of one population after the other.
+    recordings: at.Recordings, *, seed: int, epochs: int, device: torch.device, skip: set[tuple[str, int, str, int]]
+) -> Iterator[Rows]:
+    """Rows of one population after the other: as many members at once as fit.
 
-    population: members at once, at most; None for as many as fit.
     skip: pipelines, numbers of labels, subjects and seeds that are known already.
     """
     members = members_of(recordings, seed)
     missing = {name: [m for m in members if (name, m.labels, m.subject, seed) not in skip] for name in TUNINGS}
     windows = Windows(recordings.X.numpy(), recordings.subject.numpy(), device)
-    truth, most = recordings.y.numpy(), min(population or len(members), room(recordings, device))
+    truth, most = recordings.y.numpy(), room(recordings, device)
     states: dict[str, State] = {}
     for name, tuning in TUNINGS.items():
         start = time.perf_counter()
@@ -255,35 +233,24 @@ def evaluate(
             rows = []
             for member, predicted in zip(stack, predictions, strict=True):
                 score = round(balanced_accuracy_of(predicted, truth[member.left], recordings.n_classes), 6)
-                values = (recordings.name, name, member.labels, member.subject, seed, score, seconds)
-                rows.append(dict(zip(COLUMNS, values, strict=True)))
+                rows.append((recordings.name, name, member.labels, member.subject, seed, score, seconds))
             yield rows
+
+
+def measured(recordings: at.Recordings, options: argparse.Namespace, known: list[Known]) -> Iterator[Rows]:
+    skip = {(row["pipeline"], int(row["labels"]), row["subject"], int(row["seed"])) for row in known}
+    epochs, device = options.epochs or usual_epochs(recordings), resolve_device(options.device)
+    for seed in range(options.seeds):
+        yield from evaluate(recordings, seed=seed, epochs=epochs, device=device, skip=skip)
 
 
 @using_kernels(wanted=True)
 def run(options: argparse.Namespace) -> None:
-    """Append the rows of every population the moment they are there."""
-    device = resolve_device(options.device)
-    for source in options.files:
-        recordings = at.load(source)
-        epochs = options.epochs or usual_epochs(recordings)
-        known = [row for row in known_rows(options.out) if row["dataset"] == recordings.name]
-        skip = {(row["pipeline"], int(row["labels"]), row["subject"], int(row["seed"])) for row in known}
-        how = {"epochs": epochs, "device": device, "population": options.population, "skip": skip}
-        for seed in range(options.seeds):
-            for rows in evaluate(recordings, seed=seed, **how):
-                append(options.out, rows, COLUMNS)
-                seconds = sum(row["seconds"] for row in rows)
-                mean = np.mean([row["score"] for row in rows])
-                print(
-                    f"{recordings.name}, seed {seed}, {rows[0]['pipeline']}: {mean:.3f} ({seconds:.0f} s)", flush=True
-                )
+    append_missing(options, COLUMNS, measured, "dataset", "pipeline", "labels", "subject")
 
 
 def main() -> None:
-    parser = command(__doc__, "fine_tuning.csv", "seeds", "epochs", "device")
-    parser.add_argument("--population", type=int, help="networks tuned at once; default: as many as fit")
-    run(parser.parse_args())
+    run(command(__doc__, "fine_tuning.csv", "seeds", "epochs", "device").parse_args())
 
 
 if __name__ == "__main__":

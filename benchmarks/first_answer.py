@@ -32,25 +32,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 import autotransfer as at
-from autotransfer.report.wording import score, signed
-from autotransfer.runs.choice import Choice, Scores, read_choice
+from autotransfer.report.wording import score
+from autotransfer.runs.choice import Choice, Playback, Scores, StageScore, read_choice
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.search.decision import decide
+from autotransfer.search.online import find_online
+from autotransfer.search.plan import Plan
 from autotransfer.search.planning import begin
-from autotransfer.search.playback import FEWEST
+from autotransfer.search.playback import FEWEST, play_back
 from autotransfer.search.procedure import conduct
-from autotransfer.training.intervals import bootstrap_interval
 
-from .by_dataset import measure_datasets
-from .csv_rows import command
+from .csv_rows import command, measure_datasets
 from .evidence import table_of
+from .inference import mean_of
 from .markdown import markdown
-from .online import add_rows, everybody
+from .online import add_rows
 
 COLUMNS = ["data", "case", "subject", "score"]
 OURS = ("zero_shot", "windows", "session", "all_windows", "before", "calibrated", "own")  # first words of cases
@@ -78,10 +79,24 @@ def first_answer(source: str, folder: Path, base: Path | None = None) -> Choice:
     with closing(run.ledger):
         with suppress(Answered):
             conduct(run, print, shown=False, played=FEWEST, answered=leave)
-        return replace(read_choice(folder), playback=everybody(run, run.recordings.n_subjects))
+        return replace(read_choice(folder), playback=everybody(run))
 
 
-def rows_of(choice: Choice) -> Iterator[dict[str, Any]]:
+def everybody(run: Run) -> Playback | None:
+    """All people, played back without a limit of time, with what has been answered so far."""
+    plan, answers = run.ledger.recall("plan", Plan), run.ledger.recall("answers", list[StageScore])
+    assert plan is not None, "of a run that has an answer"
+    done = [plan.stages[answer.number] for answer in answers or []]
+    candidates = list(dict.fromkeys(setting for stage in done for setting in stage.settings))
+    _, _, nested = decide(run, candidates)
+    assert nested is not None, "of an average"
+    centred = list(dict.fromkeys(setting for stage in done for setting, _ in stage.online))
+    online = find_online(run, candidates, centred)
+    return play_back(run, candidates, nested, run.recordings.n_subjects, None, online)
+
+
+def rows_of(choice: Choice) -> Iterator[tuple[str, str, float]]:
+    """Case, person, score."""
     cases: dict[str, Scores] = {"zero_shot": choice.estimate, **choice.peers}
     if played := choice.playback:
         cases |= {"windows": played.zero_shot["recorded"], "session": played.adapted["recorded"]}
@@ -90,12 +105,7 @@ def rows_of(choice: Choice) -> Iterator[dict[str, Any]]:
             cases |= {f"{name} {number}": scores for number, scores in by_number.items()}
     for case, scores in cases.items():
         for subject, value in scores.items():
-            yield {
-                "case": case,
-                "subject": subject,
-                "score": round(value, 4),
-                "seconds": round(choice.stages[0].seconds),
-            }
+            yield case, subject, round(value, 4)
 
 
 def after_the_first_stage(folder: Path) -> str:
@@ -114,21 +124,20 @@ def after_the_first_stage(folder: Path) -> str:
     pooled, ahead = [], []
     for name in COMPARED:
         differences = gains[name].dropna().tolist()
-        low, high = bootstrap_interval(differences, seed=0) or (np.nan, np.nan)
-        pooled.append(f"{signed(np.mean(differences))} ({signed(low)} to {signed(high)})")
+        pooled.append(str(mean_of(differences)))
         ahead.append(f"{sum(value > 0 for value in differences)} of {len(differences)}")
     rows += [["**mean over sets** (95 % interval)", "", *pooled], ["ahead on", "", *ahead]]
     return markdown(["data set", "people", *COMPARED], rows)
 
 
-def measured(recordings: at.Recordings, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def measured(recordings: at.Recordings, asked: argparse.Namespace) -> Iterator[tuple[object, ...]]:
     source = next(file for file in asked.files if Path(file).stem == recordings.name)
     base = None if asked.base is None else asked.base / f"base-{recordings.name}"
     choice = first_answer(source, asked.runs / recordings.name, base)
     if asked.online is not None and choice.playback is not None:
         add_rows(asked.online, recordings.name, choice.playback)
     for row in rows_of(choice):
-        yield {"data": recordings.name} | row
+        yield recordings.name, *row
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from .options import Options
 from .tables import Table
-from .timing import Step, clock
+from .timing import Options, Step, clock
 
 FILTERS, DEPTH, LATENT = 8, 2, 16  # EEGNet's defaults: temporal filters, spatial filters of each, latent filters
 WIDE = FILTERS * DEPTH

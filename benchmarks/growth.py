@@ -8,10 +8,9 @@ import numpy as np
 
 import autotransfer as at
 
-from .options import Options
 from .steps import noise, stacked_step
 from .tables import Table
-from .timing import Step, Timing, measure, release
+from .timing import Options, Step, Timing, measure, release
 
 BASE = {"subjects": 12, "classes": 4, "channels": 16, "samples": 128, "batch": 64}
 MEMBERS = {"full": {"cpu": 8, "cuda": 128}, "quick": {"cpu": 2, "cuda": 128}}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
 from autotransfer.report.wording import SIGNIFICANT, probability, share, signed
-from autotransfer.training.intervals import bootstrap_interval
+from autotransfer.training.intervals import RESAMPLES, bootstrap_interval
+from autotransfer.words import range_words
 
 from .markdown import markdown
 
@@ -29,21 +32,47 @@ class Mean:
     interval: tuple[float, float] | None
 
     def __str__(self) -> str:
-        if self.interval is None:
-            return signed(self.value)
-        return f"{signed(self.value)} ({signed(self.interval[0])} to {signed(self.interval[1])})"
+        return signed(self.value) if self.interval is None else f"{signed(self.value)} ({range_words(self.interval)})"
+
+
+def mean_of(values: Sequence[float] | NDArray[np.float64] | pd.Series[float], *, seed: int = 0) -> Mean:
+    """values: (n,) differences."""
+    return Mean(float(np.mean(values)), bootstrap_interval(values, seed=seed))
 
 
 def over_people(differences: Differences, *, seed: int = 0) -> Mean:
     """Everybody counts once, whatever set they are of."""
-    values = _everyone(differences)
-    return Mean(float(values.mean()), bootstrap_interval(values, seed=seed))
+    return mean_of(_everyone(differences), seed=seed)
 
 
 def over_sets(differences: Differences, *, seed: int = 0) -> Mean:
     """Every set counts once; sets are resampled, as if their means were known exactly."""
-    means = _means(differences)
-    return Mean(float(means.mean()), bootstrap_interval(means, seed=seed))
+    return mean_of(_means(differences), seed=seed)
+
+
+def over_equal_sets(differences: Differences, *, seed: int = 0, resamples: int = RESAMPLES) -> Mean:
+    """The mean of the sets' means, so that a set of 38 people does not outweigh one of 5, with people resampled within
+    their sets; no interval where a set has a single person.
+
+    Small sets are put right as in `bootstrap_interval`: deviations are stretched by √(n/(n-1)), and the percentiles
+    taken further out, by Student's t with Welch's degrees of freedom.
+    """
+    groups = [np.sort(list(people.values())) for people in differences.values() if people]  # the order must not matter
+    mean = float(np.mean([group.mean() for group in groups]))
+    if any(len(group) < 2 for group in groups):
+        return Mean(mean, None)
+    generator = np.random.default_rng(seed)
+    total, parts, freedom = np.zeros(resamples), 0.0, 0.0
+    for group in groups:
+        n = len(group)
+        stretched = group.mean() + (group - group.mean()) * math.sqrt(n / (n - 1))
+        total += stretched[generator.integers(0, n, (resamples, n))].mean(axis=1)
+        part = float(group.var(ddof=1)) / n
+        parts, freedom = parts + part, freedom + part**2 / (n - 1)
+    df = parts**2 / freedom if freedom > 0 else math.inf
+    tail = float(stats.norm.cdf(stats.t.ppf(0.025, df)))
+    low, high = np.quantile(total / len(groups), (tail, 1 - tail))
+    return Mean(mean, (float(low), float(high)))
 
 
 def over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERARCHICAL) -> Mean:
@@ -67,6 +96,11 @@ def over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERA
     return Mean(float(_means(differences).mean()), (float(low), float(high)))
 
 
+def ahead_on(differences: Differences) -> str:
+    """On how many of the sets the mean is above 0."""
+    return f"{int((_means(differences) > 0).sum())} of {len(differences)}"
+
+
 @dataclass(frozen=True)
 class Equivalence:
     """Two one-sided t tests of a mean difference against ± `MARGIN`."""
@@ -75,11 +109,10 @@ class Equivalence:
     p: float
 
     def __str__(self) -> str:
-        low, high = self.interval
-        return f"{signed(low)} to {signed(high)}, p {probability(self.p)}"
+        return f"{range_words(self.interval)}, p {probability(self.p)}"
 
 
-def equivalence(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], margin: float = MARGIN) -> Equivalence:
+def equivalence(values: NDArray[np.float64], margin: float = MARGIN) -> Equivalence:
     """values: (n,) differences, one for each person or set; n ≥ 2."""
     below = stats.ttest_1samp(values, -margin, alternative="greater")
     above = stats.ttest_1samp(values, margin, alternative="less")
@@ -120,9 +153,9 @@ def harm_table(steps: Mapping[str, Differences]) -> str:
     return markdown(heads, rows)
 
 
-def _everyone(differences: Differences) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _everyone(differences: Differences) -> NDArray[np.float64]:
     return np.array([value for people in differences.values() for value in people.values()], dtype=float)
 
 
-def _means(differences: Differences) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _means(differences: Differences) -> NDArray[np.float64]:
     return np.array([np.mean(list(people.values())) for people in differences.values() if people], dtype=float)

@@ -50,37 +50,26 @@ def write_folder(folder: Path, trials: int, seed: int = 0) -> None:
     (folder / "meta.json").write_text(json.dumps({"sfreq": 128, "name": "noise"}))
 
 
-def train(folder: Path) -> None:
-    """In the process that is watched: train for one epoch, then print what it took as one line of JSON."""
-    import torch
-
-    import autotransfer as at
-    from autotransfer.training import trainer  # noqa: F401  imported later it would count as growth
-
-    torch.set_num_threads(1)
-    before, start = memory("self"), time.perf_counter()
-    recordings = at.load(folder)
-    (outcome,) = at.train(
-        recordings, [at.Job(at.Setting(max_epochs=1), at.leave_one_subject_out(recordings)[0])], "cpu"
-    )
-    seconds = round(time.perf_counter() - start, 1)
-    print(json.dumps({"before_MiB": before["RssAnon"], "seconds": seconds, "test_score": outcome.test_score}))
-
-
-def pretrain(folders: list[Path]) -> None:
-    """The same with a base of several studies."""
+def train(folders: list[Path]) -> None:
+    """In the process that is watched: train for one epoch, or a base of several studies, then print what it took as one
+    line of JSON."""
     import torch
 
     import autotransfer as at
     from autotransfer.training import packing, trainer  # noqa: F401  imported later it would count as growth
 
     torch.set_num_threads(1)
-    packing.free_memory = lambda device: FREE
     before, start = memory("self"), time.perf_counter()
-    with tempfile.TemporaryDirectory(dir=folders[0].parent) as out:
-        base = at.pretrain(at.Studies(folders), out, members=1, epochs=1, device="cpu", progress=False)
+    if len(folders) == 1:
+        recordings = at.load(folders[0])
+        job = at.Job(at.Setting(max_epochs=1), at.leave_one_subject_out(recordings)[0])
+        score = at.train(recordings, [job], "cpu")[0].test_score
+    else:
+        packing.free_memory = lambda device: FREE
+        with tempfile.TemporaryDirectory(dir=folders[0].parent) as out:
+            base = at.pretrain(at.Studies(folders), out, members=1, epochs=1, device="cpu", progress=False)
+        score = sum(study["score"] for study in base.card.studies) / len(folders)
     seconds = round(time.perf_counter() - start, 1)
-    score = sum(study["score"] for study in base.card.studies) / len(folders)
     print(json.dumps({"before_MiB": before["RssAnon"], "seconds": seconds, "test_score": score}))
 
 
@@ -122,7 +111,7 @@ def main() -> None:
     parser.add_argument("--train", type=Path, nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.train:
-        train(*options.train) if len(options.train) == 1 else pretrain(options.train)
+        train(options.train)
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folders = [Path(name) / f"study {number}" for number in range(1 + options.pretrain)]

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,15 +74,24 @@ def random_states(setting: Setting, rec: at.Recordings, count: int, seed: int) -
     return [{name: tensor[member] for name, tensor in stacked.items()} for member in range(count)]
 
 
-def milliseconds(session: at.Session, windows: np.ndarray, timed: int) -> np.ndarray:
-    """(timed, 2): on the clock, and of the processor, which others on the machine disturb less."""
-    taken = []
+def _now() -> np.ndarray:
+    return np.array([time.perf_counter(), time.thread_time()])
+
+
+def _since(mark: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    now = _now()
+    return 1e3 * (now - mark), now
+
+
+def each_took(predict: Callable[[Any], object], windows: np.ndarray | torch.Tensor, timed: int) -> np.ndarray:
+    """Milliseconds (timed, 2) on the clock and of the processor, which others on the machine disturb less, of windows
+    in turn, from the first again after the last, and some more to warm up."""
+    took = []
     for k in range(WARM_UP + timed):
-        window = windows[k % len(windows)]
-        start, worked = time.perf_counter(), time.thread_time()
-        session.predict_proba(window)
-        taken.append((1e3 * (time.perf_counter() - start), 1e3 * (time.thread_time() - worked)))
-    return np.array(taken[WARM_UP:])
+        mark = _now()
+        predict(windows[k % len(windows)])
+        took.append(_since(mark)[0])
+    return np.array(took[WARM_UP:])
 
 
 def rows(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) -> Iterator[str]:
@@ -94,7 +103,7 @@ def rows(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) ->
             # Channels that have something in common: of independent ones a covariance has no directions to find.
             mixing = draw.standard_normal((channels, channels)) / channels**0.5
             windows = (mixing @ draw.standard_normal((64, channels, times))).astype(np.float32)
-            took = milliseconds(at.Session(mixed, adapt=adapt), windows, timed)
+            took = each_took(at.Session(mixed, adapt=adapt).predict_proba, windows, timed)
             median, tail = np.percentile(took[:, 0], (50, 99))
             name = ", ".join([adaptation, *["refit"] * refit, *["adapt"] * adapt])
             size = f"{channels} × {times}"
@@ -105,61 +114,29 @@ def rows(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) ->
 # ---- a delivered model, part by part -------------------------------------------------------------------------------
 
 
-class Taken(NamedTuple):
-    """Milliseconds for one window: the median on the clock, and median and least of the processor, which others on the
-    machine disturb less."""
-
-    clock: float
-    median: float
-    least: float
-
-    @classmethod
-    def of(cls, took: np.ndarray) -> Taken:
-        """took: (windows, 2), on the clock and of the processor."""
-        return cls(float(np.median(took[:, 0])), float(np.median(took[:, 1])), float(took[:, 1].min()))
-
-    def __str__(self) -> str:
-        return f"{self.clock:7.2f} {self.median:7.2f} {self.least:9.2f}"
+def shown(took: np.ndarray) -> str:
+    """Milliseconds (windows, 2): the median on the clock, median and least of the processor."""
+    return f"{np.median(took[:, 0]):7.2f} {np.median(took[:, 1]):7.2f} {took[:, 1].min():9.2f}"
 
 
-def each_took(work: Callable[[int], object], timed: int) -> np.ndarray:
-    """Milliseconds (timed, 2) on the clock and of the processor, of work on windows 0, 1, and on, after some before."""
-    took = []
-    for k in range(-WARM_UP, timed):
-        start, worked = time.perf_counter(), time.thread_time()
-        work(k)
-        took.append((1e3 * (time.perf_counter() - start), 1e3 * (time.thread_time() - worked)))
-    return np.array(took[WARM_UP:])
-
-
-def in_turn(
-    predict: Callable[[Any], object], windows: Sequence[Any] | np.ndarray | torch.Tensor
-) -> Callable[[int], object]:
-    """For `each_took`: the k-th time, prediction of the k-th window, from the first again after the last."""
-    return lambda k: predict(windows[k % len(windows)])
-
-
-def part_rows(model: Model, windows: torch.Tensor, timed: int, *, online: bool = False) -> Iterator[str]:
+def part_rows(model: Model, windows: torch.Tensor, timed: int) -> Iterator[str]:
     """Preparing and encoding by each stack of parts, in turn as in a session, and combining what they predict."""
-    decoder = Decoder(model, online=online)
+    decoder = Decoder(model)
     people = decoder.follow()
-    took = np.zeros((WARM_UP + timed, 2 * len(decoder.stacks) + 1, 2))
+    took = np.zeros((WARM_UP + timed, len(decoder.stacks) + 1, 2))
     with torch.inference_mode():
         for k in range(WARM_UP + timed):
             known: dict[Any, Any] = {}  # what stacks have in common
             window, codes, mark = windows[k % len(windows)][None], [], _now()
             for place, (stack, person, keys) in enumerate(zip(decoder.stacks, people, decoder.keys, strict=True)):
-                prepared = person.feed(window, keys, known)
-                took[k, 2 * place], mark = _since(mark)
-                codes.append(stack.codes(prepared))
-                took[k, 2 * place + 1], mark = _since(mark)
+                codes.append(stack.codes(person.feed(window, keys, known)))
+                took[k, place], mark = _since(mark)
             decoder.log_probabilities(codes)
             took[k, -1], mark = _since(mark)
     took = took[WARM_UP:]
     for place, stack in enumerate(decoder.stacks):
-        of_stack = took[:, 2 * place : 2 * place + 2]
-        yield f"  {_short(stack.setting):<60} {len(stack.mean):>3} {Taken.of(of_stack.sum(1))}"
-    yield f"  {'combined':<60} {len(decoder.exponents):>3} {Taken.of(took[:, -1])}"
+        yield f"  {_short(stack.setting):<60} {len(stack.mean):>3} {shown(took[:, place])}"
+    yield f"  {'combined':<60} {len(decoder.exponents):>3} {shown(took[:, -1])}"
 
 
 def _short(setting: Setting) -> str:
@@ -167,15 +144,6 @@ def _short(setting: Setting) -> str:
     shown = ("standardise", "delays", "align", "append_scale", "represent", "centre")
     words = [f"{name} {values[name]}" for name in shown if values.get(name, "none") != "none"]
     return ", ".join([setting.encoder, *words])[:60]
-
-
-def _now() -> np.ndarray:
-    return np.array([time.perf_counter(), time.thread_time()])
-
-
-def _since(mark: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    now = _now()
-    return 1e3 * (now - mark), now
 
 
 def run_rows(run: Path, timed: int, *, export: bool = False) -> Iterator[str]:
@@ -197,12 +165,12 @@ def run_rows(run: Path, timed: int, *, export: bool = False) -> Iterator[str]:
             yield f"  {name}: {error}"
             continue
         by = "" if not adapt or session.adapts else " (does not adapt)"
-        took = each_took(in_turn(session.predict_proba, arrays), timed)
-        yield f"  {name + by:<60} {len(model.parts):>3} {Taken.of(took)}"
+        took = each_took(session.predict_proba, arrays, timed)
+        yield f"  {name + by:<60} {len(model.parts):>3} {shown(took)}"
     for name in ("onnx", "torch") if export else ():
         predict = FORMATS[name].open(FORMATS[name].write(model), None)
-        took = each_took(in_turn(predict, windows[:, None]), timed)
-        yield f"  {name:<60} {len(model.parts):>3} {Taken.of(took)}"
+        took = each_took(predict, windows[:, None], timed)
+        yield f"  {name:<60} {len(model.parts):>3} {shown(took)}"
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from . import played
 from .averages import PEERS
 from .confirmation import ALL_WINDOWS_PEERS, SIMPLE, ZERO_SHOT_PEERS, Confirmed
 from .csv_rows import read_table
-from .evidence import Evidence, Scores, differences, read, scores_by, set_means_of, table_of
+from .evidence import Scores, differences, read, scores_by, set_means_of, table_of
 from .inference import over_people
 from .markdown import NAMES, markdown
 
@@ -149,7 +149,7 @@ def standing(board: pd.DataFrame) -> str:
     return "\n\n".join(blocks)
 
 
-def page(evidence: Evidence, folder: Path) -> str:
+def page(folder: Path) -> str:
     """The part of docs/leaderboard.md: everybody compared with AutoTransfer on the same people, the best first."""
     scores = scores_by(read_table(folder / "leaderboard.csv", dtype=TEXTS), "mode", "pipeline", "dataset", "subject")
     confirmed = set(Confirmed(folder).zero_shot["average"])

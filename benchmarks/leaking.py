@@ -17,22 +17,18 @@ from multiprocessing import get_context
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 import autotransfer as at
 from autotransfer.censoring import CENSORS
-from autotransfer.files import write_atomically
-from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.settings import Setting
 from autotransfer.training.latent import encode
 from autotransfer.training.leakage import leakage
 
-from .csv_rows import command, read_table
-from .one_change import base
+from .csv_rows import command, replace_rows
+from .one_change import METHODS, base
 
 COLUMNS = ["data", "method", "mode", "people", "test_subject", "score", "leakage", "chance", "bits"]
-MODES = ("marginal", "conditional")
 READ = 2000  # trials at most that a probe reads: more make it slow, not different
 
 
@@ -40,17 +36,10 @@ def settings_of(plain: Setting) -> Iterator[tuple[str, str, str, Setting]]:
     """Method, mode, whose people, setting."""
     for batches in ("balanced", "people"):
         yield "none", batches, "true", plain.replace(batches=batches)
-    for method, kind in CENSORS.items():
-        for mode in MODES:
-            if mode in getattr(kind, "modes", MODES):
-                penalised = plain.replace(method=method, mode=mode, strength=kind.useful[1], batches="auto")
-                yield method, mode, "true", penalised
-                yield method, mode, "shuffled", penalised.replace(shuffle_subjects=True)
-
-
-def read(z: NDArray[np.float32], s: NDArray[np.int64]) -> tuple[float, float, float]:
-    leak = leakage(z, s)
-    return leak.accuracy, leak.chance, leak.bits
+    for method, mode in METHODS:
+        penalised = plain.replace(method=method, mode=mode, strength=CENSORS[method].useful[1], batches="auto")
+        yield method, mode, "true", penalised
+        yield method, mode, "shuffled", penalised.replace(shuffle_subjects=True)
 
 
 def measured(source: str, options: argparse.Namespace) -> pd.DataFrame:
@@ -68,12 +57,13 @@ def measured(source: str, options: argparse.Namespace) -> pd.DataFrame:
             train = outcome.job.fold.train
             some = np.sort(np.random.default_rng(0).permutation(train)[:READ])
             z, _ = encode(recordings, [outcome], some, device=options.device)
-            probes.append(pool.submit(read, z[0].cpu().numpy(), who[some]))
+            probes.append(pool.submit(leakage, z[0].cpu().numpy(), who[some]))
         for place, (outcome, probe) in enumerate(zip(outcomes, probes, strict=True)):
             method, mode, people, _ = tried[place // len(folds)]
-            both = [outcome.validation_score, outcome.test_score]
+            both, leak = [outcome.validation_score, outcome.test_score], probe.result()
+            figures = (float(np.mean(both)), leak.accuracy, leak.chance, leak.bits)
             rows.append([recordings.name, method, mode, people, str(outcome.job.fold.test_subject),
-                         round(float(np.mean(both)), 4), *(round(value, 4) for value in probe.result())])  # fmt: skip
+                         *(round(value, 4) for value in figures)])  # fmt: skip
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -83,11 +73,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--folds", type=int, default=2, help="evenly spread; each holds two people out")
     parser.add_argument("--processes", type=int, default=2, help="for the probes")
     options = parser.parse_args(arguments)
-    done = read_table(options.out, dtype={"test_subject": str}) if options.out.exists() else None
     for source in options.files:
         rows = measured(source, options)
-        done = rows if done is None else pd.concat([done[~done["data"].isin(rows["data"])], rows])
-        write_atomically(options.out, csv_of(done))
+        replace_rows(options.out, rows, "data")
         print(rows.groupby(["method", "mode", "people"])[["score", "leakage"]].mean().round(3).to_string(), flush=True)
 
 

@@ -15,8 +15,7 @@ import pandas as pd
 import autotransfer as at
 from autotransfer.search.study_size import FEWEST, Pilot, expected_gain, spread
 
-from .by_dataset import measure_datasets
-from .csv_rows import command
+from .csv_rows import command, measure_datasets
 
 OUT = "docs/results/learning_curve.csv"
 COLUMNS = ["data", "people", "half", "trained_on", "then", "score", "score_then", "gain", "expected", "low", "high",

@@ -10,7 +10,6 @@ from autotransfer.report.wording import score, signed
 from autotransfer.words import range_words
 
 from .evidence import pool
-from .pooled import Pooled
 
 METHODS = {name: kind.label for name, kind in CENSORS.items()}
 NAMES = {
@@ -51,7 +50,7 @@ def best_in_bold(values: Sequence[float | None]) -> list[str]:
     return [f"**{cell}**" if cell == best else cell for cell in cells]
 
 
-def with_interval(pair: Paired | Pooled | None) -> str:
+def with_interval(pair: Paired | None) -> str:
     """A mean difference and its 95 % interval as a cell."""
     return "–" if pair is None else f"{signed(pair.mean)} ({range_words(pair.interval)})"
 

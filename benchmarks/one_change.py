@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
@@ -23,10 +23,11 @@ from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.search.kinds import AVERAGED, PENALISED
 from autotransfer.settings import Setting
 
-from .csv_rows import append, command, known_rows
+from .csv_rows import Known, Rows, append_missing, command
 
 COLUMNS = ("dataset", "part", "change", "reference", "subject", "seed", "score")
 TOGETHER = 192  # trainings that are handed over at once, and lost where the program is killed
+METHODS = [(name, mode) for name, kind in CENSORS.items() for mode in ("marginal", "conditional") if mode in kind.modes]
 ALIGNING = ("mmd", "pairwise_mmd", "coral", "hsic", "cauchy_schwarz")  # met at 1, 3 and 10 where conditional
 ALIGNED = (1.0, 3.0, 10.0)
 CONTROLLED = ("conditional",)  # modes that the control repeats with shuffled subjects
@@ -50,13 +51,10 @@ def references(plain: Setting) -> list[Change]:
 def penalties(plain: Setting, recordings: at.Recordings) -> Iterator[Change]:
     """Each method, marginal and conditional where it has these modes: at the stronger of its two useful strengths, and
     from 1 to 10 where a conditional one aligns."""
-    for method, kind in CENSORS.items():
-        for mode in ("marginal", "conditional"):
-            if mode not in getattr(kind, "modes", ("marginal", "conditional")):
-                continue
-            aligned = method in ALIGNING and mode == "conditional"
-            for strength in ALIGNED if aligned else kind.useful[1:]:
-                yield _penalised("penalties", plain, method=method, mode=mode, strength=strength)
+    for method, mode in METHODS:
+        aligned = method in ALIGNING and mode == "conditional"
+        for strength in ALIGNED if aligned else CENSORS[method].useful[1:]:
+            yield _penalised("penalties", plain, method=method, mode=mode, strength=strength)
 
 
 def control(plain: Setting, recordings: at.Recordings) -> Iterator[Change]:
@@ -111,21 +109,19 @@ def changes_of(recordings: at.Recordings, parts: Iterable[str], epochs: int) -> 
     return [*references(plain), *(change for part in parts for change in PARTS[part](plain, recordings))]
 
 
-def rows_of(recordings: at.Recordings, change: Change, outcomes: Sequence[at.Outcome]) -> Iterator[dict[str, object]]:
-    """Every training has two held-out people, whom it scores alike."""
+def rows_of(recordings: at.Recordings, change: Change, outcomes: Sequence[at.Outcome]) -> Iterator[tuple[Any, ...]]:
+    """COLUMNS. Every training has two held-out people, whom it scores alike."""
     for outcome in outcomes:
         for side in (outcome, outcome.swapped):
             if side is not None and side.failure is None:
-                values = (recordings.name, change.part, change.name, change.reference, side.job.fold.test_subject,
-                          side.job.seed, round(side.test_score, 6))  # fmt: skip
-                yield dict(zip(COLUMNS, values, strict=True))
+                yield (recordings.name, change.part, change.name, change.reference, side.job.fold.test_subject,
+                       side.job.seed, round(side.test_score, 6))  # fmt: skip
 
 
-def run(source: str, options: argparse.Namespace) -> None:
-    recordings = at.load(source)
+def measured(recordings: at.Recordings, options: argparse.Namespace, known: list[Known]) -> Iterator[Rows]:
     epochs = options.epochs or resolved(RunOptions(source=recordings.name), recordings).max_epochs
-    done = {(row["dataset"], row["change"]) for row in known_rows(options.out)}
-    missing = [c for c in changes_of(recordings, options.parts, epochs) if (recordings.name, c.name) not in done]
+    done = {row["change"] for row in known}
+    missing = [change for change in changes_of(recordings, options.parts, epochs) if change.name not in done]
     folds = at.leave_one_subject_out(recordings)
     trainings = len(folds) * options.seeds  # of each change
     step = max(1, TOGETHER // trainings)
@@ -134,17 +130,17 @@ def run(source: str, options: argparse.Namespace) -> None:
         jobs = [at.Job(c.setting, fold, seed) for c in changes for seed in range(options.seeds) for fold in folds]
         outcomes = at.train(recordings, jobs, options.device, progress=False)
         for place, change in enumerate(changes):
-            part = outcomes[place * trainings : (place + 1) * trainings]
-            append(options.out, rows_of(recordings, change, part), COLUMNS)
-        print(f"{recordings.name}: {first + len(changes)} of {len(missing)} changes", flush=True)
+            yield list(rows_of(recordings, change, outcomes[place * trainings : (place + 1) * trainings]))
+
+
+def run(options: argparse.Namespace) -> None:
+    append_missing(options, COLUMNS, measured, "dataset", "change", "subject")
 
 
 def main() -> None:
     parser = command(__doc__, "changes.csv", "seeds", "epochs", "device")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=["penalties", "augmentations", "nuisances"])
-    options = parser.parse_args()
-    for source in options.files:
-        run(source, options)
+    run(parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ from autotransfer.report.wording import probability, score, signed
 
 from . import played
 from .averages import PEERS, best_peers
-from .drawing import forest
+from .drawing import figure, forest
 from .evidence import Evidence, Scores, differences, pairs, pool, read, scores_by, set_means_of, table_of
-from .inference import equivalence_table, harm_table, over_both
+from .inference import Mean, ahead_on, equivalence_table, harm_table, over_both
 from .markdown import by_set_table, markdown, with_interval
 
 SINGLE = ("CensoredClassifier(channel_mask=0)", "CensoredClassifier()")  # of as_it_comes.csv
@@ -69,14 +69,13 @@ def table(evidence: Evidence, folder: Path) -> str:
     gains = pairs(scores["AutoTransfer"], scores["best peer"])
     rows = [(f"{dataset}, {pair.n} people", pair) for dataset, pair in sorted(gains.items())]
     drawing = forest(rows, "AutoTransfer minus the best shallow peer of the set, balanced accuracy")
-    (folder / "ahead.svg").write_text(drawing, encoding="utf-8")
     people = {dataset: len(by_person) for dataset, by_person in scores["AutoTransfer"].items()}
     parts = [
         f"{title}\n\n{by_set_table({head: set_means_of(scores[name]) for name, head in block.items()}, people)}"
         for title, block in BLOCKS.items()
     ]
-    figure = f"![What is gained over the best shallow peer, person by person]({folder.name}/ahead.svg)\n"
-    return "\n".join([*parts, figure])
+    alt = "What is gained over the best shallow peer, person by person"
+    return "\n".join([*parts, figure(folder, "ahead", drawing, alt)])
 
 
 def estimators(evidence: Evidence, folder: Path) -> str:
@@ -122,16 +121,16 @@ def claims(evidence: Evidence, folder: Path) -> str:
     sets_p = holm({name: float(test.pvalue) for name, test in tests.items()})
     rows = []
     for name, by_set in compared.items():
+        gaps = {dataset: pair.differences for dataset, pair in by_set.items()}
         low, high = map(float, tests[name].confidence_interval(0.95))
         centre = float(np.mean([pair.mean for pair in by_set.values()]))
         others = (pool({k: pair for k, pair in by_set.items() if k != dataset}) for dataset in by_set)
         without = [pooled.mean for pooled in others if pooled]
-        both = over_both({dataset: pair.differences for dataset, pair in by_set.items()})
         rows.append([
-            name, CLAIMS[name][2] or "–", f"{sum(pair.mean > 0 for pair in by_set.values())} of {len(by_set)}",
+            name, CLAIMS[name][2] or "–", ahead_on(gaps),
             with_interval(whole[name]), probability(people_p[name]),
-            f"{signed(centre)} ({signed(low)} to {signed(high)})", probability(sets_p[name]),
-            str(both), f"{signed(min(without))} to {signed(max(without))}",
+            str(Mean(centre, (low, high))), probability(sets_p[name]),
+            str(over_both(gaps)), f"{signed(min(without))} to {signed(max(without))}",
         ])  # fmt: skip
     heads = ["", "picked", "sets above 0", "people as the unit", "p, Holm", "sets as the unit", "p, Holm",
              "sets, then people", "without any one set, people"]  # fmt: skip

@@ -21,8 +21,8 @@ from autotransfer.report.wording import score, share, signed
 from autotransfer.search.following import Followed, chosen
 from autotransfer.search.playback import ORDERS, PEOPLE, calibrates
 
-from .drawing import curves
-from .evidence import Evidence, Scores, pairs, pool, read, scores_by, table_of
+from .drawing import curves, figure
+from .evidence import Scores, pairs, pool, read, scores_by, table_of
 from .markdown import NOTHING, best_in_bold, markdown, with_interval
 
 Played = dict[str, dict[str, dict[str, float]]]  # what is done -> in which case -> person -> score
@@ -63,7 +63,7 @@ def by_set(sets: dict[str, Played], what: str, case: str) -> Scores:
     return {dataset: scores[what][case] for dataset, scores in sets.items() if case in scores.get(what, {})}
 
 
-def orders(evidence: Evidence, folder: Path) -> str:
+def orders(folder: Path) -> str:
     """What following a person without labels gains, by data set and order of their windows."""
     sets = played(folder)
     whole = read(folder / "average" / "transductive").ours.get("nested", {})
@@ -87,7 +87,7 @@ def orders(evidence: Evidence, folder: Path) -> str:
     return markdown(heads, rows)
 
 
-def methods(evidence: Evidence, folder: Path) -> str:
+def methods(folder: Path) -> str:
     """What each adaptation method gains with all of its correction, and the one that others choose."""
     sets = played(folder)
     rows, shown = [], orders_in(sets)
@@ -106,7 +106,7 @@ def methods(evidence: Evidence, folder: Path) -> str:
 DRAWS = 500  # of the people who are played back
 
 
-def twelve(evidence: Evidence, folder: Path) -> str:
+def twelve(folder: Path) -> str:
     """What following gains where, as in a run, twelve people decide how, and others are followed: twelve drawn at
     random from each set with more, the rest scored, the mean over draws; of development and of the confirmation."""
     sets = {**played(folder), **played_in(folder / "confirmation")}
@@ -152,7 +152,7 @@ def _decided_by_twelve(scores: Played, orders: Sequence[str]) -> tuple[NDArray[n
     return total, method, times / DRAWS
 
 
-def labels(evidence: Evidence, folder: Path) -> str:
+def labels(folder: Path) -> str:
     """Calibrated with a few labels of each class, the model as it was, and a classifier of the person alone."""
     sets = played(folder)
     got = {dataset: delivered(scores) for dataset, scores in sets.items()}
@@ -178,10 +178,9 @@ def labels(evidence: Evidence, folder: Path) -> str:
         )
     }  # fmt: skip
     drawing = curves(list(LABELS), lines, "labelled windows of each class", "balanced accuracy, mean over sets")
-    (folder / "labels.svg").write_text(drawing, encoding="utf-8")
     heads = ["zero-shot / calibrated / own classifier · lower quartile, calibrated",
              *(f"{case} label{'s' * (case != '1')}" for case in cases)]  # fmt: skip
-    return f"![Score by the number of labels]({folder.name}/labels.svg)\n\n" + markdown(heads, rows)
+    return f"{figure(folder, 'labels', drawing, 'Score by the number of labels')}\n{markdown(heads, rows)}"
 
 
 def _level(scores: Scores, sets: set[str]) -> float:

@@ -6,14 +6,13 @@ by validation, and of AutoTransfer's choice as published and nested, seeds avera
 (of the chosen setting and the baseline) and playback.csv (everybody played back window by window, and calibrated).
 `python -m benchmarks.results` makes a page of them.
 
-Killed or stopped by --minutes, the same command continues where it was; it then exits with status 3.
+Killed, the same command continues where it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -21,12 +20,9 @@ from pathlib import Path
 import pandas as pd
 
 from autotransfer.errors import UserError
-from autotransfer.files import write_atomically
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.runs.choice import Playback
-from autotransfer.runs.csv_tables import csv_of
-from autotransfer.runs.executor import LocalExecutor
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.runs.results import Trained, trained
@@ -34,28 +30,10 @@ from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from autotransfer.settings import Setting
 
-from .csv_rows import command, read_table
+from .csv_rows import command, known_rows, replace_rows
 
-TABLES = ("results", "scores", "leakage", "playback")
 # of RunOptions
 ASKED = ("grid", "epochs", "seeds", "adaptation", "lr", "batch_size", "rule")
-STOPPED = 3
-
-
-class TimeIsUp(Exception):
-    """Raised after an epoch: what was not yet written is trained again, a few seconds' worth."""
-
-
-class Until(LocalExecutor):
-    """Training in this process, up to a deadline."""
-
-    def __init__(self, deadline: float) -> None:
-        super().__init__()
-        self.deadline = deadline  # of time.monotonic()
-
-    def after_epoch(self) -> None:
-        if time.monotonic() > self.deadline:
-            raise TimeIsUp
 
 
 def run_of(source: str, options: argparse.Namespace) -> Run:
@@ -75,24 +53,25 @@ def run_of(source: str, options: argparse.Namespace) -> Run:
     return run
 
 
-def prove(source: str, options: argparse.Namespace, executor: Until) -> None:
+def prove(source: str, options: argparse.Namespace) -> None:
     """Whatever of the set's run is not yet done, then its part of the tables."""
     run = run_of(source, options)
     with closing(run.ledger), Lock(run.folder):
-        if all((run.folder / f"proof-{table}.csv").exists() for table in TABLES):
+        known = {(row["dataset"], row["control"]) for row in known_rows(options.out / "scores.csv")}
+        if (run.recordings.name, str(options.shuffled)) in known:
             return
         print(f"{run.folder.name}: {run.recordings!r}", flush=True)
         if not run.ledger.recall("complete", bool):
-            run.executor = executor
             conduct(run, lambda line: print(f"{run.folder.name}: {line}", flush=True), shown=True,
                     played=run.recordings.n_subjects)  # fmt: skip
-        executor.after_epoch()
-        for name, table in zip(TABLES, tables_of(run, leakage=options.leakage), strict=True):
-            write_atomically(run.folder / f"proof-{name}.csv", csv_of(table, float_format="%.6g"))
+        for name, table in tables_of(run, leakage=options.leakage).items():
+            if len(table):
+                replace_rows(options.out / f"{name}.csv", table.round(6), "dataset", "control")
 
 
-def tables_of(run: Run, *, leakage: bool = True) -> list[pd.DataFrame]:
-    """TABLES of a finished run, each with the data set and whether it is the control."""
+def tables_of(run: Run, *, leakage: bool = True) -> dict[str, pd.DataFrame]:
+    """By name, those of a finished run, each with the data set and whether it is the control. Scores come last: a set
+    that has them is done."""
     summary = collect(run, weights=leakage)
     choice = summary.choice
     assert choice is not None
@@ -116,16 +95,17 @@ def tables_of(run: Run, *, leakage: bool = True) -> list[pd.DataFrame]:
         for subject, score in people.items()
     ]
     leaks = [{"role": role, **asdict(leak)} for role, by_fold in summary.weights.leakage.items() for leak in by_fold]
-    parts = [
-        pd.DataFrame([result_row(run.options, training, baseline=choice.baseline.setting) for training in trainings]),
-        pd.DataFrame(scores),
-        pd.DataFrame(leaks, columns=["role", "test_subject", "accuracy", "chance", "bits"]),
-        pd.DataFrame(played_rows(choice.playback), columns=["what", "case", "subject", "score"]),
-    ]
-    for part in parts:
-        part.insert(0, "dataset", run.recordings.name)
-        part.insert(1, "control", run.options.shuffle_subjects)
-    return parts
+    results = [result_row(run.options, training, baseline=choice.baseline.setting) for training in trainings]
+    tables = {
+        "results": pd.DataFrame(results),
+        "leakage": pd.DataFrame(leaks, columns=["role", "test_subject", "accuracy", "chance", "bits"]),
+        "playback": pd.DataFrame(played_rows(choice.playback), columns=["what", "case", "subject", "score"]),
+        "scores": pd.DataFrame(scores),
+    }
+    for table in tables.values():
+        table.insert(0, "dataset", run.recordings.name)
+        table.insert(1, "control", run.options.shuffle_subjects)
+    return tables
 
 
 def played_rows(playback: Playback | None) -> list[dict[str, object]]:
@@ -165,16 +145,8 @@ def result_row(options: RunOptions, training: Trained, *, baseline: Setting) -> 
     }  # fmt: skip
 
 
-def gather(out: Path) -> None:
-    """The tables of all runs that have ended, put together."""
-    for name in TABLES:
-        parts = [read_table(path) for path in sorted(out.glob(f"*/proof-{name}.csv"))]
-        if parts:
-            write_atomically(out / f"{name}.csv", csv_of(pd.concat(parts)))
-
-
 def main(arguments: list[str] | None = None) -> int:
-    parser = command(__doc__, None, "seeds", "epochs", "device", "minutes")
+    parser = command(__doc__, None, "seeds", "epochs", "device")
     parser.set_defaults(seeds=3)
     parser.add_argument("--grid", default="quick")
     parser.add_argument("--adaptation", "--preprocessing", help="zero-shot, online or transductive")
@@ -184,15 +156,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-leakage", dest="leakage", action="store_false", help="probing weights takes a while")
     parser.add_argument("--rule", default="average", help="average or published")
     options = parser.parse_args(arguments)
-
-    executor = Until(time.monotonic() + 60 * options.minutes)
     try:
         for source in options.files:
-            prove(source, options, executor)
-            gather(options.out)
-    except TimeIsUp:
-        print(f"stopped after {options.minutes:g} minutes; the same command continues", flush=True)
-        return STOPPED
+            prove(source, options)
     except UserError as error:
         print(f"proof: {error}", file=sys.stderr)
         return 2

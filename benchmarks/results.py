@@ -13,6 +13,7 @@ import argparse
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,16 @@ from . import averages, base_tables, confirmation, field_tables, leaderboard, ov
 from .anytime import at_moments, limit_costs
 from .changes import changes_table, turned
 from .control import control, leakage, penalty, removed, same_settings
-from .drawing import forest, strips
-from .evidence import Evidence, Scores, both_sides, pairs, pool, read, set_means_of
+from .drawing import figure, forest, strips
+from .evidence import Evidence, Scores, both_sides, pairs, pool, read, set_means_of, table_of
 from .first_answer import after_the_first_stage
+from .inference import over_equal_sets
 from .markdown import METHODS, NAMES, NOTHING, differences_table, markdown, with_interval
 from .shipped import as_shipped
 from .tuned import tuned
 
 PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+CHANGES = ("penalties", "control", "augmentations", "nuisances")  # parts of changes.csv with a table
 
 
 # ---- the parts of the page -------------------------------------------------------------------------------------------
@@ -73,9 +76,9 @@ def gains(evidence: Evidence, folder: Path) -> str:
             drawn.append((f"{dataset}, {NAMES.get(name, name)}", pair))
     if not rows:
         return NOTHING
-    (folder / "gains.svg").write_text(forest(drawn, "difference to the baseline, balanced accuracy"), encoding="utf-8")
+    drawing = forest(drawn, "difference to the baseline, balanced accuracy")
     heads = ["data set", "", "difference", "95 % interval", "gain / tie / loss", "p"]
-    return f"![Gain of every setting on every data set]({folder.name}/gains.svg)\n\n" + markdown(heads, rows)
+    return figure(folder, "gains", drawing, "Gain of every setting on every data set") + "\n" + markdown(heads, rows)
 
 
 def _minus_baseline(evidence: Evidence) -> dict[str, dict[str, Paired]]:
@@ -90,13 +93,15 @@ def together(evidence: Evidence, folder: Path) -> str:
     corrected = holm({name: people.p for name, people in once.items() if people and name in METHODS})
     rows = []
     for name, people in once.items():
-        equal = pool(compared[name], equal_sets=True)
-        if people is None or equal is None:
+        if people is None:
             continue
+        equal = over_equal_sets({dataset: pair.differences for dataset, pair in compared[name].items()})
         raised = sum(pair.first.lower_quartile > pair.second.lower_quartile for pair in compared[name].values())
-        p = probability(corrected.get(name, people.p))
-        rows.append([NAMES.get(name, name), str(people.n), signed(people.mean), range_words(people.interval), p,
-                     signed(equal.mean), range_words(equal.interval), f"{raised} of {equal.sets}"])  # fmt: skip
+        rows.append([
+            NAMES.get(name, name), str(people.n), signed(people.mean), range_words(people.interval),
+            probability(corrected.get(name, people.p)), signed(equal.value), range_words(equal.interval),
+            f"{raised} of {len(compared[name])}",
+        ])  # fmt: skip
     heads = ["", "subjects", "difference", "95 % interval", "p", "sets weighing the same", "95 % interval",
              "lower quartile raised"]  # fmt: skip
     return markdown(heads, rows) if rows else NOTHING
@@ -183,8 +188,8 @@ def people(evidence: Evidence, folder: Path) -> str:
     }  # fmt: skip
     if not panels:
         return NOTHING
-    (folder / "people.svg").write_text(strips(panels, "balanced accuracy on the test subject"), encoding="utf-8")
-    return f"![Score of every test subject]({folder.name}/people.svg)\n"
+    drawing = strips(panels, "balanced accuracy on the test subject")
+    return figure(folder, "people", drawing, "Score of every test subject")
 
 
 def seeds(evidence: Evidence, folder: Path) -> str:
@@ -239,32 +244,34 @@ def preprocessings(evidence: Evidence, folder: Path) -> str:
 
 PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "scores": every_score, "people": people, "gains": gains, "together": together, "censoring": censoring,
-    "ensembles": ensembles, "adaptation": adaptation,
-    "control": control, "same_settings": same_settings, "leakage": leakage, "peers": against_peers, "seeds": seeds,
-    "optimism": optimism, "preprocessings": preprocessings, "average_zero_shot": averages.zero_shot,
-    "average_transductive": averages.transductive, "average_kinds": averages.kinds,
+    "ensembles": ensembles, "adaptation": adaptation, "control": control, "same_settings": same_settings,
+    "leakage": leakage, "peers": against_peers, "seeds": seeds, "optimism": optimism, "preprocessings": preprocessings,
+    "average_zero_shot": partial(averages.table, mode="zero-shot"),
+    "average_transductive": partial(averages.table, mode="transductive"),
+    "average_kinds": averages.kinds, "average_one_seed": averages.one_seed, "overview": overview.table,
+    "claims": overview.claims, "equivalence": overview.equivalent, "harm": overview.harmed, "ladder": overview.ladder,
+    "estimators": overview.estimators,
+}  # fmt: skip
+OF_ONE_CSV: dict[str, Callable[[Path], str]] = {  # or of a few, but not of the runs of development
     "turned": turned, "played_orders": played.orders, "played_ways": played.methods, "played_twelve": played.twelve,
-    "played_tuned": tuned,
-    "played_labels": played.labels,
-    "average_one_seed": averages.one_seed, "overview": overview.table, "claims": overview.claims,
-    "equivalence": overview.equivalent, "harm": overview.harmed,
-    "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
-    **confirmation.PARTS, **field_tables.PARTS, **base_tables.PARTS, "leaderboard": leaderboard.page,
-    "shipped": lambda _, folder: as_shipped(folder), "anytime": lambda _, folder: at_moments(folder),
-    "limit_costs": lambda _, folder: limit_costs(folder),
-    "first_answer": lambda _, folder: after_the_first_stage(folder),
-    **{f"changes_{part}": changes_table(part) for part in ("penalties", "control", "augmentations", "nuisances")},
+    "played_labels": played.labels, "played_tuned": tuned, "removed": removed, "leaderboard": leaderboard.page,
+    "anytime": at_moments, "limit_costs": limit_costs, "first_answer": after_the_first_stage,
+    "shipped": lambda folder: as_shipped(table_of(folder, "shipped")),
+    **{f"changes_{part}": partial(changes_table, part=part) for part in CHANGES},
+    **confirmation.PARTS, **field_tables.PARTS, **base_tables.PARTS,
 }  # fmt: skip
 
 
 def made(part: str, evidence: Evidence, folder: Path) -> str:
     """A part of the page; where its CSVs are missing it says so."""
-    if part not in PARTS:
-        raise SystemExit(f"the page asks for {part!r}; there are {', '.join(PARTS)}")
     try:
-        return PARTS[part](evidence, folder)
+        if part in PARTS:
+            return PARTS[part](evidence, folder)
+        if part in OF_ONE_CSV:
+            return OF_ONE_CSV[part](folder)
     except FileNotFoundError:
         return NOTHING
+    raise SystemExit(f"the page asks for {part!r}; there are {', '.join((*PARTS, *OF_ONE_CSV))}")
 
 
 def fill(page: str, evidence: Evidence, folder: Path) -> str:

@@ -14,6 +14,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pyriemann.estimation import XdawnCovariances
+from pyriemann.geometry.base import logm
+from pyriemann.geometry.covariance import covariances
+from pyriemann.geometry.geodesic import geodesic_riemann
+from pyriemann.geometry.mean import mean_riemann
+from pyriemann.geometry.tangentspace import tangent_space, upper
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import autotransfer as at
 
@@ -130,10 +140,6 @@ def by_person(values: Array, subject: NDArray[np.int64]) -> Array:
 
 def discriminant(values: Array, task: Task) -> NDArray[np.int64]:
     """Predictions for the test subject by shrinkage LDA on values (N, D)."""
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     equal = np.full(task.n_classes, 1 / task.n_classes)  # the metric weighs classes equally, so should the prior
     model = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=equal))
     model.fit(values[task.known], task.y[task.known])
@@ -148,7 +154,7 @@ def riemann(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     unit = _units(task)
 
     def compute() -> Centred:
-        return Centred.of(covariances(_delayed(_scaled(task.X, unit), task.sfreq)), task.subject)
+        return Centred.of(oas_covariances(_delayed(_scaled(task.X, unit), task.sfreq)), task.subject)
 
     yield from _tangent_spaces("riemann", _once("riemann", task, unit.tobytes(), compute), task)
 
@@ -157,11 +163,8 @@ def log_euclidean(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Logarithms of covariances without delayed copies: pyRiemann's tangent space with its log-Euclidean metric, as it
     is and with each person's mean subtracted, and a logistic regression that is shrunk less. Delays and shrinkage were
     chosen by scores on emg_minimal, of four regressions with and without delays, which flatters the peer there."""
-    from pyriemann.geometry.base import logm
-    from pyriemann.geometry.tangentspace import upper
-
     unit = _units(task)
-    vectors = _once("logm", task, unit.tobytes(), lambda: upper(logm(covariances(_scaled(task.X, unit)))))
+    vectors = _once("logm", task, unit.tobytes(), lambda: upper(logm(oas_covariances(_scaled(task.X, unit)))))
     yield "log_euclidean", _logistic(vectors, task)
 
     centred = vectors.copy()
@@ -171,8 +174,6 @@ def log_euclidean(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
 
 
 def _logistic(vectors: Array, task: Task) -> NDArray[np.int64]:
-    from sklearn.linear_model import LogisticRegression
-
     model = LogisticRegression(C=0.1, class_weight="balanced", max_iter=300)
     return np.asarray(model.fit(vectors[task.known], task.y[task.known]).predict(vectors[task.test]))
 
@@ -180,8 +181,6 @@ def _logistic(vectors: Array, task: Task) -> NDArray[np.int64]:
 def riemann_templates(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Covariances of xDAWN-filtered windows together with the filtered class means: what pyRiemann offers for signals
     that are locked to an event. Skipped for many classes."""
-    from pyriemann.estimation import XdawnCovariances
-
     if 2 * task.n_classes * min(FILTERS, task.X.shape[1]) > MOST_TEMPLATES:
         return
     X = _scaled(task.X, _units(task))
@@ -210,17 +209,9 @@ def _delayed(X: Array, sfreq: float | None) -> Array:
     return np.concatenate([X[:, :, i * lag : i * lag + length] for i in range(copies)], 1)
 
 
-def covariances(X: Array) -> Array:
-    """(N, C, T) -> (N, C, C), with the oracle approximating shrinkage of each window: pyRiemann's "oas", but all
-    windows at once."""
-    centred = X - X.mean(2, keepdims=True)
-    n, p = X.shape[2], X.shape[1]
-    S = centred @ centred.transpose(0, 2, 1) / n
-    mean_square, mean_diagonal = (S**2).mean((1, 2)), np.trace(S, axis1=1, axis2=2) / p
-    above = mean_square + mean_diagonal**2
-    below = (n + 1) * (mean_square - mean_diagonal**2 / p)
-    share = np.where(below > 0, np.minimum(above / np.where(below > 0, below, 1.0), 1.0), 1.0)[:, None, None]
-    return np.asarray((1 - share) * S + share * mean_diagonal[:, None, None] * np.eye(p))
+def oas_covariances(X: Array) -> Array:
+    """(N, C, T) -> (N, C, C), with the oracle approximating shrinkage of each window."""
+    return np.asarray(covariances(X, estimator="oas"))
 
 
 @dataclass(frozen=True)
@@ -233,8 +224,6 @@ class Centred:
 
     @classmethod
     def of(cls, C: Array, subject: NDArray[np.int64]) -> Centred:
-        from pyriemann.geometry.mean import mean_riemann
-
         rows = [np.flatnonzero(subject == s) for s in range(subject.max() + 1)]
         means = np.stack([mean_riemann(C[person], tol=1e-6) for person in rows])
         vectors = np.empty((len(C), C.shape[1] * (C.shape[1] + 1) // 2))
@@ -247,8 +236,6 @@ def _tangent_spaces(name: str, data: Centred, task: Task) -> Iterator[tuple[str,
     """Plain: tangent at the mean of the known subjects' means; each subject re-centred by the mean of all their
     windows, which for a new person is transductive; and the causal forms, in which a new person's mean is updated
     with every window, in shuffled and in the file's order."""
-    from pyriemann.geometry.mean import mean_riemann
-
     known, test, C = task.known, task.test, data.C
     prior = mean_riemann(data.means[np.unique(task.subject[known])], tol=1e-6)
     yield name, _classifier(tangent(C[known], prior), task).predict(tangent(C[test], prior))
@@ -263,8 +250,6 @@ def _tangent_spaces(name: str, data: Centred, task: Task) -> Iterator[tuple[str,
 
 def tangent(C: Array, at_mean: Array) -> Array:
     """(n, d, d) -> (n, d(d+1)/2): log of the whitened matrices; at_mean is (d, d), or (n, d, d) for one each."""
-    from pyriemann.geometry.tangentspace import tangent_space
-
     if at_mean.ndim == 2:
         return np.asarray(tangent_space(C, at_mean))
     return np.concatenate([tangent_space(matrix[None], mean) for matrix, mean in zip(C, at_mean, strict=True)])
@@ -273,8 +258,6 @@ def tangent(C: Array, at_mean: Array) -> Array:
 def online(C: Array, prior: Array, order: NDArray[np.int64]) -> Array:
     """Tangent vectors (n, d(d+1)/2) of windows met in this order, each at the mean of those so far, itself included.
     The mean starts at the training subjects' and moves along the geodesic; `PRIOR` windows weigh as much as it."""
-    from pyriemann.geometry.geodesic import geodesic_riemann
-
     mean, means = prior, np.empty_like(C)
     for seen, row in enumerate(order, start=1):
         mean = geodesic_riemann(mean, C[row], 1 / (PRIOR + seen))
@@ -283,9 +266,5 @@ def online(C: Array, prior: Array, order: NDArray[np.int64]) -> Array:
 
 
 def _classifier(vectors: Array, task: Task) -> Any:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, class_weight="balanced", max_iter=300))
     return model.fit(vectors, task.y[task.known])

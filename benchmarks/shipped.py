@@ -25,19 +25,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from autotransfer.files import write_atomically
-from autotransfer.report.wording import score, signed
+from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.recovery import reopen
 from autotransfer.runs.run import is_run
 from autotransfer.search.planning import begin
 from autotransfer.search.procedure import conduct
-from autotransfer.training.intervals import bootstrap_interval
 
-from .csv_rows import command, read_table
-from .evidence import table_of
+from .csv_rows import command, replace_rows
+from .inference import mean_of
 from .markdown import markdown
 
 FIXED = ["data", "adaptation", "subject", "score", "first", "stages", "first_seconds", "seconds", "time", "seeds"]
@@ -65,36 +62,18 @@ def rows_of(name: str, options: RunOptions, choice: Choice) -> Iterator[dict[str
         }  # fmt: skip
 
 
-def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """For each set and adaptation: means over people, and the difference to the simple model with the highest mean."""
+def as_shipped(table: pd.DataFrame) -> str:
+    """The table of docs/results.md: for each set and adaptation means over people, and the difference to the simple
+    model with the highest mean."""
     peers = [name for name in table.columns if name not in FIXED]
     table = table.assign(**{name: pd.to_numeric(table[name], errors="coerce") for name in peers})  # not all have all
-    lines = []
-    for (adaptation, data), people in table.groupby(["adaptation", "data"], sort=True):
-        means = people[peers].mean().dropna()
-        best = str(means.idxmax()) if len(means) else None
-        line: dict[str, Any] = {
-            "data": data, "adaptation": adaptation, "people": len(people), "first": people["first"].mean(),
-            "score": people["score"].mean(), "stages": people["stages"].iloc[0],
-            "first_seconds": people["first_seconds"].iloc[0], "seconds": people["seconds"].iloc[0],
-        }  # fmt: skip
-        if best is not None:
-            gains = (people["score"] - people[best]).tolist()
-            low, high = bootstrap_interval(gains, seed=0) or (np.nan, np.nan)
-            line |= {"best": best, "its": means[best], "difference": float(np.mean(gains)), "low": low, "high": high}
-        lines.append(line)
-    return pd.DataFrame(lines)
-
-
-def as_shipped(folder: Path) -> str:
-    """The table of docs/results.md, from shipped.csv."""
     rows = []
-    for line in summary(table_of(folder, "shipped")).to_dict("records"):
-        rows.append([
-            line["data"], line["adaptation"], str(line["people"]), score(line["its"]), score(line["first"]),
-            score(line["score"]), f"{signed(line['difference'])} ({signed(line['low'])} to {signed(line['high'])})",
-            f"{line['first_seconds']:.0f} s, {line['seconds']:.0f} s",
-        ])  # fmt: skip
+    for (adaptation, data), people in table.groupby(["adaptation", "data"], sort=True):
+        best = people[peers].mean().idxmax()
+        means = [score(people[name].mean()) for name in (best, "first", "score")]
+        seconds = (f"{people[name].iloc[0]:.0f} s" for name in ("first_seconds", "seconds"))
+        gain = mean_of(people["score"] - people[best])
+        rows.append([str(data), str(adaptation), str(len(people)), *means, str(gain), ", ".join(seconds)])
     heads = ["data set", "adaptation", "people", "best simple model of the run", "first answer", "last answer",
              "difference (95 % interval)", "after"]  # fmt: skip
     return markdown(heads, rows)
@@ -114,12 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             options = RunOptions.of("recommended", source=source, **fixed)
             folder = asked.runs / f"{name}-{adaptation}"
             choice = performed(folder, options, lambda line, name=name: print(f"{name}: {line}", flush=True))
-            kept = read_table(asked.out, dtype={"subject": str}) if asked.out.exists() else pd.DataFrame(columns=FIXED)
-            kept = kept[(kept["data"] != name) | (kept["adaptation"] != adaptation)]
-            table = pd.concat([kept, pd.DataFrame(list(rows_of(name, options, choice)))], ignore_index=True)
-            write_atomically(asked.out, csv_of(table))
+            rows = pd.DataFrame(list(rows_of(name, options, choice)))
+            table = replace_rows(asked.out, rows, "data", "adaptation")
             print(choice.verdict, flush=True)
-    print(summary(read_table(asked.out, dtype={"subject": str})).round(3).to_string(index=False))
+    print(as_shipped(table))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,7 @@ from autotransfer.folds import leave_groups_out, scorable
 from autotransfer.training.metrics import balanced_accuracy_of
 from autotransfer.training.sequence import stay_of
 
-from .by_dataset import measure_datasets
-from .csv_rows import command
+from .csv_rows import command, measure_datasets
 from .markdown import markdown
 
 CASES = ("single", "causal", "whole")

@@ -1,5 +1,5 @@
 """DANN and DeepCORAL for every fold and seed of a data set at once:
-python -m benchmarks.stacked_peers DATA... --out peers.csv --methods dann coral --seeds 3
+python -m benchmarks.peers DATA... --out peers.csv --peers dann coral --seeds 3 --device auto
 
 The methods are SKADA's, with its defaults, as in benchmarks.deep: unsupervised domain adaptation from everybody else
 (source) to the test subject's unlabelled windows (target), so transductive. P trainings are one program, the member on
@@ -10,7 +10,7 @@ many full batches as the larger side; the smaller side is shuffled anew whenever
 cross-entropy of the source windows plus the adaptation term of both halves. All epochs are trained and the last weights
 are used.
 
-Two things differ from SKADA 0.6. Its DANN (`dann_skada` of benchmarks.peers) ends in a softmax over one output, which
+Two things differ from SKADA 0.6. Its DANN (`dann_skada`) ends in a softmax over one output, which
 is 1 whatever the input, so that no gradient comes from the domains; `dann` has the sigmoid of the published method in
 its place. And where both sides have fewer than 128 windows SKADA takes no step at all; here an epoch has one, with
 windows repeated.
@@ -18,10 +18,8 @@ windows repeated.
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -30,7 +28,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import autotransfer as at
-from autotransfer.gpu import using_kernels
 from autotransfer.model.eegnet import EEGNet, EEGNetOptions, temporal_kernel_for
 from autotransfer.model.layers import BatchNorm, Linear
 from autotransfer.model.stack import Size
@@ -39,11 +36,12 @@ from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.training.metrics import balanced_accuracy_of
 from autotransfer.training.packing import SHARE, free_memory, resolve_device
 
-from .csv_rows import COLUMNS, append, command, known_rows
+from .csv_rows import Rows
 from .shallow import Array, Task, task_of
 
 BATCH, RATE = 128, 1e-3
 HIDDEN = 100  # units of the domain classifier
+MOST = 128  # trainings at once
 BLOCK = 64  # steps whose rows are sent to the device together
 
 Ints = NDArray[np.int64]
@@ -205,22 +203,46 @@ def keys_of(role: str, tasks: Sequence[Task]) -> list[int]:
     return [key_of(role, task.seed, task.fold.key) for task in tasks]
 
 
-class Trainer:
-    """Trains one population; `windows` belong to the tasks' data set."""
+class Stack:
+    """A population on windows of its tasks' data set, as each member sees them.
 
-    def __init__(self, windows: Windows, tasks: Sequence[Task], method: str) -> None:
-        self.windows, self.tasks = windows, tasks
-        device, dtype = windows.X.device, windows.X.dtype
-        self.population = Population(tasks, method).to(device, dtype)
-        self.optimiser = torch.optim.AdamW(self.population.parameters(), lr=RATE, fused=True)
-        self.mean, self.spread = windows.standardisation(tasks)
-        self.y = torch.from_numpy(np.stack([task.y for task in tasks])).to(device)  # (P, N), -1 for the test subject
-        self.noise = as_keys(keys_of("dropout", tasks), device)
-        self.batches = [Batches(task) for task in tasks]
+    standardisation: means and spreads. scored: rows (n,) whose classes each member predicts.
+    """
+
+    def __init__(
+        self, windows: Windows, tasks: Sequence[Task], population: Population, standardisation: tuple[Tensor, Tensor],
+        scored: Sequence[Ints],
+    ) -> None:  # fmt: skip
+        self.windows, self.scored = windows, scored
+        self.population = population.to(windows.X.device, windows.X.dtype)
+        self.mean, self.spread = standardisation
+        self.noise = as_keys(keys_of("dropout", tasks), windows.X.device)
 
     def gathered(self, rows: Tensor) -> Tensor:
         """Windows of rows (P, B) as each member sees them."""
         return self.windows.gathered(rows, self.mean, self.spread)
+
+    @torch.no_grad()
+    def predict(self) -> list[Ints]:
+        """The classes (n,) that each member predicts for the rows that are scored."""
+        self.population.eval()
+        longest = max(map(len, self.scored))
+        rows = torch.from_numpy(np.stack([np.resize(member, longest) for member in self.scored])).to(self.noise.device)
+        logits = [self.population(self.gathered(part)) for part in torch.split(rows, 2 * BATCH, 1)]
+        classes = torch.cat([part.argmax(-1) for part in logits], 1).cpu().numpy()
+        return [predicted[: len(member)] for predicted, member in zip(classes, self.scored, strict=True)]
+
+
+class Trainer(Stack):
+    """Trains one population."""
+
+    def __init__(self, windows: Windows, tasks: Sequence[Task], method: str) -> None:
+        scored = [task.test for task in tasks]
+        super().__init__(windows, tasks, Population(tasks, method), windows.standardisation(tasks), scored)
+        self.optimiser = torch.optim.AdamW(self.population.parameters(), lr=RATE, fused=True)
+        y = torch.from_numpy(np.stack([task.y for task in tasks]))
+        self.y = y.to(windows.X.device)  # (P, N), -1 for the test subject
+        self.batches = [Batches(task) for task in tasks]
 
     def step(self, rows: Tensor, number: int) -> None:
         """rows: (P, 2B), source first."""
@@ -248,24 +270,8 @@ class Trainer:
                     final[name][members] = value[members]
         self.population.load_state_dict(final)
 
-    def predict(self) -> list[Ints]:
-        """Each member's classes (n_test,) of its test subject's windows."""
-        return classes_of(self.population, self.gathered, [task.test for task in self.tasks])
 
-
-@torch.no_grad()
-def classes_of(population: Population, gathered: Callable[[Tensor], Tensor], rows: Sequence[Ints]) -> list[Ints]:
-    """The classes (n,) that each member predicts for its rows (n,). gathered: windows of rows (P, B) as members see
-    them."""
-    population.eval()
-    longest = max(map(len, rows))
-    padded = torch.from_numpy(np.stack([np.resize(member, longest) for member in rows]))
-    sent = padded.to(population.classifier.weight.device)
-    classes = torch.cat([population(gathered(part)).argmax(-1) for part in torch.split(sent, 2 * BATCH, 1)], 1)
-    return [predicted[: len(member)] for predicted, member in zip(classes.cpu().numpy(), rows, strict=True)]
-
-
-# ---- the command -----------------------------------------------------------------------------------------------------
+# ---- scores ----------------------------------------------------------------------------------------------------------
 
 
 def usual_epochs(recordings: at.Recordings) -> int:
@@ -283,12 +289,11 @@ def room(recordings: at.Recordings, device: torch.device) -> int:
 
 
 def evaluate(
-    recordings: at.Recordings, method: str, *, seeds: int, epochs: int, device: torch.device, population: int,
-    skip: set[tuple[str, int]],
-) -> Iterator[list[dict[str, Any]]]:  # fmt: skip
+    recordings: at.Recordings, method: str, *, seeds: int, epochs: int | None, device: str, skip: set[tuple[str, int]]
+) -> Iterator[Rows]:
     """Rows of one population after the other. `seconds` is the population's time divided by its members.
 
-    skip: subjects and seeds that are known already.
+    epochs: None for as many as a run of the library has. skip: subjects and seeds that are known already.
     """
     folds = at.leave_one_subject_out(recordings)
     missing = [(fold, seed) for seed in range(seeds) for fold in folds if (str(fold.test_subject), seed) not in skip]
@@ -296,47 +301,17 @@ def evaluate(
         return
     tasks = [task_of(recordings, fold, seed) for fold, seed in missing]
     tasks.sort(key=lambda task: Batches(task).steps)  # so that the members of a population end at about the same time
-    windows = Windows(recordings.X.numpy(), recordings.subject.numpy(), device)
-    truth = recordings.y.numpy()
-    population = min(population, room(recordings, device))
-    for first in range(0, len(tasks), population):
-        stack = tasks[first : first + population]
+    windows = Windows(recordings.X.numpy(), recordings.subject.numpy(), resolve_device(device))
+    truth, most = recordings.y.numpy(), min(MOST, room(recordings, windows.X.device))
+    for first in range(0, len(tasks), most):
+        stack = tasks[first : first + most]
         start = time.perf_counter()
         trainer = Trainer(windows, stack, method)
-        trainer.train(epochs)
+        trainer.train(epochs or usual_epochs(recordings))
         predictions = trainer.predict()
         seconds = round((time.perf_counter() - start) / len(stack), 2)
         rows = []
         for task, predicted in zip(stack, predictions, strict=True):
             score = round(balanced_accuracy_of(predicted, truth[task.test], recordings.n_classes), 6)
-            values = (recordings.name, method, str(task.fold.test_subject), task.seed, score, seconds)
-            rows.append(dict(zip(COLUMNS, values, strict=True)))
+            rows.append((recordings.name, method, str(task.fold.test_subject), task.seed, score, seconds))
         yield rows
-
-
-@using_kernels(wanted=True)
-def run(options: argparse.Namespace) -> None:
-    """Append the rows of every population the moment they are there."""
-    device = resolve_device(options.device)
-    for source in options.files:
-        recordings = at.load(source)
-        epochs = options.epochs or usual_epochs(recordings)
-        for method in options.methods:
-            known = [r for r in known_rows(options.out) if (r["dataset"], r["pipeline"]) == (recordings.name, method)]
-            how = {"seeds": options.seeds, "epochs": epochs, "device": device, "population": options.population}
-            for rows in evaluate(recordings, method, skip={(r["subject"], int(r["seed"])) for r in known}, **how):
-                append(options.out, rows)
-                mean, seconds = np.mean([r["score"] for r in rows]), sum(r["seconds"] for r in rows)
-                line = f"{len(rows)} trainings of {epochs} epochs, mean {mean:.3f}, {seconds:.0f} s"
-                print(f"{recordings.name}, {method}: {line}", flush=True)
-
-
-def main() -> None:
-    parser = command(__doc__, "peers.csv", "seeds", "epochs", "device")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["dann", "coral"])
-    parser.add_argument("--population", type=int, default=128, help="trainings at once; fewer where memory is short")
-    run(parser.parse_args())
-
-
-if __name__ == "__main__":
-    main()

@@ -18,13 +18,16 @@ KERNEL = 64  # samples: half a second at 128 Hz
 
 
 def noise(
-    channels: int, times: int, batch: int, *, subjects: int = SUBJECTS, classes: int = CLASSES, steps: int = 1
-) -> at.Recordings:
+    channels: int | list[str], times: int, batch: int, *, subjects: int = SUBJECTS, classes: int = CLASSES,
+    steps: int = 1, sfreq: float = 128.0,
+) -> at.Recordings:  # fmt: skip
     """Noise of the wanted shape, as much as `steps` batches of a fold need: every subject has every class."""
+    names = channels if isinstance(channels, list) else None
+    width = channels if isinstance(channels, int) else len(channels)
     per_subject = -(-batch * steps // (subjects - 2) // classes) * classes
     n = per_subject * subjects
-    X = np.random.default_rng(0).standard_normal((n, channels, times)).astype(np.float32)
-    return at.Recordings(X, np.arange(n) % classes, np.arange(n) // per_subject, sfreq=128)
+    X = np.random.default_rng(0).standard_normal((n, width, times)).astype(np.float32)
+    return at.Recordings(X, np.arange(n) % classes, np.arange(n) // per_subject, channels=names, sfreq=sfreq)
 
 
 def plain_step(channels: int, times: int, batch: int, device: str) -> Step:

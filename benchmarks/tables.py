@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .options import Options
+from .timing import Options
 
 Value = str | float | int | None
 CROWDED = 0.5  # of the cores in use before anything is measured

@@ -9,8 +9,8 @@ import numpy as np
 
 from autotransfer.person.calibration import LABELS
 
-from .drawing import curves
-from .evidence import Evidence, Scores, pairs, pool, scores_by, table_of
+from .drawing import curves, figure
+from .evidence import Scores, pairs, pool, scores_by, table_of
 from .markdown import NOTHING, best_in_bold, markdown, with_interval
 from .played import by_set, delivered, played
 
@@ -18,9 +18,10 @@ NAMES = {"fine_tuned": "fine-tuned", "head_tuned": "head alone", "scratch": "fro
 CASES = [str(number) for number in LABELS]
 
 
-def tuned(evidence: Evidence, folder: Path) -> str:
+def tuned(folder: Path) -> str:
     """Calibrated with a few labels of each class, and EEGNet tuned on the same windows, on people that both have."""
-    by_pipeline = scores_by(table_of(folder, "fine_tuning"), "pipeline", "labels", "dataset", "subject")
+    table = table_of(folder, "fine_tuning").astype({"labels": str})
+    by_pipeline = scores_by(table, "pipeline", "labels", "dataset", "subject")
     theirs: dict[str, dict[str, Scores]] = {  # pipeline -> number of labels -> scores
         name: {case: by_pipeline.get(name, {}).get(case, {}) for case in CASES} for name in ("before", *NAMES)
     }
@@ -46,9 +47,8 @@ def _drawn(means: dict[str, dict[str, dict[str, float]]], sets: list[str], folde
         name: [float(np.mean([means[case][dataset][name] for dataset in whole])) for case in CASES]
         for name in ("calibrated", NAMES["fine_tuned"], NAMES["scratch"])
     }
-    figure = curves(list(LABELS), lines, "labelled windows of each class", "balanced accuracy, mean over sets")
-    (folder / "tuned.svg").write_text(figure, encoding="utf-8")
-    return f"![Score by the number of labels, beside tuned networks]({folder.name}/tuned.svg)\n\n"
+    drawing = curves(list(LABELS), lines, "labelled windows of each class", "balanced accuracy, mean over sets")
+    return figure(folder, "tuned", drawing, "Score by the number of labels, beside tuned networks") + "\n"
 
 
 def _calibrated(folder: Path) -> dict[str, Scores]:

@@ -7,7 +7,8 @@ For recordings whose channels form a ring. Tangent vectors with shrinkage LDA, c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from autotransfer.search.kinds import closed_forms
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy_of
 
-from .csv_rows import append, command
+from .csv_rows import command, measure_datasets
 
 Rows = NDArray[np.int64]
 COLUMNS = ("dataset", "turn", "subject", "places", "score")
@@ -39,8 +40,8 @@ def _value(setting: Setting, transform: str) -> str:
     return str(setting.as_row()[transform])
 
 
-def rows_of(recordings: at.Recordings, setting: Setting) -> Iterator[dict[str, object]]:
-    """Scores of every person, turned by 0 and more places."""
+def rows_of(recordings: at.Recordings, setting: Setting) -> Iterator[tuple[object, ...]]:
+    """COLUMNS of every person, turned by 0 and more places."""
     assert recordings.ring is not None
     ring = torch.tensor(recordings.ring)
     jobs = [at.Job(setting, fold) for fold in at.leave_one_subject_out(recordings)]
@@ -53,8 +54,7 @@ def rows_of(recordings: at.Recordings, setting: Setting) -> Iterator[dict[str, o
             x[:, ring] = X[:, ring.roll(places)]
             predicted = model.predict_proba(x, torch.zeros(len(x), dtype=torch.long)).argmax(1)
             score = round(balanced_accuracy_of(predicted, y, recordings.n_classes), 6)
-            values = (recordings.name, _value(setting, "turn"), fold.test_subject, places, score)
-            yield dict(zip(COLUMNS, values, strict=True))
+            yield recordings.name, _value(setting, "turn"), fold.test_subject, places, score
 
 
 def first_half(recordings: at.Recordings, rows: Rows) -> NDArray[np.bool_]:
@@ -68,7 +68,7 @@ def first_half(recordings: at.Recordings, rows: Rows) -> NDArray[np.bool_]:
     return np.asarray(place < np.bincount(y, minlength=recordings.n_classes)[y] / 2, dtype=np.bool_)
 
 
-def same_person(recordings: at.Recordings, setting: Setting) -> Iterator[dict[str, object]]:
+def same_person(recordings: at.Recordings, setting: Setting) -> Iterator[tuple[object, ...]]:
     """Everybody's second half, predicted by a model of their first half: what an unseen person could reach."""
     plain = setting.replace(centre="none")
     for number, subject in enumerate(recordings.subjects):
@@ -78,22 +78,22 @@ def same_person(recordings: at.Recordings, setting: Setting) -> Iterator[dict[st
         person = at.Recordings(recordings.X[rows], recordings.y[rows], part, sfreq=recordings.sfreq)
         fold = Fold(np.flatnonzero(first), np.empty(0, np.int64), np.flatnonzero(~first))
         (outcome,) = at.train(person, [at.Job(plain, fold)], "cpu")
-        values = (recordings.name, "same person", subject, 0, round(outcome.test_score, 6))
-        yield dict(zip(COLUMNS, values, strict=True))
+        yield recordings.name, "same person", subject, 0, round(outcome.test_score, 6)
 
 
-def main() -> None:
-    options = command(__doc__, "turned.csv").parse_args()
-    for source in options.files:
-        recordings = at.load(source)
-        if recordings.ring is None:
-            raise SystemExit(f"{source}: the channels form no ring that is known; say so with ring in meta")
-        plain, turned = settings(recordings)
-        for part in (rows_of(recordings, plain), same_person(recordings, plain), rows_of(recordings, turned)):
-            rows = list(part)
-            append(options.out, rows, COLUMNS)
-            mean = np.mean([row["score"] for row in rows if row["places"] == 0])
-            print(f"{recordings.name}, turn {rows[0]['turn']}: {mean:.3f} as recorded", flush=True)
+def measured(recordings: at.Recordings, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
+    if recordings.ring is None:
+        raise SystemExit(f"{recordings.name}: the channels form no ring that is known; say so with ring in meta")
+    plain, turned = settings(recordings)
+    yield from rows_of(recordings, plain)
+    yield from same_person(recordings, plain)
+    yield from rows_of(recordings, turned)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    table = measure_datasets(command(__doc__, "turned.csv").parse_args(arguments), COLUMNS, measured)
+    recorded = table[table["places"] == 0]
+    print(recorded.groupby(["dataset", "turn"])["score"].mean().unstack().round(3).to_string())
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.by_dataset import measure_datasets
-from benchmarks.csv_rows import append, command, known_rows
+from benchmarks.csv_rows import append, command, known_rows, measure_datasets
 
 import autotransfer as at
 from tiny import tiny_file
@@ -40,7 +39,7 @@ def test_rows_are_appended_and_come_back(tmp_path: Path) -> None:
     out = tmp_path / "new" / "rows.csv"
     assert known_rows(out) == []
     for score in (0.5, 0.75):
-        append(out, [{"name": "=1+1", "score": score}], ("name", "score"))
+        append(out, [("=1+1", score)], ("name", "score"))
     assert known_rows(out) == [{"name": "=1+1", "score": "0.5"}, {"name": "=1+1", "score": "0.75"}]
     assert out.read_text().count("name,score") == 1
     assert "'=1+1" in out.read_text()

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 from benchmarks import confirmation, inference, played
 from benchmarks.drawing import Gain, gained
-from benchmarks.evidence import read
 from benchmarks.markdown import best_in_bold
 from scipy import stats
 
@@ -111,8 +110,7 @@ def copied(tmp_path: Path) -> Path:
 @pytest.mark.filterwarnings("ignore:Precision loss")  # of invented peers that are behind by the same everywhere
 def test_the_page_works_without_and_with_peers_by_person(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confirmation, "over_both", inference.over_sets)  # which takes less time
-    evidence = read(copied)
-    without = confirmation.claims(evidence, copied), confirmation.peers(evidence, copied)
+    without = confirmation.claims(copied), confirmation.peers(copied)
     assert not any("best of all peers" in text or "by person (`peers.csv`)" in text for text in without)
     average = confirmation.Confirmed(copied).zero_shot["average"]
     rows = [
@@ -122,7 +120,7 @@ def test_the_page_works_without_and_with_peers_by_person(copied: Path, monkeypat
         for person, value in people.items()
     ]  # fmt: skip
     pd.DataFrame(rows).to_csv(copied / "confirmation" / "peers.csv", index=False)
-    claims, peers = confirmation.claims(evidence, copied), confirmation.peers(evidence, copied)
+    claims, peers = confirmation.claims(copied), confirmation.peers(copied)
     best = next(line for line in claims.splitlines() if "best of all peers" in line)
     assert "| 8 of 8 | +0.020 (+0.020 to +0.020)" in best
     by_name = {line.split(" | ")[0].strip("| "): line for line in peers.splitlines()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +33,11 @@ def flicker(n_people: int = 4, each: int = 6, noise: float = 0.3, locked: bool =
     return at.Recordings(X, names, np.repeat(np.arange(n_people), 3 * each), sfreq=SFREQ, name="eeg_flicker")
 
 
+def evaluated(recordings: at.Recordings, family: str, skip: set[str] = frozenset()) -> list[dict[str, Any]]:
+    folds = field.evaluate(recordings, family, 0, skip=skip)
+    return [dict(zip(field.COLUMNS, row, strict=True)) for rows in folds for row in rows]
+
+
 def test_people_are_held_out_as_runs_hold_them_out() -> None:
     few, many = (at.synthetic(n_subjects=n, trials_per_class=2, n_channels=2, n_times=16) for n in (5, 23))
     assert [fold.test_subject for fold in field.folds_of(few)] == list(few.subjects)
@@ -40,11 +47,11 @@ def test_people_are_held_out_as_runs_hold_them_out() -> None:
 
 @pytest.mark.parametrize(("family", "least"), [("cca", 0.9), ("fbcca", 0.9), ("trca", 0.65)])  # rest has none
 def test_stimuli_are_told_apart(family: str, least: float) -> None:
-    rows = [row for rows in field.evaluate(flicker(), family, 0, skip=set()) for row in rows]
+    rows = evaluated(flicker(), family)
     assert {row["person"] for row in rows} == {"0", "1", "2", "3"}
     assert min(row["score"] for row in rows if row["adaptation"] == "zero-shot") > least
     with pytest.raises(UserError, match="stimulus"):
-        next(field.evaluate(at.synthetic(n_subjects=3, trials_per_class=2), family, 0, skip=set()))
+        evaluated(at.synthetic(n_subjects=3, trials_per_class=2), family)
 
 
 def test_components_need_windows_that_begin_at_the_same_phase() -> None:
@@ -56,8 +63,8 @@ def test_components_need_windows_that_begin_at_the_same_phase() -> None:
     assert locked > 0.9
     assert abs(free) < field_peers.LOCKED
     with pytest.raises(UserError, match="phases of the responses agree no better"):
-        next(field.evaluate(flicker(each=20, locked=False), "trca", 0, skip=set()))
-    rows = [row for rows in field.evaluate(flicker(locked=False), "cca", 0, skip=set()) for row in rows]
+        evaluated(flicker(each=20, locked=False), "trca")
+    rows = evaluated(flicker(locked=False), "cca")
     assert min(row["score"] for row in rows) > 0.9  # sines and cosines know no phase
 
 
@@ -115,24 +122,22 @@ def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
     monkeypatch.setitem(field.PEERS, "constant", field_peers.FieldPeer(ready))
     monkeypatch.setattr(at, "load", lambda _: flicker())
     out = tmp_path / "field.csv"
-    once = {"seeds": 1, "device": "cpu", "minutes": 10.0}
-    field.run(["a"], ["constant"], out, **once)
+    options = Namespace(files=["a"], peers=["constant"], out=out, seeds=1, device="cpu")
+    field.run(options)
     assert asked == [{0}, {1}, {2}, {3}]
     rows = known_rows(out)
     assert [float(row["score"]) for row in rows] == pytest.approx([1 / 3] * 4, abs=1e-5)
     lines = out.read_text().splitlines()
     out.write_text("\n".join(lines[:3]) + "\n")  # as if it had been stopped after two people
-    field.run(["a"], ["constant"], out, **once)
+    field.run(options)
     assert asked[4:] == [{2}, {3}]
     assert [row["person"] for row in known_rows(out)] == ["0", "1", "2", "3"]
-    field.run(["a"], ["constant"], out, **once | {"minutes": 0.0})
-    assert len(known_rows(out)) == 4
 
 
 def test_eegnet_is_aligned_by_person_and_trained_as_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunOptions, "max_epochs", 2)
     rec = at.synthetic(n_subjects=4, trials_per_class=8, n_channels=3, n_times=32)
-    rows = next(field.evaluate(rec, "eegnet_aligned", 0, skip={"1", "2", "3"}))
+    rows = evaluated(rec, "eegnet_aligned", skip={"1", "2", "3"})
     assert [(row["adaptation"], row["person"]) for row in rows] == [("transductive", str(rec.subjects[0]))]
     assert 0 <= rows[0]["score"] <= 1
 
@@ -158,7 +163,7 @@ def test_ridge_of_inner_products_is_that_of_scikit_learn(n_classes: int) -> None
 def test_libraries_of_the_field(family: str, package: str) -> None:
     pytest.importorskip(package)
     rec = at.synthetic(n_subjects=3, trials_per_class=12, n_channels=2, n_times=64)
-    rows = next(field.evaluate(rec, family, 0, skip=set()))
+    rows = evaluated(rec, family)
     assert {row["adaptation"] for row in rows} == {"zero-shot", "transductive"}
     assert all(np.isfinite(row["score"]) for row in rows)
 
@@ -174,31 +179,27 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "shipped.csv").write_text(header + "".join(runs))
     out = tmp_path / "field.csv"
     scores = [("eeg_a", "p", 0.9), ("eeg_a", "q", 0.9), ("emg_b", "p", 0.4), ("emg_b", "q", 0.6)]
-    fixed = {"adaptation": "zero-shot", "seed": 0, "seconds": 1.0}
-    good = [
-        {"set": data, "peer": "Good", "person": one, "score": value, "family": "good"} for data, one, value in scores
-    ]
-    half = {"set": "emg_b", "peer": "Half", "person": "p", "score": 1.0, "family": "half"}
-    append(out, [row | fixed for row in [*good, half]], field.COLUMNS)
+    good = [(data, "Good", "zero-shot", one, value, 0, "good", 1.0) for data, one, value in scores]
+    append(out, [*good, ("emg_b", "Half", "zero-shot", "p", 1.0, 0, "half", 1.0)], field.COLUMNS)
     return tmp_path
 
 
 def test_who_is_ahead_is_named(folder: Path) -> None:
-    lines = field_tables.ahead(None, folder).splitlines()  # type: ignore[arg-type]  # it reads files alone
+    lines = field_tables.ahead(folder).splitlines()
     assert len(lines) == 3
     assert lines[2].startswith("| eeg_a | zero-shot | Good | 0.900 | 0.800 | +0.100")
 
 
 def test_tables_hold_complete_peers_alone(folder: Path) -> None:
-    table = field_tables.by_signal(None, folder)  # type: ignore[arg-type]
+    table = field_tables.by_signal(folder)
     assert "| eeg_a | 2 | 0.600 | **0.900** | 0.800 |" in table
     assert "| emg_b | 2 | 0.600 | 0.500 | **0.800** |" in table
     assert "Half" not in table
-    gaps = field_tables.gaps(None, folder)  # type: ignore[arg-type]
+    gaps = field_tables.gaps(folder)
     assert "| the best of all, set by set | zero-shot | 1 of 2 | 4 | +0.050" in gaps
     (folder / "field.csv").unlink()
     with pytest.raises(FileNotFoundError, match="field"):
-        field_tables.ahead(None, folder)  # type: ignore[arg-type]
+        field_tables.ahead(folder)
 
 
 def test_what_was_not_run_is_said(folder: Path) -> None:
@@ -206,11 +207,10 @@ def test_what_was_not_run_is_said(folder: Path) -> None:
         f"{name},zero-shot,AutoTransfer,{one},0.8\n" for name in ("eeg_a", "emg_b", "emg_c") for one in "pq"
     )
     (folder / "leaderboard.csv").write_text(board)
-    rows = field.known_rows(folder / "field.csv")
-    one = rows[0] | {"family": "catch22", "set": "emg_b"}
-    append(folder / "field.csv", [one, *(rows[0] | {"family": "cca", "person": person} for person in "pq")],
-           field.COLUMNS)  # fmt: skip
-    head, _, *lines = field_tables.coverage(None, folder).splitlines()  # type: ignore[arg-type]
+    rows = [("emg_b", "Good", "zero-shot", "p", 0.9, 0, "catch22", 1.0)]
+    rows += [("eeg_a", "Good", "zero-shot", person, 0.9, 0, "cca", 1.0) for person in "pq"]
+    append(folder / "field.csv", rows, field.COLUMNS)
+    head, _, *lines = field_tables.coverage(folder).splitlines()
     cells = {line.split(" | ")[0].strip("| "): line.strip("|").split(" | ") for line in lines}
     at_place = {name: head.strip("|").split(" | ").index(name) for name in ("cca", "catch22")}
     assert [cells[data][at_place["cca"]].strip() for data in cells] == ["all", "–", "–"]

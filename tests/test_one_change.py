@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from benchmarks import one_change
 from benchmarks.changes import changes_table, gains_of
-from benchmarks.evidence import read
 
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
@@ -46,17 +45,19 @@ def test_it_continues_and_its_table_is_right(tmp_path: Path, monkeypatch: pytest
     save_npz(source, tiny())
     monkeypatch.setattr(one_change, "AUGMENTATIONS", {"amplitude": AUGMENTATIONS["amplitude"]})
     names = [f"amplitude {value}" for value in AUGMENTATIONS["amplitude"].values_tried()]
-    options = Namespace(out=tmp_path / "changes.csv", parts=["augmentations"], seeds=1, epochs=1, device="cpu")
-    one_change.run(str(source), options)
+    options = Namespace(
+        files=[str(source)], out=tmp_path / "changes.csv", parts=["augmentations"], seeds=1, epochs=1, device="cpu"
+    )
+    one_change.run(options)
     table = pd.read_csv(options.out, dtype={"subject": str}, keep_default_na=False)
     people = {str(subject) for subject in tiny().subjects}
     assert set(table["change"]) == {"shuffled", "balanced", "people", *names}
     assert all(set(rows["subject"]) == people for _, rows in table.groupby("change"))
-    one_change.run(str(source), options)
+    one_change.run(options)
     assert len(pd.read_csv(options.out)) == len(table)
     table.loc[table["change"] == names[0], "score"] = 0.75
     table.loc[table["change"] == "shuffled", "score"] = 0.5
     (pair,) = gains_of(table, "augmentations")[names[0]].values()
     assert pair.mean == 0.25
     table.to_csv(options.out, index=False)
-    assert f"| {names[0]} | {len(people)} | +0.250 |" in changes_table("augmentations")(read(tmp_path), tmp_path)
+    assert f"| {names[0]} | {len(people)} | +0.250 |" in changes_table(tmp_path, "augmentations")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from benchmarks.proof import STOPPED, main
+from benchmarks.proof import main
 
+from autotransfer.training.trainer import Trainer
 from tiny import tiny_file
 
 QUICK = ["--seeds", "2", "--epochs", "2", "--device", "cpu", "--lr", "0.01", "--batch-size", "16"]
@@ -68,10 +69,24 @@ def test_twins_are_named_as_settings_of_the_run(proven: tuple[Path, Path]) -> No
     assert set(results["checkpoint"]) == {"best"}
 
 
-def test_stopped_and_repeated_gives_the_same_table(proven: tuple[Path, Path], tmp_path: Path) -> None:
+def test_stopped_and_repeated_gives_the_same_table(
+    proven: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, whole = proven
     command = [str(data), "--out", str(tmp_path), *QUICK]
-    assert main([*command, "--minutes", "0"]) == STOPPED
+
+    epochs = iter(range(3))
+    real = Trainer.train_epoch
+
+    def stopped(population: Trainer) -> None:
+        if next(epochs, None) is None:
+            raise KeyboardInterrupt
+        real(population)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train_epoch", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            main(command)
     assert not (tmp_path / "scores.csv").exists()
     assert main(command) == 0
     expected = pd.read_csv(whole / "scores.csv")

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from benchmarks import turned
 from benchmarks.changes import turned as table
-from benchmarks.evidence import read
 
 import autotransfer as at
 
@@ -36,11 +35,11 @@ def test_turned_people_lose_and_are_turned_back(tmp_path: Path) -> None:
     rec = recordings()
     plain, with_turn = turned.settings(rec)
     rows = [*turned.rows_of(rec, plain), *turned.same_person(rec, plain), *turned.rows_of(rec, with_turn)]
-    scores = pd.DataFrame(rows)
+    scores = pd.DataFrame(rows, columns=turned.COLUMNS)
     means = scores.groupby(["turn", "places"])["score"].mean()
     assert means["none", 0] > 0.95
     assert means["same person", 0] > 0.9
     assert means["none", 2] < 0.7
     assert means["transductive", 2] > means["none", 2] + 0.2
     scores.to_csv(tmp_path / "turned.csv", index=False)
-    assert "| ring | 4 |" in table(read(tmp_path), tmp_path)
+    assert "| ring | 4 |" in table(tmp_path)
