@@ -112,6 +112,10 @@ def test_stages_that_are_short_become_one(monkeypatch: pytest.MonkeyPatch) -> No
         str(training) for stage in whole.stages[1:] for training in stage.trainings
     )
     assert joined.seconds < whole.seconds, "fewer answers are made"
+    for share in (0.05, 0.1, 0.2, 0.4):  # of everything: several stages of the same kinds
+        monkeypatch.setattr(planning, "SHORT", share * whole.seconds)
+        named = [stage.name for stage in planned(time="none").stages]
+        assert len(set(named)) == len(named), named
 
 
 def test_a_limit_makes_room_for_a_network_of_each_kind() -> None:

@@ -23,6 +23,7 @@ from ..model.encoders import is_ours
 from ..runs.options import RunOptions
 from ..runs.preparation import Preparation
 from ..settings import Setting
+from ..words import count
 
 PLAN = "plan.json"
 GIVEN_UP = "it was given up when the time was over"  # of a stage
@@ -65,13 +66,14 @@ class Stage:
         pairs = [(s, seed) for seed in seeds for s in settings if seed == seeds[0] or not s.network.closed_form]
         return cls(name, [PlannedTraining(*pair) for pair in pairs], main=main)
 
-    def joined_with(self, other: Stage, seconds: float) -> Stage:
-        """One stage of both, which takes so long."""
-        together = [*self.trainings, *other.trainings]
-        kinds = " and ".join(dict.fromkeys(setting.kind for setting, _ in together))
-        n, seeds = len({setting for setting, _ in together}), len({seed for _, seed in together})
-        name = f"{kinds}: {n} candidates, {seeds} seed{'s' * (seeds != 1)}"
-        return Stage(name, together, seconds, self.main or other.main)
+    @classmethod
+    def joined(cls, stages: Sequence[Stage], seconds: float) -> Stage:
+        """One stage of several, which takes so long."""
+        first, *others = stages
+        further = [training for stage in others for training in stage.trainings]
+        name = f"{first.name}, and {count(len(further), 'more network')}" if further else first.name
+        main = any(stage.main for stage in stages)
+        return replace(first, name=name, trainings=[*first.trainings, *further], seconds=seconds, main=main)
 
     @property
     def settings(self) -> list[Setting]:

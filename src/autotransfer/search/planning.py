@@ -138,7 +138,7 @@ def network_name(setting: Setting, seed: int, plain: Setting) -> str:
 def _timed(plan: Plan, groups: Sequence[Sequence[int]], costs: Costs | None) -> Plan:
     """With the cost of every stage. Neighbouring short stages after the first become one, but main stages, which a
     limit makes room for, stay apart from those that it may cut."""
-    answer, stages = 0.0, list[Stage]()
+    answer, joined = 0.0, list[tuple[list[Stage], float]]()  # neighbours that become one, and their seconds
     for place, stage in enumerate(plan.stages):
         seconds = 0.0
         if costs is not None:
@@ -146,13 +146,13 @@ def _timed(plan: Plan, groups: Sequence[Sequence[int]], costs: Costs | None) -> 
             every += [form for form in every if stage.online and form.encoder == "linear"]  # once more, centred
             answer = answer_seconds(costs.recordings)
             seconds = costs.stage(every, groups) + answer + (PLAYED if place == 0 else 0.0)
-        before = stages[-1] if stages else None
-        alike = before is not None and not before.solved and before.main == stage.main
-        if before is not None and alike and max(before.seconds, seconds) < SHORT:
-            stages[-1] = before.joined_with(stage, before.seconds + max(0.0, seconds - answer))
+        before, spent = joined[-1] if joined else ([], 0.0)
+        alike = any(not other.solved for other in before) and before[0].main == stage.main
+        if alike and max(spent, seconds) < SHORT:
+            joined[-1] = [*before, stage], spent + max(0.0, seconds - answer)
         else:
-            stages.append(replace(stage, seconds=seconds))
-    return replace(plan, stages=stages)
+            joined.append(([stage], seconds))
+    return replace(plan, stages=[Stage.joined(*stages) for stages in joined])
 
 
 def answer_seconds(recordings: Recordings) -> float:
