@@ -626,8 +626,11 @@ def test_a_record_names_no_file_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "record" / "ann.dat").unlink()
     os.symlink(tmp_path / "secret.dat", tmp_path / "record" / "ann.dat")
     refused("leads out of", header, window=1.0)
-    header.write_text("nonsense")
     (tmp_path / "record" / "ann.dat").unlink()
+    os.symlink("loop", tmp_path / "record" / "loop")
+    refused("a link that leads to itself", header, window=1.0)
+    (tmp_path / "record" / "loop").unlink()
+    header.write_text("nonsense")
     refused("cannot be read|describes no signals", header, window=1.0)
 
 

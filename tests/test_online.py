@@ -16,6 +16,7 @@ from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture, with_online
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
+from autotransfer.person import session_file
 from autotransfer.person.calibration import calibrate_model
 from autotransfer.person.decoder import Decoder
 from autotransfer.runs.options import RunOptions
@@ -54,6 +55,24 @@ def made(rule: CentringRule, *, session: bool = True, all_windows: bool = True) 
 @pytest.fixture(scope="module")
 def model() -> Mixture:
     return made(CentringRule("balanced", 4.0))
+
+
+def test_sessions_saved_before_a_card_had_a_field_belong_to_their_model(
+    model: Mixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards: list[dict[str, Any]] = []
+    digests = session_file.model_digests
+
+    def noted(card: dict[str, Any], weights: bytes) -> dict[str, str]:
+        cards.append(card)
+        return digests(card, weights)
+
+    monkeypatch.setattr(session_file, "model_digests", noted)
+    session_file.model_digest(model)
+    (card,) = cards
+    parts = [card, *card["parts"], *card["online"]["parts"]]
+    assert len(parts) > 2
+    assert all(part.get(name, True) for part in parts for name in session_file.ADDED), "an empty field is left out"
 
 
 # ---- the offset ------------------------------------------------------------------------------------------------------

@@ -163,6 +163,12 @@ def test_opened_from_an_estimator_a_model_or_a_folder(tmp_path: Path) -> None:
     at.Session.load(tmp_path / "session", tmp_path / "run")  # the same model
 
 
+@pytest.mark.parametrize("asked", [{"adapt": "yes"}, {"adapt": None}, {"smooth": 1}])
+def test_what_a_session_does_is_true_or_false(asked: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"{next(iter(asked))} is .*takes True or False"):
+        at.Session(model(), **asked)
+
+
 def test_what_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no folder .*nowhere"):
         at.Session(tmp_path / "nowhere")

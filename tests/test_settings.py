@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from inspect import signature
 
 import numpy as np
 import pytest
 
 import autotransfer as at
+from autotransfer.censoring import CENSORS
+from autotransfer.censoring.method import MethodOptions
 from autotransfer.errors import UserError
 from autotransfer.settings import Setting, field_names
 
@@ -251,3 +254,17 @@ def test_stored_nonsense_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError) as found:
         at.Setting.from_json(text)
     assert "\n" not in str(found.value)
+
+
+def test_types_for_type_checkers_alone_are_no_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where they are imported under TYPE_CHECKING, or are local to a function."""
+
+    @dataclass(frozen=True)
+    class Pull(MethodOptions):
+        layers: Sequence[int] = (1,)  # noqa: F821  # type: ignore[name-defined]
+
+    monkeypatch.setitem(CENSORS, "pull", type("Pulling", (CENSORS["mmd"],), {"Options": Pull}))
+    assert Setting(lr=0.1).lr == 0.1
+    assert signature(Setting).parameters["layers"].default == (1,)
+    with pytest.raises(UserError, match="no field 'layer'"):
+        Setting(layer=1)

@@ -200,11 +200,10 @@ def _option(name: str) -> Any:
 class Command(TyperCommand):
     """A command whose help names what is registered."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        params: list[Any] = super().get_params(ctx)
-        for parameter in params:
-            parameter.help = whole_help(getattr(parameter, "help", None))
-        return params
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for parameter in self.params:
+            parameter.help = whole_help(getattr(parameter, "help", None))  # type: ignore[attr-defined]  # of options
+        super().format_help(ctx, formatter)
 
 
 def whole_help(text: str | None) -> str | None:

@@ -74,11 +74,14 @@ class Session:
         encoders: Encoders | None = None,
         channels: object = None,
     ) -> None:
+        for name, wanted in {"adapt": adapt, "smooth": smooth}.items():
+            if not isinstance(wanted, (bool, np.bool_)):
+                raise UserError(f"{name} is {shown(wanted)}; a session takes True or False")
         self.model, self.classes_ = _model_and_classes(model, encoders)
         self._stay = usable_stay(self.model.card.stay, len(self.classes_)) if smooth else None
         refuse_parts(self.model.parts, lambda part: check_online(part.setting.preprocessing))
         self._online_rule = _online_rule(self.model) if adapt else None
-        self.adapts = adapt and (self._online_rule is not None or self._may_adapt())
+        self.adapts = bool(adapt) and (self._online_rule is not None or self._may_adapt())
         self._decoder = Decoder(self.model)
         self._online_decoder = self._decoder if self._online_rule is None else Decoder(self.model, online=True)
         self._check = WindowCheck(self.model, channels)

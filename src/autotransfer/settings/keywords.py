@@ -49,8 +49,11 @@ def keywords() -> list[Keyword]:
 
 
 def _declared(kind: type) -> tuple[Keyword, ...]:
-    """The fields of a part."""
-    hints = get_type_hints(kind)
+    """The fields of a part. Types that are there for type checkers alone cannot be told."""
+    try:
+        hints = get_type_hints(kind)
+    except (NameError, AttributeError, TypeError):
+        hints = {field.name: Any for field in fields_of(kind)}
     return tuple(Keyword(field.name, field.default, hints[field.name]) for field in fields_of(kind))
 
 
