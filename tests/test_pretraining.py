@@ -430,6 +430,7 @@ def test_a_run_from_a_base_delivers_a_model_that_needs_no_base(base: Path, tmp_p
     kinds = {one["represent"].partition(":")[0] for one in choice["shortlist"]}
     assert {"base", "random_base"} <= kinds
     assert "base of other studies has" in (out / "report.html").read_text(), "its weight, or that it has none"
+    assert "base of other studies has" in " ".join(told.output.split())
     assert load_base(out / "base").digest == load_base(base).digest
     forgotten = dict(pretrained.Pretrained.opened)
     pretrained.Pretrained.opened.clear()

@@ -45,7 +45,7 @@ def answer(summary: Summary, figure: Html | None = None) -> Html:
     notes = chain(
         _held_out(choice),
         _delivered(summary),
-        _of_base(choice),
+        result_words.base_words(choice),
         _plain_network(rows),
         _other_causes(choice),
         _estimate_notes(choice, rows),
@@ -122,45 +122,6 @@ def _delivered(summary: Summary) -> list[str]:
         return [f"Delivered: {setting_words(choice.chosen.setting, summary.plain)}, which validation favoured."]
     tried = "censoring did not help on these recordings" if choice.censor_tried else "no censor was tried"
     return [f"Delivered: the plain network. {result_words.NO_BETTER}; {tried}."]
-
-
-def _of_base(choice: Choice) -> list[str]:
-    """What a base of other studies, or a foundation encoder, was worth, where the run was given one."""
-    tried = {named.setting.kind for named in choice.shortlist}
-    if choice.average is None or not tried & {"base", "foundation"}:
-        return []
-    kind, called = ("base", "base of other studies") if "base" in tried else ("foundation", "foundation encoder")
-    shares = choice.average.kinds
-    pretrained, untrained = shares.get(kind, 0.0), shares.get(f"random_{kind}", 0.0)
-    untrained_words = f"networks of the same shape that nobody has trained have {share(untrained)}"
-    unknown = [] if kind == "base" else [
-        "Whether people of these recordings are among those that it was pretrained on is not known: if they are, "
-        "scores are too high."
-    ]  # fmt: skip
-    frozen = " as it is" if f"tuned_{kind}" in tried else ""
-    if pretrained == 0:
-        first = f"The {called} has no weight{frozen}: people left out did no better with it; {untrained_words}."
-    else:
-        first = f"The {called} has {share(pretrained)} of the weight{frozen}; {untrained_words}."
-    lines = [first]
-    for tuned in (tuned for tuned in TUNED if tuned in tried):
-        control, words, beside = TUNED[tuned]
-        weight = f"{share(shares[tuned])} of the" if shares.get(tuned) else "no"
-        lines.append(f"{words} {weight} weight; {beside} {share(shares.get(control, 0.0))}.")
-    used = pretrained > 0 or shares.get(f"tuned_{kind}", 0.0) > 0
-    return [*lines, *(unknown if used else [])]
-
-
-# Networks that learn on: their controls, and what is said of both.
-TUNED = {
-    "tuned_base": (
-        "scratch_base", "Networks that start from the base and learn on have", "the same networks from scratch have"
-    ),
-    "tuned_foundation": (
-        "tuned_random_foundation", "Fine-tuned by low-rank adapters it has",
-        "the same adapters on untrained weights have",
-    ),
-}  # fmt: skip
 
 
 def _plain_network(rows: list[Contender]) -> list[str]:

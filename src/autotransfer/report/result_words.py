@@ -213,3 +213,42 @@ def losing_words(played: Playback) -> str:
         return "Nobody scores clearly lower in any order."
     people = count(len(losing), "person", "people")
     return f"Clearly lower in some order, by a bootstrap of their own windows: {people}."
+
+
+# Networks that learn on: their controls, and what is said of both.
+TUNED = {
+    "tuned_base": (
+        "scratch_base", "Networks that start from the base and learn on have", "the same networks from scratch have"
+    ),
+    "tuned_foundation": (
+        "tuned_random_foundation", "Fine-tuned by low-rank adapters it has",
+        "the same adapters on untrained weights have",
+    ),
+}  # fmt: skip
+
+
+def base_words(choice: Choice) -> list[str]:
+    """What a base of other studies, or a foundation encoder, was worth, where the run was given one."""
+    tried = {named.setting.kind for named in choice.shortlist}
+    if choice.average is None or not tried & {"base", "foundation"}:
+        return []
+    kind, called = ("base", "base of other studies") if "base" in tried else ("foundation", "foundation encoder")
+    shares = choice.average.kinds
+    pretrained, untrained = shares.get(kind, 0.0), shares.get(f"random_{kind}", 0.0)
+    untrained_words = f"networks of the same shape that nobody has trained have {share(untrained)}"
+    unknown = [] if kind == "base" else [
+        "Whether people of these recordings are among those that it was pretrained on is not known: if they are, "
+        "scores are too high."
+    ]  # fmt: skip
+    frozen = " as it is" if f"tuned_{kind}" in tried else ""
+    if pretrained == 0:
+        first = f"The {called} has no weight{frozen}: people left out did no better with it; {untrained_words}."
+    else:
+        first = f"The {called} has {share(pretrained)} of the weight{frozen}; {untrained_words}."
+    lines = [first]
+    for tuned in (tuned for tuned in TUNED if tuned in tried):
+        control, words, beside = TUNED[tuned]
+        weight = f"{share(shares[tuned])} of the" if shares.get(tuned) else "no"
+        lines.append(f"{words} {weight} weight; {beside} {share(shares.get(control, 0.0))}.")
+    used = pretrained > 0 or shares.get(f"tuned_{kind}", 0.0) > 0
+    return [*lines, *(unknown if used else [])]

@@ -19,7 +19,8 @@ def answer_lines(choice: Choice) -> list[str]:
     """The headline, the delivered model, and its scores with those of simple models and the plain network."""
     ended = [f"ended: {choice.ended}{longer_words(choice.ended)}"] if choice.ended is not None else []
     missing = [*words.skipped_words(choice), *words.left_out_words(choice)]
-    return [*words.headline(choice), *_delivered(choice), *missing, *ended]
+    of_base = [line.replace("\u00a0", " ") for line in words.base_words(choice)]
+    return [*words.headline(choice), *_delivered(choice), *of_base, *missing, *ended]
 
 
 def _delivered(choice: Choice) -> list[str]:
