@@ -200,7 +200,7 @@ class Shares:
     """A session that says which share of a window's samples has the value 0, 1 and 2."""
 
     def __init__(self) -> None:
-        card = SimpleNamespace(sfreq=RATE, channels=["a"], n_times=4)
+        card = SimpleNamespace(sfreq=RATE, channels=["a"], n_times=4, seen={})
         self.model, self.classes_ = SimpleNamespace(card=card), np.array(CLASSES)
 
     def predict_proba(self, window: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import UserError
 from ...recordings.causal import Causal
@@ -86,6 +87,7 @@ class Stream:
     by_position: take channels by their order, whatever their names
     rename: A=B for each channel A of the source that is B in the model
     detector: says when a class becomes active (person/events.py), by smoothed probabilities
+    watch: is shown every window (channels, times) that is decoded
     """
 
     def __init__(
@@ -100,9 +102,10 @@ class Stream:
         rename: Sequence[str] = (),
         detector: EventDetector | None = None,
         tell: Tell = lambda line: None,
+        watch: Callable[[NDArray[np.float32]], None] = lambda window: None,
     ) -> None:
         card = session.model.card
-        self.session, self.source, self.tell = session, source, tell
+        self.session, self.source, self.tell, self.watch = session, source, tell, watch
         unstated = f"{source.name} states no sampling rate; taken for the model's (or --sfreq)"
         self.notes = [unstated] if source.sfreq is None else []
         self.sfreq = match_rate(source, card.sfreq)
@@ -194,6 +197,7 @@ class Stream:
 
     def _decode(self, window: Window) -> None:
         probability = self.session.predict_proba(window.values)
+        self.watch(window.values)
         elapsed = None if window.first or self.last is None else window.time - self.last
         self.last = window.time
         smooth = self.smoothing.feed(probability, elapsed)
