@@ -243,6 +243,19 @@ def test_a_replay_by_hand() -> None:
     assert not any("/h" in line for line in report.lines()), "of some seconds no rate by the hour"
 
 
+def test_a_replay_of_single_windows_says_that_nothing_goes_on_between_them() -> None:
+    cut = [recording("ann", 1, (0, 1, "left")), recording("ann", 1)]
+    whole = recording("ann", 10, (4, 3, "left"))
+    for recordings, rule, told in (
+        (cut, {"smooth": "majority:3"}, True), (cut, {"debounce": "2/2"}, True), (cut, {"smooth": "none"}, False),
+        ([whole], {"smooth": "majority:3"}, False),
+    ):  # fmt: skip
+        lines = list(replay(recordings, Shares, rest="rest", hop=0.25, **rule).report().lines())  # type: ignore[arg-type]
+        assert any("every recording is a single window" in line for line in lines) == told
+        assert ("(one of each recording)" in lines[0]) == (recordings is cut)
+        assert ("every 0.25 s" in lines[0]) == (recordings is not cut)
+
+
 def test_live_equals_replay_with_a_gap_and_lost_values() -> None:
     own = recording("ann", 100, (10, 6, "left"), (20, 3, "right"), (30, 9, "left"), (60, 9, "right"))
     kept = np.ones(len(own.times), bool)

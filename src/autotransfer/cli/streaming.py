@@ -32,7 +32,12 @@ def stream(
         str, Option(help="Band in Hz, such as 5-45, 20- or -40; auto: as the model's recordings were; none.")
     ] = "auto",
     notch: Annotated[list[float] | None, Option(help="Hz of the mains; may be given several times.")] = None,
-    seconds: Annotated[float | None, Option(help="End after so many; default: when the source does.")] = None,
+    seconds: Annotated[
+        float | None,
+        Option(
+            help="End after so many: of a file's signal, by its own clock; of lsl, since the start. Default: never."
+        ),
+    ] = None,
     session: Annotated[
         Path | None, Option(help="What is known of the person: read if it is there, and written at the end.")
     ] = None,

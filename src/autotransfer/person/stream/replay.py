@@ -80,6 +80,7 @@ class Replay:
     people: dict[str, list[DecodedRecording]]
     detector: EventDetector
     recognised: Recognised  # decoded windows that the model has seen
+    smoothed: bool
 
     def curves(self) -> dict[str, dict[float, EventScores]]:
         """Of each person, by threshold."""
@@ -110,6 +111,8 @@ class Replay:
             },
             hop=next(recording.hop for recordings in self.people.values() for recording in recordings),
             recognised=self.recognised,
+            smoothed=self.smoothed,
+            alone=all(len(recording.times) < 2 for recordings in self.people.values() for recording in recordings),
         )  # fmt: skip
 
 
@@ -126,6 +129,8 @@ class ReplayReport:
     activations: dict[str, list[list[Activation]]]  # of each person and recording
     hop: float  # s
     recognised: Recognised
+    smoothed: bool
+    alone: bool  # whether every recording is a single window
 
     @property
     def all(self) -> EventScores:
@@ -140,11 +145,17 @@ class ReplayReport:
         everybody, detector = self.all, self.detector
         rest = "no rest class" if detector.rest is None else f"rest class {detector.classes[detector.rest]}"
         lasted = f"{everybody.seconds / 3600:.3g} h" if self._long else f"{everybody.seconds:.0f} s"
+        every = "one of each recording" if self.alone else f"every {self.hop:g} s"
         yield (
             f"replayed {count(len(self.scores), 'person', 'people')}, {lasted}, "
-            f"{count(everybody.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows (every "
-            f"{self.hop:g} s), refractory time {detector.refractory:g} s"
+            f"{count(everybody.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows ({every}), "
+            f"refractory time {detector.refractory:g} s"
         )
+        if self.alone and (self.smoothed or detector.needed > 1):
+            yield (
+                "every recording is a single window, and a replay begins anew with each: nothing is smoothed, and no "
+                "class gets two votes; replay recordings that are not cut"
+            )
         false = "false/h" if self._long else "false"
         head = ["person", "threshold", "events", "detected", false, "s to detection", "90 % within (s)"]
         cells = partial(_cells, by_hour=self._long)
@@ -272,7 +283,7 @@ def replay(
             f"{', '.join(names[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
         )
     recognised = Recognised.of(session.model.card.seen, recordings[0].study, digests, whose if any(whose) else None)
-    return Replay(people, detector, recognised)
+    return Replay(people, detector, recognised, smooth not in (None, "none"))
 
 
 def _decoded(stream: Stream, events: tuple[Event, ...]) -> DecodedRecording:
