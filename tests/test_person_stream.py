@@ -353,6 +353,12 @@ def test_seconds_end_after_the_last_window_within_them(run: Path, tmp_path: Path
         assert (found["time"] < seconds).all()
 
 
+def test_seconds_end_with_the_sample_that_ends_them(run: Path, tmp_path: Path) -> None:
+    person_file(tmp_path / "long.npz", np.concatenate(list(OWN.numpy()), 1)[None])
+    told = command(run, "--source", tmp_path / "long.npz", "--hop", 1 / RATE, "--seconds", 2)
+    assert len(pd.read_csv(io.StringIO(told.stdout))) == 25, "samples 0 to 23, ..., 24 to 47"
+
+
 def test_a_long_recording_with_a_hop_and_a_filter(run: Path, tmp_path: Path) -> None:
     long = np.concatenate(list(OWN.numpy()), 1)  # (channels, 960)
     person_file(tmp_path / "long.npz", long[None])

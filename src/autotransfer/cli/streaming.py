@@ -34,9 +34,7 @@ def stream(
     notch: Annotated[list[float] | None, Option(help="Hz of the mains; may be given several times.")] = None,
     seconds: Annotated[
         float | None,
-        Option(
-            help="End after so many: of a file's signal, by its own clock; of lsl, since the start. Default: never."
-        ),
+        Option(help="End after so many: of a file's signal, by its clock; of lsl, since the start; default: all."),
     ] = None,
     session: Annotated[
         Path | None, Option(help="What is known of the person: read if it is there, and written at the end.")

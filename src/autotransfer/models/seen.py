@@ -71,7 +71,9 @@ class Recognised:
             np.array([digest in known for digest in digests], dtype=bool)
             for known in (_unpacked(seen, TRAINING), _unpacked(seen, CALIBRATION))
         )
-        people = None if subject is None else list(dict.fromkeys(subject[row] for row in np.flatnonzero(trained)))
+        people = (
+            None if subject is None else list(dict.fromkeys(subject[row] for row in np.flatnonzero(trained).tolist()))
+        )
         return cls(name, trained, calibrated, people, _named_alike(seen, name, subject or ()))
 
     def words(self) -> list[str]:
