@@ -35,7 +35,7 @@ from autotransfer.recordings.causal import Causal
 from autotransfer.recordings.cutting import Cutting
 from autotransfer.recordings.cutting import cut as cut_windows
 from autotransfer.recordings.filters import Filter
-from autotransfer.recordings.pace import BACK, Pace
+from autotransfer.recordings.pace import BACK, PIECE, Pace
 from autotransfer.recordings.xdf import open_xdf
 from test_session import OWN, REC, model
 
@@ -355,8 +355,9 @@ def test_seconds_end_after_the_last_window_within_them(run: Path, tmp_path: Path
 
 def test_seconds_end_with_the_sample_that_ends_them(run: Path, tmp_path: Path) -> None:
     person_file(tmp_path / "long.npz", np.concatenate(list(OWN.numpy()), 1)[None])
-    told = command(run, "--source", tmp_path / "long.npz", "--hop", 1 / RATE, "--seconds", 2)
-    assert len(pd.read_csv(io.StringIO(told.stdout))) == 25, "samples 0 to 23, ..., 24 to 47"
+    for samples in (48, PIECE, PIECE + 1):
+        told = command(run, "--source", tmp_path / "long.npz", "--hop", 1 / RATE, "--seconds", samples / RATE)
+        assert len(pd.read_csv(io.StringIO(told.stdout))) == samples - TIMES + 1, "0 to 23, ..., the last 24"
 
 
 def test_a_long_recording_with_a_hop_and_a_filter(run: Path, tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ def check_hop(hop: float | None) -> None:
 class Stream:
     """A source that a session decodes. Options that cannot work are refused before the first sample is read.
 
-    hop: seconds from one window to the next; None: half a window. Trials of a source that are no longer than a window
-        have one window each, whatever the hop
+    hop: seconds from one window to the next; None: half a window. Where a trial has room for a single window, there is
+        one of each trial
     smooth: see smoothing.py
     filtered: how samples are filtered before they are cut
     by_position: take channels by their order, whatever their names
@@ -185,9 +185,10 @@ class Stream:
                         usable = usable[kept]
                     self.summary.samples += len(usable)
                     self.summary.untimed += int((~usable).sum())
-                    values = self.columns.of(chunk.values)
-                    for event in self.cutter.feed(chunk._replace(values=values)):
-                        self._handle(event)
+                    if len(usable):
+                        values = self.columns.of(chunk.values)
+                        for event in self.cutter.feed(chunk._replace(values=values)):
+                            self._handle(event)
                 if self.source.live:
                     ended = seconds is not None and now - begun >= seconds
                 if interrupted.is_set() or ended:
