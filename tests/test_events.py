@@ -200,7 +200,7 @@ class Shares:
     """A session that says which share of a window's samples has the value 0, 1 and 2."""
 
     def __init__(self) -> None:
-        card = SimpleNamespace(sfreq=RATE, channels=["a"], n_times=4)
+        card = SimpleNamespace(sfreq=RATE, channels=["a"], n_times=4, seen={})
         self.model, self.classes_ = SimpleNamespace(card=card), np.array(CLASSES)
 
     def predict_proba(self, window: np.ndarray) -> np.ndarray:
@@ -241,6 +241,19 @@ def test_a_replay_by_hand() -> None:
     ]
     assert any("ann" in line and "0.50" in line for line in report.lines())
     assert not any("/h" in line for line in report.lines()), "of some seconds no rate by the hour"
+
+
+def test_a_replay_of_single_windows_says_that_nothing_goes_on_between_them() -> None:
+    cut = [recording("ann", 1, (0, 1, "left")), recording("ann", 1)]
+    whole = recording("ann", 10, (4, 3, "left"))
+    for recordings, rule, told in (
+        (cut, {"smooth": "majority:3"}, True), (cut, {"debounce": "2/2"}, True), (cut, {"smooth": "none"}, False),
+        ([whole], {"smooth": "majority:3"}, False),
+    ):  # fmt: skip
+        lines = list(replay(recordings, Shares, rest="rest", hop=0.25, **rule).report().lines())  # type: ignore[arg-type]
+        assert any("every recording is a single window" in line for line in lines) == told
+        assert ("(one of each recording)" in lines[0]) == (recordings is cut)
+        assert ("every 0.25 s" in lines[0]) == (recordings is not cut)
 
 
 def test_live_equals_replay_with_a_gap_and_lost_values() -> None:

@@ -35,7 +35,7 @@ from autotransfer.recordings.causal import Causal
 from autotransfer.recordings.cutting import Cutting
 from autotransfer.recordings.cutting import cut as cut_windows
 from autotransfer.recordings.filters import Filter
-from autotransfer.recordings.pace import BACK, Pace
+from autotransfer.recordings.pace import BACK, PIECE, Pace
 from autotransfer.recordings.xdf import open_xdf
 from test_session import OWN, REC, model
 
@@ -288,6 +288,78 @@ def test_trials_of_a_file_are_decoded_as_in_one_call(run: Path, tmp_path: Path) 
     assert "40 windows decoded, 0 missed" in result.stderr
 
 
+def test_smoothing_goes_on_from_trial_to_trial_of_a_session(run: Path, tmp_path: Path) -> None:
+    single = at.load_model(run).predict_proba(OWN)
+    session = np.repeat(["monday", "tuesday"], (25, 15))
+    meta = json.dumps({"sfreq": RATE, "channels": list(REC.channels)})
+    np.savez(tmp_path / "ann.npz", X=OWN.numpy(), session=session, meta=meta)
+    for smooth, words in (
+        ("majority:5", "probabilities are shares of the last 5 decisions, of fewer in the first windows"),
+        ("posterior:5", "probabilities are given all windows so far, half of which is forgotten after 5 s"),
+    ):
+        expected, smoothing = [], smoothing_of(smooth, 1.0)
+        for row, p in enumerate(single):
+            expected.append(smoothing.feed(p, None if row in (0, 25) else 1.0))
+        out = tmp_path / f"{smooth[:8]}.csv"
+        told = command(run, "--source", tmp_path / "ann.npz", "--smooth", smooth, "--out", out)
+        np.testing.assert_allclose(probabilities(table(out)), expected, atol=1e-4)
+        assert np.abs(np.array(expected) - single).max() > 0.1
+        assert words in told.stderr
+    unheard = OWN.numpy().copy()
+    unheard[25] = np.nan  # the first of a session is missed, and the second begins it
+    np.savez(tmp_path / "lost.npz", X=unheard, session=session, meta=meta)
+    command(run, "--source", tmp_path / "lost.npz", "--smooth", "majority:5", "--out", tmp_path / "lost.csv")
+    found = table(tmp_path / "lost.csv")
+    assert found["window"].tolist() == [row for row in range(40) if row != 25]
+    assert sorted(probabilities(found)[25]) == [0, 1]
+    assert sorted(probabilities(found)[24]) != [0, 1], "shares of five decisions that are not all alike"
+
+
+def test_votes_for_events_go_on_from_trial_to_trial(run: Path, tmp_path: Path) -> None:
+    likeliest = at.load_model(run).predict_proba(OWN).argmax(1)
+    expected = at.detect_events(np.eye(2)[likeliest], np.arange(40.0), ["left", "right"], debounce=(3, 3))
+    person_file(tmp_path / "ann.npz", OWN.numpy())
+    for debounce in ("3/3", "2s"):  # windows are a second apart
+        command(run, "--source", tmp_path / "ann.npz", "--debounce", debounce, "--out", tmp_path / f"{debounce[0]}.csv")
+        found = table(tmp_path / f"{debounce[0]}.csv").dropna(subset="event")
+        assert list(zip(found["window"], found["event"], strict=True)) == [(one.time, one.label) for one in expected]
+    assert len(expected) > 1
+
+
+def test_it_says_how_windows_lie_in_trials(run: Path, tmp_path: Path) -> None:
+    X, follow = OWN.numpy(), "trials count as one person's, one right after the other"
+    long = np.concatenate([X[0::4], X[1::4], X[2::4], X[3::4]], 2)  # ten trials of 4 s
+    for trials, hop, words in (
+        (X, 0.5, "windows of 1 s every 1 s, one of each trial, at 24 Hz"),
+        (long, 0.5, "windows of 1 s every 0.5 s within each trial of 4 s, at 24 Hz"),
+        (long[:1], 0.5, "windows of 1 s every 0.5 s, at 24 Hz"),
+    ):
+        source = person_file(tmp_path / "ann.npz", trials)
+        told = command(run, "--source", source, "--hop", hop, "--out", tmp_path / f"{words[:30]}{len(trials)}.csv")
+        assert words in told.stderr
+        assert (follow in told.stderr) == (len(trials) > 1)
+    with pytest.raises(UserError, match=r"last 0.5 s, and the model takes windows of 1 s"):
+        command(run, "--source", person_file(tmp_path / "short.npz", X[:, :, :12]))
+
+
+@pytest.mark.parametrize(("seconds", "windows"), [(6, 6), (6.9, 6), (7, 7), (0.5, 0), (100, 40)])
+def test_seconds_end_after_the_last_window_within_them(run: Path, tmp_path: Path, seconds: float, windows: int) -> None:
+    person_file(tmp_path / "ann.npz", OWN.numpy())
+    person_file(tmp_path / "long.npz", np.concatenate(list(OWN.numpy()), 1)[None])
+    for name in ("ann", "long"):
+        told = command(run, "--source", tmp_path / f"{name}.npz", "--hop", 1, "--seconds", seconds)
+        found = pd.read_csv(io.StringIO(told.stdout))
+        assert found["window"].tolist() == list(range(windows))
+        assert (found["time"] < seconds).all()
+
+
+def test_seconds_end_with_the_sample_that_ends_them(run: Path, tmp_path: Path) -> None:
+    person_file(tmp_path / "long.npz", np.concatenate(list(OWN.numpy()), 1)[None])
+    for samples in (48, PIECE, PIECE + 1):
+        told = command(run, "--source", tmp_path / "long.npz", "--hop", 1 / RATE, "--seconds", samples / RATE)
+        assert len(pd.read_csv(io.StringIO(told.stdout))) == samples - TIMES + 1, "0 to 23, ..., the last 24"
+
+
 def test_a_long_recording_with_a_hop_and_a_filter(run: Path, tmp_path: Path) -> None:
     long = np.concatenate(list(OWN.numpy()), 1)  # (channels, 960)
     person_file(tmp_path / "long.npz", long[None])
@@ -298,7 +370,9 @@ def test_a_long_recording_with_a_hop_and_a_filter(run: Path, tmp_path: Path) -> 
     np.testing.assert_allclose(probabilities(found), at.load_model(run).predict_proba(at_tensor(windows)), atol=2e-5)
     np.testing.assert_allclose(np.diff(found["time"]), 0.25, atol=1e-5)
     result = command(run, "--source", tmp_path / "long.npz", "--hop", 0.25, "--filter", "1-9", "--seconds", 12)
-    assert len(pd.read_csv(io.StringIO(result.stdout))) < len(found)
+    within = pd.read_csv(io.StringIO(result.stdout))
+    pd.testing.assert_frame_equal(within, found[: len(within)])
+    assert len(within) == 45
 
 
 def at_tensor(windows: np.ndarray) -> Any:

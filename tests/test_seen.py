@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import autotransfer as at
+from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture
@@ -137,6 +139,38 @@ def test_a_card_holds_digests_and_neither_names_nor_many(model: Mixture) -> None
     for damage in ("?", 5, "AAAA"):
         with pytest.raises(UserError, match="is damaged"):
             seen_words(seen | {"windows": damage}, "x", many.X[:1], None)
+
+
+def replayed(folder: Path, rows: np.ndarray, *given: str, subject: bool = True) -> tuple[dict[str, object], list[str]]:
+    """What a replay of these windows has to say of them: the field of its file, and its warnings."""
+    raw = raw_of(rows)
+    who = {"subject": raw.subject} if subject else {}
+    meta = json.dumps({"sfreq": REC.sfreq, "channels": list("dcba"), "classes": ["0", "1"]})
+    np.savez(folder / "new.npz", X=REC.X[rows].numpy()[:, ::-1], y=raw.y, meta=meta, **who)
+    words = ["stream", folder / "run", "--replay", folder / "new.npz", "--out", folder / "out.json", *given]
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exception is None, result.output
+    return json.loads((folder / "out.json").read_text())["seen"], result.stderr.splitlines()
+
+
+def test_a_replay_of_people_who_were_in_training_says_so(model: Mixture, tmp_path: Path) -> None:
+    model.save(tmp_path / "run" / "model")
+    everybody, old = np.arange(len(REC.y)), np.arange(6)
+    (told,) = lines(model, raw_of(everybody))
+    seen, warnings = replayed(tmp_path, everybody)
+    assert warnings == [told], "in the words of predict"
+    assert seen == {
+        "windows": 144, "trained_on": 120, "people": list("01234"), "people_named_alike": [], "calibrated_with": 0,
+    }  # fmt: skip
+    seen, warnings = replayed(tmp_path, everybody, "--false-per-hour", "60000", "--filter", "1-9")
+    assert seen["trained_on"] == 120, "windows are known as they are in the file, whatever filter comes after it"
+    assert warnings[0] == told
+    assert "was chosen on them too" in warnings[1]
+    seen, warnings = replayed(tmp_path, np.flatnonzero(NEW))
+    assert (seen["trained_on"], seen["people"], warnings) == (0, [], [])
+    seen, warnings = replayed(tmp_path, old, subject=False)
+    assert (seen["trained_on"], seen["people"]) == (6, None)
+    assert warnings[0].startswith("the model was trained on windows in these data")
 
 
 def test_a_run_without_a_model_says_that_it_is_unfinished(tmp_path: Path) -> None:

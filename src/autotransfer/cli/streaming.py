@@ -32,7 +32,10 @@ def stream(
         str, Option(help="Band in Hz, such as 5-45, 20- or -40; auto: as the model's recordings were; none.")
     ] = "auto",
     notch: Annotated[list[float] | None, Option(help="Hz of the mains; may be given several times.")] = None,
-    seconds: Annotated[float | None, Option(help="End after so many; default: when the source does.")] = None,
+    seconds: Annotated[
+        float | None,
+        Option(help="End after so many: of a file's signal, by its clock; of lsl, since the start; default: all."),
+    ] = None,
     session: Annotated[
         Path | None, Option(help="What is known of the person: read if it is there, and written at the end.")
     ] = None,
@@ -111,7 +114,6 @@ def stream(
 def _replayed(person: Session, detection: Detection, out: str | None, options: dict[str, Any]) -> None:
     """Everybody whose recordings are replayed begins as `person` does; options: of a stream."""
     from ..files import write_atomically
-    from ..models.seen import named_alike_words
     from ..person.events import EventDetector, check_false_per_hour, events_between
     from ..person.session import Session
     from ..person.stream.replay import check_several, replay
@@ -137,8 +139,7 @@ def _replayed(person: Session, detection: Detection, out: str | None, options: d
 
     report = replay(recordings, begin, events=mapping, **rule, **options).report(detection.false_per_hour)
     say(*report.lines())
-    whose = [recording.subject for recording in recordings]
-    if (warning := named_alike_words(person.model.card.seen, recordings[0].study, whose)) is not None:
+    for warning in report.warnings():
         print(terminal_text(warning), file=sys.stderr)
     if out is not None:
         write_atomically(Path(out), report.json())

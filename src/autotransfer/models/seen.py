@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,29 +49,68 @@ def window_digests(X: Tensor, rows: NDArray[np.int64] | None = None) -> list[byt
     return [hashlib.blake2b(window.tobytes(), digest_size=SIZE).digest() for window in windows]
 
 
+@dataclass(frozen=True)
+class Recognised:
+    """Which of some windows a model has seen.
+
+    trained, calibrated: (n,) whether it was trained, or calibrated, with each window
+    people: whose windows trained it, None: nobody says whose windows are whose; named_alike: people of these data who
+    have the names of training people
+    """
+
+    name: str  # of the data set
+    trained: NDArray[np.bool_]
+    calibrated: NDArray[np.bool_]
+    people: list[Any] | None
+    named_alike: list[Any]
+
+    @classmethod
+    def of(cls, seen: dict[str, Any], name: str, digests: Sequence[bytes], subject: Sequence[Any] | None) -> Recognised:
+        """digests (n,): of the windows; subject (n,) or None: whose each window is."""
+        trained, calibrated = (
+            np.array([digest in known for digest in digests], dtype=bool)
+            for known in (_unpacked(seen, TRAINING), _unpacked(seen, CALIBRATION))
+        )
+        people = (
+            None if subject is None else list(dict.fromkeys(subject[row] for row in np.flatnonzero(trained).tolist()))
+        )
+        return cls(name, trained, calibrated, people, _named_alike(seen, name, subject or ()))
+
+    def words(self) -> list[str]:
+        """Warnings about scores on these windows."""
+        warnings = []
+        if self.trained.any():
+            of = "" if self.people is None else f" of {_listed(self.people)}"
+            warnings.append(
+                f"the model was trained on windows{of} in these data; their scores are not those of new people"
+            )
+        elif self.named_alike:
+            warnings.append(
+                f"the model was trained on people of {self.name!r} with the same names: {_listed(self.named_alike)}; "
+                "if these are they, their scores are not those of new people"
+            )
+        if self.calibrated.any():
+            warnings.append(
+                f"the model was calibrated with {int(self.calibrated.sum())} of these "
+                f"{count(len(self.calibrated), 'window')}; it has seen their labels"
+            )
+        return warnings
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "windows": len(self.trained), "trained_on": int(self.trained.sum()), "people": self.people,
+            "people_named_alike": self.named_alike, "calibrated_with": int(self.calibrated.sum()),
+        }  # fmt: skip
+
+
 def seen_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> tuple[list[str], NDArray[np.bool_]]:
     """Warnings about scores on these windows, and which of them (n,) calibrated the model.
 
     name: of the data set; subject (n,) or None: whose each window is.
     """
-    digests = window_digests(X)
-    trained, calibrated = (
-        np.array([digest in known for digest in digests], dtype=bool)
-        for known in (_unpacked(seen, TRAINING), _unpacked(seen, CALIBRATION))
-    )
     people = None if subject is None else as_list(subject, "subject")
-    warnings = []
-    if trained.any():
-        of = "" if people is None else f" of {_listed(people[row] for row in np.flatnonzero(trained))}"
-        warnings.append(f"the model was trained on windows{of} in these data; their scores are not those of new people")
-    elif people is not None and (named := named_alike_words(seen, name, people)) is not None:
-        warnings.append(named)
-    if calibrated.any():
-        warnings.append(
-            f"the model was calibrated with {int(calibrated.sum())} of these {count(len(calibrated), 'window')}; it "
-            "has seen their labels"
-        )
-    return warnings, calibrated
+    recognised = Recognised.of(seen, name, window_digests(X), people)
+    return recognised.words(), recognised.calibrated
 
 
 def known_person_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> str | None:
@@ -88,16 +128,6 @@ def known_person_words(seen: dict[str, Any], name: str, X: Tensor, subject: obje
             "person, what it scores with their labels is not what new people get"
         )
     return None
-
-
-def named_alike_words(seen: dict[str, Any], name: str, people: Sequence[Any]) -> str | None:
-    """The warning for scores of people who have the names of training people; None where nobody has."""
-    if not (named := _named_alike(seen, name, people)):
-        return None
-    return (
-        f"the model was trained on people of {name!r} with the same names: {_listed(named)}; if these are they, their "
-        "scores are not those of new people"
-    )
 
 
 def _named_alike(seen: dict[str, Any], name: str, people: Sequence[Any]) -> list[Any]:

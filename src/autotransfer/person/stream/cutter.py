@@ -21,14 +21,15 @@ class Chunk(NamedTuple):
 
     times: NDArray[np.float64]  # (n,) seconds, on the clock of the source
     values: NDArray[np.float32]  # (n, channels)
-    fresh: bool = False  # whether another recording begins here
+    fresh: bool = False  # whether another recording begins here: no window and no filter reaches back over it
+    follows: bool = False  # of a fresh one: whether it goes on with the session of the one before
 
 
 class Window(NamedTuple):
     time: float  # of its last sample
     number: int  # among all windows, missed ones counted
     values: NDArray[np.float32]  # (channels, times)
-    first: bool  # of a recording
+    first: bool  # of a session, or of what follows a restart
 
 
 class Gap(NamedTuple):
@@ -72,7 +73,9 @@ class Cutter:
         if chunk.fresh:
             yield from self.finish()
             self.pace.expected = None
+            unheard = self.first  # no window of this session has come yet
             self._begin()
+            self.first = unheard or not chunk.follows
         if not self.learned:
             self.waiting.append(chunk)
             if sum(len(waiting.times) for waiting in self.waiting) >= self.n_times:

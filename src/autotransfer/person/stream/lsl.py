@@ -33,6 +33,7 @@ class LslSource:
     """A stream by its name. Where it stops it is looked for again, until it is back."""
 
     live = True
+    trial: int | None = None
 
     def __init__(self, stream: str, found_within: float = FOUND_WITHIN) -> None:
         self.stream, self.name, self.lsl = stream, f"the stream {stream!r}", import_lsl()

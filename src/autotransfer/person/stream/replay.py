@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ...errors import UserError
+from ...models.seen import Recognised, window_digests
 from ...recordings.cutting import Event
 from ...recordings.filters import Filter
 from ...recordings.whole import WholeRecording
@@ -77,6 +79,8 @@ class Replay:
 
     people: dict[str, list[DecodedRecording]]
     detector: EventDetector
+    recognised: Recognised  # decoded windows that the model has seen
+    smoothed: bool
 
     def curves(self) -> dict[str, dict[float, EventScores]]:
         """Of each person, by threshold."""
@@ -106,6 +110,9 @@ class Replay:
                 for name, recordings in self.people.items()
             },
             hop=next(recording.hop for recordings in self.people.values() for recording in recordings),
+            recognised=self.recognised,
+            smoothed=self.smoothed,
+            alone=all(len(recording.times) < 2 for recordings in self.people.values() for recording in recordings),
         )  # fmt: skip
 
 
@@ -121,6 +128,9 @@ class ReplayReport:
     curve: dict[float, EventScores]  # of all people together
     activations: dict[str, list[list[Activation]]]  # of each person and recording
     hop: float  # s
+    recognised: Recognised
+    smoothed: bool
+    alone: bool  # whether every recording is a single window
 
     @property
     def all(self) -> EventScores:
@@ -135,11 +145,17 @@ class ReplayReport:
         everybody, detector = self.all, self.detector
         rest = "no rest class" if detector.rest is None else f"rest class {detector.classes[detector.rest]}"
         lasted = f"{everybody.seconds / 3600:.3g} h" if self._long else f"{everybody.seconds:.0f} s"
+        every = "one of each recording" if self.alone else f"every {self.hop:g} s"
         yield (
             f"replayed {count(len(self.scores), 'person', 'people')}, {lasted}, "
-            f"{count(everybody.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows (every "
-            f"{self.hop:g} s), refractory time {detector.refractory:g} s"
+            f"{count(everybody.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows ({every}), "
+            f"refractory time {detector.refractory:g} s"
         )
+        if self.alone and (self.smoothed or detector.needed > 1):
+            yield (
+                "every recording is a single window, and a replay begins anew with each: nothing is smoothed, and no "
+                "class gets two votes; replay recordings that are not cut"
+            )
         false = "false/h" if self._long else "false"
         head = ["person", "threshold", "events", "detected", false, "s to detection", "90 % within (s)"]
         cells = partial(_cells, by_hour=self._long)
@@ -155,6 +171,16 @@ class ReplayReport:
                 f"activations an hour; for a new person: --threshold {self.threshold:g}"
             )
 
+    def warnings(self) -> list[str]:
+        """What the model has seen of these people, and what that means for a threshold that is chosen on them."""
+        warnings = self.recognised.words()
+        if warnings and self.false_per_hour is not None:
+            warnings.append(
+                f"the threshold {self.threshold:g} was chosen on them too, and new people may have more false "
+                "activations with it; choose it on people whom the model has not seen"
+            )
+        return warnings
+
     def json(self) -> str:
         detector = self.detector
         rest = None if detector.rest is None else str(detector.classes[detector.rest])
@@ -162,7 +188,7 @@ class ReplayReport:
             {
                 "rest": rest, "debounce": [detector.needed, detector.windows], "refractory": detector.refractory,
                 "hop": self.hop, "false_per_hour_asked": self.false_per_hour, "threshold": self.threshold,
-                "all": self.all.as_dict(),
+                "seen": self.recognised.as_dict(), "all": self.all.as_dict(),
                 "people": {
                     name: scores.as_dict() | {
                         "threshold": self.thresholds[name],
@@ -219,14 +245,17 @@ def replay(
     """
     people: dict[str, list[DecodedRecording]] = {}
     sessions: dict[str, Session] = {}
+    digests: list[bytes] = []  # of decoded windows
+    whose: list[str] = []
     detector: EventDetector | None = None
     for recording in recordings:
         if recording.subject not in sessions:
             sessions[recording.subject] = begin()
         session = sessions[recording.subject]
+        windows: list[NDArray[np.float32]] = []
         stream = Stream(
             session, RecordingSource(recording), hop=hop, smooth=smooth, filtered=filtered, by_position=by_position,
-            rename=rename, tell=tell,
+            rename=rename, tell=tell, watch=windows.append,
         )  # fmt: skip
         classes = session.classes_.tolist()
         if detector is None:
@@ -240,6 +269,10 @@ def replay(
         end = float(recording.times[-1]) + 1 / stream.sfreq
         happened = events_between(recording.events, events, classes, rest, end)
         people.setdefault(recording.subject, []).append(_decoded(stream, happened))
+        if windows and len(recording.times) == windows[0].shape[1]:  # cut already: known as it is in the file
+            windows = [stream.columns.of(recording.values).T]
+        digests += [digest for window in windows for digest in window_digests(torch.from_numpy(window)[None])]
+        whose += [recording.subject] * len(windows)
     decoded = [recording for of_person in people.values() for recording in of_person]
     if detector is None or not any(len(recording.times) for recording in decoded):
         raise UserError("no recording holds a whole window of the model; replay longer ones")
@@ -249,7 +282,8 @@ def replay(
             f"the recordings have no events of the model's classes {', '.join(map(str, detector.classes))}; they have "
             f"{', '.join(names[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
         )
-    return Replay(people, detector)
+    recognised = Recognised.of(session.model.card.seen, recordings[0].study, digests, whose if any(whose) else None)
+    return Replay(people, detector, recognised, smooth not in (None, "none"))
 
 
 def _decoded(stream: Stream, events: tuple[Event, ...]) -> DecodedRecording:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import UserError
 from ...recordings.causal import Causal
@@ -80,12 +81,14 @@ def check_hop(hop: float | None) -> None:
 class Stream:
     """A source that a session decodes. Options that cannot work are refused before the first sample is read.
 
-    hop: seconds from one window to the next; None: half a window
+    hop: seconds from one window to the next; None: half a window. Where a trial has room for a single window, there is
+        one of each trial
     smooth: see smoothing.py
     filtered: how samples are filtered before they are cut
     by_position: take channels by their order, whatever their names
     rename: A=B for each channel A of the source that is B in the model
     detector: says when a class becomes active (person/events.py), by smoothed probabilities
+    watch: is shown every window (channels, times) that is decoded
     """
 
     def __init__(
@@ -100,9 +103,10 @@ class Stream:
         rename: Sequence[str] = (),
         detector: EventDetector | None = None,
         tell: Tell = lambda line: None,
+        watch: Callable[[NDArray[np.float32]], None] = lambda window: None,
     ) -> None:
         card = session.model.card
-        self.session, self.source, self.tell = session, source, tell
+        self.session, self.source, self.tell, self.watch = session, source, tell, watch
         unstated = f"{source.name} states no sampling rate; taken for the model's (or --sfreq)"
         self.notes = [unstated] if source.sfreq is None else []
         self.sfreq = match_rate(source, card.sfreq)
@@ -114,6 +118,14 @@ class Stream:
         if step < 1:
             raise UserError(f"hop is {hop:g} s; it must be at least one sample, {1 / self.sfreq:g} s")
         self.filter = filter_of(filtered, self.sfreq)
+        if source.trial is not None:
+            if source.trial < card.n_times:
+                raise UserError(
+                    f"trials of {source.name} last {source.trial / self.sfreq:g} s, and the model takes windows of "
+                    f"{self.window:g} s; give trials that are at least as long"
+                )
+            if source.trial < card.n_times + step:  # one window of each
+                step = source.trial
         self.hop = step / self.sfreq  # s
         self.cutter = Cutter(card.n_times, step, self.sfreq, Causal(self.filter, self.sfreq, len(card.channels)))
         self.smoothing = smoothing_of(smooth, self.window)
@@ -133,14 +145,23 @@ class Stream:
             )
         elif made_with is not None and made_with != self.filter:
             lines.append(f"the model's recordings were filtered {made_with}, which --filter auto would do here too")
-        cut = f"{self.source.name}: windows of {self.window:g} s every {self.hop:g} s at {self.sfreq:g} Hz, {samples}"
-        return [*lines, cut]
+        every = f"every {self.hop:g} s"
+        if self.source.trial is not None:
+            lasts = self.source.trial / self.sfreq
+            every = f"{every}, one of each trial" if self.hop == lasts else f"{every} within each trial of {lasts:g} s"
+            lines.append(
+                "trials count as one person's, one right after the other: smoothing and votes for events go on from "
+                "each to the next of the same session"
+            )
+        lines.append(f"{self.source.name}: windows of {self.window:g} s {every}, at {self.sfreq:g} Hz, {samples}")
+        return [*lines, self.smoothing.words] if self.smoothing.words else lines
 
     def run(self, sink: Sink, seconds: float | None = None, live: LiveLine | None = None) -> StreamSummary:
-        """Decode until the source ends, `seconds` have passed (of a file: on its clock), or Ctrl-C."""
+        """Decode until the source ends, `seconds` have passed, or Ctrl-C. Seconds of a file are those of its own clock,
+        from its first sample: the last window is the last one that ends within them."""
         begun = heard = time.monotonic()
         first: float | None = None
-        silent, passed = False, 0.0
+        silent, ended = False, False
         self.sink, self.live = sink, live
         with _interruptible() as interrupted:
             for chunk in self.source.chunks():
@@ -154,18 +175,23 @@ class Stream:
                     if silent:
                         self.tell(f"{self.source.name} is back after {now - heard:.1f} s")
                     silent, heard = False, now
-                    known = chunk.times[timed(chunk.times)]
-                    self.summary.samples += len(chunk.times)
-                    self.summary.untimed += len(chunk.times) - len(known)
-                    if len(known):
-                        first = float(known[0]) if first is None else first
-                        passed = float(known[-1]) - first
-                    values = self.columns.of(chunk.values)
-                    for event in self.cutter.feed(chunk._replace(values=values)):
-                        self._handle(event)
-                if self.source.live or chunk is None:
-                    passed = now - begun
-                if interrupted.is_set() or (seconds is not None and passed >= seconds):
+                    usable = timed(chunk.times)
+                    first = float(chunk.times[usable][0]) if first is None and usable.any() else first
+                    if seconds is not None and first is not None and not self.source.live:
+                        late = np.flatnonzero(usable & (chunk.times >= first + seconds - 0.5 / self.sfreq))
+                        ended = len(late) > 0
+                        kept = slice(late[0] if ended else None)
+                        chunk = chunk._replace(times=chunk.times[kept], values=chunk.values[kept])
+                        usable = usable[kept]
+                    self.summary.samples += len(usable)
+                    self.summary.untimed += int((~usable).sum())
+                    if len(usable):
+                        values = self.columns.of(chunk.values)
+                        for event in self.cutter.feed(chunk._replace(values=values)):
+                            self._handle(event)
+                if self.source.live:
+                    ended = seconds is not None and now - begun >= seconds
+                if interrupted.is_set() or ended:
                     break
             for event in self.cutter.finish():
                 self._handle(event)
@@ -194,6 +220,7 @@ class Stream:
 
     def _decode(self, window: Window) -> None:
         probability = self.session.predict_proba(window.values)
+        self.watch(window.values)
         elapsed = None if window.first or self.last is None else window.time - self.last
         self.last = window.time
         smooth = self.smoothing.feed(probability, elapsed)

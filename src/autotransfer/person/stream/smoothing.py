@@ -25,6 +25,8 @@ MOST_VOTES = 10_000
 class Smoothing:
     """None."""
 
+    words = ""  # what probabilities are
+
     def feed(self, probability: NDArray[np.float64], elapsed: float | None) -> NDArray[np.float64]:
         """Probabilities (classes,) of the next window, `elapsed` seconds after the last; None: it is the first."""
         return probability
@@ -33,6 +35,7 @@ class Smoothing:
 class Majority(Smoothing):
     def __init__(self, votes: int) -> None:
         self.votes: deque[int] = deque(maxlen=votes)
+        self.words = f"probabilities are shares of the last {votes} decisions, of fewer in the first windows"
 
     def feed(self, probability: NDArray[np.float64], elapsed: float | None) -> NDArray[np.float64]:
         if elapsed is None:
@@ -52,6 +55,7 @@ class Posterior(Smoothing):
         """Both in seconds."""
         self.half_life, self.window = half_life, window
         self.belief: NDArray[np.float64] | None = None
+        self.words = f"probabilities are given all windows so far, half of which is forgotten after {half_life:g} s"
 
     def feed(self, probability: NDArray[np.float64], elapsed: float | None) -> NDArray[np.float64]:
         classes = len(probability)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -14,6 +15,7 @@ from ...models.mixture import Model
 from ...models.montage import Arrangement
 from ...recordings import read_npz
 from ...recordings.container import check_sfreq
+from ...recordings.labels import as_list
 from ...recordings.optional import need
 from ...recordings.pace import PIECE
 from ...recordings.windows import (
@@ -37,6 +39,7 @@ class Source(Protocol):
     n_channels: int
     sfreq: float | None  # as the source states it
     live: bool  # whether samples come as time passes
+    trial: int | None  # samples of each trial, which no window reaches beyond; None: there are no trials
 
     def chunks(self) -> Iterator[Chunk | None]:
         """Samples as they come; None now and then where none do."""
@@ -125,6 +128,7 @@ class StoredSource:
     """Samples that are stored: times (n,), values (n, channels)."""
 
     live = False
+    trial: int | None = None
     times: NDArray[np.float64]
     values: NDArray[np.float32]
 
@@ -138,7 +142,8 @@ class StoredSource:
 
 
 class NpzSource(StoredSource):
-    """One person's trials in our layout, one after the other. A long recording is one trial, X (1, channels, times)."""
+    """One person's trials in our layout, one after the other as in a session. A long recording is one trial, X (1,
+    channels, times)."""
 
     def __init__(self, path: Path) -> None:
         raw = read_npz(path)
@@ -146,7 +151,10 @@ class NpzSource(StoredSource):
         if len(people) > 1:
             raise UserError(f"{path} holds {len(people)} people, and a session is one person's; keep the rows of one")
         self.name, self.X = str(path), np.asarray(window_array(raw.X))
-        self.n_channels = self.X.shape[1]
+        n_trials, self.n_channels, n_times = self.X.shape
+        self.trial = n_times if n_trials > 1 else None
+        session = [None] * n_trials if raw.session is None else as_list(raw.session, "session")
+        self.follows = [False, *(before == after for before, after in pairwise(session))]  # (n_trials,)
         self.channels = None if raw.channels is None else channel_names(raw.channels, self.n_channels)
         self.sfreq = check_sfreq(raw.sfreq)
 
@@ -154,11 +162,11 @@ class NpzSource(StoredSource):
         assert self.sfreq is not None, "match_rate gives it one"
         step = 1 / self.sfreq
         index = 0
-        for trial in self.X:
+        for trial, follows in zip(self.X, self.follows, strict=True):
             for start in range(0, trial.shape[1], PIECE):
                 values = trial[:, start : start + PIECE].T.astype(np.float32)
                 times = step * np.arange(index, index + len(values), dtype=np.float64)
-                yield Chunk(times, values, fresh=start == 0)
+                yield Chunk(times, values, fresh=start == 0, follows=follows)
                 index += len(values)
 
 
