@@ -80,7 +80,8 @@ def _command(name: str, function: Callable[..., None]) -> str:
             flag = (told.param_decls or ["--" + parameter.name.replace("_", "-")])[0]
             value = "" if kind is bool else f" {told.metavar or parameter.name.upper()}"
             usage.append(f"{flag}{value}" if required else f"[{flag}{value}]")
-            rows.append((f"`{flag}`", whole_help(told.help), "required" if required else _default(parameter.default)))
+            default = told.show_default if isinstance(told.show_default, str) else _default(parameter.default)
+            rows.append((f"`{flag}`", whole_help(told.help), "required" if required else default))
         else:
             raise ValueError(f"{name} {parameter.name} has no description")
     text = [f"## {name}", inspect.cleandoc(function.__doc__ or ""), f"```text\n{_wrapped(usage)}\n```"]

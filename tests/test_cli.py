@@ -108,7 +108,7 @@ def test_the_methods_paragraph_and_the_threshold(finished: tuple[Path, subproces
     for fact in (found["verdict"], "4 people", "elow 0.99", "torch", "arXiv:2112.09796", "--epochs 2 "):
         assert fact in result.stdout
     assert (folder / "run" / "report.html").read_bytes() == before, "nothing is written"
-    call("report", folder / "run", "--at-least", 0.99)
+    assert "elow 0.99" in call("report", folder / "run", "--at-least", 0.99).stdout
     assert "elow 0.99" in (folder / "run" / "report.html").read_text()
     assert_mistake(call("report", folder / "run", "--at-least", 70), "70", "between 0 and 1")
     assert_mistake(call("run", folder / "tiny.npz", "--out", folder / "new", "--at-least", 0), "between 0 and 1")

@@ -22,9 +22,11 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.cli import app, running
+from autotransfer.cli.options import ASKED
 from autotransfer.cli.voice import VOICE
 from autotransfer.errors import UserError
 from autotransfer.grids import GRIDS
+from autotransfer.model.encoders import ENCODERS
 from autotransfer.recordings import save_npz
 from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.options import RunOptions
@@ -175,6 +177,25 @@ def test_an_option_with_a_word_for_its_value_says_its_own_name() -> None:
     worded = [option for option in options if option.metavar]
     assert len(worded) > 5
     assert all(str(option.default).startswith("--") for option in worded)  # the first word given to typer.Option
+
+
+def test_an_encoder_is_any_for_a_run_and_the_runs_own_afterwards() -> None:
+    for name in ENCODERS:
+        assert f"{name}," in ASKED["encoder"].__metadata__[0].help
+    for command in ("predict", "calibrate", "export", "report", "resume", "stream"):
+        told = " ".join(call(command, "--help").stdout.replace("│", " ").split())
+        assert "as the run" in told
+        assert "default: eegnet" not in told
+
+
+def test_mistakes_are_answered_in_what_the_command_line_takes() -> None:
+    assert "5-45,notch:50" in mistake("run", "watch", "--filter", "45-5", "--dry-run")
+    assert "FILE.json" in mistake("run", "watch", "--grid", "foo", "--dry-run")
+
+
+def test_a_dry_run_says_which_settings_are_not_of_the_papers_grid(tmp_path: Path) -> None:
+    told = call("run", tiny_file(tmp_path), "--grid", "paper", "--epochs", 1, "--dry-run").stdout
+    assert "348 settings (the plain network in 3 kinds of batches among them) on one split" in told
 
 
 def test_a_dry_run_needs_no_folder_but_a_run_does(asked: list[RunOptions]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import autotransfer as at
+from autotransfer.errors import UserError
 from autotransfer.recordings import Raw, save_npz
 from autotransfer.recordings.concerns import concerns
 from autotransfer.recordings.overview import WIDTH, overview, sparklines
@@ -328,6 +329,26 @@ def test_clean_leaves_out_what_is_broken_and_says_so(tmp_path: Path) -> None:
         result = call("run", tmp_path / "x.npz", "--dry-run", "--clean")
     assert result.code == 0, result.err
     assert "144 trials × 2 channels" in result.out
+
+
+def test_cleaning_is_named_where_it_helps_and_can_be_asked_for(tmp_path: Path) -> None:
+    lost, dead = (np.asarray(raw().X).copy() for _ in range(2))
+    lost[3, 1, 4], dead[:, 2] = np.nan, 0
+    for X in (lost, dead):
+        parts: dict[str, Any] = {"X": X, "y": raw().y, "subject": raw().subject}
+        np.savez(tmp_path / "x.npz", **parts, meta='{"sfreq": 32}')
+        with pytest.raises(UserError, match=r"--clean .*clean=True"):
+            at.load(tmp_path / "x.npz")
+        with pytest.warns(UserWarning, match="left out"):
+            at.load(tmp_path / "x.npz", clean=True)
+        with pytest.raises(UserError) as caught:
+            at.Recordings(**parts)
+        assert "clean" not in str(caught.value), "arrays have no such option"
+        assert "run with --clean" in call("inspect", tmp_path / "x.npz").out
+    np.savez(tmp_path / "x.npz", X=np.asarray(raw().X) * 1e37, y=raw().y, subject=raw().subject)
+    with pytest.raises(UserError, match="another unit") as caught:
+        at.load(tmp_path / "x.npz")
+    assert "clean" not in str(caught.value), "cleaning keeps such values"
 
 
 def test_a_run_warns_before_it_starts(tmp_path: Path) -> None:

@@ -84,6 +84,13 @@ def fed(session: at.Session, windows: torch.Tensor, sizes: list[int]) -> np.ndar
                            for piece in windows.split(sizes)])  # fmt: skip
 
 
+def test_a_session_says_what_it_is() -> None:
+    session = at.Session(model())
+    assert repr(session) == f"<Session: 0 windows so far, does not adapt; {session.model!r}>"
+    session.predict(OWN[0])
+    assert "1 window so far" in repr(session)
+
+
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=lambda k: " ".join(f"{n}={v}" for n, v in KINDS[k].items()))
 def test_windows_in_order_equal_one_call(kind: int) -> None:
     own = model(**KINDS[kind])

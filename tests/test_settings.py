@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, fields, replace
-from inspect import signature
+from inspect import getdoc, signature
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from autotransfer.censoring import CENSORS
 from autotransfer.censoring.method import MethodOptions
 from autotransfer.errors import UserError
 from autotransfer.settings import Setting, field_names
+from autotransfer.settings.keywords import choices
 
 
 def test_the_baseline_has_one_form() -> None:
@@ -98,6 +99,28 @@ def test_unknown_keywords_are_refused_with_the_nearest_name() -> None:
         Setting(method="mmd", strenght=0.3)
     with pytest.raises(UserError, match="log_power belongs to the encoder 'eegnet'"):
         Setting(encoder="mine", log_power=True)
+
+
+def test_help_lists_the_values_that_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal(**values: object) -> str:
+        """Why such a setting is refused; empty where it is not."""
+        try:
+            Setting(**{"method": "mmd"} | values)
+        except UserError as error:
+            return str(error)
+        return ""
+
+    listed = choices()
+    assert {"method", "mode", "encoder", "standardise", "align", "turn", "represent", "schedule"} <= set(listed)
+    for name in set(listed) - {"encoder"}:  # which may have any name
+        for value in listed[name]:
+            assert not refusal(**{name: None if value == "None" else value}).startswith("unknown")
+        assert refusal(**{name: "nonsense"}).startswith("unknown")
+    monkeypatch.setitem(CENSORS, "added_later", CENSORS["mmd"])
+    text = " ".join((getdoc(Setting) or "").split())
+    assert text.startswith("Hyperparameters of one training.")
+    assert all(value in text for values in listed.values() for value in values)
+    assert "added_later" in text
 
 
 def test_parts_can_be_read_and_replaced_as_a_whole() -> None:

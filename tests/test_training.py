@@ -23,6 +23,7 @@ from autotransfer.training.program import Program
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
 from plain_eegnet import PlainEEGNet, copy_member, our_name
+from tiny import tiny
 
 
 def ragged(n_subjects: int = 7, seed: int = 0, n_classes: int = 3) -> at.Recordings:
@@ -293,6 +294,28 @@ def test_weights_that_become_nan_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
         assert ruined.test_score == expected.test_score
         for name, tensor in expected.state.items():
             assert torch.equal(tensor, ruined.state[name]), name
+
+
+def test_an_outcome_is_shown_in_a_line_and_a_job_without_a_fold_is_refused_in_one() -> None:
+    rec = tiny()
+    fold = at.leave_one_subject_out(rec)[1]
+    setting = at.Setting(method="mmd", batch_size=16, max_epochs=2)
+    (outcome,) = at.train(rec, [at.Job(setting, fold, 5)], device="cpu")
+    for part in (
+        "TrainedOutcome",
+        "mmd marginal 1",
+        "test 1, validation 0",
+        "seed 5",
+        f"epoch {outcome.best_epoch} of",
+    ):
+        assert part in repr(outcome)
+    assert f"test score {outcome.test_score:.3f}" in repr(outcome)
+    assert len(repr(outcome)) < 300
+    assert "test 0, validation 1" in repr(outcome.swapped)
+    for wrong in ((setting, None), (None, fold), (setting, 3)):
+        with pytest.raises(UserError, match=r"of a job is .*; give") as caught:
+            at.train(rec, [at.Job(*wrong)])  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
 
 
 def test_the_swapped_pair_is_the_same_trajectory() -> None:

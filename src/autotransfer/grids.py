@@ -20,7 +20,7 @@ BALANCED = ("balanced", "people")  # batches that penalties have: conditional on
 
 
 def _paper() -> list[Setting]:
-    """The published search: 346 settings with the baseline."""
+    """The published search with its baseline; a run adds the baseline in both kinds of batches that penalties have."""
     return [
         Setting(),
         *(
@@ -125,7 +125,10 @@ def grid_text(grid: object) -> str:
         return _text(settings_of(grid))
     if isinstance(grid, str) or not isinstance(grid, Sequence):
         listed = ", ".join(map(repr, GRIDS))
-        raise UserError(f"unknown grid {shown(grid)}; choose from {listed}, or give a list of settings")
+        raise UserError(
+            f"unknown grid {shown(grid)}; choose from {listed}, or give settings of your own: FILE.json or, in "
+            "Python, a list"
+        )
     for setting in grid:
         if not isinstance(setting, Setting):
             raise UserError(f"a grid holds {shown(setting)}; it must be a list of settings, such as at.Setting()")

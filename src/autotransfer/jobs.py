@@ -11,9 +11,10 @@ from typing import Any
 from torch import Tensor
 
 from .errors import UserError, shown
-from .folds import Fold
+from .folds import Fold, name_of
 from .schema import Counts
 from .settings import Setting
+from .words import printable, score
 
 HISTORY = ("train_loss", "penalty", "validation_loss", "validation_score")
 
@@ -38,6 +39,12 @@ class Job:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.setting, Setting):
+            raise UserError(f"the setting of a job is {shown(self.setting)}; give at.Setting(...)")
+        if not isinstance(self.fold, Fold):
+            raise UserError(
+                f"the fold of a job is {shown(self.fold)}; give one of at.leave_one_subject_out(recordings)"
+            )
         object.__setattr__(self, "seed", check_seed(self.seed))
 
     @cached_property
@@ -99,7 +106,7 @@ class Record:
             raise UserError("a record has two held-out subjects, not three")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Outcome(Record):
     """A finished training with its job and its weights."""
 
@@ -109,6 +116,16 @@ class Outcome(Record):
     state: dict[str, Tensor]  # encoder and classifier of the snapshot, without a member axis
     final_state: dict[str, Tensor]  # the same at the last epoch, critics included
     swapped: Outcome | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        setting, fold = self.job.setting, self.job.fold
+        test, validation = (printable(name_of(who)) for who in (fold.test_subject, fold.validation_subject))
+        failed = "" if self.failure is None else f"; {self.failure}"
+        return (
+            f"<{type(self).__name__} of {setting.name_relative_to(Setting())}: test {test}, validation {validation}, "
+            f"seed {self.job.seed}; best epoch {self.best_epoch} of {self.epochs}, validation score "
+            f"{score(self.validation_score)}, test score {score(self.test_score)}{failed}>"
+        )
 
     def record(self, *, pruned: bool = False) -> Record:
         """The record, without the weights."""

@@ -46,8 +46,8 @@ class AskedOptions:
     encoder: Annotated[
         str | Callable[..., Any],
         About(
-            "eegnet, shallow, linear, templates, evoked, braindecode:MODEL,option=value,… where it is installed (with "
-            "pretrained=…: as a base), or module:function, a factory (n_channels, n_times) -> nn.Module."
+            "eegnet, shallow, linear, templates, evoked, trees, braindecode:MODEL,option=value,… where it is installed "
+            "(with pretrained=…: as a base), or module:function, a factory (n_channels, n_times) -> nn.Module."
         ),
     ] = "eegnet"
     target: Annotated[
@@ -86,7 +86,11 @@ class AskedOptions:
     ] = "auto"
     kinds: Annotated[
         str | None,
-        About("Signals (emg, eeg, …) or representations to try, with commas. Default: by the data.", SEARCH),
+        About(
+            "Signals (emg, eeg, …) or representations to try, with commas, beside features, tangent and templates, "
+            "which are always tried. Default: by the data.",
+            SEARCH,
+        ),
     ] = None
     base: Annotated[
         str | PathLike[str] | None,

@@ -33,7 +33,14 @@ Source = Annotated[
 ]
 Folder = Annotated[Path, Argument(metavar="RUN", help="Folder of a run.")]
 ASKED = get_type_hints(AskedOptions, include_extras=True)
-OwnEncoder = Annotated[str, Option("--encoder", help=ASKED["encoder"].__metadata__[0].help)]
+OwnEncoder = Annotated[
+    str,
+    Option(
+        "--encoder",
+        show_default="as the run",
+        help="Where the run has an encoder of your own: module:function, the factory; any other need not be given.",
+    ),
+]
 AtLeast = Annotated[float | None, Option("--at-least", help=ASKED["at_least"].__metadata__[0].help)]
 Moved = Annotated[
     str | None, Option("--data", metavar="FILE", help="Where the recordings are now, if they have moved.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,9 +43,7 @@ def report(
     moabb: Annotated[
         Path | None, Option("--moabb", metavar="FILE", help="CSV file for the scores in MOABB's columns.")
     ] = None,
-    methods: Annotated[
-        bool, Option("--methods", help="Print a paragraph for the methods section of a paper instead.")
-    ] = False,
+    methods: Annotated[bool, Option("--methods", help="Print a draft of a paper's methods section instead.")] = False,
     person: Annotated[
         str | None, Option("--person", metavar="NAME", help="Print what one person got from it instead.")
     ] = None,
@@ -71,6 +70,10 @@ def report(
             print(terminal_text(regression_methods(folder, choice)))
         else:
             say(f"report: {write_page(folder, choice).resolve()}")
+            if at_least is not None:
+                from ..report.result_words import worst_words
+
+                say(worst_words(choice.nested_test_scores, choice.below, at_least, metric="R²"))
         return
     if watch or tensorboard is not None or moabb is not None:
         check_is_run(folder)
@@ -81,7 +84,7 @@ def report(
     opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True, read_only=prints)
     with closing(opened.ledger):
         if not prints:
-            say(f"report: {write_report(opened, at_least).resolve()}")
+            say(f"report: {write_report(opened, at_least).resolve()}", *_worst_lines(folder, at_least))
             return
         from ..report.collect import collect
         from ..report.methods import methods_paragraph
@@ -92,6 +95,17 @@ def report(
             print(terminal_text(methods_paragraph(summary)))
         elif person is not None:
             say(*person_lines(summary, person))
+
+
+def _worst_lines(folder: Path, at_least: float | None) -> list[str]:
+    """Who scores lowest and who is below the score that is asked for, where there is an answer."""
+    if at_least is None or not (folder / "choice.json").exists():
+        return []
+    from ..report.result_words import worst_words
+    from ..runs.choice import read_choice
+
+    choice = replace(read_choice(folder), at_least=at_least)
+    return [worst_words(choice.estimate, choice.below, at_least)] if choice.estimate else []
 
 
 def _report_elsewhere(folder: Path, watch: bool, tensorboard: Path | None, moabb: Path | None) -> None:

@@ -16,7 +16,7 @@ from ..words import printable
 from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
 from .outputs import check_outputs
 from .regressing import give_predictions, predict_numbers
-from .voice import Log, Quiet, Verbose, say, tell
+from .voice import Log, Quiet, VerboseExport, say, tell
 
 
 def _cut_otherwise(folder: Path, data: str, windowing: Windowing, seconds: float | None) -> list[str]:
@@ -172,7 +172,7 @@ def export(
     out: Annotated[Path | None, Option(help="The file; default: RUN/model with the format's ending.")] = None,
     model: WhichModel = "ensemble",
     encoder: OwnEncoder = "eegnet",
-    verbose: Verbose = False,
+    verbose: VerboseExport = False,
     log: Log = None,
 ) -> None:
     """Write a run's model as one file that runs without this package, and check it."""

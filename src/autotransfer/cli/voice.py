@@ -125,9 +125,14 @@ def _listen(context: typer.Context, handler: logging.Handler) -> None:
 
 
 Quiet = Annotated[bool, Option("--quiet", callback=_be_quiet, help="Say nothing but the answer, warnings and errors.")]
-Verbose = Annotated[
-    bool, Option("--verbose", callback=_be_verbose, help="Say more: every finished training, what an error came from.")
-]
+
+
+def _say_more(what: str) -> Any:
+    return Option("--verbose", callback=_be_verbose, help=f"Say more: {what}, what an error came from.")
+
+
+Verbose = Annotated[bool, _say_more("every finished training")]
+VerboseExport = Annotated[bool, _say_more("what the exporter warns of")]
 Log = Annotated[
     Path | None, Option("--log", metavar="FILE", callback=_write_log, help="File to which all that is said is added.")
 ]

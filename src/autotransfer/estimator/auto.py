@@ -56,7 +56,9 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
     grid: the name of a grid, as of `autotransfer run`, or a list of settings (`at.Setting`), which are then tried as
         they are and averaged; the first without a penalty is the baseline
     settings: such a list, by another name; give one of the two
-    search, trials, networks, kinds, epochs, max_steps, patience, batch_size, lr, standardise, align, adaptation, seeds,
+    kinds: signals (emg, eeg, …) or representations to try, with commas, beside features, tangent and templates, which
+        are always tried; None: by the data
+    search, trials, networks, epochs, max_steps, patience, batch_size, lr, standardise, align, adaptation, seeds,
     nested, nuisance, as_printed: as of `autotransfer run`
     folds: groups of people who are held out in turn: a number, "all" for each person alone, or "auto"
     hold_out: what is held out in turn: "subject", people; "session", sessions of people who train with their others; or

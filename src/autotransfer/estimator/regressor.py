@@ -45,8 +45,9 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
     time: such as "30m" or "2h": networks that would take longer are left out. None: all are trained
     seeds, epochs, max_steps, batch_size, lr, device: of the networks, as of `autotransfer run`
     random_state: seed of the networks
-    kinds: signals (emg, eeg, …) or representations to try, with commas; None: by the data. An array has no names of
-        channels to tell a signal by: say kinds="emg", else fewer are tried than of a file whose channels have names
+    kinds: signals (emg, eeg, …) or representations to try, with commas, beside features and tangent, which are always
+        tried; None: by the data. An array has no names of channels to tell a signal by: say kinds="emg", else fewer are
+        tried than of a file whose channels have names
     folds: groups of people who are held out in turn: a number, "all" for each person alone; None: all, and 10 for more
         than 20 people
     at_least: the R² that you need of every person; `choice_` and the report say who is below it

@@ -17,7 +17,7 @@ from .assembly import ensemble
 from .saved_model import SavedModel
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class TrainedOutcome(Outcome):
     """An `Outcome` that knows the recordings it was trained on, and so can be made into a model."""
 

@@ -27,6 +27,7 @@ from ..runs.lock import refuse_links
 from ..training.centring import CentringRule, Known
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from ..training.sequence import LEAST, evidence, forward, usable_stay
+from ..words import count
 from .adaptation import Adaptation
 from .asking import RECENT, WORTH, Reading, Recent, expected_gain
 from .calibration import check_effects, delivered_adaptation, labels_of
@@ -86,6 +87,12 @@ class Session:
         self._online_decoder = self._decoder if self._online_rule is None else Decoder(self.model, online=True)
         self._check = WindowCheck(self.model, channels)
         self.reset()
+
+    def __repr__(self) -> str:
+        windows = f"{count(self.n_windows, 'window')} so far" + f", {count(self.n_labels, 'label')}" * (
+            self.n_labels > 0
+        )
+        return f"<Session: {windows}, {'adapts' if self.adapts else 'does not adapt'}; {self.model!r}>"
 
     def _may_adapt(self) -> bool:
         check_effects(self.model)

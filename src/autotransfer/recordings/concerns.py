@@ -32,6 +32,7 @@ FEWEST_TO_COMPARE = 5  # people: with fewer, no channel counts as unusual
 FEW_LEVELS = 6  # of floats, which may be classes whatever they are
 FEW = 2  # people whom a fold holds out
 CLIPPED = 0.05  # share of samples at the end of a device's range: the 428 people of 21 sets stay below
+CLEAN = "or run with --clean"  # what cleaning.py mends, too
 FLAT = 0.5  # share of windows in which a channel does not change
 NOTHING = "nothing changes in {:.0%} of the windows"
 HUM = 0.5  # share of a channel's power at the frequency of the mains
@@ -215,7 +216,7 @@ def _copy_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], ses
         if pair.share >= SAME:
             yield (
                 f"{first} and {second} are one recording: {pair.share:.0%} of the windows of one of them have the "
-                "other's samples, so that who is tested has trained; leave one of them out, or --clean"
+                f"other's samples, so that who is tested has trained; leave one of them out, {CLEAN}"
             )
         else:
             yield (
@@ -250,7 +251,7 @@ def _artefact_concerns(
 ) -> Iterable[str]:
     """Channels with artefacts; those that never change have their own concern."""
     for share, least, what, remedy in (
-        (artefacts.flat, FLAT, NOTHING, "leave people or channels out, or --clean"),
+        (artefacts.flat, FLAT, NOTHING, f"leave people or channels out, {CLEAN}"),
         (artefacts.clipped, CLIPPED, "{:.0%} of the samples are clipped", "record with less gain, or leave them out"),
         (artefacts.mains, HUM, "{:.0%} of the power is mains hum", "filter it out, with a notch at 50 or 60 Hz"),
     ):  # fmt: skip
@@ -335,13 +336,14 @@ def _signal_concerns(signals: Signals, n_trials: int, people: Sequence[Label], n
     if bad:
         most = int(signals.not_finite.max())
         channels = listed([names[c] for c in bad])
-        yield f"X has NaN or infinite values in {most} of {n_trials} trials ({channels}): drop or interpolate them"
+        where = f"in {most} of {n_trials} trials ({channels})"
+        yield f"X has NaN or infinite values {where}: drop or interpolate them, {CLEAN}"
     for c in np.flatnonzero(signals.constant.any(0)).tolist():
         who = [str(person) for person, constant in zip(people, signals.constant[:, c], strict=True) if constant]
         where, what = f" in {listed(who)}", "the channel or the people"
         if len(who) == len(people) > 1:
             where, what = f", in all {len(who)} people", "the channel"
-        yield f"channel {shown(names[c])} never changes{where}: leave {what} out"
+        yield f"channel {shown(names[c])} never changes{where}: leave {what} out, {CLEAN}"
     scales = signals.scales
     if np.isfinite(scales).sum() < 2:
         return

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
+from ..words import count
 from .columns import Column
 from .filters import Filter, filter_of
 from .labels import alike_warning, blanks_warning, encode, encode_columns, encode_session
@@ -220,8 +221,9 @@ class Recordings:
 def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:
     if len(subjects) < MIN_SUBJECTS:
         names = ", ".join(show(label) for label in subjects)
+        there_are = f"there {'is' if len(subjects) == 1 else 'are'} {count(len(subjects), 'subject')}"
         raise UserError(
-            f"there are {len(subjects)} subjects ({names}); at least {MIN_SUBJECTS} are needed, "
+            f"{there_are} ({names}); at least {MIN_SUBJECTS} are needed, "
             "for training, validation and testing; new people for a model that is trained come as arrays or mne.Epochs "
             "to its predict, or as a file to `autotransfer predict`"
         )

@@ -20,7 +20,10 @@ import numpy as np
 from ..errors import UserError, shown
 from .messages import show
 
-REMEDY = "give {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz, ...]}, each of them optional, or None"
+REMEDY = (
+    "give a band and the mains in Hz, such as '5-45,notch:50', or {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz, ...]}, "
+    "each of them optional, or None"
+)
 TEXT = "give a band in Hz such as 5-45, 20- or -40, with notch:50 after a comma where the mains are removed"
 NUMBER = r"\d+\.?\d*|\.\d+"
 BAND, NOTCH = rf"\s*({NUMBER})?-({NUMBER})?\s*", rf"\s*notch:({NUMBER})\s*"

@@ -109,7 +109,7 @@ class Overview:
         yield ""
         yield f"  one window of each class, channel {printable(self.channels[channel])}"
         for picture, bars in zip(self.pictures, sparklines(windows), strict=True):
-            yield f"  {_short(picture.label, 20):<{wide}}  {bars}  {picture.person}"
+            yield f"  {_short(picture.label, 20):<{wide}}  {bars}  person {picture.person}"
 
     @property
     def loudest(self) -> int:

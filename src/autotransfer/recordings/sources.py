@@ -26,6 +26,7 @@ from .pattern import Files, split_options
 from .raw import Raw
 from .synthetic import synthetic
 from .targets import CONTINUOUS, Targets, target_name
+from .windows import BrokenWindows
 
 __all__ = [
     "READERS", "SETS", "Cutting", "EmbeddedSet", "Raw", "Recordings", "absolute", "is_continuous", "load",
@@ -34,6 +35,7 @@ __all__ = [
 
 
 T = TypeVar("T")
+CLEANING = ", or give --clean (in Python clean=True), which leaves out what is broken"
 
 
 class EmbeddedSet(NamedTuple):
@@ -117,7 +119,10 @@ def _for_training(source: str | os.PathLike[str], cutting: Cutting, checked: Cal
     if clean:
         raw, left_out = cleaned(raw)
         notes += left_out or ["nothing was left out: nothing is clearly broken"]
-    data = checked(raw)  # first: where data are refused, that is the one line
+    try:
+        data = checked(raw)  # first: where data are refused, that is the one line
+    except BrokenWindows as error:
+        raise UserError(f"{error}{'' if clean else CLEANING}") from None
     for note in notes:
         warnings.warn(note, stacklevel=3)
     return data
@@ -135,8 +140,9 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
         return _at_rate(read(source), check_sfreq(asked.sfreq), text)
     if asked.given:
         raise UserError(
-            f"{shown(text, PATH)} holds windows that are cut already; leave out {', '.join(asked.given)}, which are "
-            f"for continuous recordings (BIDS folders, {', '.join(endings())})"
+            f"{shown(text, PATH)} holds windows that are cut already; leave out {', '.join(asked.given)}, which "
+            f"{'is' if len(asked.given) == 1 else 'are'} for continuous recordings "
+            f"(BIDS folders, {', '.join(endings())})"
         )
     if isinstance(source, str) and text in SETS:
         return SETS[text].make().raw()

@@ -29,6 +29,10 @@ REAL = "give real numbers, such as float32"
 COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # scikit-learn's check_estimator wants these words
 
 
+class BrokenWindows(UserError):
+    """Values are lost or a channel is dead, which cleaning (cleaning.py) mends."""
+
+
 class MadeFor(Protocol):
     """What a model takes: the card of a model, or the recordings that it is trained on."""
 
@@ -217,12 +221,12 @@ def float32_windows(source: Array | Tensor, names: tuple[str, ...], *, allow_con
             lowest = torch.minimum(lowest, low.amin(0))
             highest = torch.maximum(highest, high.amax(0))
     if unusable:
-        raise UserError(_why_unusable(torch.cat(unusable), source, names))
+        raise _unusable(torch.cat(unusable), source, names)
     dead = (lowest == highest).nonzero().flatten().tolist()
     if dead:
         value = lowest[dead[0]].item()
         others = f" ({len(dead)} such channels)" if len(dead) > 1 else ""
-        raise UserError(f"channel {names[dead[0]]!r} is {value:g} in all recordings{others}; leave it out")
+        raise BrokenWindows(f"channel {names[dead[0]]!r} is {value:g} in all recordings{others}; leave it out")
     return X
 
 
@@ -243,10 +247,11 @@ def _as_float32(source: Array | Tensor) -> Tensor:
     return X
 
 
-def _why_unusable(places: Tensor, source: Array | Tensor, names: tuple[str, ...]) -> str:
+def _unusable(places: Tensor, source: Array | Tensor, names: tuple[str, ...]) -> UserError:
     """places: (n, 2) trial and channel of windows that hold NaN, infinite or too large values."""
     trials = torch.unique(places[:, 0])
     lost = ~_all_finite(source, trials)  # (trials, channels)
+    error = BrokenWindows if lost.any() else UserError
     if lost.any():
         problem, remedy = "NaN or infinite values", "drop or interpolate them"
         where = lost.nonzero()
@@ -255,7 +260,7 @@ def _why_unusable(places: Tensor, source: Array | Tensor, names: tuple[str, ...]
         problem, remedy = f"values beyond ±{LARGEST:g}", "give X in another unit or drop them"
     trial, channel = places[0].tolist()
     affected = len(set(places[:, 0].tolist()))
-    return (
+    return error(
         f"X has {problem} in {affected} of {source.shape[0]} trials, first in trial {trial}, "
         f"channel {names[channel]!r}; {remedy}"
     )

@@ -1,4 +1,4 @@
-"""A paragraph for the methods section of a paper, as plain text, from the records of the run."""
+"""The methods section of a paper, as plain text, from the records of the run: a paragraph for each subject."""
 
 from __future__ import annotations
 

@@ -67,9 +67,12 @@ def work_words(plan: Plan) -> str:
     options = plan.options
     seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
     if plan.searched:
+        batches = {setting.training.batches for setting in options.settings() if setting.penalty is None}
+        listed = len(batches) > 1 and options.search != "tpe"
+        plain = f" (the plain network in {len(batches)} kinds of batches among them)" if listed else ""
         return (
-            f"{plan.trainings} trainings of up to {options.max_epochs} epochs: {plan.searched} settings on one split, "
-            f"then at most {plan.candidates} candidates on {plan.folds} folds with {seeds}"
+            f"{plan.trainings} trainings of up to {options.max_epochs} epochs: {plan.searched} settings{plain} on one "
+            f"split, then at most {plan.candidates} candidates on {plan.folds} folds with {seeds}"
         )
     settings = list(dict.fromkeys(s for stage in plan.ahead for s in stage.settings))
     solved = sum(s.network.closed_form for s in settings)

@@ -19,7 +19,15 @@ from ..preprocessing.represent import Represent
 from ..preprocessing.represent.base_layout import is_layout
 from ..schema import fields_of
 from .fields import flat, picked
-from .keywords import RENAMED_VALUES, KeywordSignature, check_known, field_names, renamed_value, values_of
+from .keywords import (
+    RENAMED_VALUES,
+    KeywordSignature,
+    WithChoices,
+    check_known,
+    field_names,
+    renamed_value,
+    values_of,
+)
 from .penalty import SUBJECT, Penalty, nuisance_parts, penalty_of, usual_batches
 from .training import CHECKPOINTS, LOSSES, SCHEDULES, SOLVED, Training
 
@@ -52,7 +60,7 @@ class Setting:
     options; encoder and its options; each transform and augmentation by its name; those of `Training`. Each can be read
     as an attribute, None where it plays no role. A method does not see the options of other methods; method=None or
     strength=0 is the baseline, for which mode and strength mean nothing. `setting.replace(strength=0.3)`, or
-    `dataclasses.replace`, changes some.
+    `dataclasses.replace`, changes some. The page of settings (docs/reference/settings.md) explains every keyword.
     """
 
     penalty: Penalty | None
@@ -247,6 +255,9 @@ class Setting:
     def key(self) -> str:
         """16 hexadecimal digits that identify the setting in files."""
         return _key(self)
+
+
+Setting.__doc__ = WithChoices(Setting.__doc__)  # type: ignore[assignment]  # text that is made when somebody asks
 
 
 @lru_cache(maxsize=4096)
