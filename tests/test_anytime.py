@@ -240,7 +240,7 @@ def _fail(*_: object) -> None:
 def test_a_run_without_an_answer_says_so(tmp_path: Path) -> None:
     run = start(tmp_path)
     run.ledger.close()
-    with pytest.raises(UserError, match=r"has no model yet.*autotransfer status"):
+    with pytest.raises(UserError, match=r"has no model: .*autotransfer status"):
         load_model(run.folder / "model")
 
 

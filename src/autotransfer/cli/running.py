@@ -239,8 +239,8 @@ def resume(
     verbose: Verbose = False,
     log: Log = None,
 ) -> None:
-    """Continue a run after any interruption, or one that ended because its time was over; finished jobs are never
-    trained again."""
+    """Continue a run after any interruption, or one that ended because its time was over, or make again what a finished
+    one has lost of its model and tables; finished jobs are never trained again."""
     from ..runs.choice import read_choice
     from ..runs.ending import longer_words
     from ..runs.lock import Lock
@@ -249,6 +249,7 @@ def resume(
     from ..runs.regression import is_regression
     from ..runs.run import check_is_run
     from ..search.planning import give_more
+    from ..search.repair import lost_files, lost_words
 
     if is_regression(folder):
         _check_alone(time=time, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
@@ -261,7 +262,9 @@ def resume(
         opened = reopen(folder, own_encoders(encoder), tell, storage, data)
         if time is not None:
             give_more(opened, more)
-        if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
+        finished = opened.ledger.recall("complete", bool)
+        lost = lost_files(opened) if finished else []
+        if finished and not lost:
             choice = read_choice(folder)
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # stopped after all else was done
@@ -269,6 +272,8 @@ def resume(
                     say_answer(choice)
             say(f"{folder} is finished; its report is {folder / 'report.html'}{longer_words(choice.ended)}")
             return
+        if lost:
+            tell(lost_words(folder, lost))
         with followers(folder, live=live, tensorboard=tensorboard):
             carry_through(opened, executor)
 
