@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from autotransfer.cli import app
 from autotransfer.errors import UserError
+from autotransfer.export import export_model
+from autotransfer.models.loading import MARK
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -92,6 +94,18 @@ def test_what_is_lost_is_made_again_as_it_was(tmp_path: Path, finished: Path, lo
     assert ("refit: " in told) == (lose in (lose_model, lose_model_and_choice))
     assert trainings(folder) == trainings(finished)
     assert "is finished" in call("resume", folder)
+
+
+def test_exports_of_a_former_model_are_named_when_the_model_is_replaced(tmp_path: Path, finished: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "run")
+    export_model(folder, "safetensors")
+    lose_model(folder)
+    assert "former model" not in call("resume", folder), "the same model is there again"
+    former = folder / "model.onnx"
+    former.write_bytes(MARK.encode())
+    lose_model(folder)
+    assert f"{former} is of a former model" in call("resume", folder)
+    assert former.exists()
 
 
 def test_a_run_from_before_the_ledger_kept_the_choice_is_mended_too(tmp_path: Path, finished: Path) -> None:
