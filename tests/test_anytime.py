@@ -294,13 +294,15 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
     run = start(tmp_path, time="0.001s")
     conduct(run, quiet, shown=False, played=0)
     run.ledger.close()
-    assert "resume --time 10m gives it longer" in told("resume", run.folder)
+    longer = f"; autotransfer resume {run.folder} --time 10m gives it longer"
+    assert longer in told("resume", run.folder)
+    assert longer in status_lines(run.folder)[0]
     (run.folder / "report.html").unlink()  # as if it was stopped after all else was done
     again = told("resume", run.folder)
-    assert "ended: the time was over" in again
+    assert f"ended: the time was over{longer}" in again
     assert (run.folder / "report.html").exists()
     assert "everything in its plan was trained" in told("resume", run.folder, "--time", "none")
-    assert "resume --time" not in told("resume", run.folder)
+    assert "--time" not in told("resume", run.folder)
     choice, expected = read_choice(run.folder), read_choice(whole)
     assert [stage.name for stage in choice.stages] == STAGES
     assert choice.left_out == []

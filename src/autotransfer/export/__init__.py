@@ -21,7 +21,7 @@ from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
 from ..models.saving import MODEL
 from ..recordings.optional import pip_install
-from ..runs.lock import refuse_links
+from ..runs.lock import no_run, refuse_links
 from .formats import FORMATS, attempt, need_onnx
 from .proof import BATCHES, Latency, largest_difference, latency, tolerance
 
@@ -130,7 +130,7 @@ def _home(run: Path, model: str) -> Path:
         home = model_folder(run)
         if (home / "model.json").exists() and model == "ensemble":
             return home  # one person's, as calibrate leaves it, or shared without its run
-        raise UserError(f"{run} is not a run: it has no ledger.sqlite; start one with autotransfer run")
+        raise no_run(run)
     if not (run / "choice.json").exists():
         raise UserError(f"{run} is not finished; continue it with: autotransfer resume {run}")
     if model == "refit" and not (run / "model" / "refit").is_dir():
