@@ -76,7 +76,7 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
         nonlocal drawn
         drawn = _try_report(run)
 
-    with _telling_of_exports(opened.folder), stoppable(opened.folder), closing(opened.ledger):
+    with stoppable(opened.folder), _telling_of_exports(opened.folder), closing(opened.ledger):
         choice = conduct(opened, tell, shown=not VOICE.quiet, answered=answered)
     say_answer(choice, opened.folder)
     if drawn:

@@ -91,8 +91,8 @@ class Conductor:
     @property
     def left(self) -> float:
         """Seconds to the limit."""
-        unlimited = self.plan.limit is None or self.plan.fixed or self.finished
-        return math.inf if unlimited else self.plan.limit - self.spent
+        limit = None if self.plan.fixed or self.finished else self.plan.limit
+        return math.inf if limit is None else limit - self.spent
 
     @property
     def left_to_train(self) -> float:
