@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 import pickle
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
