@@ -240,7 +240,7 @@ def _fail(*_: object) -> None:
 def test_a_run_without_an_answer_says_so(tmp_path: Path) -> None:
     run = start(tmp_path)
     run.ledger.close()
-    with pytest.raises(UserError, match=r"has no model yet.*autotransfer status"):
+    with pytest.raises(UserError, match=r"has no model: .*autotransfer status"):
         load_model(run.folder / "model")
 
 
@@ -294,13 +294,15 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
     run = start(tmp_path, time="0.001s")
     conduct(run, quiet, shown=False, played=0)
     run.ledger.close()
-    assert "resume --time 10m gives it longer" in told("resume", run.folder)
+    longer = f"; autotransfer resume {run.folder} --time 10m gives it longer"
+    assert longer in told("resume", run.folder)
+    assert longer in status_lines(run.folder)[0]
     (run.folder / "report.html").unlink()  # as if it was stopped after all else was done
     again = told("resume", run.folder)
-    assert "ended: the time was over" in again
+    assert f"ended: the time was over{longer}" in again
     assert (run.folder / "report.html").exists()
     assert "everything in its plan was trained" in told("resume", run.folder, "--time", "none")
-    assert "resume --time" not in told("resume", run.folder)
+    assert "--time" not in told("resume", run.folder)
     choice, expected = read_choice(run.folder), read_choice(whole)
     assert [stage.name for stage in choice.stages] == STAGES
     assert choice.left_out == []

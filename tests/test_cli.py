@@ -20,7 +20,10 @@ import pytest
 import faults
 from autotransfer.recordings import save_npz
 from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.lock import Lock
+from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import JobNumbers, read_job_numbers
+from autotransfer.runs.run import Run
 from test_schema import choice
 from tiny import tiny, tiny_file
 
@@ -203,6 +206,48 @@ def test_help_is_quick_and_datasets_are_listed() -> None:
     assert "synthetic" in listed
 
 
+def test_status_of_what_is_starting_or_not_there(tmp_path: Path) -> None:
+    for folder in (tmp_path / "nowhere", tmp_path):
+        assert_mistake(call("status", folder), "is not a run", "or wait a few seconds if it has just been started")
+    with Lock(tmp_path):
+        assert_mistake(call("status", tmp_path), f"a run is starting in {tmp_path}")
+        (tmp_path / "pretraining.sqlite").touch()  # a base is made here
+        assert_mistake(call("status", tmp_path), "is not a run")
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_an_interrupt_before_there_is_a_run_says_that_nothing_was_written(
+    tmp_path: Path, dry: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    words = ("run", tiny_file(tmp_path), "--out", tmp_path / "run", "--device", "cpu", *["--dry-run"] * dry)
+    with monkeypatch.context() as patch:
+        patch.setattr("autotransfer.runs.preparation.load", interrupt)
+        result = call(*words)
+    assert result.returncode == 130
+    assert result.stderr.strip() == "interrupted; nothing was written; give the same command again"
+    assert not (tmp_path / "run").exists()
+    if dry:
+        return
+    monkeypatch.setattr("autotransfer.cli.running.followers", interrupt)
+    result = call(*words)
+    assert result.returncode == 130
+    assert result.stderr.strip().endswith(f"interrupted; continue with: autotransfer resume {tmp_path / 'run'}")
+
+
+def test_a_dry_run_refuses_what_the_run_would(tmp_path: Path) -> None:
+    source = tiny_file(tmp_path)
+    assert call("run", source, "--out", tmp_path / "run", "--dry-run", "--device", "cpu").returncode == 0
+    assert not (tmp_path / "run").exists()
+    Run.create(tmp_path / "run", RunOptions(source=str(source))).ledger.close()
+    for more in ((), ("--target", "continuous")):
+        for dry in ((), ("--dry-run",)):
+            result = call("run", source, "--out", tmp_path / "run", *more, *dry)
+            assert_mistake(result, f"{tmp_path / 'run'} already holds a run")
+
+
 def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Path) -> None:
     source = tmp_path / "data.npz"
     save_npz(source, tiny(3))
@@ -214,6 +259,8 @@ def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Pat
         time.sleep(0.05)
     second = call("resume", tmp_path / "run")
     assert_mistake(second, "in use by another process")
+    third = call("run", source, "--out", tmp_path / "run")
+    assert_mistake(third, "already holds a run, which is at work: autotransfer status")
     status = call("status", tmp_path / "run").stdout
     assert "at work" in status
     assert re.search(r"[1-9]\d* running", status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -105,6 +106,14 @@ def test_fit_of_a_finished_run_trains_nothing(
     monkeypatch.setattr(module, "conduct", _interrupt)
     again = clone(fitted).fit(X, Y, subjects=SUBJECTS)
     assert timeless(again.choice_) == timeless(fitted.choice_)
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+
+
+def test_fit_of_a_finished_run_makes_a_lost_model_again(fitted: at.AutoTransferClassifier, tmp_path: Path) -> None:
+    folder = shutil.copytree(fitted.run_folder, tmp_path / "run")
+    shutil.rmtree(folder / "model")
+    again = clone(fitted).set_params(run_folder=folder).fit(X, Y, subjects=SUBJECTS)
+    assert again.choice_ == fitted.choice_
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,10 +21,11 @@ from torch import Tensor, nn
 import autotransfer as at
 from autotransfer import export
 from autotransfer.errors import UserError
-from autotransfer.export import check_target, export_model, proof
+from autotransfer.export import check_target, export_model, former_words, proof
 from autotransfer.export.formats import FORMATS, from_onnx
 from autotransfer.export.proof import BATCHES, largest_difference, sample_windows
 from autotransfer.model.stack import Size
+from autotransfer.models.binding import split_file
 from autotransfer.models.card import ModelCard
 from autotransfer.models.loading import load_model, model_in
 from autotransfer.models.saved_model import SavedModel
@@ -347,6 +349,25 @@ def test_the_default_place_is_in_the_run(run: Path) -> None:
     assert load_model(exported.path).card == load_model(run).card
 
 
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("model", ["ensemble", "refit"])
+def test_exports_of_a_model_that_was_replaced_are_named(run: Path, tmp_path: Path, format: str, model: str) -> None:
+    if format == "onnx":
+        pytest.importorskip("onnxscript", reason="needs the onnx extra")
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("*.safetensors.*", "model.onnx", "model.pt2"))
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    path = export_model(folder, format, model=model).path
+    assert former_words(folder) == []
+    for kind in ("model", "model/refit"):
+        random_model("trial").save(folder / kind)
+    (line,) = former_words(folder)
+    assert line.startswith(f"{path} is of a former model")
+    assert path.exists()
+    path.write_bytes(b"somebody's own")
+    assert former_words(folder) == []
+
+
 def test_refit_is_exported_when_asked_for(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "alone.safetensors"
     exported = export_model(run, "safetensors", out, model="refit")
@@ -364,7 +385,10 @@ def test_every_file_carries_the_card() -> None:
     want = asdict(random_model("train", **MODELS["train"]).card) | {"autotransfer_version": at.__version__}
     extra = {"card.json": ""}
     torch.export.load(BytesIO(written("torch", "train")), extra_files=extra)
-    assert json.loads(extra["card.json"]) == want
+    told = json.loads(extra["card.json"])
+    want["digest"] = json.loads(split_file(written("safetensors", "train"))[0])["__metadata__"]["digest"]
+    want["digest"] = json.loads(want["digest"])
+    assert told == want
     assert asdict(model_in(written("safetensors", "train")).card).items() <= want.items()
     onnx = pytest.importorskip("onnx", reason="needs the onnx extra")
     proto = onnx.load_from_string(written("onnx", "train"))
@@ -422,7 +446,7 @@ def test_only_a_finished_run_is_exported(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is not finished; continue it with: autotransfer resume"):
         export_model(tmp_path, "torch")
     (tmp_path / "choice.json").touch()
-    with pytest.raises(UserError, match=r"has no model yet.* go on with: autotransfer resume"):
+    with pytest.raises(UserError, match=r"has no model: .* makes it with: autotransfer resume"):
         export_model(tmp_path, "torch")
     with pytest.raises(UserError, match=r"has no refit model"):
         export_model(tmp_path, "torch", model="refit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -436,6 +437,18 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert (run / "report.html").exists()
     for command in ("status", "resume"):
         assert "finished" in call(command, run).stdout
+    weights = (run / "model" / "model.safetensors").read_bytes()
+    for lost in ("model", "choice.json", "results.csv"):
+        before = (run / lost).read_bytes() if lost != "model" else b""
+        if lost == "model":
+            shutil.rmtree(run / "model")
+        else:
+            (run / lost).write_bytes(b"")
+        told = call("resume", run)
+        assert told.exception is None, told.exception
+        assert f"{lost} of {run}: missing or damaged, made again from the ledger" in told.stdout
+        assert (run / "model" / "model.safetensors").read_bytes() == weights
+        assert lost == "model" or (run / lost).read_bytes() == before
     out, scores = tmp_path / "out.csv", tmp_path / "scores.csv"
     told = call("predict", run, data, "--coverage", 0.9, "--out", out, "--scores", scores)
     assert told.exception is None, told.exception
@@ -467,7 +480,7 @@ def test_an_edited_choice_is_refused_in_one_line(tmp_path: Path, change: dict[st
     assert read_regression_choice(tmp_path) == described()
     (tmp_path / "choice.json").write_text(json.dumps(values | change))
     with pytest.raises(
-        at.UserError, match=r"choice\.json is damaged \((test_scores|baseline|corr|errors|nested).*run it"
+        at.UserError, match=r"choice\.json is damaged \((test_scores|baseline|corr|errors|nested).*make it"
     ):
         read_regression_choice(tmp_path)
 

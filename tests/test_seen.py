@@ -173,11 +173,12 @@ def test_a_replay_of_people_who_were_in_training_says_so(model: Mixture, tmp_pat
     assert warnings[0].startswith("the model was trained on windows in these data")
 
 
-def test_a_run_without_a_model_says_that_it_is_unfinished(tmp_path: Path) -> None:
+def test_a_run_without_a_model_says_how_it_gets_one(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1))
     run.ledger.close()
     with pytest.raises(
-        UserError, match=r"unfinished run and has no model yet: .* go on with: autotransfer resume .*run"
+        UserError,
+        match=r"run has no model: .* at work .*autotransfer status .*makes it with: autotransfer resume .*run",
     ):
         load_model(tmp_path / "run" / "model")
     (tmp_path / "run" / "model").mkdir()

@@ -76,11 +76,39 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
         nonlocal drawn
         drawn = _try_report(run)
 
-    with stoppable(opened.folder), closing(opened.ledger):
+    with stoppable(opened.folder), _telling_of_exports(opened.folder), closing(opened.ledger):
         choice = conduct(opened, tell, shown=not VOICE.quiet, answered=answered)
-    say_answer(choice)
+    say_answer(choice, opened.folder)
     if drawn:
         say(f"report: {(opened.folder / 'report.html').resolve()}")
+
+
+@contextmanager
+def _telling_of_exports(folder: Path) -> Iterator[None]:
+    """Work that may replace the model of a run, however it ends: exports of the former one are named."""
+    from ..export import former_words
+
+    try:
+        yield
+    finally:
+        for line in former_words(folder):
+            complain(line)
+
+
+@contextmanager
+def beginning(folder: Path | None) -> Iterator[None]:
+    """Around all that `run` does: who interrupts it before there is a run in the folder is told so. None: nothing is
+    to be written."""
+    try:
+        yield
+    except (KeyboardInterrupt, Stopped) as stop:
+        # Named here: what defines them may be half imported.
+        ledgers = [] if folder is None else [folder / "ledger.sqlite", folder / "numbers.sqlite"]
+        begun = any(path.exists() for path in ledgers)
+        print(file=sys.stderr)
+        again = f"continue with: autotransfer resume {folder}"
+        complain(f"interrupted; {again if begun else 'nothing was written; give the same command again'}")
+        raise typer.Exit(getattr(stop, "exit_code", 130)) from None
 
 
 @contextmanager
@@ -114,7 +142,7 @@ def _try_report(opened: Run) -> bool:
     return True
 
 
-def say_answer(choice: Choice) -> None:
+def say_answer(choice: Choice, folder: Path) -> None:
     from ..report.terminal import answer_lines
 
-    say(*answer_lines(choice))
+    say(*answer_lines(choice, folder))

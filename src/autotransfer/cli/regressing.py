@@ -44,12 +44,17 @@ def resume_regression(folder: Path, source: str | None) -> None:
     from ..runs.lock import Lock
     from ..runs.number_run import NumberRun, is_complete
     from ..runs.recovery import make_sound
-    from ..runs.regression import CHOICE, NUMBERS
+    from ..runs.regression import NUMBERS
+    from ..search.repair import lost_number_files, lost_words
 
-    if is_complete(folder) and (folder / CHOICE).exists():
+    finished = is_complete(folder)
+    lost = lost_number_files(folder) if finished else []
+    if finished and not lost:
         say(f"{folder} is finished; its report is {folder / 'report.html'}")
         return
     check_end()
+    if lost:
+        tell(lost_words(folder, lost))
     with Lock(folder):
         make_sound(folder / NUMBERS, tell)
         run = NumberRun.reopen(folder, source=source)

@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from ..errors import UserError, check_choice, shown
 from ..options import SEARCH, AskedOptions
-from .conducting import carry_through, check_end, followers, say_answer, workers
+from .conducting import beginning, carry_through, check_end, followers, say_answer, workers
 from .options import UNASKED, UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, flatten, own_encoders
 from .regressing import describe_regression, resume_regression, run_regression
 from .reporting import write_report
@@ -112,48 +112,56 @@ def run(
 ) -> None:
     """Train, measure on people left out, and write model and report to OUT. A first answer stands within a minute or
     so; what is trained after that usually improves it."""
-    from ..runs.options import EVERYTHING, RunOptions
-
     if out is None and not dry_run:
         raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would cost")
-    if asked.time is None and cluster is not None:
-        asked = replace(asked, time=EVERYTHING)  # nobody can say how long it takes elsewhere
-    if preprocessing is not None:
-        asked = replace(asked, adaptation=preprocessing)
-    if steps is not None:
-        asked = replace(asked, max_steps=steps)
-    options = RunOptions.of(
-        "quick" if quick else "recommended", source=data, storage=storage, seed=seed, clean=clean,
-        population=_population(population), **asdict(asked), **asdict(windowing),
-    )  # fmt: skip
-    again = None
-    if plan is not None:
-        from ..search.plan import read_plan
+    with beginning(None if dry_run else out):
+        from ..runs.options import EVERYTHING, RunOptions
 
-        given = _given(context)
-        _check_beside_plan(given)
-        again = read_plan(plan)
-        options = again.options_here(options, given)
-    if options.base is not None and cluster is not None:
-        raise UserError("the networks of a base are known on this machine alone; leave out either --base or --cluster")
-    if options.target != "classes":
-        _check_alone(plan=plan, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
-    encoders = own_encoders(options.encoder)
-    check_end(tensorboard)
-    if dry_run:
-        _dry_run(options, encoders, again)
-        return
-    assert out is not None, "checked above"
-    if options.target != "classes":
-        run_regression(options, out)
-        return
-    from ..runs.lock import Lock
-    from ..search.planning import begin
+        if asked.time is None and cluster is not None:
+            asked = replace(asked, time=EVERYTHING)  # nobody can say how long it takes elsewhere
+        if preprocessing is not None:
+            asked = replace(asked, adaptation=preprocessing)
+        if steps is not None:
+            asked = replace(asked, max_steps=steps)
+        options = RunOptions.of(
+            "quick" if quick else "recommended", source=data, storage=storage, seed=seed, clean=clean,
+            population=_population(population), **asdict(asked), **asdict(windowing),
+        )  # fmt: skip
+        again = None
+        if plan is not None:
+            from ..search.plan import read_plan
 
-    with workers(cluster) as executor:  # before anything is written: there may be none
-        created = begin(out, options, encoders, tell=tell, here=executor is None, again=again)
-        with Lock(out), followers(out, live=live, tensorboard=tensorboard):
-            carry_through(created, executor)
+            given = _given(context)
+            _check_beside_plan(given)
+            again = read_plan(plan)
+            options = again.options_here(options, given)
+        if options.base is not None and cluster is not None:
+            raise UserError(
+                "the networks of a base are known on this machine alone; leave out either --base or --cluster"
+            )
+        if options.target != "classes":
+            _check_alone(plan=plan, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
+        encoders = own_encoders(options.encoder)
+        check_end(tensorboard)
+        if dry_run and out is not None:
+            from ..runs.number_run import check_open
+            from ..runs.run import check_unused
+
+            (check_unused if options.target == "classes" else check_open)(out)  # as the run itself would
+        if dry_run:
+            _dry_run(options, encoders, again)
+            return
+        assert out is not None, "checked above"
+        if options.target != "classes":
+            run_regression(options, out)
+            return
+        from ..runs.lock import Lock
+        from ..search.planning import begin
+
+        with workers(cluster) as executor:  # before anything is written: there may be none
+            created = begin(out, options, encoders, tell=tell, here=executor is None, again=again)
+            with Lock(out), followers(out, live=live, tensorboard=tensorboard):
+                carry_through(created, executor)
 
 
 # What belongs to the machine, the data and the output, and what a plan may name but never brings: all else is the
@@ -239,8 +247,8 @@ def resume(
     verbose: Verbose = False,
     log: Log = None,
 ) -> None:
-    """Continue a run after any interruption, or one that ended because its time was over; finished jobs are never
-    trained again."""
+    """Continue a run after any interruption, or one that ended because its time was over, or make again what a finished
+    one has lost of its model and tables; finished jobs are never trained again."""
     from ..runs.choice import read_choice
     from ..runs.ending import longer_words
     from ..runs.lock import Lock
@@ -249,6 +257,7 @@ def resume(
     from ..runs.regression import is_regression
     from ..runs.run import check_is_run
     from ..search.planning import give_more
+    from ..search.repair import lost_files, lost_words
 
     if is_regression(folder):
         _check_alone(time=time, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
@@ -261,14 +270,18 @@ def resume(
         opened = reopen(folder, own_encoders(encoder), tell, storage, data)
         if time is not None:
             give_more(opened, more)
-        if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
+        finished = opened.ledger.recall("complete", bool)
+        lost = lost_files(opened) if finished else []
+        if finished and not lost:
             choice = read_choice(folder)
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # stopped after all else was done
                     write_report(opened)
-                    say_answer(choice)
-            say(f"{folder} is finished; its report is {folder / 'report.html'}{longer_words(choice.ended)}")
+                    say_answer(choice, folder)
+            say(f"{folder} is finished; its report is {folder / 'report.html'}{longer_words(choice.ended, folder)}")
             return
+        if lost:
+            tell(lost_words(folder, lost))
         with followers(folder, live=live, tensorboard=tensorboard):
             carry_through(opened, executor)
 
@@ -317,7 +330,7 @@ def demo(
         if (out / "choice.json").exists():
             from ..runs.choice import read_choice
 
-            say_answer(read_choice(out))
+            say_answer(read_choice(out), out)
         return
     # Few epochs, so a high rate; a limit, so that a slow machine shows fewer stages and not a longer demo. Random
     # kernels (MiniRocket) would take as long as all else.

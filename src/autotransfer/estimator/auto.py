@@ -35,6 +35,7 @@ from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.planning import begin
 from ..search.procedure import conduct
+from ..search.repair import lost_files
 from ..settings import SUBJECT, Setting
 from ..training.packing import resolve_device
 from ..training.scoring import BALANCED_ACCURACY
@@ -139,7 +140,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
 
     def _conduct(self, run: Run, *, kept: bool) -> Choice:
         """Train whatever is left and return the choice. kept: write a report after every stage."""
-        if run.ledger.recall("complete", bool) and (run.folder / "choice.json").exists():
+        if run.ledger.recall("complete", bool) and not lost_files(run):
             return read_choice(run.folder)
 
         def answered(run: Run, choice: Choice) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import UserError, check_choice
-from ..files import write_atomically
+from ..files import read_plain, write_atomically
 from ..model.encoders import Encoders
+from ..models.card import DIGEST
 from ..models.graph import refuse_what_graphs_cannot
 from ..models.loading import MARK, load_classifier, model_folder
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
+from ..models.saving import MODEL
 from ..recordings.optional import pip_install
-from ..runs.lock import refuse_links
+from ..runs.lock import no_run, refuse_links
 from .formats import FORMATS, attempt, need_onnx
 from .proof import BATCHES, Latency, largest_difference, latency, tolerance
 
@@ -126,7 +130,7 @@ def _home(run: Path, model: str) -> Path:
         home = model_folder(run)
         if (home / "model.json").exists() and model == "ensemble":
             return home  # one person's, as calibrate leaves it, or shared without its run
-        raise UserError(f"{run} is not a run: it has no ledger.sqlite; start one with autotransfer run")
+        raise no_run(run)
     if not (run / "choice.json").exists():
         raise UserError(f"{run} is not finished; continue it with: autotransfer resume {run}")
     if model == "refit" and not (run / "model" / "refit").is_dir():
@@ -162,7 +166,33 @@ def _unwritable(target: Path, error: OSError) -> UserError:
 
 
 def _exported_before(path: Path) -> bool:
+    return _holds(path, MARK)
+
+
+def _holds(path: Path, *texts: str) -> bool:
+    """Whether a plain file holds any of these texts."""
     if not path.is_file() or path.stat().st_size == 0:
         return False
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(MARK.encode()) >= 0
+        return any(content.find(text.encode()) >= 0 for text in texts)
+
+
+def former_words(folder: Path) -> list[str]:
+    """A line on each export in a folder that was not made from the model beside it, which has taken the place of
+    another since. It stays: somebody may be using it."""
+    digests = [_card_digest(folder / "model"), _card_digest(folder / "model" / "refit")]
+    known = [digest for digest in digests if digest is not None]
+    lines = []
+    for form in FORMATS.values():
+        path = folder / f"model{form.suffix}"
+        with suppress(OSError):
+            if known and _exported_before(path) and not _holds(path, *known):
+                lines.append(f"{path} is of a former model, or of an earlier version of this package; export it again")
+    return lines
+
+
+def _card_digest(home: Path) -> str | None:
+    """Of the model in a folder, as exports have it, too."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        return str(json.loads(read_plain(home / MODEL.card))[DIGEST]["card"])
+    return None

@@ -54,6 +54,17 @@ def as_text(card: Card) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in file_metadata(card).items()}
 
 
+def _tensors(saved: Model) -> dict[str, Tensor]:
+    """As RUN/model has them."""
+    every = saved.tensors() | stored_encoders(from_text(as_text(saved.card)))
+    return {name: tensor.contiguous() for name, tensor in every.items()}
+
+
+def _digest(saved: Model) -> dict[str, str]:
+    """As model.json has it beside the card: it tells of which model a file is."""
+    return model_digests(from_text(as_text(saved.card)), save(_tensors(saved)))
+
+
 # torch
 
 
@@ -110,7 +121,8 @@ def to_torch(saved: Model) -> bytes:
         program = exported_program(saved)
     with attempt(saved, "torch cannot write a graph", ["onnx", "safetensors"], to_torch), _quiet():
         program.example_inputs = None  # would be saved too, and nobody needs them
-        torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(file_metadata(saved.card))})
+        about = file_metadata(saved.card) | {DIGEST: _digest(saved)}
+        torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(about)})
     return file.getvalue()
 
 
@@ -144,7 +156,7 @@ def to_onnx(saved: Model) -> bytes:
         assert program is not None, "dynamo gives a program"
         proto = program.model_proto
         _tidy(proto)
-        onnx.helper.set_model_props(proto, as_text(saved.card))
+        onnx.helper.set_model_props(proto, as_text(saved.card) | {DIGEST: json.dumps(_digest(saved))})
         proto.producer_name, proto.producer_version = "autotransfer", versions()["autotransfer"]
         onnx.checker.check_model(proto)
         content: bytes = proto.SerializeToString()
@@ -180,11 +192,7 @@ def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
 
 def to_safetensors(saved: Model) -> bytes:
     """The tensors of RUN/model as they are, with the card in the header."""
-    card = as_text(saved.card)
-    every = saved.tensors() | stored_encoders(from_text(card))
-    tensors = {name: t.contiguous() for name, t in every.items()}
-    digest = model_digests(from_text(card), save(tensors))
-    content: bytes = save(tensors, card | {DIGEST: json.dumps(digest)})
+    content: bytes = save(_tensors(saved), as_text(saved.card) | {DIGEST: json.dumps(_digest(saved))})
     return content
 
 

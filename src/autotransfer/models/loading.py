@@ -88,12 +88,12 @@ def _load(path: Path, encoders: Encoders | None) -> Model | RegressionModel:
 
 
 def _no_model(folder: Path, missing: str) -> str:
-    """Why there is none: a run that has not made it yet, another model of a run, or no run at all."""
+    """Why there is none: a run that has not made it yet or has lost it, another model of a run, or no run at all."""
     run = folder.parent
     if any((run / name).exists() for name in LEDGERS):
         return (
-            f"{run} is an unfinished run and has no model yet: the first is there when its first stage has ended "
-            f"(autotransfer status {run}); if it was interrupted, go on with: autotransfer resume {run}"
+            f"{run} has no model: a run that is at work has one when its first stage has ended (autotransfer status "
+            f"{run}); one that was interrupted, or has lost its model, makes it with: autotransfer resume {run}"
         )
     if folder.name == "refit" and (folder.parent / MODEL.card).exists():
         return f"the run made no refit model; leave --model refit out, or start a run with --final refit ({folder})"

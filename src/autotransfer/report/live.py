@@ -46,7 +46,7 @@ def state_of(seen: Seen) -> dict[str, Any]:
     """What the page draws, as JSON values."""
     standing, data = seen.standing, seen.data
     ranking = rank(seen.trainings)
-    lines = [] if not standing.complete else answer_lines(read_choice(standing.folder))
+    lines = [] if not standing.complete else answer_lines(read_choice(standing.folder), standing.folder)
     return {
         "name": plain(data.name),
         "state": plain(standing.state),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from ..runs.choice import Average, Choice
 from ..runs.ending import longer_words
@@ -15,9 +16,11 @@ from .wording import kind_label, score
 ScoreRows = dict[str, Mapping[str, float]]  # by label: scores by person
 
 
-def answer_lines(choice: Choice) -> list[str]:
-    """The headline, the delivered model, and its scores with those of simple models and the plain network."""
-    ended = [f"ended: {choice.ended}{longer_words(choice.ended)}"] if choice.ended is not None else []
+def answer_lines(choice: Choice, folder: Path | None = None) -> list[str]:
+    """The headline, the delivered model, and its scores with those of simple models and the plain network. folder: of
+    the run, to say how it goes on."""
+    longer = "" if folder is None else longer_words(choice.ended, folder)
+    ended = [f"ended: {choice.ended}{longer}"] if choice.ended is not None else []
     missing = [*words.skipped_words(choice), *words.left_out_words(choice)]
     of_base = [line.replace("\u00a0", " ") for line in words.base_words(choice)]
     return [*words.headline(choice), *_delivered(choice), *of_base, *missing, *ended]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 OVER = "the time was over"
 NO_ROOM = "nothing that is left fits into the remaining"  # the same, with the time
 
@@ -10,6 +12,6 @@ def out_of_time(ended: str | None) -> bool:
     return ended is not None and ended.startswith((OVER, NO_ROOM))
 
 
-def longer_words(ended: str | None) -> str:
+def longer_words(ended: str | None, folder: Path) -> str:
     """How such a run goes on, after the sentence that says that it ended."""
-    return "; resume --time 10m gives it longer" if out_of_time(ended) else ""
+    return f"; autotransfer resume {folder} --time 10m gives it longer" if out_of_time(ended) else ""

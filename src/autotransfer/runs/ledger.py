@@ -19,7 +19,7 @@ from .. import schema
 from ..errors import UserError
 from ..files import sync_folder, writable
 from .checksums import CHECKED, checksum
-from .lock import refuse_links, remove_database, wal_files
+from .lock import no_run, refuse_links, remove_database, wal_files
 from .sqlite_errors import DamagedLedger, explain_errors
 
 if TYPE_CHECKING:  # with torch they take seconds to import, and `status` needs neither
@@ -90,7 +90,7 @@ class Ledger:
         if not create and not os.path.isfile(path):
             if backup_of(path).exists():
                 raise UserError(f"{path} is missing; go on from its copy: autotransfer resume {path.parent}")
-            raise UserError(f"{path.parent} is not a run: it has no {path.name}; start one with autotransfer run")
+            raise no_run(path.parent, path.name)
         refuse_links(path.parent)
         if not create and path.stat().st_size == 0:  # to SQLite a good beginning
             raise DamagedLedger(path, "it is empty")

@@ -123,6 +123,16 @@ class Lock:
             self.file.close()
 
 
+def no_run(folder: Path, ledger: str = "ledger.sqlite") -> UserError:
+    """What to say of a folder without a ledger, in which a run may be about to begin."""
+    if in_use(folder) and not (folder / "pretraining.sqlite").exists():
+        return UserError(f"a run is starting in {folder}; ask again in a few seconds")
+    return UserError(
+        f"{folder} is not a run: it has no {ledger}; start one with autotransfer run, or wait a few seconds if it has "
+        "just been started"
+    )
+
+
 def in_use(folder: Path) -> bool:
     """Whether a living process holds the run's lock."""
     try:

@@ -135,7 +135,7 @@ class Standing:
     @property
     def state(self) -> str:
         if self.complete:
-            return printable("; ".join(filter(None, ["finished", self.ended]))) + longer_words(self.ended)
+            return printable("; ".join(filter(None, ["finished", self.ended]))) + longer_words(self.ended, self.folder)
         ready = f"; {self.answers} stage{'s' * (self.answers != 1)} done, predict can be used" if self.answers else ""
         if self.working:
             return f"at work, {self.stage or 'models and report'}{ready}"

@@ -135,5 +135,7 @@ def read_regression_choice(folder: Path, at_least: float | None = None) -> Regre
     try:
         choice = schema.from_json(RegressionChoice, read_plain(folder / CHOICE))
     except UserError as error:
-        raise UserError(f"{folder / CHOICE} is damaged ({error}); run it again into another folder") from None
+        raise UserError(
+            f"{folder / CHOICE} is damaged ({error}); make it again with: autotransfer resume {folder}"
+        ) from None
     return choice if at_least is None else replace(choice, at_least=at_least)

@@ -43,7 +43,7 @@ from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
 from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
 from .ledger import FINISHED, REMEDY, UNVALIDATED, Entry, Ledger, backup_of
-from .lock import remove_database
+from .lock import in_use, no_run, remove_database
 from .options import RunOptions
 from .preparation import Preparation, check_encoder, prepare
 from .provenance import changed_column, column_digests, fingerprint
@@ -327,6 +327,11 @@ def _changed(folder: Path, source: str, *, moved: bool, column: str | None = Non
 
 
 def _taken(folder: Path) -> UserError:
+    if in_use(folder):
+        return UserError(
+            f"{folder} already holds a run, which is at work: autotransfer status {folder} says how far it is; choose "
+            "another folder for another run"
+        )
     return UserError(f"{folder} already holds a run; continue it with: autotransfer resume {folder}")
 
 
@@ -386,4 +391,4 @@ def check_is_run(folder: Path) -> None:
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}; start a run with: autotransfer run DATA --out {folder}")
     if not is_run(folder):
-        raise UserError(f"{folder} is not a run: it has no ledger.sqlite; start one with autotransfer run")
+        raise no_run(folder)
