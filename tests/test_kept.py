@@ -6,6 +6,7 @@ Which of them a version opens is said in CONTRIBUTING.md, "Versions".
 from __future__ import annotations
 
 import re
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.cli import app
+from autotransfer.errors import UserError
 
 KEPT = sorted((Path(__file__).parent / "kept").glob("*.tar.xz"))
 TOLERANCE = 1e-6  # of probabilities: the machine that wrote the files may round otherwise
@@ -78,3 +80,8 @@ def test_a_finished_run_is_read(kept: Path) -> None:
     X, expected = new_person(kept)
     found = at.load_model(str(kept / "again")).predict_proba(X)
     np.testing.assert_allclose(found, expected["calibrated"], rtol=0, atol=TOLERANCE)
+    shutil.rmtree(run / "model")
+    for _ in range(2):  # a refusal leaves nothing behind
+        result = CliRunner().invoke(app, ["resume", str(run), "--data", str(kept / "study.npz")])
+        assert result.exit_code == 2 or isinstance(result.exception, UserError)
+        assert "earlier version" in result.output + str(result.exception)

@@ -110,5 +110,5 @@ from autotransfer.cli import main
 main()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stderr) == (143, "autotransfer: interrupted\n")
+    assert (done.returncode, done.stderr) == (143, "\ninterrupted; nothing was written; give the same command again\n")
     assert not (tmp_path / "run").exists()

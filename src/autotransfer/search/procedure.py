@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from .. import schema
+from ..errors import UserError
 from ..files import write_atomically
 from ..machine import FEW, cores, threads
 from ..runs.choice import Choice, Playback, StageScore
@@ -58,6 +59,11 @@ def conduct(
         plan = run.ledger.recall("plan", Plan)
         plan = plan_of(run.prepared) if plan is None else plan
         finished = bool(run.ledger.recall("complete", bool))
+        if finished and run.options.staged and not run.ledger.recall("answers", list[StageScore]):
+            raise UserError(
+                f"{run.folder} was made by an earlier version, whose ledger does not say how it was answered; restore "
+                "the folder or start a new run"
+            )
         if plan.searched and not finished:
             shortlist = search_stage(run, tell, shown=shown)
             if not plan.stages:

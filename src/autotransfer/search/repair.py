@@ -15,7 +15,7 @@ from ..models.loading import load_model
 from ..runs.choice import Choice, read_choice
 from ..runs.regression import CHOICE, read_regression_choice
 from ..runs.run import Run
-from .plan import read_plan
+from .plan import Plan, read_plan
 
 Read = Callable[[Path], object]
 
@@ -37,17 +37,12 @@ def kept_choice(run: Run) -> Choice | None:
 def lost_files(run: Run) -> list[str]:
     """Of a finished run: what is missing or cannot be opened, by its name in the folder."""
     read: Read = partial(load_model, encoders=run.encoders)
-    refit = {"model/refit": read} if run.options.final == "refit" else {}
-    return _unreadable(
-        run.folder,
-        {
-            "model": read,
-            **refit,
-            "choice.json": lambda path: read_choice(path.parent),
-            "plan.json": read_plan,
-            "results.csv": pd.read_csv,
-        },
-    )
+    readers: dict[str, Read] = {"model": read, "choice.json": lambda path: read_choice(path.parent)}
+    if run.options.final == "refit":
+        readers["model/refit"] = read
+    if run.ledger.recall("plan", Plan) is not None:  # runs of 0.1 have none
+        readers["plan.json"] = read_plan
+    return _unreadable(run.folder, readers | {"results.csv": pd.read_csv})
 
 
 def lost_number_files(folder: Path) -> list[str]:
