@@ -104,8 +104,7 @@ def _default(value: object) -> str:
 # What each field means, where more can be said than the comment beside it in the code does.
 MEANING = {
     "method": "how dependence on the subject is estimated; none: the uncensored baseline",
-    "mode": "`marginal` z ⟂ s, `conditional` z ⟂ s given y, `complementary`: half of z is censored, half keeps s, "
-    "not for `vrex`, `group_dro` and `quantile_risk`",
+    "mode": "`marginal` z ⟂ s, `conditional` z ⟂ s given y, `complementary`: half of z is censored, half keeps s",
     "strength": "λ, the weight of the penalty beside the classification loss; 0 is the baseline",
     "estimator": "of the scores: `ssge`, `stein`, `tikhonov`, `nu_method`",
     "length_scale": "σ of the kernel: `median` or `perplexity`, estimated in every batch, or a number",
@@ -118,8 +117,6 @@ MEANING = {
     "variant": "`labelled`: the critic sees the subject; `paper`: as printed, it does not",
     "control_rate": "β, how quickly the balance k between real and fake moves",
     "diversity": "γ, the target balance; none: 1 for `labelled`, 0.7 for `paper`",
-    "group_rate": "η, how quickly the weights of people follow their losses",
-    "quantile": "α, the share of people whose risk is to lie below",
     "critic_lr": "learning rate of the critic",
     "critic_steps": "critic updates for each step of the encoder",
     "critic_hidden": "width of the critic's hidden layer",

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 import autotransfer as at
 from autotransfer.jobs import Outcome
@@ -61,20 +60,6 @@ def uncensored(recordings: at.Recordings, like: at.Setting, *, seeds: int = 3) -
     fold = at.leave_one_subject_out(recordings)[0]
     plain = replace(like, method=None, batches="auto")
     return trained(recordings, [at.Job(plain, fold, seed) for seed in range(seeds)], flipped=False)
-
-
-def worst_loss(recordings: at.Recordings, outcome: Outcome) -> float:
-    """`worst_quarter` of the training people, eval mode, last epoch."""
-    rows = outcome.job.fold.train
-    _, logits = at.encode(recordings, [outcome], rows, final=True)
-    losses = torch.nn.functional.cross_entropy(logits[0], recordings.y[rows], reduction="none")
-    return worst_quarter(losses.numpy(), recordings.subject[rows].numpy())
-
-
-def worst_quarter(losses: NDArray[np.float32], subject: NDArray[np.int64]) -> float:
-    """Mean loss of the quarter of people who have the highest: losses and subject (N,)."""
-    of_person = sorted(float(losses[subject == person].mean()) for person in np.unique(subject))
-    return float(np.mean(of_person[-(len(of_person) // 4) :]))
 
 
 def median(values: Sequence[float]) -> float:

@@ -1,8 +1,7 @@
 """Statistics on data with a known subject shift: does each method do what it says, and for the reason it says?
 
 Every method lowers leakage by at least a third of its excess over chance while the task stays; with shuffled subjects
-the same training removes less than a third of that; a flipped sign raises leakage. Risks over people do not aim at
-leakage: in its place is the loss of the people who do worst.
+the same training removes less than a third of that; a flipped sign raises leakage.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 import autotransfer as at
-from control import conditions, leak, median, uncensored, worst_loss
+from control import conditions, leak, median, uncensored
 
 pytestmark = pytest.mark.slow
 
@@ -98,43 +97,6 @@ def test_the_published_began_fails_the_control(problem: Problem) -> None:
     passes = removed >= plain / 3 and plain - leakage["shuffled"] < removed / 3
     assert not passes
     assert abs(leakage["true"] - leakage["shuffled"]) < 0.15
-
-
-RISKS = {"vrex": (3.0, {}), "group_dro": (1.0, {"group_rate": 0.03}), "quantile_risk": (1.0, {})}
-
-
-def misleading(people: int = 10, per_class: int = 40) -> at.Recordings:
-    """Weak evidence for the class in one channel's frequency, and strong in the other's, which misleads two people."""
-    draw, n = np.random.default_rng(0), 2 * people * per_class
-    subject, y = np.arange(n) // (2 * per_class), np.arange(n) % 2
-    told = y ^ np.isin(subject, (4, 7))
-
-    def wave(label: np.ndarray) -> np.ndarray:
-        frequency, phase = np.where(label, 8.0, 14.0), draw.uniform(0, 2 * np.pi, n)
-        return np.sqrt(2) * np.cos(2 * np.pi * frequency[:, None] * np.arange(48) / 64 + phase[:, None])
-
-    X = draw.standard_normal((n, 2, 48))
-    X[:, 0] += 0.5 * wave(y)
-    X[:, 1] += wave(told)
-    return at.Recordings(X, y, subject, sfreq=64)
-
-
-@pytest.mark.parametrize("mode", ["marginal", "conditional"])
-def test_true_people_lower_the_worst_loss_shuffled_do_not_flipped_raises(mode: str) -> None:
-    recordings, common = misleading(), {"max_epochs": 25, "batch_size": 128, "lr": 3e-3}
-    settings = [at.Setting(method=m, mode=mode, strength=v, **own, **common) for m, (v, own) in RISKS.items()]
-    plain = median([worst_loss(recordings, o) for o in uncensored(recordings, settings[0], seeds=2)])
-    found = conditions(recordings, settings, seeds=2)
-    for setting in settings:
-        worst = {
-            condition: median([worst_loss(recordings, outcome) for outcome in own[setting.name]])
-            for condition, own in found.items()
-        }
-        print(f"{setting.name}: baseline {plain:.3f} {worst}")
-        fall = plain - worst["true"]
-        assert fall >= 0.05 * plain
-        assert plain - worst["shuffled"] < fall / 3
-        assert worst["flipped"] > plain
 
 
 def test_the_baseline_transfers_without_a_shift_and_the_shift_costs_accuracy_and_leaks() -> None:

@@ -19,7 +19,7 @@ import torch
 
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS, TrainingBatch
-from autotransfer.censoring import CENSORS
+from autotransfer.censoring import CENSORS, MODES
 from autotransfer.errors import UserError
 from autotransfer.jobs import HISTORY
 from autotransfer.model.encoders import ENCODERS
@@ -181,7 +181,7 @@ def test_a_censor_is_searched_and_trains(method: str, modes: int) -> None:
     assert searched == kind.quick
     low, high = kind.sampled
     assert 0 < low < high, "give it a range in `sampled`"
-    for mode in list(kind.modes)[-modes:]:
+    for mode in list(MODES)[-modes:]:
         check_alone(quick(method=method, mode=mode, strength=0.1))
 
 

@@ -223,7 +223,7 @@ METHODS = [
         ("adversary", {}), ("began", {}), ("mmd", {}), ("mige", {}), ("pairwise_mmd", {}),
         ("pairwise_mmd", {"pairs": "bernoulli"}), ("pairwise_mmd", {"pairs": "clique"}),
         ("club", {}), ("density_ratio", {}), ("wasserstein", {}),
-        ("coral", {}), ("group_dro", {}), ("quantile_risk", {}),
+        ("coral", {}),
     )
 ]  # fmt: skip
 POOL: list[Any] = [

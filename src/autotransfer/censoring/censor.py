@@ -54,14 +54,11 @@ class Censor(nn.Module):
         loss = censor.critic_loss(z, y, s)   # None: no critic; else minimise it with an optimiser of its own
         censor.after_step()                  # once per main step
 
-        penalty = censor(z, y, s, loss=rows)  # a method that reads losses: the task's loss of every row
-
     z (B, D) and results () for a single model; z (P, B, D) and results (P,) with members; y and s integers,
     (B,) or (P, B), tensors or arrays. A row with s < 0 is padding. Ids must lie below n_classes and n_subjects: with
     `checks_ids`, every call on a CPU checks them, and the first one elsewhere, because the host waits for the device.
-    Gradients of the penalty reach z alone, or through the losses z and the classifier; those of the critic loss reach
-    the critics alone. `loss` has the shape of y; methods that do not read it ignore it. All state is parameters and
-    buffers, the member on axis 0.
+    Gradients of the penalty reach z alone; those of the critic loss reach the critics alone. All state is parameters
+    and buffers, the member on axis 0.
     """
 
     keys: Tensor  # (P,) or () int32: a function of each member's seed
@@ -92,7 +89,6 @@ class Censor(nn.Module):
         self.mode = mode
         # In a step critics and penalty are given the same labels, and critics the same codes.
         self._labels, self._critics_see = _Last[dict[bool, Labels]](), _Last[list[Term]]()
-        self.label, self.reads_losses = method.label, method.reads_losses
         self.latent_dim = latent_dim
         self.branches = tuple(branches or (latent_dim,))
         if sum(self.branches) != latent_dim:
@@ -110,11 +106,9 @@ class Censor(nn.Module):
         self.register_buffer("keys", keys[0] if members is None else keys)
         self.register_buffer("step", torch.zeros_like(self.keys))
 
-    def forward(self, z: Tensor, y: Tensor, s: Tensor, loss: Tensor | None = None) -> Tensor:
-        """The penalty, () or (P,): differentiable in z, or in the losses, critics frozen."""
-        if self.reads_losses and loss is None:
-            raise UserError(f"{self.label} reads the task's loss of every row; give it: censor(z, y, s, loss=rows)")
-        terms, key = self._terms(z, y, s, loss if self.reads_losses else None), self._key()
+    def forward(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
+        """Return the penalty, () or (P,): differentiable in z, critics frozen."""
+        terms, key = self._terms(z, y, s), self._key()
         parts = [term.sign * self._method(i).dependence(term, key) for i, term in enumerate(terms)]
         return self._shaped(sum(parts[1:], parts[0]))
 
@@ -158,7 +152,7 @@ class Censor(nn.Module):
     def _shaped(self, value: Tensor) -> Tensor:
         return value[0] if self.members is None else value
 
-    def _terms(self, z: Tensor, y: Tensor, s: Tensor, loss: Tensor | None = None) -> list[Term]:
+    def _terms(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
         if not isinstance(z, Tensor):
             raise UserError(f"z is {_kind(z)}; give the encoder's output itself, a tensor, for gradients to go through")
         lead = () if self.members is None else (self.members,)
@@ -177,12 +171,8 @@ class Censor(nn.Module):
             labels.append(ids.long().expand(z.shape[:2]))
         if self.checks_ids and not torch.compiler.is_compiling():
             self._check_ids(*labels)
-        if loss is not None:
-            if not loss.is_floating_point() or loss.shape != (*lead, rows):
-                raise UserError(f"loss is {loss.dtype} {tuple(loss.shape)}; it must hold a number for each row of z")
-            loss = loss.reshape(-1, rows)
         of_terms = self._labels.of((y, s), lambda: make_labels(self.mode, *labels))
-        return make_terms(self.mode, z, labels[0], labels[1], loss, branches=self.branches, labels=of_terms)
+        return make_terms(self.mode, z, labels[0], labels[1], branches=self.branches, labels=of_terms)
 
     def _for_critics(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
         """Terms of other codes than before; what critics have seen of those is forgotten with their labels."""

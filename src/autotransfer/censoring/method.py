@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import check_types
-from .terms import MODES, Term, TermSpec
+from .terms import Term, TermSpec
 
 if TYPE_CHECKING:
     import optuna
@@ -46,8 +46,6 @@ class Method(nn.Module, ABC):
     label: ClassVar[str]  # in reports
     Options: ClassVar[type[MethodOptions]] = MethodOptions
     per_member: ClassVar[tuple[str, ...]] = ()  # options that are numbers, one for each stacked member
-    modes: ClassVar[tuple[str, ...]] = tuple(MODES)  # those it makes sense in
-    reads_losses: ClassVar[bool] = False  # whether it looks at the task's loss of every row, `term.loss`, and not at z
     # Strengths that are searched: the paper's grid; by mode, the grids few and quick; the extended grid; Optuna
     strengths: ClassVar[tuple[float, ...]] = (1.0, 0.3, 0.1, 0.03, 0.01)
     few: ClassVar[dict[str, float]] = {}
@@ -73,7 +71,7 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def dependence(self, term: Term, key: Tensor) -> Tensor:
-        """(P,): differentiable in term.z, or in term.loss where it is read; the critic frozen."""
+        """(P,): differentiable in term.z; the critic frozen."""
 
     def critic_loss(self, term: Term, key: Tensor) -> Tensor | None:
         """(P,): what the critic minimises, term.z held fixed; None: there is no critic."""

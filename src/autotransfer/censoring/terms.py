@@ -23,7 +23,6 @@ class Term(NamedTuple):
     z: Tensor  # (P, B, D)
     context: Tensor  # (P, B) group id, -1: padding
     nuisance: Tensor  # (P, B) group id inside the context, -1: padding
-    loss: Tensor | None = None  # (P, B) the task's loss of every row, for methods that read it; 0: padding
     memory: dict[Hashable, Any] | None = None  # see `once`
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
@@ -113,10 +112,10 @@ def make_labels(mode: str, y: Tensor, s: Tensor) -> dict[bool, Labels]:
 
 
 def make_terms(
-    mode: str, z: Tensor, y: Tensor, s: Tensor, loss: Tensor | None = None, *, branches: Sequence[int] | None = None,
+    mode: str, z: Tensor, y: Tensor, s: Tensor, *, branches: Sequence[int] | None = None,
     labels: dict[bool, Labels] | None = None,
 ) -> list[Term]:  # fmt: skip
-    """z (P, B, D), y and s (P, B), optionally the rows' losses (P, B) -> the terms of the mode. branches: see
+    """z (P, B, D), y and s (P, B) -> the terms of the mode. branches: see
     `term_dims`; None: z is one branch. labels: of `make_labels`; None: made here."""
     labels = make_labels(mode, y, s) if labels is None else labels
     terms = []
@@ -125,6 +124,5 @@ def make_terms(
         part = part_of(z, branches or (z.shape[-1],), rule)
         # Whatever a padding row holds, even NaN, reaches neither the value nor the gradient.
         part = torch.where(known[..., None], part, torch.zeros_like(part))
-        losses = None if loss is None else torch.where(known, loss, torch.zeros_like(loss))
-        terms.append(Term(rule.sign, part, context, nuisance, losses, memory))
+        terms.append(Term(rule.sign, part, context, nuisance, memory))
     return terms

@@ -27,8 +27,7 @@ RUNG = 0.25  # share of the epochs after which the worse half of a batch is give
 def suggest(trial: optuna.Trial) -> Setting:
     """A setting from the space: method, mode, strength and the method's own options."""
     method = trial.suggest_categorical("method", tuple(CENSORS))
-    modes = CENSORS[method].modes  # Optuna wants the same choices under one name
-    mode = trial.suggest_categorical("mode" if modes == tuple(MODES) else f"mode {method}", modes)
+    mode = trial.suggest_categorical("mode", tuple(MODES))
     strength = trial.suggest_float(f"strength {method}", *CENSORS[method].sampled, log=True)
     return Setting(method=method, mode=mode, strength=strength, **asdict(CENSORS[method].suggest(trial)))
 

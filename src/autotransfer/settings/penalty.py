@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..censoring import CENSORS, MethodOptions, check_mode
+from ..censoring import CENSORS, MODES, MethodOptions
 from ..errors import UserError, check_at_most, check_choice, check_types, shown
 from .fields import picked
 
@@ -29,7 +29,7 @@ class Penalty:
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_mode(self.method, self.mode)
+        check_choice("mode", self.mode, MODES)
         if self.warm_up < 0:
             raise UserError(f"warm_up is {self.warm_up}; it must be a number of epochs of at least 0")
         check_at_most(self, warm_up=10**6)

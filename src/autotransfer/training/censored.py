@@ -90,19 +90,13 @@ class Censors:
         ]  # fmt: skip
         self.branches = Branches(device)
 
-    @property
-    def read_losses(self) -> bool:
-        """Whether any censor reads the rows' losses."""
-        return any(part.censor.reads_losses for part in self.parts)
-
-    def penalty(self, z: Tensor, y: Tensor, s: Tensor, losses: Tensor | None = None) -> Tensor:
-        """z: (P, B, D); y, s: (P, B); losses (P, B) of the rows, if any censor reads them -> (P,)."""
+    def penalty(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
+        """Return the penalties (P,) of codes z (P, B, D) with classes y and subjects s (P, B)."""
         if len(self.parts) == 1 and len(self.parts[0].index) == len(z):
-            return self.parts[0].censor(z, y, s, losses)  # type: ignore[no-any-return]  # modules give Any
+            return self.parts[0].censor(z, y, s)  # type: ignore[no-any-return]  # modules give Any
 
         def work(part: _Part) -> Tensor:
-            rows = losses[part.index] if losses is not None and part.censor.reads_losses else None
-            return part.censor(z[part.index], *part.labels(y, s), rows)  # type: ignore[no-any-return]  # modules give Any
+            return part.censor(z[part.index], *part.labels(y, s))  # type: ignore[no-any-return]  # modules give Any
 
         penalty = z.new_zeros(z.shape[0])
         for part, values in zip(self.parts, self.branches([partial(work, part) for part in self.parts]), strict=True):

@@ -34,21 +34,8 @@ def weighted_nll(logits: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Ten
 
 def weighted_cross_entropy(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """Σ w·nll / Σ w over the rows: logits (P, B, C), y (P, B), weight (P, C) -> (P,)."""
-    return weighted_mean(*weighted_nll(logits, y, weight))
-
-
-def weighted_mean(nll: Tensor, w: Tensor) -> Tensor:
-    """Σ w·nll / Σ w, from what `weighted_nll` gives: two (..., B) -> (...)."""
-    return nll.sum(-1) / _total(w)
-
-
-def row_losses(nll: Tensor, w: Tensor) -> Tensor:
-    """Every row's loss, such that their plain mean over the batch is the weighted mean: two (..., B) -> (..., B)."""
-    return nll * (w.shape[-1] / _total(w))[..., None]
-
-
-def _total(w: Tensor) -> Tensor:
-    return w.sum(-1).clamp(min=torch.finfo(w.dtype).tiny)
+    nll, w = weighted_nll(logits, y, weight)
+    return nll.sum(-1) / w.sum(-1).clamp(min=torch.finfo(w.dtype).tiny)
 
 
 def confusion_counts(predicted: Tensor, y: Tensor, counted: Tensor, n_classes: int) -> Tensor:

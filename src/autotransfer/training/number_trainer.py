@@ -60,9 +60,8 @@ class NumberTrainer(Trainer):
         target = (self.targets[rows][self.groups.of_member] - mean[:, None]) / spread[:, None]
         return output[..., 0] - target.to(output.dtype)
 
-    def _task(self, z: Tensor, rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        losses = huber(self._errors(self.classifier(z), rows), self.knee)
-        return losses.mean(-1), losses if self.censors.read_losses else None
+    def _task(self, z: Tensor, rows: Tensor, y: Tensor) -> Tensor:
+        return huber(self._errors(self.classifier(z), rows), self.knee).mean(-1)
 
     @torch.no_grad()
     def _measure(self) -> None:

@@ -27,7 +27,7 @@ from .groups import MemberGroups
 from .member_options import MemberOptions
 from .members import Members, size_of
 from .memory import out_of_memory
-from .metrics import apart, class_weights, row_losses, weighted_mean, weighted_nll
+from .metrics import apart, class_weights, weighted_cross_entropy
 from .optimiser import AdamW
 from .packing import program_of
 from .prepared import Prepared
@@ -236,8 +236,8 @@ class Trainer:
 
         z = codes.detach().requires_grad_()
         self.censors.train_critics(z, y, s, active, self.decay)
-        task, losses = self._task(z, rows, y)
-        penalty = self.censors.penalty(z, y, s, losses)
+        task = self._task(z, rows, y)
+        penalty = self.censors.penalty(z, y, s)
         loss = task + self.options.strength_in(self.clock) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with quick_products(rows.device):
@@ -252,11 +252,9 @@ class Trainer:
         self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
         self.tick += 1
 
-    def _task(self, z: Tensor, rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss of every member (P,) at codes z (P, B, D) of rows (G, B) and classes y (P, B), and that of each row
-        (P, B) where a penalty reads it."""
-        nll, weight = weighted_nll(self._competing(self.classifier(z), y), y, self.weights)
-        return weighted_mean(nll, weight), row_losses(nll, weight) if self.censors.read_losses else None
+    def _task(self, z: Tensor, rows: Tensor, y: Tensor) -> Tensor:
+        """Return the loss of every member (P,) at codes z (P, B, D) of rows (G, B) and classes y (P, B)."""
+        return weighted_cross_entropy(self._competing(self.classifier(z), y), y, self.weights)
 
     @torch.no_grad()
     def _finish_averages(self, plan: Tensor) -> None:
