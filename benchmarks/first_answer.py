@@ -1,7 +1,7 @@
 """What a default run has after its first stage, everybody played back:
 
     python -m benchmarks.first_answer DATA.npz... --runs FOLDER --out docs/results/first_answer.csv
-        [--online docs/results/online.csv] [--base FOLDER]
+        [--online docs/results/online.csv]
 
 Protocol. Every option has its default but the time, which has no limit, so that the machine's speed does not decide how
 many people a fold leaves out; the run is left when its first answer (closed forms) is written. Then everybody is played
@@ -17,9 +17,6 @@ One row of the CSV is the score of one person in one case:
     before N, calibrated N, own N
                         with N labelled windows of each class, of the windows that are left: without the labels, with
                         them, and by the best classifier of the person's labels alone
-
---base is a folder of bases of other studies, base-SET for each set, as benchmarks.pretraining leaves them: what they
-make of a window is then one more candidate.
 
 --online adds the same playback in every order of the windows to a table of benchmarks.online. Nothing is chosen by this
 command. The closed forms were developed on these sets: these are development figures.
@@ -68,13 +65,13 @@ class Answered(Exception):
     """The first answer is written."""
 
 
-def first_answer(source: str, folder: Path, base: Path | None = None) -> Choice:
+def first_answer(source: str, folder: Path) -> Choice:
     """Of a default run, which is then left; with the playback of everybody."""
 
     def leave(*_: object) -> None:
         raise Answered
 
-    fixed = {"source": source, "adaptation": "zero-shot", "time": "none", "base": base}
+    fixed = {"source": source, "adaptation": "zero-shot", "time": "none"}
     run = begin(folder, RunOptions.of("recommended", **fixed), tell=print)
     with closing(run.ledger):
         with suppress(Answered):
@@ -132,8 +129,7 @@ def after_the_first_stage(folder: Path) -> str:
 
 def measured(recordings: at.Recordings, asked: argparse.Namespace) -> Iterator[tuple[object, ...]]:
     source = next(file for file in asked.files if Path(file).stem == recordings.name)
-    base = None if asked.base is None else asked.base / f"base-{recordings.name}"
-    choice = first_answer(source, asked.runs / recordings.name, base)
+    choice = first_answer(source, asked.runs / recordings.name)
     if asked.online is not None and choice.playback is not None:
         add_rows(asked.online, recordings.name, choice.playback)
     for row in rows_of(choice):
@@ -144,7 +140,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = command(__doc__, None)
     parser.add_argument("--runs", type=Path, required=True, help="where the folders of runs shall be")
     parser.add_argument("--online", type=Path, help="table of benchmarks.online that the playback is added to")
-    parser.add_argument("--base", type=Path, help="folder of bases, base-SET for each set")
     asked = parser.parse_args(arguments)
     measure_datasets(asked, COLUMNS, measured)
     print(after_the_first_stage(asked.out.parent))

@@ -3,8 +3,7 @@
 Windows of noise with a shift for each subject and a signal for each class are written as .npy files into a folder (16
 KiB a trial). Another process trains one job on one fold for one epoch and is watched from outside. Its memory is
 RssAnon, which nobody but the process can give back; pages of the file that it has read (RssFile) are the system's to
-drop. With --pretrain there are two such folders, and the process trains one network of a base on both, as on a machine
-with 256 MiB of free memory.
+drop.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from numpy.lib.format import open_memmap
 SUBJECTS, CLASSES, CHANNELS, TIMES = 20, 4, 16, 256
 ROWS = 4096  # written at a time: 64 MiB
 WATCHED = ("RssAnon", "RssFile")
-FREE = 2**28  # bytes, with --pretrain
 POLL = 0.05  # seconds between two looks at the process
 
 
@@ -50,25 +48,18 @@ def write_folder(folder: Path, trials: int, seed: int = 0) -> None:
     (folder / "meta.json").write_text(json.dumps({"sfreq": 128, "name": "noise"}))
 
 
-def train(folders: list[Path]) -> None:
-    """In the process that is watched: train for one epoch, or a base of several studies, then print what it took as one
-    line of JSON."""
+def train(folder: Path) -> None:
+    """Train for one epoch, in the process that is watched, then print what it took as one line of JSON."""
     import torch
 
     import autotransfer as at
-    from autotransfer.training import packing, trainer  # noqa: F401  imported later it would count as growth
+    from autotransfer.training import trainer  # noqa: F401  imported later it would count as growth
 
     torch.set_num_threads(1)
     before, start = memory("self"), time.perf_counter()
-    if len(folders) == 1:
-        recordings = at.load(folders[0])
-        job = at.Job(at.Setting(max_epochs=1), at.leave_one_subject_out(recordings)[0])
-        score = at.train(recordings, [job], "cpu")[0].test_score
-    else:
-        packing.free_memory = lambda device: FREE
-        with tempfile.TemporaryDirectory(dir=folders[0].parent) as out:
-            base = at.pretrain(at.Studies(folders), out, members=1, epochs=1, device="cpu", progress=False)
-        score = sum(study["score"] for study in base.card.studies) / len(folders)
+    recordings = at.load(folder)
+    job = at.Job(at.Setting(max_epochs=1), at.leave_one_subject_out(recordings)[0])
+    score = at.train(recordings, [job], "cpu")[0].test_score
     seconds = round(time.perf_counter() - start, 1)
     print(json.dumps({"before_MiB": before["RssAnon"], "seconds": seconds, "test_score": score}))
 
@@ -83,9 +74,9 @@ def memory(process: int | str) -> dict[str, float]:
     return {name: int(values[name].split()[0]) / 1024 for name in WATCHED if name in values}
 
 
-def watch(folders: list[Path]) -> dict[str, float]:
+def watch(folder: Path) -> dict[str, float]:
     """What the training prints, and the largest memory that it was seen to hold."""
-    command = [sys.executable, "-m", "benchmarks.larger_than_memory", "--train", *map(str, folders)]
+    command = [sys.executable, "-m", "benchmarks.larger_than_memory", "--train", str(folder)]
     most = dict.fromkeys(WATCHED, 0.0)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         while process.poll() is None:
@@ -107,19 +98,17 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, help="where there is room for them; default: the system's for such files"
     )
-    parser.add_argument("--pretrain", action="store_true", help="a base of two studies, each of half the trials")
-    parser.add_argument("--train", type=Path, nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.train:
         train(options.train)
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        folders = [Path(name) / f"study {number}" for number in range(1 + options.pretrain)]
-        for seed, folder in enumerate(folders):
-            write_folder(folder, options.trials // len(folders), seed)
-        size = sum((folder / "X.npy").stat().st_size for folder in folders)
+        folder = Path(name) / "study"
+        write_folder(folder, options.trials)
+        size = (folder / "X.npy").stat().st_size
         print(f"{options.trials:,} trials, {size / 1e9:.2f} GB", flush=True)
-        for what, value in watch(folders).items():
+        for what, value in watch(folder).items():
             print(f"{what:>22}: {value:,.3f}")
 
 

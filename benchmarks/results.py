@@ -1,4 +1,4 @@
-"""Tables and figures of docs/results.md, results_details.md, leaderboard.md and pretraining.md, from committed CSVs:
+"""Tables and figures of docs/results.md, results_details.md, and leaderboard.md, from committed CSVs:
 python -m benchmarks.results [FOLDER] [--page FILE ...]
 
 FOLDER (docs/results) holds peers.csv (`python -m benchmarks.peers`) and results.csv, scores.csv and leakage.csv
@@ -23,7 +23,7 @@ from autotransfer.report.statistics import Paired, holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
 from autotransfer.words import range_words
 
-from . import averages, base_tables, confirmation, field_tables, leaderboard, overview, played
+from . import averages, confirmation, field_tables, leaderboard, overview, played
 from .anytime import at_moments, limit_costs
 from .changes import changes_table, turned
 from .control import control, leakage, penalty, removed, same_settings
@@ -33,7 +33,6 @@ from .first_answer import after_the_first_stage
 from .inference import over_equal_sets
 from .markdown import METHODS, NAMES, NOTHING, differences_table, markdown, with_interval
 from .shipped import as_shipped
-from .tuned import tuned
 
 PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 CHANGES = ("penalties", "control", "augmentations", "nuisances")  # parts of changes.csv with a table
@@ -254,11 +253,11 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
 }  # fmt: skip
 OF_ONE_CSV: dict[str, Callable[[Path], str]] = {  # or of a few, but not of the runs of development
     "turned": turned, "played_orders": played.orders, "played_ways": played.methods, "played_twelve": played.twelve,
-    "played_labels": played.labels, "played_tuned": tuned, "removed": removed, "leaderboard": leaderboard.page,
+    "played_labels": played.labels, "removed": removed, "leaderboard": leaderboard.page,
     "anytime": at_moments, "limit_costs": limit_costs, "first_answer": after_the_first_stage,
     "shipped": lambda folder: as_shipped(table_of(folder, "shipped")),
     **{f"changes_{part}": partial(changes_table, part=part) for part in CHANGES},
-    **confirmation.PARTS, **field_tables.PARTS, **base_tables.PARTS,
+    **confirmation.PARTS, **field_tables.PARTS,
 }  # fmt: skip
 
 
@@ -283,7 +282,7 @@ def main(arguments: list[str] | None = None) -> None:
     root = Path(__file__).parent.parent / "docs"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=root / "results")
-    pages = [root / name for name in ("results.md", "results_details.md", "leaderboard.md", "pretraining.md")]
+    pages = [root / name for name in ("results.md", "results_details.md", "leaderboard.md")]
     parser.add_argument("--page", type=Path, nargs="+", default=pages)
     options = parser.parse_args(arguments)
     evidence = read(options.folder)

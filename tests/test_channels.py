@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+import autotransfer as at
+from autotransfer.cli import app
 from autotransfer.errors import UserError
-from autotransfer.recordings.windows import channel_places, windows_for_model
+from autotransfer.recordings.windows import channel_places, renamed_channels, windows_for_model
 
 NAMED = SimpleNamespace(channels=["Fc5", "Cz", "FC6"], n_times=8, sfreq=100.0)
 UNNAMED = SimpleNamespace(channels=["ch0", "ch1"], n_times=8, sfreq=None)
@@ -30,10 +36,84 @@ def test_names_that_leave_doubt_must_be_equal() -> None:
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(UserError, match="the data have no channel 'Cz', which the model reads, but Fc5, Pz, FC6"):
         windows_for_model(X[:, :3], NAMED, ["Fc5", "Pz", "FC6"])
-    with pytest.raises(UserError, match="takes 3 channels, the data have 2"):
+    with pytest.raises(UserError, match="no channel 'Cz'"):
         windows_for_model(X[:, :2], NAMED, ["Fc5", "FC6"])
 
 
 def test_channels_without_names_are_all_there() -> None:
     with pytest.raises(UserError, match="takes 2 channels, the data have 5"):
         windows_for_model(X, UNNAMED, [f"ch{n}" for n in range(5)])
+
+
+def test_renaming_that_cannot_be() -> None:
+    assert renamed_channels(["a", "b"], ["a=F3"]) == ["F3", "b"]
+    assert renamed_channels(["a", "b"], ["a=b", "b=a"]) == ["b", "a"]
+    for wrong in (["c=d"], ["a"], ["a="], ["a=b"], ["a=c", "a=d", "b=a"]):
+        with pytest.raises(UserError):
+            renamed_channels(["a", "b"], wrong)
+    with pytest.raises(UserError):
+        renamed_channels(None, ["a=b"])
+
+
+NAMES = ("F3", "Fz", "F4", "Oz")
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    draw = np.random.default_rng(0)
+    y = np.tile([0, 1], 36)
+    signals = draw.standard_normal((72, 4, 40))
+    signals[:, 0] *= np.where(y, 3.0, 1.0)[:, None]
+    recordings = at.Recordings(
+        signals.astype(np.float32), y, np.repeat(np.arange(3), 24), sfreq=40.0, channels=NAMES, name="study"
+    )
+    setting = at.Setting(encoder="linear", represent="tangent", standardise="none")
+    return at.train(recordings, [at.Job(setting, at.leave_one_subject_out(recordings)[0], 0)])[0].model()
+
+
+WINDOWS = np.random.default_rng(1).standard_normal((12, 4, 40)).astype(np.float32)
+
+
+def test_models_and_sessions_find_channels_by_name_and_refuse_a_missing_one(model: Any) -> None:
+    expected = model.predict_proba(WINDOWS)
+    more = np.concatenate([WINDOWS[:, ::-1], np.full_like(WINDOWS[:, :1], np.nan)], 1)
+    names = [*NAMES[::-1], "EOG"]
+    np.testing.assert_array_equal(model.predict_proba(more, channels=names), expected)
+    session = at.Session(model, channels=names)
+    np.testing.assert_allclose([session.predict_proba(window) for window in more[:5]], expected[:5], atol=1e-6)
+    np.testing.assert_allclose(session.predict_proba(more[5:]), expected[5:], atol=1e-6)
+    with pytest.raises(UserError, match="5 names"):
+        session.predict_proba(WINDOWS[0])
+    with pytest.raises(UserError):
+        session.predict_proba(np.full((5, 40), np.nan, np.float32))
+    for channels in (["F3", "Fz", "Oz"], ["F3", "Fz", "left", "Oz"]):
+        with pytest.raises(UserError, match="no channel 'F4'"):
+            model.predict_proba(WINDOWS[:, : len(channels)], channels=channels)
+        with pytest.raises(UserError, match="no channel 'F4'"):
+            at.Session(model, channels=channels)
+
+
+def test_commands_rename_channels_and_refuse_a_missing_one(model: Any, tmp_path: Path) -> None:
+    model.save(tmp_path / "run" / "model")
+    for name, channels in (("less", ["F3", "Fz", "Oz"]), ("called", ["F3", "Fz", "left", "Oz"])):
+        meta = json.dumps({"sfreq": 40.0, "channels": channels})
+        np.savez(tmp_path / f"{name}.npz", X=WINDOWS[:, : len(channels)], meta=meta)
+
+    def table(*given: object) -> np.ndarray:
+        result = CliRunner().invoke(app, list(map(str, given)), catch_exceptions=False)
+        lines = [line.split(",") for line in result.stdout.splitlines()]
+        return np.array([row[-2:] for row in lines[1:]], dtype=float)
+
+    expected = model.predict_proba(WINDOWS)
+    run, source = tmp_path / "run", tmp_path / "called.npz"
+    renamed = table("predict", run, source, "--rename", "left=F4")
+    np.testing.assert_allclose(renamed, expected, atol=2e-5)
+    streamed = table("stream", run, "--source", source, "--hop", 1, "--rename", "left=F4")
+    np.testing.assert_allclose(streamed, expected, atol=2e-5)
+    for name in ("less", "called"):
+        for command in (
+            ("predict", run, tmp_path / f"{name}.npz"),
+            ("stream", run, "--source", tmp_path / f"{name}.npz"),
+        ):
+            with pytest.raises(UserError, match="no channel 'F4'"):
+                table(*command)

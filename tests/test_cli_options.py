@@ -170,7 +170,7 @@ def test_every_command_that_reads_recordings_cuts_them_the_same_way(asked: list[
 
 
 def test_an_option_with_a_word_for_its_value_says_its_own_name() -> None:
-    """typer 0.27 names it by that word otherwise: --BASE."""
+    """typer 0.27 names it by that word otherwise."""
     commands = [command.callback for command in app.registered_commands if command.callback is not None]
     hints = [hint for command in commands for hint in get_type_hints(command, include_extras=True).values()]
     options = [part for hint in hints for part in getattr(hint, "__metadata__", ()) if isinstance(part, OptionInfo)]

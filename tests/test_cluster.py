@@ -16,13 +16,11 @@ import pandas as pd
 import pytest
 from torch import Tensor, nn
 
-import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
-from autotransfer.training import packing
 from tiny import tiny_file
 
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
@@ -113,18 +111,6 @@ def test_an_error_on_a_worker_is_told_in_one_line_and_the_run_goes_on_at_home(tm
     run = Run.open(tmp_path / "run", {"own": faulty})
     conduct(run, lambda _: None, shown=False)
     assert {entry.status for entry in run.ledger.entries()} == {"done"}
-
-
-def test_a_base_is_the_same_from_a_cluster(tmp_path: Path, worker: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    both = at.Studies([at.synthetic(n_subjects=3, seed=seed) for seed in (1, 2)])
-    call = {"members": 2, "epochs": 2, "device": "cpu", "progress": False}
-    for name, place in (("home", None), ("away", worker)):
-        at.pretrain(both, tmp_path / name, executor=place, **call)
-    for file in ("base.json", "base.safetensors"):
-        assert (tmp_path / "home" / file).read_bytes() == (tmp_path / "away" / file).read_bytes()
-    monkeypatch.setattr(packing, "free_memory", lambda _: 1000)
-    with pytest.raises(UserError, match="hold them in memory"):
-        at.pretrain(both, tmp_path / "large", executor=worker, **call)
 
 
 def listening(session: int) -> set[tuple[str, int]]:

@@ -214,7 +214,7 @@ def _steps(page: Path) -> list[tuple[str, str]]:
 
 
 PRINTED = {"person.md": "4 of 4 detected, 0 false, after 1.0 s"}  # as the page says
-LONG = {"pretraining.md", "recipes/scikit_learn.md", "tutorial.md", "online.md"}  # studies, searches, whole runs
+LONG = {"recipes/scikit_learn.md", "tutorial.md", "online.md"}  # studies, searches, whole runs
 
 
 @pytest.mark.parametrize(

@@ -38,24 +38,6 @@ def test_equals_torch_adamw_with_rates_and_decays_per_member() -> None:
             torch.testing.assert_close(own[i], reference.detach(), atol=1e-12, rtol=0)
 
 
-def test_values_may_have_rates_of_their_own() -> None:
-    """Those of two groups of torch's parameters."""
-    layer = Linear(2, 3, 2, seeds=range(2)).double()
-    weight, bias = (nn.Parameter(p.detach()[1].clone()) for p in layer.parameters())
-    theirs = torch.optim.AdamW([{"params": [weight], "lr": 1e-4}, {"params": [bias], "lr": 1e-2}], weight_decay=0.1)
-    flat = Flat(layer=layer)
-    ours = AdamW(flat, torch.full((2,), 0.1, dtype=torch.float64))
-    lr = torch.tensor([1e-4] * 6 + [1e-2] * 2, dtype=torch.float64).expand(2, -1)
-    for _ in range(5):
-        x = torch.randn(2, 5, 3, dtype=torch.float64)
-        ours.step(flat.gradient(layer(x).pow(3).mean((1, 2)).sum()), lr, torch.tensor([True, True]))
-        theirs.zero_grad()
-        (x[1] @ weight.T + bias).pow(3).mean().backward()
-        theirs.step()
-    torch.testing.assert_close(layer.weight[1], weight, atol=1e-12, rtol=0)
-    torch.testing.assert_close(layer.bias[1], bias, atol=1e-12, rtol=0)
-
-
 def test_a_gradient_that_is_not_finite_does_not_reach_a_resting_member() -> None:
     layer = Linear(2, 3, 2, seeds=[0, 1])
     flat = Flat(layer=layer)

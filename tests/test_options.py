@@ -27,7 +27,7 @@ OTHER: dict[str, Any] = {
     "time": "2h", "adaptation": "online", "device": "cpu", "encoder": "shallow", "at_least": 0.7, "grid": "uncensored",
     "networks": "one", "kinds": "tdar", "search": "halving", "trials": 3, "nuisance": "session", "as_printed": True,
     "epochs": 3, "max_steps": 70, "patience": 5, "batch_size": 9, "lr": 0.5, "standardise": "train", "align": "online",
-    "seeds": 2, "base": "BASE", "metric": "f1_macro", "folds": 4, "rule": "published", "nested": "full",
+    "seeds": 2, "metric": "f1_macro", "folds": 4, "rule": "published", "nested": "full",
     "hold_out": "session", "final": "refit", "target": "continuous", "loss": "squared",
 }  # fmt: skip
 BESIDE: dict[str, dict[str, Any]] = {"nested": {"rule": "published"}, "loss": {"target": "continuous"}}

@@ -311,9 +311,8 @@ def refused(folder: Path, *words: str, given: tuple[str, ...] = ()) -> None:
     assert not (folder / "run").exists()
 
 
-def test_a_plan_imports_nothing_and_opens_no_base_by_itself(performed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_imports_nothing_by_itself(performed: Path) -> None:
     (performed / "strange.py").write_text("from pathlib import Path\nPath('imported').touch()\ndef go(**_): pass\n")
-    monkeypatch.setattr("autotransfer.models.base.load_base", lambda *_: pytest.fail("opened"))
     edit(performed, lambda plan: plan["options"].update(encoder="strange:go"))
     refused(performed, "'strange:go'", "give it again: --encoder")
     refused(performed, "'strange:go', not 'shallow'", given=("--encoder", "shallow"))
@@ -322,11 +321,6 @@ def test_a_plan_imports_nothing_and_opens_no_base_by_itself(performed: Path, mon
     named = call("run", "gone.npz", "--plan", "plan.json", "--encoder", "strange:go", "--dry-run")
     assert_one_line(named, 2, "gone.npz")
     assert (performed / "imported").exists(), "the user named it"
-    for base in ("hf:stranger/net", "braindecode:EEGPT,pretrained=stranger/net"):
-        edit(performed, lambda plan, base=base: plan["options"].update(encoder="eegnet", base=base))
-        refused(performed, base, "give it again: --base")
-    edit(performed, lambda plan: plan["options"].update(base=None))
-    refused(performed, "has no base", given=("--base", "mine"))
 
 
 def test_options_that_a_plan_would_drop_are_refused(performed: Path) -> None:
@@ -350,9 +344,6 @@ def _first(plan: dict[str, Any]) -> dict[str, Any]:
     return training
 
 
-STARTED = {"encoder": "shallow", "start": "base:0123456789abcdef"}
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -369,12 +360,6 @@ STARTED = {"encoder": "shallow", "start": "base:0123456789abcdef"}
         (lambda plan: plan.update(pairs=-2), "pairs is -2"),
         (lambda plan: _first(plan)["setting"].update(delays=63, lag=5, represent="tangent"), "63 copies"),
         (lambda plan: _first(plan)["setting"].update(encoder="strange:go"), "'strange:go' is not known"),
-        (lambda plan: _first(plan)["setting"].update(represent="foundation:0123456789abcdef:6"), "--base"),
-        (
-            lambda plan: _first(plan).update(setting={"encoder": "shallow", "start": "base:0123456789abcdef"}),
-            "start is 'base:",
-        ),
-        (lambda plan: _first(plan)["setting"].update(represent="base_layout:0123456789abcdef:2:16"), "--base"),
         (lambda plan: _first(plan).update(setting={"method": "mmd", "nuisance": "site"}), "site"),
     ],
 )

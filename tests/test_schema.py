@@ -231,7 +231,7 @@ POOL: list[Any] = [
     "balanced", "people", "shuffled", "constant", "inverse_sqrt", "best", "last", "half", "median", "perplexity",
     "stein", "ssge", "nu_method", "all", "bernoulli", "clique", "labelled", "paper", "marginal", "conditional",
     "complementary", "adversary", "began", "mmd", "mige", "pairwise_mmd", "my_encoder", "your_encoder", "features",
-    "tangent", "auto", "huber", "base:0123456789abcdef",
+    "tangent", "auto", "huber",
 ]  # fmt: skip
 
 

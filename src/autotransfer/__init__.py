@@ -26,17 +26,14 @@ if TYPE_CHECKING:
     from .jobs import Outcome as Outcome
     from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
-    from .models.base import load_base as load_base
     from .models.interface import save_model as save_model
+    from .models.loading import from_pretrained as from_pretrained
     from .models.loading import load_model as load_model
     from .models.outcome import train as train
-    from .models.pretrained import from_pretrained as from_pretrained
     from .person.events import EventDetector as EventDetector
     from .person.events import detect_events as detect_events
     from .person.events import score_events as score_events
     from .person.session import Session as Session
-    from .pretraining.pretrain import pretrain as pretrain
-    from .pretraining.studies import Studies as Studies
     from .recordings import Recordings as Recordings
     from .recordings import load as load
     from .recordings import synthetic as synthetic
@@ -65,15 +62,11 @@ _NAMES = {  # by module
     ".grids": "grid",
     ".jobs": "Job Outcome Record",
     ".model.eegnet": "EEGNet",
-    ".models.base": "load_base",
     ".models.interface": "save_model",
-    ".models.loading": "load_model",
+    ".models.loading": "from_pretrained load_model",
     ".models.outcome": "train",
-    ".models.pretrained": "from_pretrained",
     ".person.events": "EventDetector detect_events score_events",
     ".person.session": "Session",
-    ".pretraining.pretrain": "pretrain",
-    ".pretraining.studies": "Studies",
     ".recordings": "Recordings load",
     ".recordings.sources": "synthetic",
     ".report.moabb_results": "moabb_results",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from os import PathLike
 from typing import Annotated, Any, NamedTuple
 
 # How `run --help` groups its options, the usual ones first.
@@ -46,8 +45,8 @@ class AskedOptions:
     encoder: Annotated[
         str | Callable[..., Any],
         About(
-            "eegnet, shallow, linear, templates, evoked, trees, braindecode:MODEL,option=value,… where it is installed "
-            "(with pretrained=…: as a base), or module:function, a factory (n_channels, n_times) -> nn.Module."
+            "eegnet, shallow, linear, templates, evoked, trees, braindecode:MODEL,option=value,… (needs braindecode), "
+            "or module:function, a factory (n_channels, n_times) -> nn.Module."
         ),
     ] = "eegnet"
     target: Annotated[
@@ -90,16 +89,6 @@ class AskedOptions:
             "Signals (emg, eeg, …) or representations to try, with commas, beside features, tangent and templates, "
             "which are always tried. Default: by the data.",
             SEARCH,
-        ),
-    ] = None
-    base: Annotated[
-        str | PathLike[str] | None,
-        About(
-            "Folder of a base (autotransfer pretrain), or hf:USER/NAME: its networks, trained on other studies, are "
-            "candidates, as they are and learning on. braindecode:MODEL,pretrained=FOLDER or USER/NAME: so is a "
-            "foundation encoder.",
-            SEARCH,
-            metavar="BASE",
         ),
     ] = None
     search: Annotated[str, About("grid; halving: stop the worse settings early; tpe: Optuna.", SEARCH)] = "grid"

@@ -18,7 +18,6 @@ from ..errors import UserError, machine_trouble
 from ..runs.limits import check_address_space
 from ..runs.signals import Stopped, signals_stop
 from .options import Command, flatten
-from .pretraining import pretrain
 from .reading import datasets, grids, inspect, plan_study
 from .reporting import compare, report
 from .running import demo, forget, resume, run, status
@@ -61,7 +60,7 @@ def before(
 
 
 COMMANDS = (  # in the order of --help
-    run, resume, status, report, predict, calibrate, export, stream, pretrain, inspect, plan_study, datasets, grids,
+    run, resume, status, report, predict, calibrate, export, stream, inspect, plan_study, datasets, grids,
     compare, forget, demo,
 )  # fmt: skip
 for _command in COMMANDS:

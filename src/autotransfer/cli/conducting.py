@@ -112,10 +112,9 @@ def beginning(folder: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def stoppable(folder: Path, again: str | None = None) -> Iterator[None]:
-    """Around the work of a run: what ends it before its time is told in a line that says how to go on. again: the
-    command that does; default: resume."""
-    again = f"autotransfer resume {folder}" if again is None else again
+def stoppable(folder: Path) -> Iterator[None]:
+    """Around the work of a run: what ends it before its time is told in a line that says how to go on."""
+    again = f"autotransfer resume {folder}"
     try:
         yield
     except (KeyboardInterrupt, Stopped) as stop:

@@ -135,10 +135,6 @@ def run(
             _check_beside_plan(given)
             again = read_plan(plan)
             options = again.options_here(options, given)
-        if options.base is not None and cluster is not None:
-            raise UserError(
-                "the networks of a base are known on this machine alone; leave out either --base or --cluster"
-            )
         if options.target != "classes":
             _check_alone(plan=plan, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
         encoders = own_encoders(options.encoder)
@@ -168,7 +164,7 @@ def run(
 # plan's.
 BESIDE_PLAN = {
     "data", "out", "dry_run", "config", "plan", "device", "population", "clean", "cluster", "live", "tensorboard",
-    "quiet", "verbose", "log", "encoder", "base", *asdict(UNSAID),
+    "quiet", "verbose", "log", "encoder", *asdict(UNSAID),
 }  # fmt: skip
 
 

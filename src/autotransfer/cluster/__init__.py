@@ -44,7 +44,7 @@ LOSSES = 10  # of all workers at once, without a population coming back in betwe
 # Errors that say a worker or the data went missing, rather than that the training is at fault
 LOST = ("KilledWorker", "CommClosedError", "TimeoutError")
 CANCELLED = ("FutureCancelledError", "CancelledError")
-GO_ON = "continue with: autotransfer resume {} --cluster … (a base: with the same pretrain again)"
+GO_ON = "continue with: autotransfer resume {} --cluster …"
 MATTERS = ("autotransfer", "torch")  # packages whose versions must agree everywhere
 
 

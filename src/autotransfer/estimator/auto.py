@@ -70,9 +70,6 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
     final: "ensemble" predicts with models of the folds, "refit" with one of each candidate on everybody
     run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
         finished job again; a run on other data or with other options is refused. None: a temporary folder
-    base: folder of a base, made by `autotransfer pretrain` on other studies: what its networks make of a window is one
-        more candidate, networks that start from it and learn on are another; people left out give them their weights.
-        People of the base are refused. None: there is none
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes z
     sfreq: sampling rate in Hz; gives temporal kernels their length, EEGNet's half a second, and representations their
         rhythms and bands: fit warns where it is unknown. Epochs bring their own

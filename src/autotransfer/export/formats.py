@@ -31,7 +31,6 @@ from ..models.loading import MARK, from_text, model_in
 from ..models.mixture import Model
 from ..models.saved_model import SavedModel
 from ..models.stacks import likeness
-from ..preprocessing.represent.foundation import stored_encoders
 from ..recordings.optional import need
 from ..versions import versions
 
@@ -56,8 +55,7 @@ def as_text(card: Card) -> dict[str, str]:
 
 def _tensors(saved: Model) -> dict[str, Tensor]:
     """As RUN/model has them."""
-    every = saved.tensors() | stored_encoders(from_text(as_text(saved.card)))
-    return {name: tensor.contiguous() for name, tensor in every.items()}
+    return {name: tensor.contiguous() for name, tensor in saved.tensors().items()}
 
 
 def _digest(saved: Model) -> dict[str, str]:

@@ -106,7 +106,7 @@ def adamw(
     block = 4 * _BLOCK
     _kernels().adamw[(members, -(-n // block))](
         *(Given(changed, (members, n), layout=CONTIGUOUS) for changed in (values, first, second)),
-        Given(steps, (members,), torch.float64), Given(grads, (members, n)), Given(lr, values.shape[: lr.dim()]), *each,
+        Given(steps, (members,), torch.float64), Given(grads, (members, n)), Given(lr, (members,)), *each,
         n, LOG_1=math.log(betas[0]), LOG_2=math.log(betas[1]), BETA_1=betas[0], BETA_2=betas[1], EPS=eps,
-        EACH=lr.dim() == 2, BLOCK=block,
+        BLOCK=block,
     )  # fmt: skip

@@ -92,10 +92,9 @@ def track(
 @triton.jit
 def adamw(
     values, first, second, steps, grads, lr, weight_decay, active, n, LOG_1: tl.constexpr, LOG_2: tl.constexpr,
-    BETA_1: tl.constexpr, BETA_2: tl.constexpr, EPS: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
+    BETA_1: tl.constexpr, BETA_2: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """training.optimiser.update, with a rate for EACH value or for each member: nothing is read or written for members
-    that take no step."""
+    """training.optimiser.update: nothing is read or written for members that take no step."""
     member = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = (at < n) & (tl.load(active + member) != 0)
@@ -104,7 +103,7 @@ def adamw(
     # In float64: powers of .999 over many steps.
     first_bias = (1.0 - tl.exp(step * LOG_1)).to(tl.float32)
     second_bias = tl.sqrt(1.0 - tl.exp(step * LOG_2)).to(tl.float32)
-    rate = tl.load(lr + at, mask=inside, other=0.0) if EACH else tl.load(lr + member)
+    rate = tl.load(lr + member)
     g = tl.load(grads + at, mask=inside, other=0.0)
     m = tl.load(first + at, mask=inside, other=0.0)
     m += (1.0 - BETA_1) * (g - m)

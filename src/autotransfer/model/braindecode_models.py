@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from ..errors import UserError, one_line, shown
-from ..preprocessing.represent.foundation import braindecode_models
+from ..recordings.optional import need
 from .any_module import KNOWN_AS, Factory
 
 PREFIX = "braindecode:"
-PRETRAINED = "pretrained"  # the option that makes it a foundation encoder: see models/foundation.py
 MOST = 10**6  # larger numbers are probably typos, and memory would not suffice
 HOW = "give braindecode:MODEL or braindecode:MODEL,option=value,option=value"
 DATA_SAY = {*(alias for aliases in KNOWN_AS.values() for alias in aliases), "chs_info", "input_window_seconds"}
@@ -47,24 +46,21 @@ def parse(name: str) -> Named:
         option, _, text = (part.strip() for part in pair.partition("="))
         if option in options:
             raise UserError(f"the encoder {shown(name)} has {option} twice; give it once")
-        options[option] = text if option == PRETRAINED else _value(name, option, text)
+        options[option] = _value(name, option, text)
     return Named(model, options)
 
 
 def braindecode_factory(name: str) -> Factory:
     """What makes the model of this name from n_chans, n_times, n_outputs and sfreq."""
     model, given = parse(name)
-    known = braindecode_models(f"the encoder {shown(name)}")
+    models = need("braindecode.models", f"the encoder {shown(name)}", "braindecode")
+    classes = {name: getattr(models, name) for name in dir(models)}
+    known = {name: kind for name, kind in classes.items() if isinstance(kind, type) and issubclass(kind, nn.Module)}
     if model not in known:
         raise UserError(f"braindecode has no model {shown(model)}; {_close(model, known)}")
     kind = known[model]
     signature = inspect.signature(kind)
     allowed = [n for n, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD and n not in DATA_SAY]
-    if PRETRAINED in given:
-        raise UserError(
-            f"{shown(name)} stays frozen, as a candidate of a run beside others; give it to autotransfer run or "
-            "AutoTransferClassifier, as base="
-        )
     for option in given:
         if option in DATA_SAY:
             raise UserError(f"{option} of {model} follows from the recordings; leave it out of {shown(name)}")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from ..errors import UserError, shown
-from .adapters import adapted_factory, is_adapted
 from .any_module import Factory, build
 from .braindecode_models import PREFIX, braindecode_factory, parse
 from .eegnet import EEGNetOptions
@@ -34,8 +33,7 @@ ENCODERS: dict[str, type[EncoderOptions]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class OwnEncoder(EncoderOptions):
-    """A module that is not ours: braindecode's, a foundation encoder with adapters, or the user's own, named by a
-    setting and given as a factory with the jobs."""
+    """A module that is not ours: braindecode's, or the user's own, given as a factory with the jobs."""
 
     factory: Callable[..., nn.Module] | None = field(default=None, compare=False, repr=False)
 
@@ -57,7 +55,7 @@ def encoder_name(text: str) -> str:
 
 def is_ours(name: str) -> bool:
     """Whether nobody has to give a factory again: the encoder can be made from its name."""
-    return name in ENCODERS or name.startswith(PREFIX) or is_adapted(name)
+    return name in ENCODERS or name.startswith(PREFIX)
 
 
 def encoder_options(name: str, options: EncoderOptions, encoders: Encoders | None) -> EncoderOptions:
@@ -68,8 +66,6 @@ def encoder_options(name: str, options: EncoderOptions, encoders: Encoders | Non
 def find_factory(name: str, encoders: Encoders | None) -> Factory:
     if name.startswith(PREFIX) and name not in (encoders or {}):
         return braindecode_factory(name)
-    if is_adapted(name):
-        return adapted_factory(name)
     if encoders is None or name not in encoders:
         known = ", ".join(repr(known) for known in (*ENCODERS, *(encoders or ())))
         raise UserError(

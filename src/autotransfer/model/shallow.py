@@ -33,7 +33,6 @@ from .moments import Moments, padding
 from .norm_pool import draws_of, dropped
 from .power import FLOOR, codes_of_power, log_of
 from .stack import Quick, Size, Stack, by_networks
-from .start import check_start
 
 MIN_TIMES = 8
 STRETCHES = 8  # at least; windows of fewer than 16 samples have one for each sample
@@ -54,7 +53,6 @@ class ShallowOptions(EncoderOptions):
     power_filters: int = 32  # each with spatial weights and a temporal kernel of its own
     temporal_kernel: int | str | None = None  # samples; None: a fifth of a second, within [3, 64]; "half": half of that
     dropout: float = 0.25
-    start: str | None = None  # weights that it starts from, of a base: see model/start.py; None: random ones
 
     per_member: ClassVar[tuple[str, ...]] = ("dropout",)
 
@@ -63,16 +61,13 @@ class ShallowOptions(EncoderOptions):
         check_common(self)
         check_positive(self, "power_filters")
         check_at_most(self, power_filters=10**4)
-        check_start(self.start)
 
     def kernel(self, sfreq: float | None) -> int:
         """Length of the temporal filters in samples."""
         return kernel_length(self.temporal_kernel, shallow_kernel_for(sfreq))
 
     def program(self, sfreq: float | None) -> tuple[object, ...]:
-        """Where a member starts is its own affair: it changes no shape."""
-        shapes = (pair for pair in super().program(None) if pair[0] != "start")  # type: ignore[index]  # pairs
-        return (*shapes, self.kernel(sfreq))
+        return (*super().program(sfreq), self.kernel(sfreq))
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Shallow:
         return Shallow(

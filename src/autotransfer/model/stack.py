@@ -102,9 +102,7 @@ class InTurn(nn.Module):
 
     def __init__(self, stack: nn.Module, members: int) -> None:
         super().__init__()
-        networks = [member_of(stack, member) for member in range(members)]
-        # A network may have a plainer form for export.
-        self.networks = nn.ModuleList(getattr(network, "merged", lambda n=network: n)() for network in networks)
+        self.networks = nn.ModuleList(member_of(stack, member) for member in range(members))
 
     def forward(self, x: Tensor) -> Tensor:
         """(P or 1, N, C, T) -> (P, N, D)."""

@@ -23,7 +23,6 @@ from ..training.represented import represented
 from ..training.sequence import stay_of
 from .card import ModelCard, OnlineCard
 from .mixture import Mixture
-from .montage import fit_montage
 from .saved_model import SavedModel
 
 ENOUGH = 2000  # windows that effects are estimated from
@@ -98,14 +97,12 @@ def ensemble(
     scores: dict[str, Any],
     encoders: Encoders | None = None,
 ) -> SavedModel:
-    """The same as a model, with the effects of the people it was trained on and their montage."""
+    """The same as a model, with the effects of the people it was trained on."""
     model = SavedModel(*assemble(recordings, setting, states, folds, kind=kind, scores=scores), encoders)
     model.effects, model.days = effects_of(model, recordings, folds)
     # Whether windows are centred by the mean of the training people, whoever's they are.
     if any(isinstance(step, Centre) and step.kind == "train" for step in setting.preprocessing.transforms):
         model.centring = centring_of(model, recordings, folds)
-    rows = _spread_rows(recordings)
-    model.montage = recordings.once("montage", lambda: fit_montage(recordings.X[rows], recordings.subject[rows]))
     return model
 
 
@@ -190,8 +187,6 @@ def with_online(
         for part in parts
     ]
     models = _ensembles(recordings, in_session, kind, encoders)
-    for model in models[:1]:
-        model.montage = None  # the mixture has it
     card = OnlineCard(
         exponents=[*map(float, shared), *(part.exponent for part in parts)], parts=[model.card for model in models],
         rule=asdict(rule), session=session, all_windows=all_windows,
@@ -218,11 +213,7 @@ def assemble_mixture(
 
 
 def _ensembles(recordings: Recordings, parts: Sequence[Part], kind: str, encoders: Encoders | None) -> list[SavedModel]:
-    """Of which the first has the montage of all."""
-    models = [
+    return [
         ensemble(recordings, setting, states, folds, kind=kind, scores={}, encoders=encoders)
         for setting, states, folds, _ in parts
     ]
-    for model in models[1:]:
-        model.montage = None
-    return models

@@ -19,7 +19,6 @@ from ..errors import UserError, shown
 from ..files import check_plain, read_plain
 from ..model.encoders import ENCODERS, is_ours
 from ..model.stack import Size
-from ..preprocessing.represent.foundation import STORED
 from ..preprocessing.transform import with_prefix
 from ..recordings.npy import check_memory
 from ..settings import Setting
@@ -101,11 +100,7 @@ def check_shapes(shapes: Shapes, card: Card) -> None:
             check_shapes(with_prefix(prefix, shapes), part)
         return
     for name, shape in shapes.items():
-        if name.startswith("montage."):  # of the recordings, whatever the members
-            n = len(card.channels)
-            if shape not in ((n,), (n, n)):
-                raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {n} channels")
-        elif not name.startswith(STORED) and (not shape or shape[0] != card.members):
+        if not shape or shape[0] != card.members:
             raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {card.members} members")
     for name, implied in _implied(card).items():
         if name in shapes and shapes[name][1:] != implied:

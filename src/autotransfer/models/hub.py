@@ -1,4 +1,4 @@
-"""Models and bases that are shared: folders of a card, safetensors and a page, here or on Hugging Face's hub.
+"""Models that are shared: folders of a card, safetensors and a page, here or on Hugging Face's hub.
 
 Nothing but these files goes up or comes down, and what comes down is opened like any stranger's file: sizes, shapes and
 digests are checked, nothing is unpickled, no code of the repository is run.
@@ -17,11 +17,10 @@ from ..errors import UserError, one_line, shown
 from ..files import write_atomically
 from ..recordings.optional import need
 from .card import DIGEST
-from .saving import BASE, MODEL
+from .saving import MODEL
 
 HUB = "hf:"  # before the name of a repository
-CONFIG = "config.json"  # of a foundation encoder
-FILES = (MODEL.card, CONFIG, MODEL.weights, MODEL.page, BASE.card, BASE.weights)
+FILES = (MODEL.card, MODEL.weights, MODEL.page)
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 PACKAGE = "huggingface_hub"
 
@@ -39,11 +38,6 @@ def download(repository: str, *, revision: str | None = None, token: str | None 
     return Path(folder)
 
 
-def local_folder(source: str | os.PathLike[str]) -> Path:
-    """A folder on this machine as it is; of hf:USER/NAME, the folder that it is downloaded to."""
-    return download(str(source)) if str(source).startswith(HUB) else Path(source)
-
-
 def check_repository(text: str) -> str:
     """USER/NAME; a UserError where it is none."""
     name = text.removeprefix(HUB)
@@ -53,7 +47,7 @@ def check_repository(text: str) -> str:
 
 
 class Saved(Protocol):
-    """A model, or a base."""
+    """A model."""
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Card, weights and page in a folder."""
@@ -67,7 +61,7 @@ def push_to_hub(
     token: str | None = None,
     message: str = "Upload a model of AutoTransfer",
 ) -> str:
-    """Upload a model or a base, its card and a page with its score on people left out; returns the address.
+    """Upload a model, its card and a page with its score on people left out; returns the address.
 
     private: of a repository that is made for it; one that exists stays as it is
     """
@@ -76,8 +70,7 @@ def push_to_hub(
     with tempfile.TemporaryDirectory(prefix="autotransfer-") as place:
         folder = Path(place)
         model.save(folder)
-        card = BASE.card if (folder / BASE.card).exists() else MODEL.card
-        _append_digests(folder, json.loads((folder / card).read_text(encoding="utf-8")))
+        _append_digests(folder, json.loads((folder / MODEL.card).read_text(encoding="utf-8")))
         try:
             api = hub.HfApi(token=token)
             api.create_repo(repo_id=name, private=private, exist_ok=True)

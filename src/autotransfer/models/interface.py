@@ -15,21 +15,17 @@ from torch import Tensor
 
 from ..errors import UserError, shown
 from ..recordings.container import check_sfreq
-from ..recordings.labels import as_list
 from ..recordings.new_windows import unlike_training
 from ..recordings.raw import Raw
 from ..recordings.windows import (
     UNNAMED,
-    channel_names,
     names_or_numbers,
     people_of_windows,
-    window_array,
     windows_for_model,
 )
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .card import Card, as_array
 from .hub import push_to_hub
-from .montage import Arrangement, Montage, arrangement
 from .regression_card import RegressionCard
 from .saving import write_model
 
@@ -70,7 +66,10 @@ class WindowModel(ABC):
         return f"<{type(self).__name__} of {card.name!r}: {windows} → {answer}; {card.subjects} training people>"
 
     def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
-        """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference."""
+        """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference.
+
+        channels: names of the data's channels. They are found by name, in any order and among others.
+        """
         return windows_for_model(X, self.card, channels, sfreq)
 
     def read(self, raw: Raw) -> Tensor:
@@ -109,32 +108,6 @@ class BaseModel(WindowModel):
     """A classifier."""
 
     card: Card
-
-    def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
-        """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference.
-
-        channels: names of the data's channels. They are found by name, in any order and among others; one that is
-        missing is estimated from the others, with a warning, where they explained enough of it in training people.
-        """
-        layout = None if channels is None else self.arrange(channels)
-        if layout is None or not layout.missing:
-            return windows_for_model(X, self.card, channels, sfreq)
-        source = np.asarray(window_array(X))
-        channel_names(channels, source.shape[1])
-        for line in layout.notes:
-            warnings.warn(line, stacklevel=2)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
-            return windows_for_model(layout.apply(source), self.card, None, sfreq)
-
-    def arrange(self, channels: object) -> Arrangement | None:
-        """How the model's channels are made of data whose channels are called so; see `arrangement`."""
-        names = channel_names(channels, len(as_list(channels, "channels")))
-        return arrangement(self.training_montage, self.card.channels, names)
-
-    @property
-    @abstractmethod
-    def training_montage(self) -> Montage | None:
-        """How the channels of training people go together; None where nobody has looked."""
 
     @property
     def classes_(self) -> NDArray[Any]:

@@ -14,9 +14,9 @@ from torch import Tensor
 from ..errors import UserError, one_line, shown
 from ..files import read_plain
 from ..model.encoders import Encoders
-from ..preprocessing.represent.foundation import take_stored
 from .binding import check_digest, check_file, check_shapes, read_weights, split_file
 from .card import DIGEST, ModelCard, card_from
+from .hub import download
 from .interface import LEDGERS
 from .mixture import Mixture, Model
 from .regression import RegressionModel
@@ -42,6 +42,32 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
     if path.suffix == ".safetensors" or (path.exists() and not path.is_dir()):
         return _load_file(path, encoders)
     return _load_folder(path / "model" if (path / "model").is_dir() else path, encoders)
+
+
+def from_pretrained(
+    source: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    encoders: Encoders | None = None,
+) -> Model | RegressionModel:
+    """Load a model that somebody has shared.
+
+    Parameters
+    ----------
+    source : folder, or name of a repository on Hugging Face's hub, USER/NAME or hf:USER/NAME
+    revision : of the repository: a branch, a tag or a commit
+    token : for a private repository; default: as huggingface_hub knows it
+    encoders : the factory of a user's own encoder, by name
+
+    Returns
+    -------
+    a model, as of `load_model`
+    """
+    folder = Path(source)
+    if not folder.is_dir():
+        folder = download(str(source), revision=revision, token=token)
+    return load_model(folder, encoders)
 
 
 def model_folder(folder: Path) -> Path:
@@ -78,7 +104,7 @@ def _load(path: Path, encoders: Encoders | None) -> Model | RegressionModel:
     if isinstance(values, dict) and values.get("kind") == REGRESSION:
         weights = read_weights(path)
         card = regression_card({name: value for name, value in values.items() if name != DIGEST})
-        model = RegressionModel.restore(card, take_stored(load(weights)))
+        model = RegressionModel.restore(card, load(weights))
     else:
         check_file(path, card_from(values))
         weights = read_plain(path)
@@ -136,7 +162,7 @@ def from_text(metadata: dict[str, str]) -> dict[str, Any]:
 
 def model_of(values: Any, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Model:
     """From a card as JSON holds it, and tensors; whatever is wrong raises."""
-    card, tensors = card_from(values), take_stored(tensors)
+    card = card_from(values)
     if isinstance(card, ModelCard):
         return SavedModel(card, tensors, encoders)
     return Mixture.restore(card, tensors, encoders)

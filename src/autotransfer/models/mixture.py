@@ -20,7 +20,6 @@ from .card import UNTRIED, MixtureCard, OnlineCard
 from .ensemble import softmax
 from .graph import Graph
 from .interface import BaseModel
-from .montage import Montage
 from .online import ALL, Online
 from .saved_model import SavedModel
 
@@ -77,10 +76,6 @@ class Mixture(BaseModel):
     def heaviest(self) -> SavedModel:
         """The part with the largest exponent; the first of equals."""
         return self.parts[int(np.argmax(self.exponents))]
-
-    @property
-    def training_montage(self) -> Montage | None:
-        return self.parts[0].montage
 
     @property
     def adaptation(self) -> str:

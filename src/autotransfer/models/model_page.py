@@ -1,4 +1,4 @@
-"""README.md beside a saved model or a base: as Hugging Face's hub reads it, YAML first, then what people ask."""
+"""README.md beside a saved model: as Hugging Face's hub reads it, YAML first, then what people ask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 from ..training.intervals import NextPerson, next_words
 from ..words import printable
-from .base_card import BaseCard
 from .card import Card
 from .regression_card import RegressionCard
 
@@ -73,39 +72,6 @@ def regression_page(card: RegressionCard) -> str:
     ]
     rows = [f"| channels | {some_of(card.channels)} |", f"| {_parts(card)} |", *_made_with(card)]
     return hub_page(name, head, _sections(first, rows, measured, "model.predict_interval(X, coverage=0.9)  # (N, 2)"))
-
-
-def base_page(card: BaseCard) -> str:
-    """A card as Hugging Face's hub reads it, YAML first."""
-    head = {
-        "library_name": "autotransfer",
-        "tags": [*TAGS, "pretraining"],
-        "datasets": [slug(study["name"]) for study in card.studies],
-    }
-    return hub_page(f"AutoTransfer base of {one_line_of(card.name)}", head, _base_body(card))
-
-
-def _base_body(card: BaseCard) -> Iterable[str]:
-    rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz"
-    yield (
-        f"{card.members} networks that were trained on {card.people} people of {len(card.studies)} studies, on windows "
-        f"of {card.n_times} samples{rate} with the channels {some_of(card.channels)}. A run on other people may start "
-        "from them: what they make of a window is one candidate beside all others, and gets the weight that people "
-        "left out give it."
-    )
-    yield "\n| study | people | windows | classes | score on people left out | chance |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for study in card.studies:
-        score, chance = (
-            f"{value:.3f}" if isinstance(value := study.get(key), float) else "–" for key in ("score", "chance")
-        )
-        name, classes = markdown(study["name"]), some_of(study["classes"])
-        yield f"| {name} | {study.get('people')} | {study.get('windows')} | {classes} | {score} | {chance} |"
-    yield "\n```\nautotransfer run DATA --out RUN --base THIS_FOLDER\n```"
-    yield (
-        "\nIt holds fingerprints of some samples of every person, no signal and no name: a run refuses people whom the "
-        "base has seen. Licences of the studies apply to what is made of them."
-    )
 
 
 def _parts(card: RegressionCard) -> str:

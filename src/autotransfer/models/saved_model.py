@@ -23,7 +23,6 @@ from .card import ModelCard
 from .ensemble import TINY, Correction, codes_of_people, softmax
 from .graph import Graph
 from .interface import BaseModel
-from .montage import Montage
 
 
 class SavedModel(BaseModel):
@@ -32,7 +31,6 @@ class SavedModel(BaseModel):
     effects: how people differ in the members' codes; None where nobody has looked
     days: what a person keeps from day to day; None where hardly anybody came on several
     centring: where the logits of training people lie; of parts that are centred by person in a session
-    montage: how the channels of training people go together; of a mixture's parts the first has it
     correction: weights (P, D, C) and bias (P, C) of what is added to the log-probabilities, the mean over members,
         because of what is known of one person; None: the model is everybody's
     """
@@ -53,14 +51,13 @@ class SavedModel(BaseModel):
         self.days: Days | None = _restored(Days, tensors)
         self.correction: Correction | None = _restored(Correction, tensors)
         self.centring: Centring | None = _restored(Centring, tensors)
-        self.montage: Montage | None = _restored(Montage, tensors)
         self._check_people()
 
     def tensors(self) -> dict[str, Tensor]:
         tensors = self.members.tensors()
         groups = {
             "preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "days": self.days,
-            "correction": self.correction, "centring": self.centring, "montage": self.montage,
+            "correction": self.correction, "centring": self.centring,
         }  # fmt: skip
         for prefix, group in groups.items():
             named = group._asdict() if isinstance(group, tuple) else group or {}
@@ -70,7 +67,7 @@ class SavedModel(BaseModel):
     def _check_people(self) -> None:
         """Raise where what is known of people does not fit the members."""
         dim, classes = self.members.latent_dim, len(self.card.classes)
-        members, channels = self.card.members, len(self.card.channels)
+        members = self.card.members
         if self.effects is not None:
             rank = self.effects.projection.shape[-1]
             shapes = [(members, dim, rank), (members, classes, rank), (members, rank), (members, rank)]
@@ -87,20 +84,11 @@ class SavedModel(BaseModel):
             check_tensors(self.centring, [(members, classes), (members, classes, classes), *[(members,)] * 3])
             if any((scale < 0).any() for scale in self.centring[2:]):
                 raise ValueError("a scale of centring is below 0")
-        if self.montage is not None:
-            check_tensors(self.montage, [(channels,), (channels, channels), (channels,)])
-            _, covariance, explained = self.montage
-            if (covariance.diagonal() < 0).any() or ((explained < 0) | (explained > 1)).any():
-                raise ValueError("the montage has a variance below 0, or a share that is not from 0 to 1")
 
     @property
     def parts(self) -> list[SavedModel]:
         """Itself: a mixture has several."""
         return [self]
-
-    @property
-    def training_montage(self) -> Montage | None:
-        return self.montage
 
     @property
     def adaptation(self) -> str:

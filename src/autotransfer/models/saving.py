@@ -14,7 +14,6 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..files import sync_folder, write_atomically
-from ..preprocessing.represent.foundation import stored_encoders
 from .binding import model_digests
 from .card import DIGEST, Card
 from .model_page import model_page, regression_page
@@ -25,7 +24,7 @@ UNREADABLE = (OSError, ValueError, TypeError, KeyError, RuntimeError, Safetensor
 
 
 class Files(NamedTuple):
-    """The files in the folder of a model or a base."""
+    """The files in the folder of a model."""
 
     card: str
     weights: str
@@ -34,7 +33,6 @@ class Files(NamedTuple):
 
 
 MODEL = Files("model.json", "model.safetensors", "model.next.safetensors", "README.md")
-BASE = Files("base.json", "base.safetensors", "base.next.safetensors", "README.md")
 
 
 def write_folder(folder: Path, files: Files, values: dict[str, Any], tensors: dict[str, Tensor], page: str) -> None:
@@ -72,4 +70,4 @@ def write_model(folder: Path, card: Card | RegressionCard, tensors: dict[str, Te
     """The folder of a model: model.json, model.safetensors and README.md."""
     values = as_json(card)
     page = regression_page(card) if isinstance(card, RegressionCard) else model_page(card)
-    write_folder(folder, MODEL, values, tensors | stored_encoders(values), page)
+    write_folder(folder, MODEL, values, tensors, page)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import UserError
 from ..models.mixture import Model
-from ..models.montage import Arrangement
 from ..recordings.labels import as_list
-from ..recordings.windows import LARGEST, channel_places, missing_words, window_array
+from ..recordings.windows import LARGEST, channel_names, channel_places, missing_words, window_array
 
 
 class WindowCheck:
@@ -21,19 +18,18 @@ class WindowCheck:
     def __init__(self, model: Model, channels: object = None) -> None:
         self.model = model
         self.shape = (len(model.card.channels), model.card.n_times)
-        self.arrangement = None if channels is None else model.arrange(channels)
-        if self.arrangement is not None:
-            for line in self.arrangement.notes:
-                warnings.warn(line, stacklevel=3)
-        elif channels is not None:
-            names = [str(name) for name in as_list(channels, "channels")]
-            _, missing = channel_places(names, model.card.channels)
-            raise UserError(missing_words(missing[0], names))
+        self.places: list[int] | None = None  # of the model's channels among those of the windows
+        if channels is not None:
+            names = channel_names(channels, len(as_list(channels, "channels")))
+            self.n_channels = len(names)
+            self.places, missing = channel_places(names, model.card.channels)
+            if missing:
+                raise UserError(missing_words(missing[0], names))
 
     def __call__(self, window: object) -> tuple[Tensor, bool]:
         """Windows (n, channels, times) that the model takes, and whether a single one was given."""
-        if self.arrangement is not None:
-            window = _arranged(window, self.arrangement)
+        if self.places is not None:
+            window = _arranged(window, self.places, self.n_channels)
         # Nearly every window is such an array and needs no further check, which would take longer. A subclass does: the
         # data of a masked array include what is masked.
         if (
@@ -48,15 +44,14 @@ class WindowCheck:
         return self.model.check(_with_axis(window) if single else window), single
 
 
-def _arranged(window: object, arrangement: Arrangement) -> object:
-    """The model's channels of windows that have others."""
+def _arranged(window: object, places: list[int], n_channels: int) -> object:
+    """Return the channels at these places of windows with n_channels of them."""
     single = _n_axes(window) == 2
     windows = window_array(_with_axis(window) if single else window)
-    n_channels = len(arrangement.names)
     if windows.shape[1] != n_channels:
         raise UserError(f"a window has {windows.shape[1]} channels, and the session was opened with {n_channels} names")
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused afterwards
-        arranged = arrangement.apply(np.asarray(windows))
+        arranged = np.asarray(windows)[:, places].astype(np.float32)
     return arranged[0] if single else arranged
 
 

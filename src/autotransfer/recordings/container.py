@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-import torch
 from torch import Tensor
 
 from ..errors import UserError
@@ -43,8 +42,6 @@ class Recordings:
     of a Myo's or a 3DC armband's channels say it without.
     `filter` says how the signals were filtered, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}; a model filters
     streams in the same way.
-    `heads` (classes,) are whole numbers where classes come from several studies (see pretraining.Studies): a window is
-    classified among the classes that have the number of its own class.
     A float32 X is kept, not copied, so a memory-mapped file stays one: do not write to it afterwards.
     """
 
@@ -60,7 +57,6 @@ class Recordings:
     name: str
     ring: tuple[int, ...] | None  # channels around a limb, in their order around it
     filter: Filter | None  # how the signals were filtered, where that is known
-    heads: Tensor | None  # (n_classes,) int64; classes compete with those of the same number; None: all compete
 
     derived: ClassVar[dict[Any, Any]]  # of each object: values computed from these recordings, freed with them
     # Of an object whose `subject` counts parts of people, which are held out in turn (see folds.in_units).
@@ -82,7 +78,6 @@ class Recordings:
         columns: object = None,
         ring: object = None,
         filter: object = None,
-        heads: object = None,
     ) -> None:
         if not isinstance(name, str):
             raise UserError(f"name is {show(name)}; it must be a string")
@@ -118,7 +113,6 @@ class Recordings:
             "name": name,
             "ring": ring_of(ring, names),
             "filter": filter_of(filter, check_sfreq(sfreq)),
-            "heads": _heads(heads, len(class_names)),
             "X": float32_windows(source, names, allow_constant=False),  # last: the one slow check
         }
         for field, value in fields.items():
@@ -261,12 +255,3 @@ def check_sfreq(sfreq: Any) -> float | None:
     if not (math.isfinite(value) and value > 0):
         raise UserError(f"sfreq is {show(sfreq)}; it must be a positive number of samples per second, or None")
     return value
-
-
-def _heads(heads: Any, n_classes: int) -> Tensor | None:
-    if heads is None:
-        return None
-    numbers = torch.as_tensor(heads)
-    if numbers.shape != (n_classes,) or numbers.is_floating_point():
-        raise UserError(f"heads is {show(heads)}; it must be a whole number for each of {n_classes} classes, or None")
-    return numbers.to(torch.int64)

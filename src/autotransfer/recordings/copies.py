@@ -9,7 +9,7 @@ windows. A copy in another unit or with another offset shares no sample; `shapes
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from itertools import combinations
 from typing import NamedTuple
 
@@ -23,8 +23,6 @@ from .raw import Array
 LENGTH = 16  # samples of a stretch; of shorter windows half of them
 KEPT = 8
 SOME = 8  # channels that tell a window's shape
-THINNED = 16  # of the kept stretches one in so many is a trace
-LEAST_SHARED = 0.02  # of a person's traces: two people of different studies who share so many are the same person
 VARIED = 4  # different values that a stretch must have at least: resting or lost signals are alike in everybody
 
 
@@ -71,31 +69,8 @@ def shared_samples(
     return sorted(shared, key=lambda pair: -pair.share)
 
 
-class Traces(NamedTuple):
-    """Fingerprints by which people are recognised; samples cannot be read from them."""
-
-    keys: NDArray[np.uint64]  # (K,), sorted
-    people: NDArray[np.int64]  # (K,) whose each is
-
-    def shared(self, other: Traces) -> dict[tuple[int, int], float]:
-        """Pairs of a person here and one there who share samples, and which share of the fingerprints of the one with
-        fewer they have in common. A single fingerprint may be chance where samples are coarse."""
-        _, here, there = np.intersect1d(self.keys, other.keys, assume_unique=True, return_indices=True)
-        pairs = Counter(zip(self.people[here].tolist(), other.people[there].tolist(), strict=True))
-        sizes, others = np.bincount(self.people), np.bincount(other.people)
-        shares = {pair: count / min(sizes[pair[0]], others[pair[1]]) for pair, count in pairs.items() if count > 1}
-        return {pair: float(share) for pair, share in shares.items() if share >= LEAST_SHARED}
-
-
-def traces(X: Array | Tensor, people: NDArray[np.int64]) -> Traces:
-    """Traces of windows X (N, C, T) of people (N,): one in THINNED of the stretches that are kept."""
-    keys, rows = stretches(X, THINNED)
-    unique, first = np.unique(keys, return_index=True)
-    return Traces(unique, people[rows[first]])
-
-
-def stretches(X: Array | Tensor, thinned: int = 1) -> Stretches:
-    """The stretches that are kept of windows X (N, C, T), or one in `thinned` of them."""
+def stretches(X: Array | Tensor) -> Stretches:
+    """The stretches that are kept of windows X (N, C, T)."""
     draw = np.random.default_rng(0)
     n_channels, n_times = int(X.shape[1]), int(X.shape[2])
     length = 1 << (min(LENGTH, max(2, n_times // 2)).bit_length() - 1)
@@ -115,7 +90,6 @@ def stretches(X: Array | Tensor, thinned: int = 1) -> Stretches:
         changes = np.cumsum(np.pad(varied, ((0, 0), (1, 0))), axis=1)  # how many steps so far have another value
         enough = changes[:, length - 1 :] - changes[:, : prints.shape[1]] >= VARIED - 1
         kept = enough & ((prints >> np.uint64(40)) % np.uint64(KEPT) == 0)
-        kept &= (prints >> np.uint64(8)) % np.uint64(thinned) == 0
         where, _ = np.nonzero(kept)
         keys.append(prints[kept])
         rows.append(where + part.start)

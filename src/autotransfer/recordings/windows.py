@@ -56,7 +56,7 @@ def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfr
     else:
         names = channel_names(channels, source.shape[1])
         places, missing = channel_places(names, expected)
-        if missing or all(UNNAMED.fullmatch(name) for name in expected):  # numbers are no names: nothing is left out
+        if all(UNNAMED.fullmatch(name) for name in expected):  # numbers are no names: nothing is left out
             check_channel_count(source.shape[1], expected)
         if missing:
             raise UserError(missing_words(missing[0], names))
@@ -71,7 +71,7 @@ def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfr
 
 
 def missing_words(name: str, there: Sequence[str]) -> str:
-    """Message for a channel that the data lack and that cannot be estimated."""
+    """Message for a channel that the data lack."""
     return (
         f"the data have no channel {name!r}, which the model reads, but {', '.join(there[:8])}"
         f"{' …' * (len(there) > 8)}; if these are the same channels, give them the model's names "

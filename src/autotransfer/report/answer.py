@@ -45,7 +45,6 @@ def answer(summary: Summary, figure: Html | None = None) -> Html:
     notes = chain(
         _held_out(choice),
         _delivered(summary),
-        result_words.base_words(choice),
         _plain_network(rows),
         _other_causes(choice),
         _estimate_notes(choice, rows),

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError, number
+from ..errors import UserError
 from ..folds import SESSION
 from ..runs.choice import Choice
 from ..runs.data_facts import Data
@@ -104,27 +104,9 @@ def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
     online = {training.setting for training in summary.trainings if training.stage == "sessions"}
     if online:
         yield f"On every fold {count(len(online), 'more setting')} had a training for the average for sessions."
-    yield from _of_tuning(choice)
     if options.time is not None:
         yield f"The run was planned for {options.time}."
     yield from _sentences(result_words.left_out_words(choice))
-
-
-def _of_tuning(choice: Choice) -> Iterable[str]:
-    settings = {candidate.setting.kind: candidate.setting for candidate in reversed(choice.shortlist)}
-    if tuned := settings.get("tuned_base"):
-        yield (
-            "Networks of the fine-tuned base started from encoders that had been trained on other people in other "
-            f"studies, and learned on at the rate {number(tuned.training.encoder_lr or tuned.training.lr)}, their new "
-            f"classifiers at {number(tuned.training.lr)}; windows were brought to the base's channels, sampling rate "
-            "and scale."
-        )
-    if tuned := settings.get("tuned_foundation"):
-        yield (
-            f"The foundation encoder was fine-tuned by low-rank adapters (LoRA, rank {tuned.encoder.rpartition(':')[2]}"
-            ") of its linear, convolutional and attention layers, which were trained with a new classifier; its "
-            "weights stayed frozen."
-        )
 
 
 def _sentences(lines: Iterable[str]) -> Iterable[str]:

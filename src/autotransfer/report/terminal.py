@@ -22,8 +22,7 @@ def answer_lines(choice: Choice, folder: Path | None = None) -> list[str]:
     longer = "" if folder is None else longer_words(choice.ended, folder)
     ended = [f"ended: {choice.ended}{longer}"] if choice.ended is not None else []
     missing = [*words.skipped_words(choice), *words.left_out_words(choice)]
-    of_base = [line.replace("\u00a0", " ") for line in words.base_words(choice)]
-    return [*words.headline(choice), *_delivered(choice), *of_base, *missing, *ended]
+    return [*words.headline(choice), *_delivered(choice), *missing, *ended]
 
 
 def _delivered(choice: Choice) -> list[str]:

@@ -9,9 +9,8 @@ from typing import Any
 
 from ..censoring import CENSORS
 from ..errors import number
-from ..model import adapters, start
 from ..model.encoders import ENCODERS
-from ..preprocessing.represent import REPRESENTATIONS, foundation, pretrained
+from ..preprocessing.represent import REPRESENTATIONS
 from ..settings import SUBJECT, Setting
 from ..words import count as count
 from ..words import range_words
@@ -22,8 +21,6 @@ from .summary import Summary
 
 SIGNIFICANT = 0.05  # corrected p below this is called significant
 ESTIMATOR_NAMES = {"ssge": "SSGE", "stein": "Stein", "tikhonov": "Tikhonov", "nu_method": "ν-method"}
-# Of candidates that stand in no registry, those of a base or a foundation encoder: as a label, and inside a sentence.
-UNREGISTERED = pretrained.KIND_NAMES | foundation.KIND_NAMES | start.KIND_NAMES | adapters.KIND_NAMES
 # what is kept of trainings at a constant rate, in words
 CONSTANT = {"last": "constant rate, last epoch", "averaged": "constant rate, averaged weights"}
 
@@ -36,7 +33,7 @@ def method_label(method: str) -> str:
 def kind_names(kind: str) -> tuple[str, str]:
     """A kind of candidates as a label, and inside a sentence; a user's encoder has the name that they gave it."""
     registered = REPRESENTATIONS.get(kind) or ENCODERS.get(kind)
-    return UNREGISTERED.get(kind) or (registered and registered.kind_names) or (kind, kind)
+    return (registered and registered.kind_names) or (kind, kind)
 
 
 def kind_label(kind: str) -> str:

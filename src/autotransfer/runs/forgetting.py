@@ -24,7 +24,7 @@ from .ledger import REMEDY, Ledger, backup_of
 from .lock import Lock
 from .options import RunOptions
 from .regression import CHOICE, NUMBERS, is_regression
-from .run import BASE, check_is_run
+from .run import check_is_run
 from .sqlite_errors import DamagedLedger
 from .study import NAME, study_text
 
@@ -47,7 +47,7 @@ HOLDS = {
         for pattern in ("{}.damaged-*", "{}.backup.sqlite*", "{}.sqlite-*", "{}.sqlite")
     },
 }
-STAYS = (NAME, "lock", BASE)
+STAYS = (NAME, "lock")
 MARKS = (
     "ledger.sqlite",
     NUMBERS,

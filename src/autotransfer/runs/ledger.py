@@ -42,7 +42,6 @@ CREATE TABLE IF NOT EXISTS populations (
 T = TypeVar("T")
 FINISHED = ("done", "failed")
 STATUSES = ("waiting", "running", *FINISHED)
-UNVALIDATED = -1  # of an entry: nobody validates
 STAGES = {"search": "stage one", "folds": "stage two", "sessions": "models for sessions", "nested": "nested full"}
 REMEDY = "restore the run's folder from a copy, or start a new run"
 PATIENCE = 30.0  # seconds to wait for another program that has locked the file

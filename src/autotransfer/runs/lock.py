@@ -13,8 +13,8 @@ from ..errors import UserError
 
 # What writers leave half-written when they are killed: hidden, under a name that ends in the writer's mark.
 LEFTOVER = re.compile(
-    r"\.((ledger|numbers|pretraining)(\.backup)?\.sqlite|population-\d+\.checkpoint|results\.csv|choice\.json|report\.html|study\.toml|plan\.json"
-    r"|(model|base)\.(json|(next\.)?safetensors)|README\.md)\.([a-z0-9_]{8}|(\d+\.)?part)(-wal|-shm|-journal)?"
+    r"\.((ledger|numbers)(\.backup)?\.sqlite|population-\d+\.checkpoint|results\.csv|choice\.json|report\.html|study\.toml|plan\.json"
+    r"|model\.(json|(next\.)?safetensors)|README\.md)\.([a-z0-9_]{8}|(\d+\.)?part)(-wal|-shm|-journal)?"
 )
 
 
@@ -125,7 +125,7 @@ class Lock:
 
 def no_run(folder: Path, ledger: str = "ledger.sqlite") -> UserError:
     """What to say of a folder without a ledger, in which a run may be about to begin."""
-    if in_use(folder) and not (folder / "pretraining.sqlite").exists():
+    if in_use(folder):
         return UserError(f"a run is starting in {folder}; ask again in a few seconds")
     return UserError(
         f"{folder} is not a run: it has no {ledger}; start one with autotransfer run, or wait a few seconds if it has "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -57,14 +56,6 @@ def parse_time(text: str) -> float:
     return total
 
 
-def _pretrained(encoder: str) -> bool:
-    if encoder in ENCODERS:
-        return False
-    from ..models.foundation import is_pretrained_encoder  # needs packages that most runs do not
-
-    return is_pretrained_encoder(encoder)
-
-
 @dataclass(kw_only=True, unsafe_hash=True)
 class RunOptions(AskedOptions):
     """Options of `autotransfer run`, resolved and checked: those of `AskedOptions` and those that no preset sets. Do
@@ -75,7 +66,6 @@ class RunOptions(AskedOptions):
     # one of ADAPTATIONS; auto: zero-shot where nothing else fixes it; None: the settings of the grid as they are, and
     # nothing beside them
     adaptation: str | None = None
-    base: str | None = None  # see models.base
     encoder: str = USUAL_ENCODER
     rule: str = "average"
     folds: int | str = "all"  # auto: all, or 10 for more than 20 people
@@ -97,18 +87,12 @@ class RunOptions(AskedOptions):
 
     def __post_init__(self) -> None:
         self.grid = grid_text(self.grid)
-        if isinstance(self.base, os.PathLike):
-            self.base = os.fspath(self.base)
         if isinstance(self.folds, str) and self.folds.isdigit():
             self.folds = int(self.folds)  # as the command line has it
         check_types(self)
         for name in RENAMED_VALUES:
             setattr(self, name, renamed_value(name, getattr(self, name)))
         self.nuisance = "+".join(nuisance_parts(self.nuisance))
-        if _pretrained(self.encoder):  # frozen, as a base is
-            if self.base is not None:
-                raise UserError(f"{shown(self.encoder)} takes the place of a base; leave either it or --base out")
-            self.base, self.encoder = self.encoder, "eegnet"
         self.encoder = encoder_name(self.encoder)
         check_choice("search", self.search, ("grid", "halving", "tpe"))
         check_choice("rule", self.rule, RULES)
@@ -147,11 +131,6 @@ class RunOptions(AskedOptions):
         self.apply(Setting())  # complains about any number that no setting may have
         if self.lists_settings and self.search == "tpe":
             raise UserError("a tpe search samples settings itself; use search grid with settings that are listed")
-        if self.base is not None and self.adaptation is None:
-            raise UserError(
-                "a base stands beside candidates of several kinds, and this run has none; leave --base out, or give "
-                "--adaptation zero-shot, online or transductive"
-            )
         if self.grid in ("uncensored", "augmented") and self.search == "tpe":
             raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
         if self.nested == "full" and self.rule == "average":

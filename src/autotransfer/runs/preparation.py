@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
-from ..errors import UserError, shown
 from ..folds import Fold, check_scorable, groups_of, in_units, leave_groups_out, turns
 from ..jobs import Job
-from ..model.adapters import is_adapted
 from ..model.any_module import latent_dim
 from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
-from ..preprocessing.represent.base_layout import is_layout
-from ..preprocessing.represent.foundation import is_foundation
-from ..preprocessing.represent.pretrained import is_base
 from ..recordings import Recordings, load
 from ..recordings.optional import need
 from ..recordings.ring import check_ring
@@ -28,9 +22,6 @@ from ..training.packing import resolve_device
 from ..training.train import check_jobs
 from .options import RunOptions, resolved
 
-if TYPE_CHECKING:
-    from ..models.foundation import Bound
-
 
 @dataclass(frozen=True)
 class Preparation:
@@ -39,7 +30,6 @@ class Preparation:
     options: RunOptions  # resolved for the recordings
     recordings: Recordings  # whose `subject` is the unit that is held out
     encoders: Encoders | None = None
-    base: Bound | None = None  # for the recordings
 
     @property
     def groups(self) -> list[list[int]]:
@@ -72,9 +62,8 @@ class Preparation:
 
     def check_trainable(self, settings: Sequence[Setting]) -> None:
         """Raise if a setting, which may be a stranger's, cannot be trained on the recordings."""
-        of_base = set[str]() if self.base is None else self.base.names
         for setting in settings:
-            _check_suited(setting, self.recordings, of_base)
+            _check_suited(setting, self.recordings)
         self.check_settings(settings)
         fold = self.folds[0]
         check_jobs(self.recordings, [Job(setting, fold) for setting in settings])
@@ -96,24 +85,13 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
     prepared = Preparation(resolved(options, recordings), recordings, encoders)
     prepared.check_settings(prepared.options.settings())
     prepared.check_nuisance()
-    if options.base is None:
-        return prepared
-    from ..models.pretrained import open_base  # with what reads models; most runs have no base
-
-    return replace(prepared, base=open_base(options.base).bound_to(recordings))
+    return prepared
 
 
-def _check_suited(setting: Setting, recordings: Recordings, of_base: Collection[str]) -> None:
-    """of_base: names that settings may have for parts of the base."""
-    values = setting.preprocessing.values()
-    named = {"represent": values.get("represent"), "start": getattr(setting.network, "start", None)}
-    named |= {"encoder": setting.encoder} if is_adapted(setting.encoder) else {}
-    for name, value in named.items():
-        pretrained = name != "represent" or is_base(value) or is_layout(value) or is_foundation(value)
-        if value is not None and pretrained and value not in of_base:
-            raise UserError(f"{name} is {shown(value)}, which is of another base; give the plan's: --base BASE")
-    if values.get("turn", "none") != "none":
-        check_ring(recordings.ring, f"turn={values['turn']!r}")
+def _check_suited(setting: Setting, recordings: Recordings) -> None:
+    turn = setting.preprocessing.values().get("turn", "none")
+    if turn != "none":
+        check_ring(recordings.ring, f"turn={turn!r}")
     for step in setting.augmentation:
         step.bound(recordings, setting.preprocessing, torch.device("cpu"))
 

@@ -42,7 +42,7 @@ from ..versions import versions
 from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
 from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
-from .ledger import FINISHED, REMEDY, UNVALIDATED, Entry, Ledger, backup_of
+from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
 from .lock import in_use, no_run, remove_database
 from .options import RunOptions
 from .preparation import Preparation, check_encoder, prepare
@@ -50,7 +50,6 @@ from .provenance import changed_column, column_digests, fingerprint
 from .regression import CHOICE, NUMBERS
 from .study import NAME, study_text
 
-BASE = "base"  # the run's copy of the base that it was given
 WRITTEN = ("results.csv", "report.html", "model")  # that others may have files of the same name
 
 Tell = Callable[[str], None]  # says a line to the user
@@ -113,13 +112,12 @@ class Run:
             warnings.warn(line, stacklevel=users_line())
         windows = fingerprint(recordings)
         facts: dict[str, Any] = {
-            "options": options.to_dict()  # resume may be called from elsewhere
-            | {"source": absolute(options.source), "base": None if options.base is None else absolute(options.base)},
+            "options": options.to_dict() | {"source": absolute(options.source)},  # resume may be called from elsewhere
             "fingerprint": windows if options.nuisance == SUBJECT else fingerprint(recordings, options.nuisance),
             "windows": windows,
             "columns": column_digests(recordings),
             "data": Data.of(recordings),
-            "versions": versions(*["braindecode"] * f"{options.base or options.encoder}".startswith(PREFIX)),
+            "versions": versions(*["braindecode"] * options.encoder.startswith(PREFIX)),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         try:
@@ -128,8 +126,6 @@ class Run:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             ledger = begin_ledger(folder / "ledger.sqlite", facts)
             write_atomically(folder / NAME, study_text(options))
-            if prepared.base is not None:  # so that the run can go on wherever its folder is
-                prepared.base.source.save(folder / BASE)
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
         return cls(folder, ledger, options, prepared, prepared.encoders, options.storage)
@@ -163,8 +159,6 @@ class Run:
             check_encoder(options, encoders)
             if source is not None:
                 options = replace(options, source=absolute(source))
-            if options.base is not None and (folder / BASE).is_dir():
-                options = replace(options, base=str(folder / BASE))
             known, noted = ledger.recall("fingerprint", str), ledger.recall("data", Data)
             columns = ledger.recall("columns", dict[str, str])
 
@@ -177,12 +171,7 @@ class Run:
                     raise _changed(folder, options.source, moved=source is not None, column=column)
                 if (noted or Data.of(loaded)) != Data.of(loaded):
                     raise UserError(f"the ledger {ledger.path} tells other data than {options.source} has; {REMEDY}")
-                base = None
-                if options.base is not None:
-                    from ..models.pretrained import open_base  # with what reads models; most runs have no base
-
-                    base = open_base(options.base).bound_to(loaded)
-                return Preparation(options, loaded, encoders, base)
+                return Preparation(options, loaded, encoders)
 
             run = cls(folder, ledger, options, find, encoders, storage)
             if not lazy or source is not None:
@@ -357,8 +346,7 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
 
 def job_of(recordings: Recordings, entry: Entry, folds: int | None = None) -> Job:
     groups = groups_of(recordings, folds)
-    validation = () if entry.validation == UNVALIDATED else groups[entry.validation]
-    fold = make_fold(recordings, validation, groups[entry.test])
+    fold = make_fold(recordings, groups[entry.validation], groups[entry.test])
     return Job(entry.setting, fold, entry.seed)
 
 

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
 from ..model.encoders import ENCODERS
-from ..models.foundation import Bound
 from ..preprocessing import Preprocessing
 from ..preprocessing.represent import REPRESENTATIONS, installed_representations, representation_class
 from ..recordings import Recordings
@@ -27,7 +26,6 @@ from ..settings import Setting
 
 # Networks other than the plain one train at a constant rate and keep the mean of their last weights.
 AVERAGED = {"schedule": "constant", "checkpoint": "averaged"}
-SLOWER = 0.1  # of the learning rate, for an encoder that starts from a base: its classifier is new, its filters are not
 EEGNET: dict[str, Any] = {"encoder": "eegnet", "append_scale": True, "log_power": True}
 SHALLOW: dict[str, Any] = {"encoder": "shallow"}
 
@@ -108,26 +106,25 @@ class Candidates(NamedTuple):
 def candidates_of(prepared: Preparation) -> Candidates:
     options = prepared.options
     recordings = prepared.recordings
-    base = prepared.base
     adaptation = options.adaptation
     kinds = options.kinds
     solved, costly = list[Setting](), list[Setting]()
     if adaptation is not None:
-        solved = closed_forms(adaptation, recordings, kinds, base)
+        solved = closed_forms(adaptation, recordings, kinds)
         if options.staged:
-            every = closed_forms(adaptation, recordings, kinds, base, costly=True)
+            every = closed_forms(adaptation, recordings, kinds, costly=True)
             costly = [form for form in every if form not in solved]
-    trained = networks(options.settings(), recordings, adaptation, options.networks, options.encoder, base)
+    trained = networks(options.settings(), recordings, adaptation, options.networks, options.encoder)
     return Candidates(trained, solved, costly)
 
 
 def networks(
     settings: Sequence[Setting], recordings: Recordings, adaptation: str | None, which: str = "all",
-    encoder: str = "eegnet", base: Bound | None = None,
+    encoder: str = "eegnet",
 ) -> list[Setting]:  # fmt: skip
     """The plain network, then every setting of the grid with each network, then networks without a penalty: those that
     align, the first one with the augmentations of the signal and, where channels form a ring, networks that turn a
-    person's channels to where other people have theirs; last, those of a base.
+    person's channels to where other people have theirs.
 
     settings: of the grid, the plain network first. which: of the networks beside it, one of NETWORKS. encoder: takes
     the place of EEGNet, without the options that only EEGNet has.
@@ -146,9 +143,6 @@ def networks(
             unpenalised += [network | {"turn": adaptation} for network in penalised]
     pairs = [(setting, network) for network in penalised[: {"one": 1, "none": 0}.get(which)] for setting in settings]
     pairs += [(plain, network) for network in unpenalised]
-    if which != "none" and base is not None:  # beside each, the same from random weights: a gain is the pretraining's
-        slower = {"encoder_lr": SLOWER * plain.training.lr}
-        pairs += [(plain, network | (slower if network.get("start") else {})) for network in base.tuned]
     return list(dict.fromkeys([plain, *(_with_network(setting, network, encoder) for setting, network in pairs)]))
 
 
@@ -175,26 +169,24 @@ def signal_of(recordings: Recordings) -> str:
 
 
 def closed_forms(
-    adaptation: str, recordings: Recordings, kinds: str | None = None, base: Bound | None = None, *,
-    costly: bool = False,
+    adaptation: str, recordings: Recordings, kinds: str | None = None, *, costly: bool = False,
 ) -> list[Setting]:  # fmt: skip
     """Models without steps: plain and, where a person's windows may be used, centred by person.
 
-    kinds: see `represented`. base: whose networks give features. costly: also the representations of the signal that
-    take minutes and, last, trees; those that the user names are always included.
+    kinds: see `represented`. costly: also the representations of the signal that take minutes and, last, trees; those
+    that the user names are always included.
     """
     lag = 1 if recordings.sfreq is None else max(1, round(DELAY * recordings.sfreq))
     copies = max(1, min(round(EMBEDDED / recordings.n_channels), 1 + recordings.n_times // (4 * lag)))
     delays = {"delays": copies, "lag": lag} if copies > 1 else {}
     usual: list[dict[str, Any]] = [LINEAR | {"represent": "features"}, LINEAR | {"represent": "tangent"} | delays]
     special = [LINEAR | fields for fields in represented(kinds, recordings, costly=costly)]
-    pretrained = [] if base is None else [LINEAR | {"represent": name} for name in base.kinds.values()]
     voted = {name for kind in _named(kinds, recordings) for name in VOTED.get(kind, ())} if costly else set()
     trees = [fields | {"encoder": "trees"} for fields in special if fields["represent"] in voted]
     templates: dict[str, Any] = {"encoder": "templates", "standardise": "train"}
     responses = [templates, *([templates | {"encoder": "evoked"}] if _responses(kinds, recordings) else [])]
     if adaptation == "zero-shot":
-        linear = [*usual, *responses, *special, *pretrained]
+        linear = [*usual, *responses, *special]
     else:
 
         def centred(plain: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -203,7 +195,7 @@ def closed_forms(
         turned = [fields | {"turn": adaptation} for fields in centred(usual)] if recordings.ring is not None else []
         aligned = [fields | {"standardise": "none", "align": adaptation} for fields in responses]
         linear = [*usual, *centred(usual), *turned, *responses, *aligned]
-        linear += [*special, *centred(special), *pretrained, *centred(pretrained)]
+        linear += [*special, *centred(special)]
         trees += centred(trees)
     solvable = [one for one in linear if one["encoder"] != "linear" or _entries(one, recordings) <= MOST_ENTRIES]
     shrunk = [fields | {"shrinkage": much} for fields in solvable for much in SHRINKAGES]

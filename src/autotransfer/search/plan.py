@@ -171,7 +171,7 @@ class Plan:
 
     def for_recordings(self, prepared: Preparation) -> Plan:
         """The plan for these recordings, to be performed again; raises where a training cannot be done on them, before
-        any is. prepared: with encoder and base as the user gave them."""
+        any is. prepared: with the encoder as the user gave it."""
         every = [training for stage in self.stages for training in (*stage.trainings, *stage.online)]
         try:
             prepared.check_trainable(list(dict.fromkeys(setting for setting, _ in every)))
@@ -190,18 +190,10 @@ class Plan:
         """The plan's options with data, device and memory as they are asked for here, and windows cut as the plan says
         unless the user gave it otherwise.
 
-        A plan may be a stranger's. An encoder of somebody's own is imported, and a base opened or downloaded, only
-        where the user has given it again, and then it is the one given.
+        A plan may be a stranger's: an encoder of somebody's own is imported only if the user has given it again.
         given: names of the options that the user gave.
         """
         planned = self._shared_options
-        if planned.base is None and asked.base is not None:
-            raise UserError(f"the plan has no base; leave {shown(asked.base)} out, or --plan")
-        if planned.base is not None and asked.base is None:
-            raise UserError(
-                f"the plan has the base {shown(planned.base)}, which is opened only if you name it; if you trust it, "
-                "give it again: --base BASE"
-            )
         if "encoder" in given and asked.encoder != planned.encoder:
             raise UserError(
                 f"the plan has the encoder {shown(planned.encoder)}, not {shown(asked.encoder)}; leave --encoder out, "
@@ -212,7 +204,7 @@ class Plan:
                 f"the plan has the encoder {shown(planned.encoder)}, which is imported only if you name it; if you "
                 "trust it, give it again: --encoder module:function"
             )
-        names = ["source", "device", "population", "base", *(name for name in asked.cutting if name in given)]
+        names = ["source", "device", "population", *(name for name in asked.cutting if name in given)]
         return replace(planned, **{name: getattr(asked, name) for name in names})
 
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..augment import AUGMENTATIONS, Augmentation, augmentation_of
 from ..censoring import CENSORS, code_path
 from ..errors import UserError, number, shown
-from ..model.adapters import is_adapted
 from ..model.encoder import EncoderOptions
 from ..model.encoders import ENCODERS, OwnEncoder, encoder_name
 from ..preprocessing import TRANSFORMS, Preprocessing
 from ..preprocessing.represent import Represent
-from ..preprocessing.represent.base_layout import is_layout
 from ..schema import fields_of
 from .fields import flat, picked
 from .keywords import (
@@ -122,16 +120,10 @@ class Setting:
 
     @property
     def kind(self) -> str:
-        """The representation of a linear model, such as 'features' or 'tangent'; of a network that reads the layout of
-        a base, 'tuned_base' where it starts from it and 'scratch_base' where it does not; 'tuned_foundation' of a
-        foundation encoder that learns on; else the encoder's name."""
-        if is_adapted(self.encoder):
-            return self.encoder.partition(":")[0]
+        """The representation of a linear model, such as 'features' or 'tangent'; else the encoder's name."""
         for transform in self.preprocessing.transforms:
             if isinstance(transform, Represent) and self.encoder == "linear":
-                return transform.kind.partition(":")[0]  # without the digest of a base
-            if isinstance(transform, Represent) and is_layout(transform.kind):
-                return "scratch_base" if getattr(self.network, "start", None) is None else "tuned_base"
+                return transform.kind
         return self.encoder
 
     @property
@@ -185,7 +177,7 @@ class Setting:
             return None, traits
         del traits["encoder"]
         if self.kind != self.encoder:
-            traits = {name: value for name, value in traits.items() if name not in ("represent", "start")}
+            traits = {name: value for name, value in traits.items() if name != "represent"}
         if self.network.closed_form:  # it standardises its codes, so that windows need not be standardised
             traits |= {"standardise": self.preprocessing.values()["standardise"]}
             traits = {name: value for name, value in traits.items() if (name, value) != ("standardise", "none")}

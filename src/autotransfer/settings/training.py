@@ -22,7 +22,6 @@ class Training:
     batches: str = "auto"
     batch_size: int = 128
     lr: float = 1e-3
-    encoder_lr: float | None = None  # of the encoder, where its classifier learns faster; None: lr
     schedule: str = "inverse_sqrt"  # of the learning rates: lr/√epoch, as published, or constant
     weight_decay: float = 0.01
     max_epochs: int = 500
@@ -38,7 +37,7 @@ class Training:
         check_choice("checkpoint", self.checkpoint, CHECKPOINTS)
         if self.loss is not None:
             check_choice("loss", self.loss, LOSSES)
-        check_positive(self, "lr", "encoder_lr", "max_epochs", "patience")
+        check_positive(self, "lr", "max_epochs", "patience")
         check_at_most(self, max_epochs=10**6, batch_size=10**6)
         if self.batch_size < 2:
             raise UserError(f"batch_size is {self.batch_size}; batch normalisation needs at least 2 rows")

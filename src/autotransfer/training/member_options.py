@@ -17,7 +17,6 @@ class MemberOptions:
     """Tensors (P,)."""
 
     lr: Tensor
-    encoder_lr: Tensor
     falls: Tensor  # bool: whether learning rates fall with the root of the epoch
     weight_decay: Tensor
     drop: Tensor  # probability of dropout
@@ -32,7 +31,6 @@ class MemberOptions:
         training, penalties = [setting.training for setting in settings], [setting.penalty for setting in settings]
         return cls(
             lr=numbers([one.lr for one in training]),
-            encoder_lr=numbers([one.encoder_lr or one.lr for one in training]),
             falls=torch.tensor([one.schedule == "inverse_sqrt" for one in training], device=device),
             weight_decay=numbers([one.weight_decay for one in training]),
             drop=numbers([getattr(setting.network, "dropout", 0.0) for setting in settings]),
@@ -43,13 +41,6 @@ class MemberOptions:
     def select(self, keep: Tensor) -> Self:
         """Those of the members keep (K,)."""
         return type(self)(*(getattr(self, field.name)[keep] for field in fields(self)))
-
-    def rates(self, decay: Tensor, of_encoder: Tensor | None) -> Tensor:
-        """Learning rates (P,) times decay (P,), or (P, n) where of the values those of encoders (n,) have their own."""
-        lr = self.lr * decay
-        if of_encoder is None:
-            return lr
-        return torch.where(of_encoder, (self.encoder_lr * decay)[:, None], lr[:, None])
 
     def strength_in(self, epoch: Tensor) -> Tensor:
         return self.strength * warmed_up(epoch, self.warm_up)

@@ -8,18 +8,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-OTHER_HEAD = -1e4  # finite: log-probabilities are stored and checked
-
 
 def class_weights(counts: Tensor) -> Tensor:
     """Weights ∝ 1/N_k that sum to 1, and 0 for a class without rows: counts (..., C) -> (..., C)."""
     inverse = torch.where(counts > 0, 1.0 / counts.clamp(min=1), 0.0)
     return inverse / inverse.sum(-1, keepdim=True)
-
-
-def apart(heads: Tensor) -> Tensor:
-    """Offsets of the logits for windows of each class (row), to exclude classes of other heads: (C,) -> (C, C)."""
-    return torch.where(heads[:, None] == heads, 0.0, OTHER_HEAD)
 
 
 def weighted_nll(logits: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,8 +14,7 @@ EPS = 1e-8
 
 
 class AdamW:
-    """torch.optim.AdamW on the rows of a Flat, with a weight decay for each member and a learning rate for each member,
-    or for each of its values."""
+    """torch.optim.AdamW on the rows of a Flat, with a weight decay and a learning rate for each member."""
 
     def __init__(self, flat: Flat, weight_decay: Tensor) -> None:
         self.flat = flat
@@ -27,7 +26,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, grads: Tensor, lr: Tensor, active: Tensor) -> None:
-        """One update by gradients (P, n) at rates lr (P,) or (P, n); members not active (P,) keep their state."""
+        """One update by gradients (P, n) at rates lr (P,); members not active (P,) keep their state."""
         self.steps += active
         if elementwise.available(grads):
             elementwise.adamw(
@@ -54,13 +53,13 @@ def update(
     values: Tensor, first: Tensor, second: Tensor, steps: Tensor, grads: Tensor, lr: Tensor, weight_decay: Tensor,
     active: Tensor,
 ) -> None:  # fmt: skip
-    """In place: values, first and second (P, n); the others (P,) but for grads, and lr (P,) or (P, n)."""
+    """In place: values, first and second (P, n); grads (P, n); the others (P,)."""
     moves = active.to(values.dtype)[:, None]
     # A member that has not yet moved would divide 0 by 0; its step is masked anyway.
     steps = steps.clamp(min=1)
     first_bias = (1 - BETAS[0] ** steps).to(values.dtype)[:, None]
     second_bias = (1 - BETAS[1] ** steps).sqrt().to(values.dtype)[:, None]
-    rate = lr.to(values.dtype).view(len(values), -1) * moves
+    rate = lr.to(values.dtype)[:, None] * moves
 
     # A gradient that is not finite must not leak into a member that takes no step: select, do not scale.
     grads = torch.where(active[:, None], grads, 0.0)

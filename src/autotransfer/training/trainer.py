@@ -17,17 +17,15 @@ from ..gpu.loading import precompiling
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..model.moments import Levelled, Moments
-from ..model.start import start_from
 from ..randomness import fold_in, key_of
 from .averaging import WeightAverage, cumulative
 from .censored import Censors
 from .evaluation import MEASURED, HeldOut, Snapshots
-from .flat import Flat
 from .groups import MemberGroups
 from .member_options import MemberOptions
 from .members import Members, size_of
 from .memory import out_of_memory
-from .metrics import apart, class_weights, weighted_cross_entropy
+from .metrics import class_weights, weighted_cross_entropy
 from .optimiser import AdamW
 from .packing import program_of
 from .prepared import Prepared
@@ -58,7 +56,6 @@ class Trainer:
         folds = [job.fold for job in self.groups.jobs]
         self.prepared = Prepared(windows, [fold.train for fold in folds], [fold.held_out_rows for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
-        self.apart = None if recordings.heads is None else apart(recordings.heads).to(device=device, dtype=dtype)
         self.augmentation = [step.bound(recordings, first.preprocessing, device) for step in first.augmentation]
         self.signals = first.preprocessing.signals(recordings.n_channels, recordings.n_times)
         self.held_out = HeldOut(folds, device)
@@ -70,16 +67,12 @@ class Trainer:
             first, size_of(recordings, first), seeds, encoders=encoders, device=device, dtype=dtype
         )  # fmt: skip
         self.net, self.classifier = self.members.net, self.members.classifier
-        start_from(self.net, [getattr(setting.network, "start", None) for setting in settings], seeds)
         self.picks = not self.augmentation and bool(getattr(self.net, "picks", False))
         scaled = all(isinstance(step, Scaling) for step in self.augmentation)
         self.levelled = scaled and bool(getattr(self.net, "levelled", False))
         if self.levelled and self.augmentation:
             self.prepared.tabulate_channels()
         self.flat = self.members.flatten()
-        self.of_encoder: Tensor | None = None  # which values (n,) learn at encoder_lr; None: it is lr for everybody
-        if not torch.equal(self.options.encoder_lr, self.options.lr):
-            self.of_encoder = torch.arange(self.flat.values.shape[1], device=device) < _encoder_values(self.flat)
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         methods = {setting.method for setting in settings if setting.method is not None}
         self.fused = device.type == "cuda" and steps * SAVED > COMPILING * (1 + len(methods))
@@ -150,7 +143,7 @@ class Trainer:
         changes is undone. Returns whether kernels can be used: where one cannot be compiled or launched, the plain path
         serves, with a line."""
         paths = frozenset(job.setting.code_path for job in self.jobs)
-        kind = (self.kind, self.groups.shared is None, self.of_encoder is None, paths)
+        kind = (self.kind, self.groups.shared is None, paths)
         if kind not in _precompiled:
             moved = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
             before = {name: tensor.clone() for name, tensor in moved.items()}
@@ -244,7 +237,7 @@ class Trainer:
             started = with_gradient(codes, grad)
             encoder = torch.autograd.grad(started, list(self.net.parameters()), materialize_grads=True)
         gradient = torch.cat([grad.flatten(1) for grad in (*encoder, *classifier)], 1)
-        self.optimiser.step(gradient, self.options.rates(self.decay, self.of_encoder), active)
+        self.optimiser.step(gradient, self.options.lr * self.decay, active)
         if self.average is not None:
             self.average.follow(self.flat.values, self.optimiser.steps, active)
         self.censors.after_step(active)
@@ -254,7 +247,7 @@ class Trainer:
 
     def _task(self, z: Tensor, rows: Tensor, y: Tensor) -> Tensor:
         """Return the loss of every member (P,) at codes z (P, B, D) of rows (G, B) and classes y (P, B)."""
-        return weighted_cross_entropy(self._competing(self.classifier(z), y), y, self.weights)
+        return weighted_cross_entropy(self.classifier(z), y, self.weights)
 
     @torch.no_grad()
     def _finish_averages(self, plan: Tensor) -> None:
@@ -295,11 +288,8 @@ class Trainer:
         x = self.prepared.held_out(rows)
         with quick_products(x.device):
             z = self.net(x, group=self.groups.shared)
-        return self._competing(self.classifier(z), self.y[rows][self.groups.of_member])
-
-    def _competing(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Logits (P, B, C) of windows of the classes y (P, B), only among the classes of the same head."""
-        return logits if self.apart is None else logits + self.apart[y]
+        logits: Tensor = self.classifier(z)
+        return logits
 
     def finished(self) -> dict[int, str | None]:
         """Members whose training is over, with the reason if that is a failure. Waits for the device."""
@@ -385,8 +375,3 @@ class Trainer:
             self.average.values.copy_(part("average")["values"])
         self.epoch, self.seconds = epoch, list(seconds)
         self._lay_out()
-
-
-def _encoder_values(flat: Flat) -> int:
-    """How many of the values, the first ones, are an encoder's."""
-    return max((columns.stop for columns in flat.parameters if columns.name.startswith("encoder.")), default=0)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from ...errors import UserError, one_line, shown
 from ...models.mixture import Model
-from ...models.montage import Arrangement
 from ...recordings import read_npz
 from ...recordings.container import check_sfreq
 from ...recordings.labels import as_list
 from ...recordings.optional import need
 from ...recordings.pace import PIECE
 from ...recordings.windows import (
+    UNNAMED,
     channel_names,
     channel_places,
     check_channel_count,
@@ -48,18 +48,14 @@ class Source(Protocol):
 
 
 class Columns(NamedTuple):
-    """Which channels of a source the model reads, in the model's order; missing ones are estimated."""
+    """Which channels of a source the model reads, in the model's order."""
 
     places: list[int]
     notes: tuple[str, ...] = ()  # for the user
-    estimate: Arrangement | None = None
 
     def of(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Samples (n, channels of the source) -> (n, channels of the model)."""
-        if self.estimate is None:
-            return values[:, self.places]
-        with np.errstate(over="ignore", invalid="ignore"):  # what is no number counts as lost
-            return np.ascontiguousarray(self.estimate.apply(values.T).T)
+        return values[:, self.places]
 
 
 def match_channels(source: Source, model: Model, *, by_position: bool = False, rename: Sequence[str] = ()) -> Columns:
@@ -72,13 +68,10 @@ def match_channels(source: Source, model: Model, *, by_position: bool = False, r
         if not missing:
             note = f"{source.name} has {len(names)} channels; the model reads {len(expected)} of them, by name"
             return Columns(places, () if places == list(range(source.n_channels)) else (note,))
-        estimate = model.arrange(names)
-        if estimate is not None:
-            return Columns(estimate.places, estimate.notes, estimate)
-        if len(names) == len(expected):
+        if len(names) == len(expected) or not all(UNNAMED.fullmatch(name) for name in expected):
             raise UserError(
-                f"{source.name} has no channel {missing[0]!r}, which the model reads, but {_some(names)}; if these are "
-                "in the model's order, give --by-position"
+                f"{source.name} has no channel {missing[0]!r}, which the model reads, but {_some(names)}; give "
+                f"--rename {names[0]}={missing[0]}, or --by-position if these are in the model's order"
             )
     listed = "" if names is None else f": {_some(names)}"
     check_channel_count(source.n_channels, expected, f"{listed} ({source.name}); the model reads {_some(expected)}")

@@ -20,12 +20,9 @@ from ..transform import Fitted, Rows, Stage, Transform
 from .band_tangent import BandTangent
 from .bands import Bands, FineBands
 from .base import Representation
-from .base_layout import is_layout, layout_class
 from .beats import Beats
 from .features import Features
-from .foundation import foundation_class, is_foundation
 from .minirocket import MiniRocket
-from .pretrained import is_base, pretrained_class
 from .rhythms import Rhythms
 from .statistics import Statistics
 from .tangent import Tangent
@@ -110,13 +107,7 @@ def _numbers(value: object) -> tuple[float, ...] | None:
 
 
 def representation_class(name: str) -> type[Representation]:
-    """By its name: one of ours, of a base or a foundation encoder, or of an installed package."""
-    if is_base(name):
-        return pretrained_class(name)
-    if is_foundation(name):
-        return foundation_class(name)
-    if is_layout(name):
-        return layout_class(name)
+    """Return the class of a representation by its name: one of ours, or of an installed package."""
     if isinstance(name, str) and name in REPRESENTATIONS:
         return REPRESENTATIONS[name]
     check_choice("represent", name, ("none", *REPRESENTATIONS, *installed_representations()))

@@ -9,7 +9,7 @@ then a shift, which `centre` can take away.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -109,12 +109,6 @@ class InGraph(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         numbers = self.numbers(x.flatten(0, 1)).to(torch.float32)
         return numbers.view(x.shape[0], -1, *numbers.shape[1:])
-
-
-def for_groups(tensors: Mapping[str, Tensor], stage: Stage, training: Sequence[Rows]) -> dict[str, Tensor]:
-    """What no fold changes, for every group, on the stage's device: views (G, ...)."""
-    groups = max(1, len(training))
-    return {name: tensor[None].to(stage.like.device).expand(groups, *tensor.shape) for name, tensor in tensors.items()}
 
 
 def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor], room: int) -> Tensor:

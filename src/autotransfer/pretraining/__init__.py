@@ -1,1 +1,0 @@
-"""Several studies as one, and bases that are trained on them."""
