@@ -321,11 +321,7 @@ class Fuzz(RunTargets):
             asked["events"] = draw.choice(("rest,fist", "rest,fist", "rest=a,fist=b", "left"))
         if draw.random() < 0.2:
             asked["sfreq"] = draw.choice((20.0, 1e-300, 1e9))
-        options = (
-            ""
-            if draw.random() < 0.8
-            else draw.choice(("?time=time", "?label=label", "?ignore=x", "?channels=emg1", "?=&"))
-        )
+        options = "" if draw.random() < 0.8 else draw.choice(("?label=label", "?ignore=x", "?channels=emg1", "?=&"))
         with in_this_process():
             return load(f"{self.work}{options}", **asked)
 

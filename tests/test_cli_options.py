@@ -161,7 +161,7 @@ def test_every_command_that_reads_recordings_cuts_them_the_same_way(asked: list[
     words = ("--window", 0.5, "--hop", 0.25, "--offset", 1, "--events", "a=b", "--pattern", "{subject}.csv")
     assert call("run", "x.csv", "--dry-run", *words, "--sfreq", 50, "--filter", "5-20").exit_code == 0
     cut = {"window": 0.5, "hop": 0.25, "offset": 1.0, "events": "a=b", "pattern": "{subject}.csv", "sfreq": 50.0}
-    cut |= {"filter": "5-20"}
+    cut |= {"filter": "5-20"} | dict.fromkeys(("sep", "decimal", "time_column"))
     assert asked[0].cutting == cut | {"clean": False}
     commands = get_command(app).commands  # type: ignore[attr-defined]
     described = [[one.help for one in commands[name].params if one.name in cut] for name in CUTTING]

@@ -61,6 +61,12 @@ def _cut(help: str) -> Any:
     return Option(help=help, rich_help_panel="Continuous recordings")
 
 
+# How CSV files are written: accepted and documented in docs/formats.md, and not shown by --help.
+Sep = Annotated[str | None, Option(help="What separates columns: , ; or tab.", hidden=True)]
+Decimal = Annotated[str | None, Option(help="The decimal mark: . or ,", hidden=True)]
+TimeColumn = Annotated[str | None, Option(help="The column of times.", hidden=True)]
+
+
 @dataclass(frozen=True)
 class Windowing:
     """How continuous recordings are cut into windows. A command with one has its fields as options (`flatten`)."""
@@ -83,6 +89,9 @@ class Windowing:
         str | None, _cut("What names of files mean: '{subject}/{session}_{class}_*.csv'; other names are columns.")
     ] = None
     sfreq: Annotated[float | None, _cut("Sampling rate in Hz of files that do not say it (.csv).")] = None
+    sep: Sep = None
+    decimal: Decimal = None
+    time_column: TimeColumn = None
     filter: Annotated[
         str | None,
         _cut(
@@ -168,6 +177,9 @@ class Detection:
     ] = None
     pattern: Annotated[str | None, _event("With --replay: what names of files mean, such as '{subject}/*.csv'.")] = None
     sfreq: Annotated[float | None, _event("Sampling rate in Hz of files that do not say it.")] = None
+    sep: Sep = None
+    decimal: Decimal = None
+    time_column: TimeColumn = None
 
     def __post_init__(self) -> None:
         if self.replay is None:
@@ -180,7 +192,9 @@ class Detection:
     @property
     def asked(self) -> bool:
         """Whether events of a stream are to be detected."""
-        return self != Detection(replay=self.replay, sfreq=self.sfreq)
+        return replace(self, sep=None, decimal=None, time_column=None) != Detection(
+            replay=self.replay, sfreq=self.sfreq
+        )
 
     @property
     def rule(self) -> dict[str, Any]:

@@ -130,7 +130,8 @@ def _replayed(person: Session, detection: Detection, out: str | None, options: d
     mapping, classes, rule = events_of(detection.events), person.classes_.tolist(), detection.rule
     EventDetector(classes, **rule | {"debounce": (1, 1)})  # complains before anything is read
     events_between((), mapping, classes, detection.rest, 0.0)
-    recordings = read_whole(detection.replay, Cutting.of(pattern=detection.pattern, sfreq=detection.sfreq))
+    written = {name: getattr(detection, name) for name in ("pattern", "sfreq", "sep", "decimal", "time_column")}
+    recordings = read_whole(detection.replay, Cutting.of(**written))
     if detection.false_per_hour is not None:
         check_several({recording.subject for recording in recordings})
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .cutting import Cutting
 from .pace import BACK, UNTIMED, missing_in
-from .stamps import RESTART
 
 Floats = NDArray[np.float64]
+
+RESTART = 3.0  # steps inserted where a clock begins again: more than cutting takes for jitter
 
 
 class Clock:
@@ -44,6 +47,13 @@ class Clock:
         self._recordings = [
             self._ends(stamps, rate, missing[begin:end], begin) for begin, end in pairwise([0, *anew.tolist(), n])
         ]
+
+    @classmethod
+    def of(cls, stamps: Floats, rate: float, cutting: Cutting) -> Self:
+        """Return the clock for windows that are cut in this way."""
+        hop = cutting.hop or cutting.window
+        n_times = len(stamps) if cutting.window is None else max(1, round(cutting.window * rate))
+        return cls(stamps, rate, n_times, 1.0 if hop is None else hop * rate)
 
     def _ends(self, stamps: Floats, rate: float, missing: NDArray[np.int64], begin: int) -> tuple[Floats, Floats]:
         """Of a recording from sample `begin` on: stamps and seconds at both ends of every stretch without losses."""

@@ -176,7 +176,9 @@ def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
 def _command(source: str, events: EventCounts, cutting: Cutting) -> str:
     pattern = "" if cutting.pattern is None else f"--pattern {shlex.quote(cutting.pattern)} "
     rate = "" if cutting.sfreq is None else f"--sfreq {cutting.sfreq:g} "
-    return f"autotransfer inspect {shlex.quote(source)} {pattern}{rate}{events.options(cutting)}"
+    written = {"--sep": cutting.sep, "--decimal": cutting.decimal, "--time-column": cutting.time_column}
+    csv = "".join(f"{option} {shlex.quote(value)} " for option, value in written.items() if value is not None)
+    return f"autotransfer inspect {shlex.quote(source)} {pattern}{rate}{csv}{events.options(cutting)}"
 
 
 def _noted(notes: Counter[str], n_files: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import UserError, check_positive, check_types
+from ..errors import UserError, check_choice, check_positive, check_types
 from .blocks import Block
 from .causal import Causal
 from .chunks import CHUNK_VALUES
@@ -58,7 +58,8 @@ class Cutting:
     `hop` seconds (default: `window`) through the whole recording, from `offset` on. Without `window`, a recording is
     one window.
 
-    `pattern` says what the names of files mean (see pattern.py), `sfreq` the rate of files that do not say it. `filter`
+    `pattern` says what the names of files mean (see pattern.py), `sfreq` the rate of files that do not say it. `sep`,
+    `decimal` and `time_column` say how CSV files are written (see csv_files.py). `filter`
     (see filters.py) is applied from the beginning of a recording, or from a hole in it, without looking ahead, as a
     stream is filtered.
     """
@@ -69,12 +70,19 @@ class Cutting:
     events: dict[str, str] | None = None
     pattern: str | None = None
     sfreq: float | None = None  # Hz
+    sep: str | None = None  # between the columns of CSV files
+    decimal: str | None = None  # the decimal mark of CSV files
+    time_column: str | None = None  # of CSV files
     filter: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
         check_positive(self, "window", "hop", "sfreq")
         filter_of(self.filter)
+        if self.sep is not None and len(self.sep) != 1:
+            raise UserError(f"sep is {show(self.sep)}; give one character, such as ; or a tab (tab)")
+        if self.decimal is not None:
+            check_choice("decimal mark", self.decimal, (".", ","))
         if not math.isfinite(self.offset):
             raise UserError(f"offset is {self.offset}; it must be a number of seconds")
         if self.window is None and (self.hop is not None or self.events is not None):
@@ -89,6 +97,8 @@ class Cutting:
         """From what a user gives: events as a dict, a list of names or text (see `events_of`), a filter as a dict or
         text (see `parse_filter`)."""
         band = filter_of(filter)
+        if values.get("sep") in ("tab", "\\t"):
+            values["sep"] = "\t"
         return cls(
             events=events_of(events), offset=0.0 if offset is None else offset,
             filter=None if band is None else band.as_dict(), **values,

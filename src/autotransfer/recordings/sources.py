@@ -80,6 +80,9 @@ def load(
     events: object = None,
     pattern: str | None = None,
     sfreq: float | None = None,
+    sep: str | None = None,
+    decimal: str | None = None,
+    time_column: str | None = None,
     filter: object = None,
     clean: bool = False,
 ) -> Recordings:
@@ -89,13 +92,15 @@ def load(
     Continuous recordings are cut into windows: a BIDS folder, or files or a folder of .edf, .bdf, .gdf, .xdf, .csv or
     WFDB's .hea. `window`, `hop` and `offset` are seconds; `events` maps names of events to classes, {'T1': 'left'};
     `pattern` says what names of files mean, '{subject}/{session}_{class}_*.csv'; `sfreq` is the rate in Hz of files
-    that do not say it. `filter` is applied before they are cut, without looking ahead: a band in Hz and the mains,
+    that do not say it. `sep` (',', ';' or 'tab'), `decimal` ('.' or ',') and `time_column` say how CSV files are
+    written. `filter` is applied before they are cut, without looking ahead: a band in Hz and the mains,
     '5-45,notch:50', or {'highpass': 5, 'lowpass': 45, 'notch': [50]}; models keep it for streams.
     `clean` leaves out what is clearly broken (see cleaning.py), with a warning that says what.
     """
     cutting = Cutting.of(
-        window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq, filter=filter
-    )
+        window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq, sep=sep, decimal=decimal,
+        time_column=time_column, filter=filter,
+    )  # fmt: skip
     if isinstance(source, str) and source in SETS and not cutting.given and not clean:
         return SETS[source].make()
     return _for_training(source, cutting, Recordings.of, clean=clean)

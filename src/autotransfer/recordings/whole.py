@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,13 @@ class WholeRecording:
 
 def read_whole(source: str, cutting: Cutting | None = None) -> list[WholeRecording]:
     """The recordings of a file or folder. Windows that are cut already are one recording each, with their class as an
-    event that lasts as long as the window. Only the pattern and the rate of `cutting` are used."""
+    event that lasts as long as the window. `cutting` says how files are named and written."""
     cutting = cutting or Cutting()
     find = continuous_files(source, cutting)
     if find is None:
         return _trials(source, cutting)
     labelled = find()
-    with blocks_of(whole_block, labelled, Cutting(sfreq=cutting.sfreq)) as blocks:
+    with blocks_of(whole_block, labelled, replace(cutting, pattern=None)) as blocks:
         return [piece for block in blocks for piece in _pieces(block, labelled.name)]
 
 

@@ -30,9 +30,7 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     if values.ndim != 2 or values.dtype.kind not in "iuf":
         raise UserError(f"the stream {_name(signal)!r} of {str(path)!r} holds no numbers; choose another, ?stream=NAME")
     stamps, rate = np.asarray(signal["time_stamps"], dtype=np.float64), _rate(signal)
-    hop = cutting.hop or cutting.window
-    n_times = len(stamps) if cutting.window is None else max(1, round(cutting.window * rate))
-    clock = Clock(stamps, rate, n_times, 1.0 if hop is None else hop * rate)
+    clock = Clock.of(stamps, rate, cutting)
     if clock.untimed.any():
         values = np.where(clock.untimed[:, None], np.nan, values)
     return Continuous(

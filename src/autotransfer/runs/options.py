@@ -34,7 +34,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 EVERYTHING = "none"  # of --time: no limit, and no stop where no gain is expected
 USUAL_TIME = "30m"  # where candidates of several kinds are averaged and nobody says how long
-CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq", "filter")
+CUTTING = (
+    "window", "hop", "offset", "events", "pattern", "sfreq", "sep", "decimal", "time_column", "filter",
+)  # fmt: skip
 USUAL_ENCODER = "eegnet"
 ADAPTATIONS = ("zero-shot", "online", "transductive")
 USUAL_LOSS = LOSSES[0]
@@ -82,6 +84,9 @@ class RunOptions(AskedOptions):
     events: str | None = None  # name=class,name=class
     pattern: str | None = None  # what the names of files mean
     sfreq: float | None = None  # Hz, of files that do not say it
+    sep: str | None = None  # of CSV files
+    decimal: str | None = None  # of CSV files
+    time_column: str | None = None  # of CSV files
     filter: str | None = None  # before they are cut: 5-45,notch:50
     clean: bool = False  # leave out what is clearly broken (see recordings.cleaning)
 
