@@ -14,7 +14,7 @@ from .evidence import pool
 METHODS = {name: kind.label for name, kind in CENSORS.items()}
 NAMES = {
     "none": "Baseline", **METHODS, "uncensored": "Best uncensored", "published": "AutoTransfer, published",
-    "nested": "AutoTransfer, nested", "nested_full": "AutoTransfer, nested full",
+    "nested": "AutoTransfer, nested",
     "nested_uncensored": "the same without any censor", "two_se": "AutoTransfer, 2 SE",
     "nested_two_se": "AutoTransfer, nested, 2 SE", "chosen": "AutoTransfer, published",
     "baseline": "Baseline", "best_uncensored": "Best uncensored", "lda": "shrinkage LDA",

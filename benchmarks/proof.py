@@ -76,7 +76,7 @@ def tables_of(run: Run, *, leakage: bool = True) -> dict[str, pd.DataFrame]:
     choice = summary.choice
     assert choice is not None
     trainings = trained(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
-    picks = {"nested": choice.nested_choices, "nested_full": choice.nested_full_choices}
+    picks = {"nested": choice.nested_choices}
     scores = [
         {"pipeline": row.key, "setting": row.setting or picks.get(row.key, {}).get(subject, ""), "subject": subject,
          "score": score}

@@ -172,7 +172,6 @@ MEANING = {
     "encoder": "{encoders}, or the name of [a network of your own](../recipes/own_encoder.md)",
     "patience": "stop after this many epochs without a lower validation loss; none: never, as with `checkpoint` last "
     "and averaged",
-    "loss": "of a [continuous target](../regression.md): `huber` or `squared`; none: cross-entropy of classes",
 }
 
 
@@ -311,8 +310,6 @@ CHOICE = {
     "answering": "sets and abstention on held-out people, see below; null where they were too few",
     "groups": "scores by group of the columns beside the data: `column`, `group`, `people`, `mean`, 95 % `interval`, "
     "interval of the `difference` to the others, `within` people or between them, and the `concern` (`worse`, `few`)",
-    "nested_full_choices": "with `--nested full`: by subject, the setting",
-    "nested_full_test_scores": "with `--nested full`: test score by subject",
     "not_scored": "subjects with trials of one class: whoever always says it is right, so they are in no scores",
     "metric": "of all scores but those of `other_metrics`, by scikit-learn's name",
     "chance": "what guessing would score",

@@ -33,7 +33,7 @@ from autotransfer.search.procedure import conduct
 from autotransfer.training import packing
 
 EPOCHS = 6
-OPTIONS = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "population": 7, "adaptation": "none",
+OPTIONS = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "adaptation": "none",
            "seeds": 1}  # fmt: skip
 ARGUMENTS = [word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 

@@ -323,14 +323,6 @@ def empty() -> Summary:
     return replace(unfinished(), trainings=(), splits=(), jobs_done=0, jobs_total=12)
 
 
-def nested_full() -> Summary:
-    run = finished(7, seed=4)
-    assert run.choice is not None
-    full = {s: v - 0.01 for s, v in run.choice.nested_test_scores.items()}
-    choice = replace(run.choice, nested_full_test_scores=full, nested_full_choices=run.choice.nested_choices)
-    return replace(run, choice=choice)
-
-
 EXAMPLES: dict[str, Callable[[], Summary]] = {
     "gain": finished,
     "average": averaged,
@@ -343,7 +335,6 @@ EXAMPLES: dict[str, Callable[[], Summary]] = {
     "empty": empty,
     "three": lambda: finished(3, seed=1),
     "forty": lambda: finished(40, seed=6, grid="paper"),
-    "nested_full": nested_full,
 }
 
 if __name__ == "__main__":

@@ -169,7 +169,6 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     assert_mistake(call("run", source, "--out", out, "--grid", "big"), "unknown grid 'big'", "quick")
     assert_mistake(call("run", source, "--out", out, "--device", "tpu9"), "tpu9", "choose auto, cpu or cuda")
     assert_mistake(call("run", source, "--out", out, "--epochs", 0), "epochs is 0")
-    assert_mistake(call("run", source, "--out", out, "--population", "many"), "population is 'many'")
     assert_mistake(call("resume", tmp_path / "nowhere"), "there is no folder")
     assert_mistake(call("resume", tmp_path), "is not a run")
     assert_mistake(call("status", tmp_path), "is not a run")

@@ -116,7 +116,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
     "options",
     [
         {}, {"adaptation": "auto"}, {"adaptation": "none"}, {"adaptation": "online", "seeds": 2},
-        {"grid": "paper", "rule": "published", "nested": "full", "population": 3, "final": "refit"},
+        {"grid": "paper", "rule": "published", "final": "refit"},
         {"search": "tpe", "trials": 5, "patience": 4, "lr": 1e-2, "batch_size": 8, "nuisance": "subject+session"},
         {"standardise": "train", "align": "online", "as_printed": True, "device": "cpu", "seed": 3, "epochs": 6},
     ],
@@ -138,9 +138,9 @@ def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], opt
         (), ("--time", "none"), ("--quick",), ("--grid", "paper"), ("--grid", "augmented", "--adaptation", "zero-shot"),
         ("--standardise", "train", "--as-printed", "--seed", 3, "--clean"), ("--adaptation", "none", "--time", "2h"),
         ("--pattern", "{subject}_*?.csv", "--window", 0.64, "--hop", 0.32, "--events", "a b=x,c=y", "--sfreq", 50),
-        ("--metric", "f1", "--offset", -0.2, "--window", 1, "--folds", 4, "--population", 3),
+        ("--metric", "f1", "--offset", -0.2, "--window", 1, "--folds", 4),
         ("--metric", "cost:[[0,1],[5,0]]", "--hold-out", "session", "--seeds", 1, "--max-steps", 50),
-        ("--rule", "published", "--nested", "full"), ("--search", "tpe", "--trials", 5), ("--kinds", "emg"),
+        ("--rule", "published"), ("--search", "tpe", "--trials", 5), ("--kinds", "emg"),
     ],
 )  # fmt: skip
 def test_the_command_of_a_run_repeats_it(asked: list[RunOptions], options: tuple[object, ...]) -> None:
@@ -318,7 +318,7 @@ def pretend(folder: Path, scores: list[float], *, windows: str = "abc", complete
     with closing(Ledger(folder / "ledger.sqlite", create=True)) as ledger:
         ledger.remember(windows=windows, complete=complete)
     nested = {str(person): value for person, value in enumerate(scores)}
-    found = choice(nested_test_scores=nested, nested_full_test_scores={}, chance=0.5)
+    found = choice(nested_test_scores=nested, chance=0.5)
     (folder / "choice.json").write_text(json.dumps(schema.to_values(found)))
     return folder
 

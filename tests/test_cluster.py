@@ -324,9 +324,8 @@ def test_a_child_that_dies_at_start_ends_in_one_line(tmp_path: Path) -> None:
 
 def test_a_worker_that_joined_later_is_compared_too() -> None:
     from autotransfer.cluster import train_task
-    from autotransfer.runs.pruning import Pruning
     from autotransfer.versions import versions
     from tiny import tiny
 
     with pytest.raises(UserError, match=r"a worker that joined later has torch .*, this process has 0"):
-        train_task(tiny(), [], Pruning(None, by_method=False), "cpu", None, None, versions() | {"torch": "0"})
+        train_task(tiny(), [], None, "cpu", None, None, versions() | {"torch": "0"})

@@ -256,7 +256,6 @@ def test_every_option_reaches_the_run() -> None:
     }  # fmt: skip
     expected = RunOptions(source=module.DATA, seed=5, max_steps=100, **given)
     assert at.AutoTransferClassifier(random_state=5, max_steps=100, **given)._options("eegnet") == expected
-    assert at.AutoTransferClassifier(nested="full", rule="published")._options("eegnet").nested == "full"
     assert at.AutoTransferClassifier(adaptation="online")._options("eegnet").adaptation == "online"
     assert at.AutoTransferClassifier()._options("eegnet").time == "30m"
     assert at.AutoTransferClassifier(time=None)._options("eegnet").seconds is None

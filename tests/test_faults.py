@@ -38,7 +38,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import status_lines
 from autotransfer.runs.run import begin_ledger
 from autotransfer.search.procedure import conduct
-from autotransfer.training import closed_form
+from autotransfer.training import closed_form, packing
 from autotransfer.training.trainer import Trainer
 from faults import (
     ARGUMENTS,
@@ -220,10 +220,13 @@ def test_a_worker_without_memory_gets_halves(tmp_path: Path, source: Path, undis
     cluster.client.run(small_memory, 10**6)
 
 
-def test_killed_workers_change_nothing(tmp_path: Path, source: Path, undisturbed: Path, cluster) -> None:
+def test_killed_workers_change_nothing(
+    tmp_path: Path, source: Path, undisturbed: Path, cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SIGKILL of one of two workers, every now and then, while populations are on them."""
     generator = random.Random(1)
-    run = make_run(tmp_path / "run", source, population=2)
+    monkeypatch.setattr(packing, "CPU_LIMIT", 2)
+    run = make_run(tmp_path / "run", source)
     run.executor = cluster
     over = threading.Event()
     killed = []
@@ -408,7 +411,7 @@ def test_members_that_diverge_fail_alone(tmp_path: Path, source: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunOptions, "settings", settings)
-        run = make_run(tmp_path / "run", source, population=12, batch_size=8)
+        run = make_run(tmp_path / "run", source, batch_size=8)
         choice = conduct(run, quiet, shown=False)
         assert call("report", run.folder).code == 0
     table, expected = table_of(run.folder), table_of(undisturbed)
@@ -485,7 +488,7 @@ def test_a_population_that_does_not_fit_is_trained_in_parts(
 ) -> None:
     monkeypatch.setattr(closed_form, "Trainer", kind)
     monkeypatch.setattr(executor, "CHECKPOINT_EVERY", -1.0)
-    run = make_run(tmp_path / "run", source, population=12)
+    run = make_run(tmp_path / "run", source)
     conduct(run, quiet, shown=False)
     assert_same_run(run.folder, undisturbed)
     assert max(entry.record.population for entry in run.ledger.entries()) <= 3
@@ -505,7 +508,8 @@ def test_a_passing_shortage_leaves_other_populations_whole(
                 raise RuntimeError("cusolver error: …, when calling `cusolverDnCreate(handle)`")
 
     monkeypatch.setattr(closed_form, "Trainer", Short)
-    run = make_run(tmp_path / "run", source, population=4)
+    monkeypatch.setattr(packing, "CPU_LIMIT", 4)
+    run = make_run(tmp_path / "run", source)
     conduct(run, quiet, shown=False)
     assert_same_run(run.folder, undisturbed)
     sizes = [entry.record.population for entry in run.ledger.entries()]
@@ -665,11 +669,14 @@ def assert_nothing_piles_up(work: Callable[[int], object], seconds: float, least
     return told
 
 
-def test_many_populations_leave_nothing_behind(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture) -> None:
+def test_many_populations_leave_nothing_behind(
+    tmp_path: Path, source: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whole runs one after the other in one process, every training a population of its own: 48 of them a round."""
+    monkeypatch.setattr(packing, "CPU_LIMIT", 1)
 
     def run(_: int) -> None:
-        whole_run(tmp_path / "run", source, population=1, epochs=2)
+        whole_run(tmp_path / "run", source, epochs=2)
         shutil.rmtree(tmp_path / "run")
 
     told = assert_nothing_piles_up(run, SOAK, least=10)

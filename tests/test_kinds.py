@@ -118,7 +118,6 @@ def test_the_estimate_counts_what_is_trained(tmp_path: Path) -> None:
 def test_auto_leaves_alone_what_says_itself_what_to_train(options: dict[str, str]) -> None:
     assert RunOptions(source="x", adaptation="auto", **options).adaptation is None
     assert RunOptions(source="x", adaptation="auto").adaptation == "zero-shot"
-    assert RunOptions(source="x", adaptation="auto", search="halving").adaptation == "zero-shot"
     assert RunOptions(source="x", adaptation="auto", grid="uncensored").adaptation == "zero-shot"
     assert RunOptions(source="x", adaptation="none").adaptation is None
 
@@ -133,7 +132,6 @@ def test_auto_leaves_alone_what_says_itself_what_to_train(options: dict[str, str
         ({"adaptation": "zero-shot", "grid": "extended"}, "another grid"),
         ({"adaptation": "zero-shot", "search": "tpe"}, "search grid"),
         ({"adaptation": "zero-shot", "rule": "published"}, "rule average"),
-        ({"nested": "full"}, "rule published"),
         ({"grid": "uncensored", "search": "tpe"}, "tpe search samples censors"),
     ],
 )

@@ -25,6 +25,7 @@ from test_schema import record
 KEYS = [f"job{n}" for n in range(8)]
 SETTING = at.Setting()
 RECORDS = {failed: record(failure="it diverged" if failed else None) for failed in (False, True)}
+FACTS = ("fact a", "fact b")
 State = dict[str, Any]  # jobs: key -> [status, starts, weights]; facts; populations: number -> keys of open ones
 
 some_keys = st.lists(st.sampled_from(KEYS), min_size=1, max_size=4, unique=True)
@@ -34,7 +35,9 @@ faults = st.sampled_from([None, None, "full", "killed before", "killed after"])
 def state_of(ledger: Ledger) -> State:
     jobs = {entry.key: [entry.status, entry.starts, ledger.tensors(entry.key)] for entry in ledger.entries()}
     populations = {found.number: found.keys for found in ledger.open_populations()}
-    return {"jobs": jobs, "facts": ledger.recall_all("fact", str), "populations": populations}
+    known = {name: ledger.recall(name, str) for name in FACTS}
+    facts = {name: value for name, value in known.items() if value is not None}
+    return {"jobs": jobs, "facts": facts, "populations": populations}
 
 
 class Ledgers(RuleBasedStateMachine):
@@ -123,7 +126,7 @@ class Ledgers(RuleBasedStateMachine):
 
         self.change(lambda: self.ledger.finish(key, RECORDS[failed], bytes(size)), done, fault)
 
-    @rule(name=st.sampled_from(["fact a", "fact b"]), size=st.integers(0, 20_000), fault=faults)
+    @rule(name=st.sampled_from(FACTS), size=st.integers(0, 20_000), fault=faults)
     def remember(self, name: str, size: int, fault: str | None) -> None:
         self.change(
             lambda: self.ledger.remember(**{name: "x" * size}),

@@ -52,8 +52,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         pytest.param((), id="average"),
         pytest.param(("--rule", "published"), id="published"),
-        pytest.param(("--rule", "published", "--nested", "full"), id="nested full"),
-        pytest.param(("--search", "halving"), id="halving", marks=pytest.mark.slow),
         pytest.param(("--search", "tpe", "--trials", 3), id="tpe", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
@@ -72,8 +70,6 @@ def test_they_are_told_before_a_run_and_are_in_no_mean(
     if choice.average is not None:
         tables += [choice.average.equal_test_scores, choice.average.choosing_test_scores]
         assert set(choice.average.nested_weights) == scored
-    if choice.nested_full_test_scores:
-        tables.append(choice.nested_full_test_scores)
     for table in tables:
         assert set(table) == scored
         assert not any(map(math.isnan, table.values()))

@@ -12,6 +12,9 @@ import pytest
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.report import page
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.search.procedure import conduct
 from faults import ARGUMENTS, assert_one_line, call, few_settings, interrupted_run
 from tiny import tiny_file
 
@@ -67,15 +70,15 @@ COMMAND = "import sys; from autotransfer.cli import main; main()"
 
 def test_missing_packages_are_one_line_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process; in those of their own below nothing has been imported before."""
-    for package, more, words in (
-        ("optuna", ("--search", "tpe"), "search tpe needs optuna"),
-        ("plotly", (), "the report needs plotly"),
+    for package, more, words, install in (
+        ("optuna", ("--search", "tpe"), "search tpe needs optuna", "'autotransfer[search]'"),
+        ("plotly", (), "the report needs plotly", "plotly"),
     ):
         with monkeypatch.context() as patch:
             for name in [package, *(name for name in sys.modules if name.startswith(f"{package}."))]:
                 patch.setitem(sys.modules, name, None)
             assert_one_line(
-                call("run", "synthetic", "--out", tmp_path / "run", *more), 2, words, f"pip install {package}"
+                call("run", "synthetic", "--out", tmp_path / "run", *more), 2, words, f"pip install {install}"
             )
         assert not (tmp_path / "run").exists()
 
@@ -86,10 +89,23 @@ def test_a_missing_optuna_is_one_line_before_any_work(tmp_path: Path, more: tupl
     wanted = ("run", "synthetic", "--out", str(tmp_path / "run"), "--search", "tpe", *more)
     done = python(COMMAND, "optuna", args=wanted)
     assert done.returncode == 2
-    expected = "search tpe needs optuna, which is not installed; pip install optuna"
+    expected = "search tpe needs optuna, which is not installed; pip install 'autotransfer[search]'"
     assert done.stderr == f"autotransfer: {expected}\n"
     assert done.stdout == ""
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_needs_optuna_can_be_read_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), search="tpe", epochs=1))
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UserError, match="search tpe needs optuna"):
+        conduct(run, print)
+    assert run.ledger.entries() == []
+    run.ledger.close()
+    again = Run.open(tmp_path / "run")
+    again.ledger.close()
+    with pytest.raises(UserError, match="search tpe needs optuna"):
+        at.AutoTransferClassifier(search="tpe").fit([[[0.0]]], [0], subjects=[0])
 
 
 @pytest.mark.slow
@@ -135,25 +151,3 @@ def test_a_report_that_cannot_be_drawn_fails_no_run(tmp_path: Path, monkeypatch:
     with few_settings():
         assert call("report", run).code == 0
     assert "</html>" in (run / "report.html").read_text()
-
-
-def test_so_are_a_missing_driver_and_what_a_resumed_run_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotransfer.runs.options import RunOptions
-    from autotransfer.runs.run import Run
-    from autotransfer.search.procedure import conduct
-
-    options = RunOptions(source=str(tiny_file(tmp_path)), search="tpe", epochs=1, storage="postgresql+psycopg://nobody")
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(UserError, match=r"needs psycopg, which is not installed; pip install 'psycopg\[binary\]'"):
-        Run.create(tmp_path / "run", options)
-    assert not (tmp_path / "run").exists()
-    run = Run.create(tmp_path / "run", RunOptions(source=options.source, search="tpe", epochs=1))
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(UserError, match="search tpe needs optuna"):
-        conduct(run, print)
-    assert run.ledger.entries() == []
-    run.ledger.close()
-    again = Run.open(tmp_path / "run")  # it can still be read, for its status or report
-    again.ledger.close()
-    with pytest.raises(UserError, match="search tpe needs optuna"):
-        at.AutoTransferClassifier(search="tpe").fit([[[0.0]]], [0], subjects=[0])

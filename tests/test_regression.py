@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,10 @@ from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import Targets
 from autotransfer.report.regression_page import render_regression
 from autotransfer.report.result_words import regression_headline
-from autotransfer.runs.ledger import Ledger
-from autotransfer.runs.lock import remove_database
 from autotransfer.runs.number_run import NumberRun
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.regression import (
-    CHOICE,
     CONSTANT,
-    NUMBERS,
     PEER,
     RegressionChoice,
     is_regression,
@@ -67,9 +62,7 @@ def truth(people: int = 6, windows: int = 24, *, gain: float = 1.0, reference: b
 
 
 def options(**given: Any) -> RunOptions:
-    return RunOptions.of(
-        "recommended", source="x", target="continuous", **{"kinds": "features", "networks": "none"} | given
-    )
+    return RunOptions.of("recommended", source="x", target="continuous", **{"kinds": "features"} | given)
 
 
 # ---- ridge, weights, scores ------------------------------------------------------------------------------------------
@@ -284,7 +277,7 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     X, y, who = truth()
     y = y.copy()
     y[3] = np.nan  # left out, and told
-    own = at.AutoTransferRegressor(kinds="features", networks="none", sfreq=128.0, run_folder=tmp_path / "run")
+    own = at.AutoTransferRegressor(kinds="features", sfreq=128.0, run_folder=tmp_path / "run")
     assert clone(own).get_params() == own.get_params()
     with pytest.warns(UserWarning, match="1 of 144"):
         own.fit(X, y, subjects=who)
@@ -345,7 +338,7 @@ def test_a_classifier_refuses_labels_that_are_masked() -> None:
 
 def test_cross_validation_by_person() -> None:
     X, y, who = truth(windows=40, gain=0.3)
-    own = at.AutoTransferRegressor(kinds="features", networks="none", sfreq=128.0)
+    own = at.AutoTransferRegressor(kinds="features", sfreq=128.0)
     found = cross_val_score(own, X, y, groups=who, cv=GroupKFold(3), params={"subjects": who})
     assert (found > 0.7).all()
 
@@ -495,38 +488,6 @@ def test_a_place_that_cannot_be_written_is_told_first(tmp_path: Path, monkeypatc
     with pytest.raises(at.UserError, match="cannot write to"):
         at.AutoTransferRegressor(run_folder=tmp_path / "a").fit(X[:, :, :1], y, subjects=who)
     assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_a_lost_ledger_comes_back_from_its_copy(tmp_path: Path) -> None:
-    X, y, who = truth(windows=8)
-    data, run = tmp_path / "force.npz", tmp_path / "run"
-    np.savez(data, X=X, y=y, subject=who, meta=json.dumps({"sfreq": 128.0}))
-    words = ("run", data, "--target", "continuous", "--kinds", "features", "--networks", "none", "--out", run)
-    assert call(*words).exception is None
-    before = read_regression_choice(run)
-
-    def lose() -> None:
-        with closing(Ledger(run / NUMBERS)) as ledger:
-            ledger.remember(complete=False)
-        remove_database(run / NUMBERS)
-
-    for again in (("resume", run), words):
-        lose()
-        assert "is missing; go on from its copy" in str(call("status", run).exception)
-        told = call(*again)
-        assert told.exception is None, told.exception
-        assert "the ledger was missing; going on from the copy" in told.output
-        assert read_regression_choice(run) == before
-        assert "is finished" in call("resume", run).stdout
-    lose()
-    (run / CHOICE).unlink()
-    assert is_regression(run)
-    assert "did you mean 'p1'" in str(call("forget", run, "p11").exception)
-    assert list(at.forget(run, ["p1"], dry_run=True).files)[-1] == "numbers.backup.sqlite", (
-        "whoever is left knows people"
-    )
-    assert "model" in call("forget", run, "p1").stdout
-    assert {path.name for path in run.iterdir()} == {"lock", "study.toml"}
 
 
 @pytest.mark.parametrize("change", ["mean", "parts", "radii", "digest"])

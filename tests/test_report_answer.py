@@ -30,7 +30,7 @@ from autotransfer.report.wording import (
 )
 from autotransfer.runs.choice import Average, Choice, NamedSetting
 from autotransfer.runs.ending import OVER
-from report_example import KINDS, averaged, baseline_won, empty, failing, finished, nested_full
+from report_example import KINDS, averaged, baseline_won, empty, failing, finished
 from report_outline import Outline, example, figure_data, light, place
 
 
@@ -127,8 +127,7 @@ def test_the_terminal_names_setting_metric_and_chance() -> None:
     assert any("nested choice" in line and f"mean {nested:.3f}" in line for line in lines)
     assert "not zero-shot" in answer_lines(replace(choice, adaptation="online"))[4]
     more = {"nested": choice.nested_test_scores, "baseline": choice.test_scores["baseline"]}
-    full = replace(choice, delivered_test_scores=more, nested_full_test_scores=choice.nested_test_scores)
-    assert len(answer_lines(full)) == len(answer_lines(choice)) + 3
+    assert len(answer_lines(replace(choice, delivered_test_scores=more))) == len(answer_lines(choice)) + 2
 
 
 def lowered(run: Summary, to: float) -> Summary:
@@ -149,14 +148,6 @@ def test_what_is_not_better_than_guessing_is_called_that_first(make: Any) -> Non
     assert "Not clearly better than" not in answer_lines(of(better))[0]
 
 
-def test_fully_nested_scores_decide_about_guessing() -> None:
-    run = nested_full()
-    full = dict.fromkeys(of(run).nested_full_test_scores, 0.2)
-    assert not of(run).guesses
-    assert of(run, nested_full_test_scores=full).guesses
-    assert not of(run, nested_full_test_scores=full, chance=None).guesses, "nobody knows what guessing would score"
-
-
 def test_tables_name_metric_and_chance_and_other_metrics_by_subject() -> None:
     run = finished()
     for words in (
@@ -169,13 +160,6 @@ def test_tables_name_metric_and_chance_and_other_metrics_by_subject() -> None:
     told = said(run, other_metrics={"roc_auc": {"1": 0.8765}, "cohen_kappa": {"1": -0.1234}})
     assert "AUC, Cohen's kappa: of the delivered model, nested" in told
     assert "0.876 −0.123" in told
-
-
-def test_full_nesting_takes_the_headline() -> None:
-    run = nested_full()
-    mean = np.mean(list(of(run).nested_full_test_scores.values()))
-    assert "fully nested" in said(run)
-    assert f"scores {mean:.3f}" in of(run).verdict
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,6 @@ def test_ledger_facts_and_populations(tmp_path: Path) -> None:
     assert ledger.recall("c", int) is None
     with pytest.raises(UserError, match="holds an invalid 'a'"):
         ledger.recall("a", list[str])
-    ledger.remember(**{"pruned 1 2": ["x"], "pruned 1 4": [], "pruned 10 2": ["y"]})
-    assert ledger.recall_all("pruned 1 ", list[str]) == {"pruned 1 2": ["x"], "pruned 1 4": []}
     assert ledger.open_populations() == []
     ledger.add_populations([["x", "y"], ["z"]], 7)
     assert ledger.open_populations() == [(1, ["x", "y"], 7), (2, ["z"], 7)]
@@ -291,8 +289,6 @@ def test_options_are_checked_and_stored() -> None:
         ({"grid": "big"}, "unknown grid 'big'"),
         ({"search": "random"}, "unknown search 'random'"),
         ({"epochs": 0}, "epochs is 0"),
-        ({"nested": "half"}, "unknown nested 'half'"),
-        ({"nested": "full", "search": "tpe", "rule": "published"}, "use it with search grid"),
         ({"final": "best"}, "unknown final 'best'"),
         ({"standardise": "z"}, "unknown standardise 'z'"),
     ):

@@ -29,7 +29,7 @@ from autotransfer.search.tpe import Asked
 from autotransfer.settings import Training, field_names
 from mutations import twisted
 
-OPTIONS = RunOptions(source="here.npz", search="tpe", storage="sqlite:///x", epochs=7, lr=1e-2, patience=2, seeds=3)
+OPTIONS = RunOptions(source="here.npz", search="tpe", epochs=7, lr=1e-2, patience=2, seeds=3)
 RICH = at.Setting(
     method="mige", mode="complementary", strength=0.1, estimator="nu_method", warm_up=3, shuffle_subjects=True,
     standardise="train", align="online", mu_law=10.0, append_scale=True, log_power=True, amplitude=0.2,
@@ -74,7 +74,7 @@ def choice(**changes: Any) -> Choice:
         "nested_uncensored_test_scores": scores,
         "nested_choices": {"ann": "rich", "bo": "baseline"}, "delivered_test_scores": {"nested": scores},
         "transductive": False, "adaptation": "online", "nested_adaptations": {"ann": "online", "bo": "none"},
-        "average": AVERAGE, "nested_full_choices": {"ann": "rich"}, "nested_full_test_scores": {"ann": 0.0},
+        "average": AVERAGE,
     }  # fmt: skip
     return Choice(**usual | changes)
 
@@ -231,7 +231,7 @@ POOL: list[Any] = [
     "balanced", "people", "shuffled", "constant", "inverse_sqrt", "best", "last", "half", "median", "perplexity",
     "stein", "ssge", "nu_method", "all", "bernoulli", "clique", "labelled", "paper", "marginal", "conditional",
     "complementary", "adversary", "began", "mmd", "mige", "pairwise_mmd", "my_encoder", "your_encoder", "features",
-    "tangent", "auto", "huber",
+    "tangent", "auto",
 ]  # fmt: skip
 
 

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from unittest import mock
 
-import optuna
-import pandas as pd
 import pytest
 
 from autotransfer.errors import UserError
 from autotransfer.export import export_model
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.recovery import reopen
-from autotransfer.runs.run import Run
 from autotransfer.search import tpe
 from autotransfer.search.procedure import conduct
 from faults import Interrupted, assert_one_line, call, few_settings, interrupted_run, make_run, quiet, tampered
 from tiny import tiny_file
 
-SHORT = {"epochs": 3, "population": 3}
+SHORT = {"epochs": 3}
 WRITTEN = [
     "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "ledger.backup.sqlite", ".ledger.backup.sqlite.part",
     "optuna.sqlite", "lock", "model", "model/refit", "model/model.json", "model/refit/model.safetensors", "results.csv",
@@ -90,9 +87,6 @@ def test_a_link_to_the_whole_folder_is_the_users_own(home: Path, tmp_path: Path)
         pass
 
 
-# Optuna's storage
-
-
 def rewritten(run: Path, **changes: object) -> None:
     """The stored options, changed by somebody who knows how."""
     with tampered(run / "ledger.sqlite") as connection:
@@ -100,44 +94,6 @@ def rewritten(run: Path, **changes: object) -> None:
         values = json.dumps(json.loads(text) | changes)
         connection.execute("UPDATE facts SET value = ? WHERE name = 'options'", (values,))
         connection.execute("DELETE FROM facts WHERE name = 'plan'")  # that of the options as they were
-
-
-@pytest.mark.parametrize("url", ["postgresql+psycopg://me:secret@evil.example/db", "sqlite:///{}/elsewhere.sqlite"])
-def test_a_stored_storage_is_not_used_unasked(home: Path, tmp_path: Path, url: str) -> None:
-    run = Path(shutil.copytree(home / "run", tmp_path / "run"))
-    rewritten(run, search="tpe", storage=url.format(tmp_path))
-    with few_settings(), mock.patch.object(optuna, "create_study", side_effect=AssertionError("connected")):
-        result = call("resume", run)
-        assert_one_line(result, 2, "--storage")
-        assert "secret" not in result.err
-        for other in ("sqlite:///another.sqlite", f"{url}x"):
-            assert_one_line(call("resume", run, "--storage", other), 2, "--storage")
-        opened = Run.open(run)
-        with closing(opened.ledger), pytest.raises(UserError, match="--storage"):
-            conduct(opened, quiet, shown=False)
-        with pytest.raises(AssertionError, match="connected"):
-            call("resume", run, "--storage", url.format(tmp_path))
-    assert not (tmp_path / "elsewhere.sqlite").exists()
-
-
-@pytest.mark.slow
-def test_a_search_goes_on_in_the_storage_that_is_given_again(tmp_path: Path) -> None:
-    source, url = tiny_file(tmp_path, n_subjects=3), f"sqlite:///{tmp_path / 'shared.sqlite'}"
-    options = {"search": "tpe", "trials": 3, "storage": url}
-    tables = []
-    for folder in (tmp_path / "whole", tmp_path / "again"):
-        run = make_run(folder, source, **SHORT, **options)
-        if folder.name == "again":
-            with mock.patch.object(tpe, "_train_batch", side_effect=Interrupted), suppress(Interrupted):
-                conduct(run, quiet, shown=False)
-            run.ledger.close()
-            with Lock(folder):
-                run = reopen(folder, None, quiet, url)
-        with closing(run.ledger):
-            conduct(run, quiet, shown=False)
-        tables.append(pd.read_csv(folder / "results.csv").drop(columns="seconds"))
-        assert not (folder / "optuna.sqlite").exists()
-    pd.testing.assert_frame_equal(*tables)
 
 
 def test_a_search_whose_trials_are_lost_is_told(tmp_path: Path) -> None:

@@ -1,13 +1,7 @@
-"""TPE search: resumable, pruned, in any Optuna storage."""
+"""TPE search: resumable, and pruned."""
 
 from __future__ import annotations
 
-import getpass
-import os
-import shutil
-import socket
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import optuna
@@ -22,24 +16,15 @@ from autotransfer.search.procedure import conduct
 from autotransfer.search.tpe import suggest
 from tiny import tiny_file
 
-SERVERS = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) if Path("/usr/lib/postgresql").exists() else []
-
 
 def quiet(_: str) -> None:
     pass
 
 
-def tpe_run(folder: Path, storage: str | None = None, trials: int = 20) -> tuple[Run, Choice]:
+def tpe_run(folder: Path, trials: int = 20) -> tuple[Run, Choice]:
     folder.mkdir(exist_ok=True)
-    options = RunOptions(
-        source=str(tiny_file(folder)),
-        search="tpe",
-        trials=trials,
-        epochs=4,
-        batch_size=8,
-        device="cpu",
-        storage=storage,
-    )
+    source = str(tiny_file(folder))
+    options = RunOptions(source=source, search="tpe", trials=trials, epochs=4, batch_size=8, device="cpu")
     run = Run.create(folder / "run", options)
     return run, conduct(run, quiet, shown=False)
 
@@ -69,9 +54,8 @@ def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path:
 
     folder = tmp_path / "b"
     folder.mkdir()
-    options = RunOptions(
-        source=str(tiny_file(folder)), search="tpe", trials=20, epochs=4, batch_size=8, device="cpu", storage=None
-    )
+    source = str(tiny_file(folder))
+    options = RunOptions(source=source, search="tpe", trials=20, epochs=4, batch_size=8, device="cpu")
     run = Run.create(folder / "run", options)
     for after in (5, 13, 1, 20):
         left = after
@@ -101,48 +85,3 @@ def test_suggestions_are_valid_settings() -> None:
     found = {method: {s.mode for s in settings if s.method == method} for method in CENSORS}
     assert found == {method: set(MODES) for method in CENSORS}
     assert len({s.strength for s in settings}) > 250
-
-
-@pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[str]:
-    """A private server on loopback, in a temporary folder."""
-    pytest.importorskip("psycopg", reason="needs psycopg, of the extra postgres")
-    if not SERVERS:
-        pytest.skip("no PostgreSQL server is installed (Debian: postgresql)")
-    binaries = SERVERS[-1].parent
-    data, port = tmp_path / "postgres", _free_port()
-    user: list[str] = []
-    if os.getuid() == 0:  # the server refuses to run as root
-        if shutil.which("runuser") is None:
-            pytest.skip("PostgreSQL does not run as root and runuser is missing")
-        user = ["runuser", "-u", "postgres", "--"]
-        data.mkdir()
-        shutil.chown(data, "postgres")
-        for parent in [tmp_path, *tmp_path.parents]:
-            if parent.stat().st_uid == os.getuid() and str(parent).startswith("/tmp/"):
-                parent.chmod(0o755)
-    account = "postgres" if user else getpass.getuser()
-    subprocess.run(
-        [*user, binaries / "initdb", "-D", data, "-A", "trust", "-U", account], check=True, capture_output=True
-    )
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={data} -c fsync=off"
-    control = [*user, str(binaries / "pg_ctl"), "-D", str(data), "-w"]
-    subprocess.run([*control, "-l", str(data / "log"), "-o", options, "start"], check=True, capture_output=True)
-    try:
-        yield f"postgresql+psycopg://{account}@127.0.0.1:{port}/postgres"
-    finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], check=False, capture_output=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@pytest.mark.slow
-def test_a_team_can_share_a_postgresql_storage(tmp_path: Path, postgres: str) -> None:
-    run, _ = tpe_run(tmp_path / "here", storage=postgres, trials=6)
-    assert not (run.folder / "optuna.sqlite").exists()
-    (summary,) = optuna.get_all_study_summaries(postgres)
-    assert summary.n_trials == 6

@@ -39,7 +39,7 @@ from tiny import tiny_file
 
 WORKERS = 3
 COLUMNS = ("phase", "seed", "deaths", "outcome")
-CHANGES = {"population": 2, "epochs": 4}  # more populations than workers
+CHANGES = {"epochs": 4}
 
 
 class Killer:

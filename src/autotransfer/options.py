@@ -78,11 +78,10 @@ class AskedOptions:
     networks: Annotated[
         str,
         About(
-            "Beside the plain one, where kinds are averaged: all, main (two), one or none. auto: all for classes, none "
-            "for a continuous target.",
+            "Beside the plain one, where kinds are averaged: all (default), main (two), one or none.",
             SEARCH,
         ),
-    ] = "auto"
+    ] = "all"
     kinds: Annotated[
         str | None,
         About(
@@ -91,7 +90,7 @@ class AskedOptions:
             SEARCH,
         ),
     ] = None
-    search: Annotated[str, About("grid; halving: stop the worse settings early; tpe: Optuna.", SEARCH)] = "grid"
+    search: Annotated[str, About("grid; tpe: Optuna.", SEARCH)] = "grid"
     trials: Annotated[int, About("Settings to sample with --search tpe.", SEARCH)] = 40
     nuisance: Annotated[
         str,
@@ -107,7 +106,6 @@ class AskedOptions:
     patience: Annotated[int | None, About("Stop after so many epochs without progress.", TRAINING)] = None
     batch_size: Annotated[int | None, About("Rows of a minibatch; default 128.", TRAINING)] = None
     lr: Annotated[float | None, About("Learning rate of the first epoch; default 0.001.", TRAINING)] = None
-    loss: Annotated[str, About("Of networks that learn a continuous target: huber or squared.", TRAINING)] = "huber"
     standardise: Annotated[str | None, About("trial (default), train, online, transductive or none.", TRAINING)] = None
     align: Annotated[str | None, About("Euclidean: none (default), online or transductive.", TRAINING)] = None
     seeds: Annotated[int | None, About("How many seeds everything is trained with; default 3.", TRAINING)] = None
@@ -135,5 +133,4 @@ class AskedOptions:
             VALIDATION,
         ),
     ] = None
-    nested: Annotated[str, About("fast, or full: every pair of subjects left out.", VALIDATION)] = "fast"
     final: Annotated[str, About("ensemble of the folds; refit: also one on everybody.", VALIDATION)] = "ensemble"

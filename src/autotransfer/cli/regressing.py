@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import sys
-import time
 from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from .conducting import check_end, stoppable
-from .voice import VOICE, say, tell
+from .voice import say, tell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run_regression(options: RunOptions, out: Path) -> None:
-    """Solve and train, measure on people left out, write everything to a folder after each stage, and say the answer.
+    """Fit linear models, measure them on people left out, write everything to a folder, and print the result.
     What was begun in the folder with the same data and options goes on."""
     from ..recordings import load_targets
     from ..runs.number_run import check_open, open_or_begin
@@ -68,7 +66,7 @@ def _carry_through(run: NumberRun) -> None:
     from ..search.regression import conduct_regression
 
     with stoppable(run.folder):
-        regression = conduct_regression(run, tell, shown=not VOICE.quiet, answered=partial(write_run, run.folder))
+        regression = conduct_regression(run, tell, answered=partial(write_run, run.folder))
     say(*regression_headline(regression.choice))
     say(f"report: {(run.folder / REPORT).resolve()}")
 
@@ -78,12 +76,9 @@ def describe_regression(options: RunOptions) -> None:
     from ..folds import groups_of
     from ..recordings import load_targets
     from ..runs.options import resolved
-    from ..search.number_networks import candidate_name, plan_networks
-    from ..search.regression import check_device, linear_candidates, time_to_solve
-    from ..settings import Setting
-    from ..words import clock, count
+    from ..search.regression import candidate_name, check_device, linear_candidates, time_to_solve
+    from ..words import clock
 
-    start = time.monotonic()
     check_device(options)
     targets = load_targets(options.source, options.target, **options.cutting)
     recordings = targets.recordings
@@ -93,12 +88,6 @@ def describe_regression(options: RunOptions) -> None:
     say(f"{len(groups)} groups of people are left out in turn")
     seconds = time_to_solve(targets, forms, groups)
     say(f"ridge regressions on: {'; '.join(map(candidate_name, forms))}, about {clock(seconds)}")
-    left = math.inf if options.seconds is None else options.seconds - seconds - (time.monotonic() - start)
-    plan = plan_networks(recordings, options, left)
-    for values, seconds in zip(plan.settings, plan.seconds, strict=True):
-        name = candidate_name(Setting.from_dict(values))
-        say(f"networks: {name}, {count(options.seeds, 'seed')}, about {clock(seconds)}")
-    say(*(f"left out: {line}" for line in plan.left_out))
 
 
 def predict_numbers(

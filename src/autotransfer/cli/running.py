@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from ..errors import UserError, check_choice, shown
-from ..options import SEARCH, AskedOptions
+from ..options import AskedOptions
 from .conducting import beginning, carry_through, check_end, followers, say_answer, workers
 from .options import UNASKED, UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, flatten, own_encoders
 from .regressing import describe_regression, resume_regression, run_regression
@@ -32,9 +32,6 @@ Live = Annotated[
 OnCluster = Annotated[
     str | None,
     _option("--cluster", panel=OUTPUT, help="Train on a Dask cluster: host:port of its scheduler, or local:N."),
-]
-Storage = Annotated[
-    str | None, _option("--storage", panel=SEARCH, help="URL of Optuna's storage; default: RUN/optuna.sqlite.")
 ]
 
 
@@ -97,13 +94,11 @@ def run(
         Path | None,
         Option("--plan", metavar="FILE", help="RUN/plan.json of another run: perform exactly what that one did."),
     ] = None,
-    storage: Storage = None,
     windowing: Windowing = UNSAID,
     clean: Annotated[
         bool, Option("--clean", help="Leave out what is clearly broken: dead channels, lost values, copies.")
     ] = False,
     cluster: OnCluster = None,
-    population: Annotated[str, _option(panel=OUTPUT, help="Trainings stacked at once: auto or a number.")] = "auto",
     live: Live = False,
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
@@ -124,8 +119,8 @@ def run(
         if steps is not None:
             asked = replace(asked, max_steps=steps)
         options = RunOptions.of(
-            "quick" if quick else "recommended", source=data, storage=storage, seed=seed, clean=clean,
-            population=_population(population), **asdict(asked), **asdict(windowing),
+            "quick" if quick else "recommended", source=data, seed=seed, clean=clean, **asdict(asked),
+            **asdict(windowing),
         )  # fmt: skip
         again = None
         if plan is not None:
@@ -136,7 +131,7 @@ def run(
             again = read_plan(plan)
             options = again.options_here(options, given)
         if options.target != "classes":
-            _check_alone(plan=plan, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
+            _check_alone(plan=plan, cluster=cluster, live=live, tensorboard=tensorboard)
         encoders = own_encoders(options.encoder)
         check_end(tensorboard)
         if dry_run and out is not None:
@@ -163,8 +158,8 @@ def run(
 # What belongs to the machine, the data and the output, and what a plan may name but never brings: all else is the
 # plan's.
 BESIDE_PLAN = {
-    "data", "out", "dry_run", "config", "plan", "device", "population", "clean", "cluster", "live", "tensorboard",
-    "quiet", "verbose", "log", "encoder", *asdict(UNSAID),
+    "data", "out", "dry_run", "config", "plan", "device", "clean", "cluster", "live", "tensorboard", "quiet", "verbose",
+    "log", "encoder", *asdict(UNSAID),
 }  # fmt: skip
 
 
@@ -181,14 +176,6 @@ def _check_beside_plan(given: set[str]) -> None:
             f"a plan says itself what is done, and {', '.join(others)} would change nothing; leave "
             f"{'it' if len(others) == 1 else 'them'} out, or --plan"
         )
-
-
-def _population(text: str) -> int | str:
-    if text == "auto":
-        return text
-    if not text.isdigit() or int(text) < 1:
-        raise UserError(f"population is {text!r}; give auto or a number of at least 1")
-    return int(text)
 
 
 def _check_alone(**others: object) -> None:
@@ -236,7 +223,6 @@ def resume(
     ] = None,
     encoder: OwnEncoder = "eegnet",
     cluster: OnCluster = None,
-    storage: Storage = None,
     live: Live = False,
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
@@ -256,14 +242,14 @@ def resume(
     from ..search.repair import lost_files, lost_words
 
     if is_regression(folder):
-        _check_alone(time=time, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
+        _check_alone(time=time, cluster=cluster, live=live, tensorboard=tensorboard)
         resume_regression(folder, data)
         return
     more = None if time is None or time == EVERYTHING else parse_time(time)
     check_is_run(folder)
     check_end(tensorboard)
     with workers(cluster) as executor, Lock(folder):
-        opened = reopen(folder, own_encoders(encoder), tell, storage, data)
+        opened = reopen(folder, own_encoders(encoder), tell, data)
         if time is not None:
             give_more(opened, more)
         finished = opened.ledger.recall("complete", bool)

@@ -23,7 +23,7 @@ from ..recordings import Recordings
 from ..recordings.optional import pip_install
 from ..runs.executor import DTYPE, Work, tensors_of, train_halves
 from ..runs.ledger import FINISHED, Entry, OpenPopulation
-from ..runs.pruning import Pruning
+from ..runs.pruning import losers
 from ..runs.run import job_of
 from ..training.closed_form import population_of
 from ..training.memory import first_line, out_of_memory
@@ -60,7 +60,7 @@ class Finished(NamedTuple):
 def train_task(
     recordings: Recordings,
     entries: Sequence[Entry],
-    pruning: Pruning,
+    prune_at: int | None,
     device: str,
     encoders: Encoders | None,
     folds: int | None = None,
@@ -76,10 +76,10 @@ def train_task(
     pruned: set[str] = set()
 
     def give_up(population: Trainer) -> list[int]:
-        if not pruning.due(population.epoch):
+        if population.epoch != prune_at:
             return []
         keys = [members[id(job)] for job in population.jobs]
-        lost = pruning.losers(population, keys)
+        lost = losers(population, keys)
         pruned.update(lost)
         return [position for position, key in enumerate(keys) if key in lost]
 
@@ -211,10 +211,9 @@ class Cluster:
                 run.ledger.end_population(population.number)
                 continue
             run.ledger.begin([entry.key for entry in todo])
-            pruning = Pruning(population.prune_at, by_method=run.options.search == "halving")
             future = self.client.submit(
-                train_task, self._recordings(run), todo, pruning, run.options.device, run.encoders, run.options.n_folds,
-                versions(), pure=False,
+                train_task, self._recordings(run), todo, population.prune_at, run.options.device, run.encoders,
+                run.options.n_folds, versions(), pure=False,
             )  # fmt: skip
             waiting[future] = population
             arriving.add(future)

@@ -43,7 +43,7 @@ from .inputs import encoder_of, seed_of, warn_of_unknown_rate
 from .window_classifier import WindowClassifier
 
 DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
-IMMATERIAL = {"source", "device", "population", "storage", "at_least"}  # options that a resumed run may differ in
+IMMATERIAL = {"source", "device", "at_least"}  # options that a resumed run may differ in
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,10 @@ from ..options import AskedOptions
 from ..recordings.targets import CONTINUOUS, Targets, numbers
 from ..report.regression_page import write_run
 from ..runs.number_run import check_open, open_or_begin
-from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
-from ..search.regression import check_device, conduct_regression, search_regression
+from ..runs.options import RunOptions
+from ..search.regression import conduct_regression, search_regression
 from ..training.continuous import around, radius_at
-from .inputs import agreed_rate, column_of, ids_of, raw_windows, seed_of, warn_of_unknown_rate
+from .inputs import agreed_rate, column_of, ids_of, raw_windows, warn_of_unknown_rate
 from .window_classifier import WindowEstimator
 
 Floats = NDArray[np.float64]
@@ -35,16 +35,11 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
 
         regressor = AutoTransferRegressor().fit(X, y, subjects=ids)    # at least 3 subjects
 
-    Ridge regressions on several representations of a window, each with a strength that people left out decide, then
-    networks where they are asked for, and their average, with weights that people left out decide.
+    Ridge regressions on several representations of a window, each with a strength that people left out decide, and
+    their average, with weights that people left out decide.
 
     adaptation: what it may use of a new person: "zero-shot", nothing; "online", the windows so far; "transductive", all
         windows at once, without their targets
-    networks: "none", closed forms alone, in seconds to minutes; "one", "main" (two kinds) or "all" add networks
-    loss: of the networks: "huber", linear for errors beyond a standard deviation of the target, or "squared"
-    time: such as "30m" or "2h": networks that would take longer are left out. None: all are trained
-    seeds, epochs, max_steps, batch_size, lr, device: of the networks, as of `autotransfer run`
-    random_state: seed of the networks
     kinds: signals (emg, eeg, …) or representations to try, with commas, beside features and tangent, which are always
         tried; None: by the data. An array has no names of channels to tell a signal by: say kinds="emg", else fewer are
         tried than of a file whose channels have names
@@ -64,16 +59,6 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
     """
 
     adaptation: str = "zero-shot"
-    networks: str = "none"
-    loss: str = "huber"
-    time: str | None = USUAL_TIME
-    seeds: int | None = None
-    epochs: int | None = None
-    max_steps: int | None = None
-    batch_size: int | None = None
-    lr: float | None = None
-    device: str = "auto"
-    random_state: Any = 0
     kinds: str | None = None
     folds: int | str | None = None
     at_least: float | None = None
@@ -93,13 +78,10 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         """
         names = [option.name for option in fields(AskedOptions) if hasattr(self, option.name)]
         asked = {name: getattr(self, name) for name in names}
-        asked["time"] = EVERYTHING if self.time is None else self.time
-        seed = seed_of(self.random_state)
-        options = RunOptions.of("recommended", source="", target=CONTINUOUS, seed=seed, **asked)
+        options = RunOptions.of("recommended", source="", target=CONTINUOUS, **asked)
         folder = None if self.run_folder is None else Path(self.run_folder)
         if folder is not None:
             check_open(folder)
-        check_device(options)
         raw = raw_windows(X)
         n_trials = raw.X.shape[0]
         if y is None:
@@ -111,11 +93,11 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         warn_of_unknown_rate(rate, type(self).__name__)
         tell = print if self.verbose else None
         if folder is None:
-            regression = search_regression(targets, options, tell, shown=bool(self.verbose))
+            regression = search_regression(targets, options, tell)
         else:
             with open_or_begin(folder, targets, options, tell) as run:
                 answered = partial(write_run, folder)
-                regression = conduct_regression(run, tell, shown=bool(self.verbose), answered=answered)
+                regression = conduct_regression(run, tell, answered=answered)
         self.model_: RegressionModel = regression.model
         self.choice_, self.results_ = schema.to_values(regression.choice), regression.table
         self.held_out_ = np.full(n_trials, np.nan)

@@ -70,15 +70,8 @@ def regression_page(card: RegressionCard) -> str:
         markdown(verdict, SENTENCE) if isinstance(verdict, str) and verdict else UNMEASURED,
         "\nWhat predicted each of these people was neither trained on them nor chosen by their scores.",
     ]
-    rows = [f"| channels | {some_of(card.channels)} |", f"| {_parts(card)} |", *_made_with(card)]
+    rows = [f"| channels | {some_of(card.channels)} |", f"| linear models | {len(card.parts)} |", *_made_with(card)]
     return hub_page(name, head, _sections(first, rows, measured, "model.predict_interval(X, coverage=0.9)  # (N, 2)"))
-
-
-def _parts(card: RegressionCard) -> str:
-    """Closed forms and networks, as a row of a table."""
-    networks = sum(part.members for part in card.parts)
-    solved = f"closed forms | {sum(part.strength is not None for part in card.parts)}"
-    return f"{solved} |\n| networks | {networks}" if networks else solved
 
 
 def _made_with(card: Card | RegressionCard) -> Iterable[str]:

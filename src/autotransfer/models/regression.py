@@ -1,4 +1,4 @@
-"""A delivered model of a continuous target: closed forms and networks, averaged."""
+"""A delivered model of a continuous target: the average of linear models."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import shown
-from ..model.stack import Size
 from ..preprocessing import FittedPreprocessing, strongest
 from ..preprocessing.transform import with_prefix
 from ..recordings.windows import people_of_windows
 from ..settings import Setting
 from ..training.continuous import around, radius_at
-from ..training.members import Members
 from .ensemble import codes_of_people
 from .interface import WindowModel
 from .regression_card import RegressionCard
 
 Floats = NDArray[np.float64]
 WEIGHT, BIAS, PREPROCESSING = "weight", "bias", "preprocessing"
-MEAN, SPREAD, WEIGHTS = "mean", "spread", ("encoder.", "classifier.")
 
 
 class RidgePart(NamedTuple):
@@ -33,11 +30,6 @@ class RidgePart(NamedTuple):
     preprocessing: FittedPreprocessing
     weight: Tensor  # (D,) float64
     bias: Tensor  # () float64
-
-    @property
-    def size(self) -> int:
-        """Of its networks: there are none."""
-        return 0
 
     def predict(self, X: Tensor, subject: Tensor | None) -> Floats:
         """Raw windows (N, channels, times) of people (N,), None: of one -> (N,)."""
@@ -48,56 +40,6 @@ class RidgePart(NamedTuple):
         """What is saved, by name."""
         fitted = {f"{PREPROCESSING}.{name}": t.clone() for name, t in self.preprocessing.state_dict().items()}
         return fitted | {WEIGHT: self.weight.clone(), BIAS: self.bias.clone()}
-
-
-class NetworkPart:
-    """Networks of one setting, each with the preprocessing that it was trained with: the mean of what they predict.
-
-    mean, spread (P,) float64: of the target in the training rows of each, whose outputs are standardised by them.
-    """
-
-    def __init__(
-        self, setting: Setting, size: Size, preprocessing: FittedPreprocessing, mean: Tensor, spread: Tensor,
-        weights: dict[str, Tensor],
-    ) -> None:  # fmt: skip
-        """weights: of encoders and heads (P, ...), by name."""
-        self.preprocessing, self.mean, self.spread = preprocessing, mean, spread
-        self.members = Members(setting, size, range(len(mean)))
-        self.members.load_stacked(weights)
-        self.members.train(False)
-
-    @classmethod
-    def restore(cls, setting: Setting, size: Size, members: int, tensors: dict[str, Tensor]) -> Self:
-        """From what `tensors` gave; whatever is wrong raises."""
-        preprocessing = setting.preprocessing.restore(with_prefix(f"{PREPROCESSING}.", tensors))
-        mean, spread = tensors[MEAN], tensors[SPREAD]
-        for name, tensor in (preprocessing.state_dict() | {MEAN: mean, SPREAD: spread}).items():
-            if tensor.ndim == 0 or len(tensor) != members:  # broadcasting would hide that some are missing
-                raise ValueError(f"the tensor {name} has the shape {tuple(tensor.shape)} for {members} members")
-        if any(t.shape != (members,) or t.dtype != torch.float64 for t in (mean, spread)) or not (spread > 0).all():
-            raise ValueError("mean and spread of the target are damaged")
-        weights = {name: t for name, t in tensors.items() if name.startswith(WEIGHTS)}
-        statistics = {f"{PREPROCESSING}.{name}" for name in preprocessing.state_dict()}
-        if stray := set(tensors) - set(weights) - {MEAN, SPREAD} - statistics:
-            raise ValueError(f"the tensor {shown(min(stray))} belongs to no network")
-        return cls(setting, size, preprocessing, mean, spread, weights)
-
-    @torch.no_grad()
-    def predict(self, X: Tensor, subject: Tensor | None) -> Floats:
-        """Raw windows (N, channels, times) of people (N,), None: of one -> (N,)."""
-        z = codes_of_people(self.members.net, self.preprocessing, X, subject)
-        output: Tensor = self.members.classifier(z)[..., 0].double()  # (P, N)
-        return (self.mean[:, None] + self.spread[:, None] * output).mean(0).numpy()
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        return len(self.mean)
-
-    def tensors(self) -> dict[str, Tensor]:
-        fitted = {f"{PREPROCESSING}.{name}": t.clone() for name, t in self.preprocessing.state_dict().items()}
-        weights = {name: t.clone() for name, t in self.members.tensors().items()}
-        return weights | fitted | {MEAN: self.mean.clone(), SPREAD: self.spread.clone()}
 
 
 def closed_form_codes(preprocessing: FittedPreprocessing, X: Tensor, subject: Tensor | None, start: int = 0) -> Tensor:
@@ -111,7 +53,7 @@ class RegressionModel(WindowModel):
 
     card: RegressionCard
 
-    def __init__(self, card: RegressionCard, parts: Sequence[RidgePart | NetworkPart]) -> None:
+    def __init__(self, card: RegressionCard, parts: Sequence[RidgePart]) -> None:
         self.card, self.parts = card, list(parts)
 
     @property
@@ -147,14 +89,10 @@ class RegressionModel(WindowModel):
     @classmethod
     def restore(cls, card: RegressionCard, tensors: dict[str, Tensor]) -> Self:
         """From what `tensors()` gave; whatever is wrong raises."""
-        parts: list[RidgePart | NetworkPart] = []
+        parts = []
         for k, part in enumerate(card.parts):
-            part_tensors, setting = with_prefix(f"parts.{k}.", tensors), Setting.from_dict(part.setting)
-            spec = setting.preprocessing
-            if part.strength is None:
-                size = Size(*spec.shape(len(card.channels), card.n_times), 1, card.sfreq)
-                parts.append(NetworkPart.restore(setting, size, part.members, part_tensors))
-                continue
+            part_tensors = with_prefix(f"parts.{k}.", tensors)
+            spec = Setting.from_dict(part.setting).preprocessing
             weight, bias = part_tensors.pop(WEIGHT), part_tensors.pop(BIAS)
             rows, columns = spec.shape(len(card.channels), card.n_times)
             if weight.shape != (rows * columns,) or bias.shape != () or weight.dtype != torch.float64:

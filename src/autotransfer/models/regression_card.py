@@ -8,34 +8,28 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import UserError, check_positive, check_types, shown
-from ..model.encoders import ENCODERS
 from ..recordings.filters import filter_of
 from ..settings import Setting
 from ..training.conformal import FEWEST, LEVELS
 from .card import is_cards
 
 REGRESSION = "regression"  # the kind of such a card
-MOST_MEMBERS = 10**6
 
 
 @dataclass(frozen=True)
 class RegressionPart:
-    """A closed form of it, or networks of one setting."""
+    """A linear model of the average."""
 
-    setting: dict[str, Any]  # how windows are prepared and represented, or all of a network
-    strength: float | None  # of the ridge penalty; None: these are networks
+    setting: dict[str, Any]  # how windows are prepared and represented
+    strength: float  # of the ridge penalty
     weight: float  # in the average
-    members: int = 0  # networks
 
     def __post_init__(self) -> None:
         check_types(self)
         if not 0 <= self.weight <= 1e6:
             raise UserError(f"a part of the model has weight {self.weight:g}")
         setting = Setting.from_dict(self.setting)
-        if self.strength is None:
-            if not 0 < self.members <= MOST_MEMBERS or setting.encoder not in ENCODERS or setting.network.closed_form:
-                raise UserError(f"a part of the model has {self.members} networks of the kind {setting.encoder!r}")
-        elif setting.encoder != "linear" or not 0 < self.strength < math.inf or self.members:
+        if setting.encoder != "linear" or not 0 < self.strength < math.inf:
             raise UserError(f"a part of the model has strength {self.strength:g} and is no linear one")
 
 
@@ -87,4 +81,5 @@ def regression_card(values: dict[str, Any]) -> RegressionCard:
     parts: Any = values.get("parts")
     if not is_cards(parts):
         raise UserError(f"parts of the model is {shown(parts)}; it must be a list of cards")
+    parts = [{name: value for name, value in part.items() if name != "members"} for part in parts]  # of version 0.1
     return RegressionCard(**values | {"parts": [RegressionPart(**part) for part in parts]})

@@ -187,11 +187,6 @@ class Recordings:
         return len(self.classes)
 
     @property
-    def n_outputs(self) -> int:
-        """Of a network: one for each class, or one for a continuous target."""
-        return self.n_classes if self.targets is None else 1
-
-    @property
     def n_subjects(self) -> int:
         return len(self.subjects)
 

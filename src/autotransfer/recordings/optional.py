@@ -10,7 +10,7 @@ from ..errors import UserError
 
 
 def pip_install(*packages: str) -> str:
-    """The command that installs these packages; the name of this one on PyPI is no part of it, nothing is there yet."""
+    """Return the command that installs these packages."""
     return f"pip install {shlex.join(packages)}"
 
 

@@ -267,12 +267,6 @@ def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
             "was chosen again without the validation scores measured on that subject. Its labels still took part in "
             "training the models of other folds and in the shortlist, so a little optimism may remain."
         )
-    if best and best.key == "nested_full":
-        notes.append(
-            "The scores above are fully nested: for each test subject, shortlist and "
-            f"{'choice' if choice.average is None else 'weights'} rest only on models and scores that never saw that "
-            "subject."
-        )
     if published:
         notes.append(
             "As published in the paper, with one choice for all subjects, the score is "
@@ -300,7 +294,7 @@ def _nested_weights(average: Average, hold_out: str) -> list[str]:
 
 def _nested_choices(summary: Summary) -> list[str]:
     assert summary.choice is not None
-    picks = Counter((summary.choice.nested_full_choices or summary.choice.nested_choices).values())
+    picks = Counter(summary.choice.nested_choices.values())
     if not picks:
         return []
     names = setting_names(summary)

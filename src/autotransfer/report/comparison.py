@@ -12,7 +12,7 @@ from .outcomes import finite_scores, scores_on_test, scores_on_validation
 from .summary import Summary
 from .wording import method_label
 
-ESTIMATES = ("published", "nested", "nested_full")
+ESTIMATES = ("published", "nested")
 PEER = "peer"  # how keys of simple models begin; the number of each, which decides how it is drawn, comes next
 OURS = (*ESTIMATES, "choosing", "equal")  # what AutoTransfer delivers, and what its candidates could have given
 
@@ -89,7 +89,6 @@ def contenders(summary: Summary) -> list[Contender]:
             rows.append(Contender("choosing", "Choosing alone", None, choice.average.choosing_test_scores))
             rows.append(Contender("equal", "Equal weights", None, choice.average.equal_test_scores))
         rows.append(Contender("nested", "AutoTransfer, nested", None, choice.nested_test_scores))
-        rows.append(Contender("nested_full", "AutoTransfer, nested full", None, choice.nested_full_test_scores))
     rows = [replace(row, scores=finite_scores(row.scores)) for row in rows]
     return [row for row in rows if row.scores]
 
@@ -101,7 +100,7 @@ def find(rows: list[Contender], *keys: str) -> Contender | None:
 
 def strictest_estimate(rows: list[Contender]) -> Contender | None:
     """The estimate that the headline rests on: the strictest there is."""
-    return find(rows, "nested_full", "nested", "published")
+    return find(rows, "nested", "published")
 
 
 def rival(rows: list[Contender]) -> Contender | None:

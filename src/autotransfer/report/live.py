@@ -73,7 +73,7 @@ def rank(trainings: list[Trained]) -> list[dict[str, Any]]:
     rows: list[tuple[str, str, float]] = []
     counts = Counter[str]()
     for training in trainings:
-        if training.stage not in ("sessions", "nested"):
+        if training.stage != "sessions":
             counts[training.name] += 1
             halves = (training.validation_subject, training.record), (training.test_subject, training.record.swapped)
             for person, record in halves:

@@ -13,13 +13,12 @@ from ..folds import SESSION
 from ..runs.choice import Choice
 from ..runs.data_facts import Data
 from ..runs.ledger import Ledger
-from ..runs.number_run import SOLVED, TRAINED
+from ..runs.number_run import SOLVED
 from ..runs.options import RunOptions
 from ..runs.regression import NUMBERS, SIMPLE, RegressionChoice
 from ..runs.study import command_of
 from ..runs.verdict import mean
-from ..search.number_networks import candidate_name
-from ..search.regression import STRENGTHS
+from ..search.regression import STRENGTHS, candidate_name
 from ..settings import SUBJECT
 from ..training.scoring import label_of
 from . import result_words
@@ -159,14 +158,10 @@ def regression_methods(folder: Path, choice: RegressionChoice) -> str:
     with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
         data, versions = ledger.recall("data", Data), ledger.recall("versions", dict[str, str])
         stored = ledger.recall("options", dict[str, Any])
-        tried = {
-            stage: list(dict.fromkeys(entry.setting for entry in ledger.entries(stage, records=False)))
-            for stage in (SOLVED, TRAINED)
-        }
+        tried = dict.fromkeys(entry.setting for entry in ledger.entries(SOLVED, records=False))
     if data is None or versions is None or stored is None:
         raise UserError(f"{folder} does not say what it was made from; run it again into another folder")
     options = RunOptions.from_dict(stored)
-    forms, networks = ([candidate_name(setting) for setting in tried[stage]] for stage in (SOLVED, TRAINED))
     target = options.target.removeprefix("continuous").lstrip(":")
     return _text(
         _data(data.name, data, f"a continuous target{f' ({target})' * bool(target)}"),
@@ -174,36 +169,22 @@ def regression_methods(folder: Path, choice: RegressionChoice) -> str:
             f"Split: {count(choice.folds, 'group')} of people were held out in turn, and everybody else trained; no "
             "person's windows were on both sides of a split."
         ],
-        _number_candidates(choice, options, forms, networks),
+        _number_candidates(list(map(candidate_name, tried))),
         _number_model(choice),
         _number_scores(choice),
         _software(versions, options.device, options.seed, command_of(options, folder)),
     )
 
 
-def _number_candidates(
-    choice: RegressionChoice, options: RunOptions, forms: list[str], networks: list[str]
-) -> Iterable[str]:
+def _number_candidates(forms: list[str]) -> Iterable[str]:
     yield (
         f"Candidates: ridge regressions on {count(len(forms), 'representation')} ({'; '.join(forms)}), with "
         f"{len(STRENGTHS)} strengths from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}."
     )
-    if networks:
-        seeds = ", ".join(map(str, options.every_seed))
-        yield (
-            f"Networks ({'; '.join(networks)}) learned the standardised target with the {options.loss} loss, with "
-            f"{count(options.seeds, 'seed')} ({seeds}) for {count(options.max_epochs, 'epoch')}."
-        )
-    if options.time is not None:
-        yield f"The run was planned for {options.time}."
-    yield from _sentences(f"left out: {line}" for line in choice.left_out)
 
 
 def _number_model(choice: RegressionChoice) -> Iterable[str]:
-    weights = "; ".join(
-        f"{part.name}{'' if part.strength is None else f' (strength {part.strength:g})'} {share(part.weight)}"
-        for part in choice.chosen
-    )
+    weights = "; ".join(f"{part.name} (strength {part.strength:g}) {share(part.weight)}" for part in choice.chosen)
     yield (
         "Model: the mean of the training people's targets, and deviations from it that the candidates predict, "
         "averaged with weights of at least 0 and at most 1 together that minimise squared errors on held-out people, "

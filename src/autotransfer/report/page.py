@@ -244,7 +244,7 @@ def _details(run: Summary) -> Html:
 
 def _shown_options(options: RunOptions) -> dict[str, object]:
     """The options that were used."""
-    unused = {"source", "storage"} | (set() if options.search == "tpe" else {"trials"})  # a storage has a password
+    unused = {"source"} | (set() if options.search == "tpe" else {"trials"})
     unused |= {name for name in ("shuffle_subjects", "as_printed") if not getattr(options, name)}
     shown = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in unused}
     return {name: value for name, value in (shown | {"epochs": options.max_epochs}).items() if value is not None}

@@ -27,7 +27,6 @@ LOSS = PALETTE[1]
 LOOKS = {
     "none": (GREY, "circle"), "uncensored": (GREY, "circle-open"), "published": (ACCENT, "circle-open"),
     "choosing": (ACCENT, "diamond-open"), "equal": (ACCENT, "square-open"), "nested": (ACCENT, "circle"),
-    "nested_full": (ACCENT, "circle"),
 }  # fmt: skip
 # Of peers, by their number: 25 pairs before one repeats, and the first five are no method's.
 PEER_COLOURS = tuple(PALETTE[place] for place in (4, 5, 3, 2, 1))

@@ -55,7 +55,6 @@ def render_regression(choice: RegressionChoice) -> str:
         details("What these numbers are", tag("ul", *(tag("li", note) for note in _notes(choice)), class_="caveats")),
         details("Every person", _people(choice)),
         details("What is delivered", _parts(choice)),
-        *([details("What each stage gave", _stages(choice))] if len(choice.stages) > 1 or choice.left_out else []),
     )
     body = join_html(header_html(choice.name, size), NOSCRIPT, tag("main", main), FOOTER)
     return page_html(f"{choice.name} – AutoTransfer report", body, figures, plotly=plotly_library())
@@ -124,19 +123,8 @@ def _people(choice: RegressionChoice) -> Html:
 
 
 def _parts(choice: RegressionChoice) -> Html:
-    rows = [
-        [part.name, "–" if part.strength is None else f"{part.strength:g}", f"{part.weight:.2f}", score(part.r2)]
-        for part in choice.chosen
-    ]
+    rows = [[part.name, f"{part.strength:g}", f"{part.weight:.2f}", score(part.r2)] for part in choice.chosen]
     rows.append([CONSTANT, "–", f"{1 - sum(part.weight for part in choice.chosen):.2f}",
                  score(mean(choice.test_scores[CONSTANT]))])  # fmt: skip
     rows.append([AVERAGE, "–", "–", score(mean(choice.nested_test_scores))])
-    return table(
-        "The parts of the average", ("closed form or network", "ridge strength", "weight", "R² alone"), rows, numeric=1
-    )
-
-
-def _stages(choice: RegressionChoice) -> Html:
-    rows = [[stage.name, score(stage.r2)] for stage in choice.stages]
-    rows += [[f"left out: {line}", "–"] for line in choice.left_out]
-    return table("R² on people left out after each stage", ("with, in addition", "R²"), rows, numeric=1)
+    return table("The parts of the average", ("linear model", "ridge strength", "weight", "R² alone"), rows, numeric=1)

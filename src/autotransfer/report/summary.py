@@ -73,7 +73,7 @@ class Summary:
     options: RunOptions
     data: Data
     splits: tuple[Split, ...] = ()
-    trainings: tuple[Trained, ...] = ()  # without those of --nested full
+    trainings: tuple[Trained, ...] = ()
     choice: Choice | None = None  # None: the run is not finished
     weights: WeightsStory = field(default_factory=WeightsStory)
 

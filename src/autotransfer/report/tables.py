@@ -81,14 +81,14 @@ def estimates(summary: Summary) -> Html | None:
 def subjects(summary: Summary) -> Html | None:
     """Score of every subject, and the setting of the nested choice."""
     rows = contenders(summary)
-    keys = ("none", "published", "choosing", "equal", "nested", "nested_full")
+    keys = ("none", "published", "choosing", "equal", "nested")
     shown = [row for row in (find(rows, key) for key in keys) if row]
     shown[1:1] = [row for row in rows if row.is_peer]
     order = subject_order(shown)
     if not order or len(shown) < 2:
         return None
     choice, names = summary.choice, setting_names(summary)
-    picks = {} if choice is None else choice.nested_full_choices or choice.nested_choices
+    picks = {} if choice is None else choice.nested_choices
     metrics = {} if choice is None else choice.other_metrics
     others = {name: values for name, values in metrics.items() if values and name in METRICS}
     tests = [*(row.scores for row in shown), *others.values()]

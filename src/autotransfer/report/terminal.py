@@ -39,8 +39,6 @@ def _chosen(choice: Choice) -> tuple[list[str], ScoreRows, list[str]]:
         lines.append(f"{words.NO_BETTER}, so it was kept" + ("; censoring did not help" if choice.censor_tried else ""))
     tests, ensembles = choice.test_scores, choice.delivered_test_scores
     rows: ScoreRows = {"nested choice": choice.nested_test_scores, "as published": tests["chosen"]}
-    if choice.nested_full_test_scores:
-        rows["nested full"] = choice.nested_full_test_scores
     rows |= choice.peers
     if "nested" in ensembles and "baseline" in ensembles:
         rows |= {"ensemble, nested": ensembles["nested"], "ensemble, plain networks": ensembles["baseline"]}
@@ -61,8 +59,6 @@ def _averaged(choice: Choice, average: Average) -> tuple[list[str], ScoreRows, l
         *words.playback_words(choice),
     ]
     rows: ScoreRows = {"average, nested": choice.nested_test_scores}
-    if choice.nested_full_test_scores:
-        rows["average, nested full"] = choice.nested_full_test_scores
     rows |= choice.peers
     rows["best single, nested"] = average.choosing_test_scores
     if choice.has_plain_network:

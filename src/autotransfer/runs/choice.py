@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import schema
 from ..errors import UserError
@@ -273,6 +273,8 @@ class Choice:
     """Roles: `chosen`, the best single candidate; `baseline`, the plain network; `best_uncensored`. What is delivered
     is the average where there is one, else the chosen setting. Scores are balanced accuracies on test subjects."""
 
+    RETIRED: ClassVar[tuple[str, ...]] = ("nested_full_choices", "nested_full_test_scores")  # fields of version 0.1
+
     chosen: NamedSetting
     baseline: NamedSetting
     best_uncensored: NamedSetting
@@ -290,8 +292,6 @@ class Choice:
     nested_adaptations: dict[str, str]
     average: Average | None = None  # None: the chosen setting is delivered alone
     playback: Playback | None = None  # None: nobody could be played back
-    nested_full_choices: dict[str, str] = field(default_factory=dict)
-    nested_full_test_scores: Scores = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)  # what a run with --time had no time for
     stages: list[StageScore] = field(default_factory=list)  # what is in it, in order; empty: trained all at once
     ended: str | None = None  # why a run that answers in stages did no more; None: it goes on, or has no stages
@@ -316,7 +316,7 @@ class Choice:
     next_person: NextPerson | None = None
 
     def __post_init__(self) -> None:
-        tables = [self.validation_q25, self.validation_mean, self.nested_test_scores, self.nested_full_test_scores]
+        tables = [self.validation_q25, self.validation_mean, self.nested_test_scores]
         tables += [self.nested_uncensored_test_scores]
         tables += [*self.test_scores.values(), *self.delivered_test_scores.values(), *self.peers.values()]
         tables += self.average.tables if self.average is not None else []
@@ -352,9 +352,8 @@ class Choice:
 
     @cached_property
     def estimate(self) -> Scores:
-        """Of what is delivered, by subject: the strictest scores there are."""
-        full = {subject: value for subject, value in self.nested_full_test_scores.items() if math.isfinite(value)}
-        return full or {subject: value for subject, value in self.nested_test_scores.items() if math.isfinite(value)}
+        """Of what is delivered, by subject, decided without each."""
+        return {subject: value for subject, value in self.nested_test_scores.items() if math.isfinite(value)}
 
     @property
     def below(self) -> Scores:

@@ -24,7 +24,7 @@ from .checkpoint import restore, save_checkpoint
 from .ledger import FINISHED, Entry, Ledger, OpenPopulation
 from .options import RunOptions
 from .progress import Pulse
-from .pruning import Pruning
+from .pruning import losers
 from .signals import asked_to_stop, raise_if_asked, signals_wait
 
 DTYPE = torch.float32
@@ -126,25 +126,24 @@ class LocalExecutor:
                 last = time.monotonic()
             raise_if_asked()
 
-        pruning = Pruning(open_population.prune_at, by_method=run.options.search == "halving")
-        pruned = pruned_before(run, open_population)
+        note = f"pruned {open_population.number}"
+        pruned = run.ledger.recall(note, list[str])
 
         def give_up(population: Trainer) -> list[int]:
-            if not pruning.due(population.epoch):
+            nonlocal pruned
+            if population.epoch != open_population.prune_at:
                 return []
             # Decided once and noted first, so that a kill cannot decide otherwise.
             keys = [members[id(job)] for job in population.jobs]
-            name = f"pruned {open_population.number} {population.epoch}"
-            lost = run.ledger.recall(name, list[str])
-            if lost is None:
-                lost = pruning.losers(population, keys)
-                run.ledger.remember(**{name: lost})
-            pruned.update(lost)
+            if pruned is None:
+                pruned = losers(population, keys)
+                run.ledger.remember(**{note: pruned})
+            lost = set(pruned)
             return [place for place, key in enumerate(keys) if key in lost and place not in population.over]
 
         for outcome in train_population(population, give_up=give_up, after_epoch=after_epoch):
             key = members[id(outcome.job)]
-            run.ledger.finish(key, outcome.record(pruned=key in pruned), tensors_of(outcome))
+            run.ledger.finish(key, outcome.record(pruned=key in (pruned or ())), tensors_of(outcome))
             bar.finished(outcome)
 
     def _population(
@@ -167,11 +166,6 @@ class LocalExecutor:
             population = population_of([jobs[key] for key in todo], windows, run.encoders)
             keys = todo
         return population, {id(job): key for job, key in zip(population.jobs, keys, strict=True)}
-
-
-def pruned_before(run: Work, population: OpenPopulation) -> set[str]:
-    """Members that were given up before this process began."""
-    return {key for keys in run.ledger.recall_all(f"pruned {population.number} ", list[str]).values() for key in keys}
 
 
 def train_halves(run: Work, population: OpenPopulation, reason: str) -> None:

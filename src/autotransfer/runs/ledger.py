@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS populations (
 T = TypeVar("T")
 FINISHED = ("done", "failed")
 STATUSES = ("waiting", "running", *FINISHED)
-STAGES = {"search": "stage one", "folds": "stage two", "sessions": "models for sessions", "nested": "nested full"}
+STAGES = {"search": "stage one", "folds": "stage two", "sessions": "models for sessions"}
 REMEDY = "restore the run's folder from a copy, or start a new run"
 PATIENCE = 30.0  # seconds to wait for another program that has locked the file
 REMEMBERED = 1000  # records, each some 200 kB after 500 epochs
@@ -202,11 +202,6 @@ class Ledger:
         """A fact, checked to be of its type; None where it was never noted."""
         rows = self._ask("SELECT value FROM facts WHERE name = ?", (name,))
         return self._checked(name, kind, rows[0][0]) if rows else None
-
-    def recall_all(self, start: str, kind: type[T]) -> dict[str, T]:
-        """Every fact whose name begins so."""
-        rows = self._ask("SELECT name, value FROM facts WHERE substr(name, 1, ?) = ?", (len(start), start))
-        return {str(name): self._checked(name, kind, value) for name, value in rows}
 
     def _checked(self, name: str, kind: type[T], value: str) -> T:
         try:

@@ -30,7 +30,6 @@ from ..jobs import HISTORY, Job, Record
 from ..recordings import absolute, load_targets
 from ..recordings.targets import Targets
 from ..settings import Setting
-from ..training.number_trainer import target_scale
 from ..versions import versions
 from .checks import check_entries, check_populations
 from .data_facts import Data
@@ -46,12 +45,12 @@ from .run import Run, Tell, begin_ledger, check_unused
 from .study import NAME, study_text
 
 Floats = NDArray[np.float64]
-SOLVED, TRAINED = "closed forms", "networks"  # stages
-IMMATERIAL = ("source", "device", "population", "at_least")  # options that may differ when a run goes on
+SOLVED = "closed forms"  # a stage of the ledger
+IMMATERIAL = ("source", "device", "at_least")  # options that may differ when a run goes on
 
 
 class NumberRun(Run):
-    """Open with `begin` or `reopen`; `work` trains the networks that the ledger lists and has not finished."""
+    """A run that is opened with `begin` or `reopen`."""
 
     def __init__(self, folder: Path, ledger: Ledger, targets: Targets, options: RunOptions) -> None:
         super().__init__(folder, ledger, options, Preparation(options, targets.recordings))
@@ -159,22 +158,6 @@ class NumberRun(Run):
             predicted = torch.from_numpy(np.ascontiguousarray(parts[-1].T))
             self.ledger.finish(entry.key, _solved_record(time.perf_counter() - start), save({LOG_PROBS: predicted}))
         return self._by_window(parts)
-
-    def network_predictions(self, setting: Setting) -> Floats | None:
-        """(1, N) predictions of networks, the mean over seeds; None where all of a fold have failed."""
-        assert self.recordings.targets is not None
-        parts, kept = [], self.trainings(setting)
-        for place, fold in enumerate(self.each_fold):
-            mean, spread = target_scale(self.recordings.targets, fold.train)
-            outputs = [self._predicted(entry, fold)[0] for entry in kept if entry.test == place]
-            if not outputs:
-                return None
-            parts.append(mean + spread * np.mean([output.double().numpy() for output in outputs], axis=0)[None])
-        return self._by_window(parts)
-
-    def trainings(self, setting: Setting) -> list[Entry]:
-        """Of a setting of networks: those that ended well."""
-        return [e for e in self.ledger.entries(TRAINED, records=False) if e.setting == setting and e.status == "done"]
 
     def _by_window(self, parts: Sequence[Floats]) -> Floats:
         predicted = np.empty((len(parts[0]), len(self.targets.values)))

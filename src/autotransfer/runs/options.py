@@ -16,7 +16,7 @@ from ..options import AskedOptions
 from ..recordings import Recordings
 from ..recordings.cutting import Cutting
 from ..recordings.targets import CLASSES, target_name
-from ..settings import LOSSES, RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
+from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training import mistake_costs
 from ..training.batches import EPOCHS, STEPS, epochs_for
 from ..training.intervals import check_at_least
@@ -39,12 +39,9 @@ CUTTING = (
 )  # fmt: skip
 USUAL_ENCODER = "eegnet"
 ADAPTATIONS = ("zero-shot", "online", "transductive")
-USUAL_LOSS = LOSSES[0]
-# What a run with a continuous target reads: it has closed forms and networks, and no penalties.
-CONTINUOUS_READS = (
-    "target", "adaptation", "device", "kinds", "folds", "at_least", "time", "networks", "loss", "epochs", "max_steps",
-    "batch_size", "lr", "seeds",
-)  # fmt: skip
+# A continuous target has linear models alone. Limits of how much is trained are accepted, and have no effect.
+CONTINUOUS_READS = ("target", "adaptation", "device", "kinds", "folds", "at_least")
+CONTINUOUS_ACCEPTS = (*CONTINUOUS_READS, "time", "epochs", "seeds")
 RENAMED = {"preprocessing": "adaptation", "steps": "max_steps"}  # options that had another name once
 
 
@@ -73,9 +70,7 @@ class RunOptions(AskedOptions):
     folds: int | str = "all"  # auto: all, or 10 for more than 20 people
     seeds: int = 1  # commands and estimators ask for three
     max_steps: int = STEPS
-    storage: str | None = None  # URL of Optuna's storage; None: SQLite in the run's folder
     seed: int = 0
-    population: int | str = "auto"
     shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
     # how continuous recordings are cut (see recordings.Cutting)
     window: float | None = None  # s
@@ -99,24 +94,17 @@ class RunOptions(AskedOptions):
             setattr(self, name, renamed_value(name, getattr(self, name)))
         self.nuisance = "+".join(nuisance_parts(self.nuisance))
         self.encoder = encoder_name(self.encoder)
-        check_choice("search", self.search, ("grid", "halving", "tpe"))
+        check_choice("search", self.search, ("grid", "tpe"))
         check_choice("rule", self.rule, RULES)
-        check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
-        check_choice("networks", self.networks, ("auto", *NETWORKS))
-        check_choice("loss", self.loss, LOSSES)
+        check_choice("networks", self.networks, NETWORKS)
         check_at_least(self.at_least)
         target_name(self.target)
-        if self.networks == "auto":  # networks for numbers lost on the real recordings they were tried on
-            self.networks = "all" if self.target == CLASSES else "none"
-        if self.target == CLASSES and self.loss != USUAL_LOSS:
-            raise UserError(f"loss is {self.loss!r}, which is for a continuous target; leave it out")
         self.metric = metric_name(self.metric)
         metric_of(self.metric)  # complains about costs
-        if self.metric != BALANCED_ACCURACY and (self.rule == "published" or self.nested == "full"):
+        if self.metric != BALANCED_ACCURACY and self.rule == "published":
             raise UserError(
-                f"metric is {shown(self.metric)}, and the published rule and --nested full decide by balanced "
-                "accuracy; leave them, or the metric, out"
+                f"metric is {shown(self.metric)}, and the published rule decides by balanced accuracy; leave either out"
             )
         if self.time == EVERYTHING:
             self.time = None
@@ -138,12 +126,6 @@ class RunOptions(AskedOptions):
             raise UserError("a tpe search samples settings itself; use search grid with settings that are listed")
         if self.grid in ("uncensored", "augmented") and self.search == "tpe":
             raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
-        if self.nested == "full" and self.rule == "average":
-            raise UserError("nested full repeats the published choice for every subject; use it with rule published")
-        if self.nested == "full" and self.seconds is not None:
-            raise UserError(f"nested full trains with every pair of people left out, and fits into no time {self.time}")
-        if self.nested == "full" and self.search == "tpe":
-            raise UserError("nested full needs one list of settings for all subjects; use it with search grid")
 
     def _check_folds(self) -> None:
         if isinstance(self.folds, str) and self.folds not in ("all", "auto"):
@@ -179,7 +161,7 @@ class RunOptions(AskedOptions):
         if self.standardise is not None or self.align is not None:
             raise UserError("adaptation varies standardise and align; give either adaptation or those")
         if self.search == "tpe" or self.rule == "published":
-            raise UserError("adaptation goes with search grid or halving and rule average")
+            raise UserError("adaptation goes with search grid and rule average")
 
     @property
     def cutting(self) -> dict[str, Any]:
@@ -323,7 +305,8 @@ def resolved(options: RunOptions, recordings: Recordings) -> RunOptions:
 def _check_continuous(asked: dict[str, Any]) -> None:
     """Refuse options that have no effect with a continuous target."""
     for option in fields(AskedOptions):
-        if option.name not in CONTINUOUS_READS and asked.get(option.name) not in (None, option.default):
+        usual = (None, option.default, "none") if option.name == "networks" else (None, option.default)
+        if option.name not in CONTINUOUS_ACCEPTS and asked.get(option.name) not in usual:
             raise UserError(
                 f"{option.name} is {shown(asked[option.name])}, and a continuous target does not read it; leave it "
                 "out: penalties and their modes (marginal, conditional, complementary), grids and encoders of your own "

@@ -99,9 +99,7 @@ def _check_suited(setting: Setting, recordings: Recordings) -> None:
 def check_packages(options: RunOptions) -> None:
     """Raise if an optional package is missing, before any work is done."""
     if options.search == "tpe":
-        need("optuna", "search tpe", "optuna")
-        if (options.storage or "").startswith("postgresql"):
-            need("psycopg", f"the storage {options.storage!r}", "psycopg[binary]")
+        need("optuna", "search tpe", "autotransfer[search]")
 
 
 def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:

@@ -14,16 +14,14 @@ from .run import Run, Tell
 from .sqlite_errors import DamagedLedger
 
 
-def reopen(
-    folder: Path, encoders: Encoders | None, tell: Tell, storage: str | None = None, source: str | None = None
-) -> Run:
-    """The run in a folder, to go on with it; its lock must be held. storage, source: as of `Run.open`.
+def reopen(folder: Path, encoders: Encoders | None, tell: Tell, source: str | None = None) -> Run:
+    """The run in a folder, to go on with it; its lock must be held. source: as of `Run.open`.
 
     A damaged ledger is put aside, and the run goes on from the copy that was made when the last stage ended: what was
     trained since is trained again.
     """
     make_sound(folder / "ledger.sqlite", tell)
-    return Run.open(folder, encoders, storage=storage, source=source)
+    return Run.open(folder, encoders, source=source)
 
 
 def make_sound(path: Path, tell: Tell) -> None:

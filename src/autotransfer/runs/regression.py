@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from .. import schema
 from ..errors import UserError, shown
@@ -27,26 +28,20 @@ LOWEST = -1e6  # an R² of somebody whose target hardly changes has no lower end
 
 @dataclass(frozen=True)
 class DeliveredPart:
-    """A closed form, or networks of one setting, in what is delivered."""
+    """A linear model in what is delivered."""
 
     name: str
-    strength: float | None  # of the ridge penalty, for standardised numbers, in units of the training windows
+    strength: float  # of the ridge penalty, for standardised numbers, in units of the training windows
     weight: float  # in the average
     r2: float | None  # alone: mean over people left out
-
-
-@dataclass(frozen=True)
-class RegressionStage:
-    """What was delivered after a stage."""
-
-    name: str  # of what had been added
-    r2: float  # mean over people left out
 
 
 @dataclass(frozen=True)
 class RegressionChoice:
     """Scores are of people left out, by name. What predicts somebody was not trained on them, and their own errors
     decide neither strengths nor weights; trainings that predict the others, who decide, had them in."""
+
+    RETIRED: ClassVar[tuple[str, ...]] = ("stages", "left_out")  # fields of earlier versions
 
     target: str  # continuous, or continuous:NAME
     name: str  # of the data set
@@ -63,8 +58,6 @@ class RegressionChoice:
     radius: float | None  # half the width of the delivered 90 % interval; None: infinite, there are too few people
     not_scored: list[str]  # people whose target never changes
     at_least: float | None = None  # the score that the user asks of every person
-    stages: list[RegressionStage] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)  # networks that were not trained, and why
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
     verdict: str = ""
     best_peer: BestPeer | None = None

@@ -66,11 +66,9 @@ class Run:
         options: RunOptions,
         prepared: Preparation | Callable[[], Preparation],
         encoders: Encoders | None = None,
-        storage: str | None = None,
     ) -> None:
         self.folder, self.ledger, self.options, self._prepared = folder, ledger, options, prepared
         self.encoders = encoders
-        self.storage = storage  # Optuna's, which the user has named; a folder alone makes us connect to nobody
         self.executor: Executor = LocalExecutor()
 
     @property
@@ -128,7 +126,7 @@ class Run:
             write_atomically(folder / NAME, study_text(options))
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
-        return cls(folder, ledger, options, prepared, prepared.encoders, options.storage)
+        return cls(folder, ledger, options, prepared, prepared.encoders)
 
     @classmethod
     def open(
@@ -136,7 +134,6 @@ class Run:
         folder: Path,
         encoders: Encoders | None = None,
         recordings: Recordings | None = None,
-        storage: str | None = None,
         *,
         source: str | None = None,
         lazy: bool = False,
@@ -146,8 +143,7 @@ class Run:
         if they have moved.
 
         encoders: the factory again where the run has an encoder of the user's own: code is never imported
-        because a folder names it. storage: Optuna's storage again, if a search is to go on in one outside the folder.
-        lazy: the data are loaded when they are first needed; a report may never need them.
+        because a folder names it. lazy: the data are loaded when they are first needed; a report may never need them.
         read_only: nothing is written to the ledger, not even where the data are now.
         """
         ledger = Ledger(folder / "ledger.sqlite", read_only=read_only)
@@ -173,7 +169,7 @@ class Run:
                     raise UserError(f"the ledger {ledger.path} tells other data than {options.source} has; {REMEDY}")
                 return Preparation(options, loaded, encoders)
 
-            run = cls(folder, ledger, options, find, encoders, storage)
+            run = cls(folder, ledger, options, find, encoders)
             if not lazy or source is not None:
                 _ = run.prepared
             check_entries(ledger, ledger.entries(), len(run.groups))
@@ -293,7 +289,7 @@ class Run:
             return
         jobs = [self.job(entry) for entry in waiting]
         packs = pack(
-            self.recordings, jobs, self.options.population, device=self.executor.device(self.options.device),
+            self.recordings, jobs, "auto", device=self.executor.device(self.options.device),
             dtype=DTYPE, encoders=self.encoders, at_least=self.executor.workers,
         )  # fmt: skip
         compositions = [[waiting[position].key for position in positions] for positions in packs]

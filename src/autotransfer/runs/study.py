@@ -17,8 +17,7 @@ from ..recordings.targets import CLASSES
 from .options import CONTINUOUS_READS, EVERYTHING, RunOptions
 
 NAME = "study.toml"
-# A storage may have a password; shuffled subjects are a control that no command offers.
-UNWRITTEN = ("storage", "shuffle_subjects")
+UNWRITTEN = ("shuffle_subjects",)  # a control that no command offers
 
 
 def read_study(path: Path) -> dict[str, Any]:
@@ -41,7 +40,6 @@ def study_text(options: RunOptions) -> str:
     names = [field.name for field in fields(options) if field.name not in {*UNWRITTEN, *unread}]
     values = {name: getattr(options, name) for name in names}
     listed = {"data": absolute(values.pop("source"))} | values
-    listed["population"] = str(options.population)
     listed["time"] = options.time or EVERYTHING
     listed["adaptation"] = options.adaptation or "none"  # as it was settled
     lines = [f"{name} = {_toml(value)}" for name, value in listed.items() if value is not None]

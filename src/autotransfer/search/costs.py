@@ -77,7 +77,7 @@ def memory_of(prepared: Preparation, settings: Sequence[Setting]) -> int:
     """Bytes that a run of these settings takes."""
     recordings, encoders, fold = prepared.recordings, prepared.encoders, prepared.folds[0]
     jobs = [Job(setting, fold) for setting in settings]
-    packs = pack(recordings, jobs, prepared.options.population, device=prepared.device, dtype=DTYPE, encoders=encoders)
+    packs = pack(recordings, jobs, "auto", device=prepared.device, dtype=DTYPE, encoders=encoders)
     largest = max(sum(member_bytes(recordings, jobs[place], DTYPE, encoders) for place in places) for places in packs)
     return 2 * recordings.X.numel() * DTYPE.itemsize + largest
 

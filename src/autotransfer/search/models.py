@@ -129,7 +129,7 @@ def members_of(run: Run, candidates: Sequence[Setting], weights: Weights) -> dic
 
 
 def _done(run: Run) -> list[Entry]:
-    return [e for e in run.ledger.entries(records=False) if e.status == "done" and e.stage != "nested"]
+    return [e for e in run.ledger.entries(records=False) if e.status == "done"]
 
 
 def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State], list[Fold]]:

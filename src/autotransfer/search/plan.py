@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from .. import schema
 from ..errors import UserError, shown
@@ -93,12 +93,13 @@ class Stage:
 class Plan:
     """Frozen: a change makes another plan, which the ledger keeps."""
 
+    RETIRED: ClassVar[tuple[str, ...]] = ("pairs",)  # fields of earlier versions
+
     options: RunOptions  # resolved: as many folds and epochs as the recordings need
     folds: int
     stages: list[Stage]
     searched: int = 0  # settings that are tried on one split first; `stages` is empty until their shortlist is known
     candidates: int = 0  # networks on the shortlist, at most
-    pairs: int = 0  # further trainings, with a pair of people left out: --nested full
     search_seconds: float = 0.0  # for the settings on one split
     later_seconds: float = 0.0  # for the shortlist
     limit: float | None = None  # seconds
@@ -116,10 +117,8 @@ class Plan:
     def trainings(self) -> int:
         """The number of trainings of networks, at most."""
         if self.searched:
-            return self.searched + self.candidates * (self.folds * self.options.seeds - 1) + self.pairs
-        return self.pairs + self.folds * sum(
-            not s.network.closed_form for stage in self.ahead for s, _ in stage.trainings
-        )
+            return self.searched + self.candidates * (self.folds * self.options.seeds - 1)
+        return self.folds * sum(not s.network.closed_form for stage in self.ahead for s, _ in stage.trainings)
 
     @property
     def seconds(self) -> float:
@@ -156,17 +155,12 @@ class Plan:
         done = replace(stage, name=f"{stage.name} (a part)", trainings=whole)
         return replace(self, stages=[*self.stages[:number], done, *self.stages[number + 1 :], rest])
 
-    @property
-    def _shared_options(self) -> RunOptions:
-        """Without a storage, which may have a password: plans are shared."""
-        return replace(self.options, storage=None)
-
     def as_performed(self, answered: Sequence[int]) -> Plan:
         """The stages that were answered, to be performed again whatever the clock says."""
         stages = [self.stages[number] for number in answered]
         return replace(
-            self, options=self._shared_options, stages=stages, searched=0, search_seconds=0.0,
-            later_seconds=0.0, limit=None, spent=0.0, fixed=True, left_out=[],
+            self, stages=stages, searched=0, search_seconds=0.0, later_seconds=0.0, limit=None, spent=0.0, fixed=True,
+            left_out=[],
         )  # fmt: skip
 
     def for_recordings(self, prepared: Preparation) -> Plan:
@@ -193,7 +187,7 @@ class Plan:
         A plan may be a stranger's: an encoder of somebody's own is imported only if the user has given it again.
         given: names of the options that the user gave.
         """
-        planned = self._shared_options
+        planned = self.options
         if "encoder" in given and asked.encoder != planned.encoder:
             raise UserError(
                 f"the plan has the encoder {shown(planned.encoder)}, not {shown(asked.encoder)}; leave --encoder out, "
@@ -204,7 +198,7 @@ class Plan:
                 f"the plan has the encoder {shown(planned.encoder)}, which is imported only if you name it; if you "
                 "trust it, give it again: --encoder module:function"
             )
-        names = ["source", "device", "population", *(name for name in asked.cutting if name in given)]
+        names = ["source", "device", *(name for name in asked.cutting if name in given)]
         return replace(planned, **{name: getattr(asked, name) for name in names})
 
 
@@ -250,9 +244,8 @@ def _check_performed(plan: Plan) -> None:
         folds *= 2
     if plan.folds < FEWEST_FOLDS or plan.folds != (folds or plan.folds):
         raise UserError(f"folds is {plan.folds}, not {folds or f'at least {FEWEST_FOLDS}'}")
-    for name in ("candidates", "pairs"):
-        if getattr(plan, name) < 0:
-            raise UserError(f"{name} is {getattr(plan, name)}; it must be at least 0")
+    if plan.candidates < 0:
+        raise UserError(f"candidates is {plan.candidates}; it must be at least 0")
     if not 0 < plan.busy < math.inf:
         raise UserError(f"busy is {plan.busy}; it must be above 0 and finite")
     for stage in stages:

@@ -31,7 +31,6 @@ SHORT = 20.0  # seconds: stages that take less share an answer
 PLAYED = 8.0  # seconds, roughly, for peers and for held-out people who use the model: the first answer and the last
 COSTLY = 30.0  # seconds: closed forms that take longer come after the first answer
 ROOM = 0.9  # of the time left that the main networks may take: estimates may be off
-HALVED = 0.4  # of the epochs of stage one are left with successive halving
 # Values of training windows × steps × trainings: smaller runs need no estimate.
 LITTLE = 2e9
 
@@ -44,10 +43,9 @@ def plan_of(prepared: Preparation, costs: Costs | None = None) -> Plan:
     plan = Plan(
         options=options, folds=folds, stages=[], limit=options.seconds, busy=1.0 if costs is None else costs.busy,
         stops=options.staged and options.seconds is not None,
-        pairs=len(settings) * folds * (folds - 1) // 2 if options.nested == "full" else 0,
     )  # fmt: skip
     apart = options.adaptation is not None
-    if options.search == "tpe" or options.search == "halving" or not all_go_on(settings, apart=apart):
+    if options.search == "tpe" or not all_go_on(settings, apart=apart):
         tpe = options.search == "tpe"
         counts = Counter((list_of(setting, apart=apart), setting.method) for setting in settings)
         most = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())
@@ -55,11 +53,8 @@ def plan_of(prepared: Preparation, costs: Costs | None = None) -> Plan:
         going_on = min(tried, 1 + 5 * SHORTLIST_PER_METHOD if tpe else most)
         held_out = sum(map(len, groups[:2]))
         mean = 0.0 if costs is None else sum(costs.training(s, held_out) for s in settings) / len(settings)
-        first = tried * mean * (HALVED if options.search == "halving" else 1.0)
         later = going_on * (folds * options.seeds - 1) * mean
-        return replace(
-            plan, searched=tried, candidates=going_on, search_seconds=first, later_seconds=later + plan.pairs * mean
-        )
+        return replace(plan, searched=tried, candidates=going_on, search_seconds=tried * mean, later_seconds=later)
     quick = candidates.solved
     if options.staged and costs is not None:
         price = {form: costs.stage([form], groups) / costs.busy for form in quick}

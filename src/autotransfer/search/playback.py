@@ -232,7 +232,7 @@ def _parts_without(run: Run, exponents: dict[Setting, float], person: int) -> li
     for setting, exponent in exponents.items():
         if exponent <= 0:
             continue
-        by_seed = {e.seed: e for e in entries if e.setting == setting and e.stage != "nested"}
+        by_seed = {e.seed: e for e in entries if e.setting == setting}
         used = list(by_seed.values())[: 1 if setting.network.closed_form else NETWORKS]
         if used:
             states, folds = [best_state(run, entry) for entry in used], [run.job(entry).fold for entry in used]

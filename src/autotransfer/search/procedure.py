@@ -251,11 +251,6 @@ class Conductor:
         ended = self._ended(number) if staged else None
         if out_of_time(ended):
             self._leave_out_rest(number)
-        if run.options.nested == "full":
-            from .nested import full_nesting
-
-            full = full_nesting(run, self.tell, shown=self.shown)
-            choice = replace(choice, nested_full_choices=full.choices, nested_full_test_scores=full.test_scores)
         write_results(run)
         last = ended is not None or not staged
         least = LATE if last and len(self.answers) > 1 else EARLY

@@ -1,13 +1,13 @@
-"""A continuous target, predicted for people left out by closed forms, networks and their average.
+"""A continuous target, predicted for people left out by linear models and their average.
 
-Each candidate is a representation of windows with a ridge regression on it, or a kind of networks. Groups of people are
-held out in turn, and a candidate's predictions for them decide its strength and its weight in the average
+Each candidate is a representation of windows with a ridge regression on it. Groups of people are held out in turn, and
+a candidate's predictions for them decide its strength and its weight in the average
 
     ŷ = ȳ + Σ_k w_k (f_k − ȳ),    w_k ≥ 0, Σ_k w_k ≤ 1, least squares over the held-out windows, every person alike,
 
 with ȳ the mean of the training targets, which has the rest of the weight: what people do not share is shrunk away. For
 a person's own score strengths and weights are chosen again without them: nobody decides about themselves. Delivered
-closed forms are solved once more on everybody; networks are those of all folds.
+linear models are fitted once more on everybody.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,17 +31,16 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..models.assembly import scale_of
-from ..models.regression import NetworkPart, RegressionModel, RidgePart, closed_form_codes
+from ..models.regression import RegressionModel, RidgePart, closed_form_codes
 from ..models.regression_card import REGRESSION, RegressionCard, RegressionPart
 from ..models.seen import training_seen
 from ..preprocessing import FittedPreprocessing
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
 from ..recordings.targets import Targets
-from ..runs.ledger import backup_of
 from ..runs.number_run import NumberRun
 from ..runs.options import RunOptions
-from ..runs.regression import CONSTANT, PEER, DeliveredPart, RegressionChoice, RegressionStage
+from ..runs.regression import CONSTANT, PEER, DeliveredPart, RegressionChoice
 from ..settings import Setting
 from ..training.continuous import METRICS, correlation, held_out_coverage, interval_radii, r2, radius_at, rmse
 from ..training.packing import resolve_device
@@ -49,21 +48,19 @@ from ..training.represented import represented
 from ..training.ridge import Ridge, ridge
 from ..versions import versions
 from .kinds import closed_forms
-from .number_networks import NumberPlan, candidate_name, networks_of, train_networks
 
 Floats = NDArray[np.float64]
 Tell = Callable[[str], None]
 
 STRENGTHS = tuple(10.0**power for power in range(-4, 4))
 COVERAGE = 0.9  # of the intervals that are reported
-AVERAGE, CLOSED_FORMS = "average", "closed forms"
+AVERAGE = "average"
 HEAVY = 1e4  # times all else
 
 
 @dataclass(frozen=True)
 class CandidatePredictions:
-    """Predictions of one candidate for every window, by a training without its person, with each strength; networks
-    have one."""
+    """Predictions of one candidate for every window, by a training without its person, with each strength."""
 
     name: str
     setting: Setting
@@ -85,6 +82,11 @@ class Regression:
     predicted: Floats  # (N,) by the average, weighed again for each person without them
 
 
+def candidate_name(setting: Setting) -> str:
+    """Return the name of a linear model in tables, such as 'tangent'."""
+    return setting.name_relative_to(Setting())
+
+
 def linear_candidates(options: RunOptions, recordings: Recordings) -> list[Setting]:
     """Linear closed forms that fit the recordings, the simple one first; ridge has its own strengths."""
     forms = closed_forms(options.adaptation or "zero-shot", recordings, options.kinds)
@@ -92,58 +94,27 @@ def linear_candidates(options: RunOptions, recordings: Recordings) -> list[Setti
     return list(dict.fromkeys(plain))
 
 
-def search_regression(
-    targets: Targets, options: RunOptions, tell: Tell | None = None, *, shown: bool | None = False
-) -> Regression:
+def search_regression(targets: Targets, options: RunOptions, tell: Tell | None = None) -> Regression:
     """From the folds to the delivered model; nothing is kept on disk."""
     check_device(options)
     with TemporaryDirectory(prefix="autotransfer-") as folder:
         run = NumberRun.begin(Path(folder), targets, options)
         with closing(run.ledger):
-            return conduct_regression(run, tell, shown=shown)
+            return conduct_regression(run, tell)
 
 
 def conduct_regression(
-    run: NumberRun, tell: Tell | None = None, *, shown: bool | None = None,
-    answered: Callable[[Regression], object] | None = None,
-) -> Regression:  # fmt: skip
-    """Whatever is left of a run: closed forms, then networks, one kind after the other. answered: called with the
-    answer after the closed forms, and again after each kind of networks. What is in the ledger is not done again."""
+    run: NumberRun, tell: Tell | None = None, *, answered: Callable[[Regression], object] | None = None
+) -> Regression:
+    """Perform what is left of a run; predictions that are in the ledger are not made again. answered: is called with
+    the result, to write it."""
     say = (lambda _: None) if tell is None else tell
-    started = time.monotonic() - (run.ledger.recall("spent", float) or 0.0)
     search = _Search(run)
-    known = run.ledger.recall("answered", int) or 0
     for setting in linear_candidates(run.options, run.recordings):
         say(f"{candidate_name(setting)}: {len(run.groups)} groups of people left out")
         search.add(setting, run.closed_form_predictions(setting, partial(search.solve_fold, setting)))
-    reported: Regression | None = None  # the answer that is known outside
-
-    def answer(name: str) -> Regression:
-        nonlocal reported
-        regression = search.answer(name)
-        if len(search.stages) > known:  # those before were given before an interruption
-            if answered is not None:
-                answered(regression)
-            reported = regression
-            run.ledger.remember(answered=len(search.stages), spent=time.monotonic() - started)
-        return regression
-
-    regression = answer(CLOSED_FORMS)
-    if answered is not None and not backup_of(run.ledger.path).exists():  # trainings of networks make another
-        run.ledger.back_up()
-    for setting in train_networks(run, say, shown=shown):
-        predicted = run.network_predictions(setting)
-        if predicted is None:
-            say(f"{candidate_name(setting)}: every training of a fold has failed, so it is left out")
-            continue
-        before = search.stages[-1].r2
-        search.add(setting, predicted)
-        regression = answer(candidate_name(setting))
-        say(f"with {candidate_name(setting)}: R² {search.stages[-1].r2:.3f} on people left out, {before:.3f} before")
-    plan = run.ledger.recall("plan", NumberPlan)
-    if plan is not None and plan.left_out:
-        regression = replace(regression, choice=replace(regression.choice, left_out=plan.left_out))
-    if answered is not None and regression is not reported:
+    regression = search.answer()
+    if answered is not None:
         answered(regression)
     run.ledger.remember(complete=True)
     return regression
@@ -153,7 +124,7 @@ class _Search:
     """What has been tried so far, and the answer that follows from it."""
 
     def __init__(self, run: NumberRun) -> None:
-        self.run, self.stages = run, list[RegressionStage]()
+        self.run = run
         self.recordings, self.y = run.targets
         subject = self.recordings.subject.numpy()
         self.rows_of = [np.flatnonzero(subject == person) for person in range(self.recordings.n_subjects)]
@@ -161,7 +132,6 @@ class _Search:
         for fold in run.each_fold:
             self.constant[fold.test] = self.y[fold.train].mean()
         self.tried: list[CandidatePredictions] = []
-        self.delivered: dict[tuple[Setting, float | None], RidgePart | NetworkPart] = {}
 
     def solve_fold(self, setting: Setting, fold: Fold) -> Floats:
         """(S, n): a closed form's predictions for the test rows of a fold."""
@@ -175,8 +145,8 @@ class _Search:
         errors = np.stack([squares[:, rows].mean(1) for rows in self.rows_of], axis=1)
         self.tried.append(CandidatePredictions(candidate_name(setting), setting, predicted, errors))
 
-    def answer(self, name: str) -> Regression:
-        """From all that was tried. name: of what was added last."""
+    def answer(self) -> Regression:
+        """Return the model, the choice and the table that follow from all candidates."""
         tried, y, constant, rows_of = self.tried, self.y, self.constant, self.rows_of
         recordings, options = self.recordings, self.run.options
         everybody = np.arange(recordings.n_subjects)
@@ -193,7 +163,7 @@ class _Search:
         table = self._table({AVERAGE: delivered, CONSTANT: constant} | alone)
         radii = interval_radii(self._residuals(delivered))
         kept = [
-            (candidate, STRENGTHS[s] if candidate.setting.network.closed_form else None, float(weight))
+            (candidate, STRENGTHS[s], float(weight))
             for candidate, s, weight in zip(tried, strengths, weights, strict=True)
             if weight > 0
         ]
@@ -202,15 +172,12 @@ class _Search:
             for candidate, strength, weight in kept
         ]
         choice = self._choice(parts, delivered, alone[tried[0].name], radii)
-        self.stages.append(RegressionStage(name, float(np.mean(list(choice.nested_test_scores.values())))))
-        choice = replace(choice, stages=list(self.stages))
-        made = [self._made(candidate.setting, strength) for candidate, strength, _ in kept]
+        made = [self._fitted(candidate.setting, strength) for candidate, strength, _ in kept]
         card = RegressionCard(
             name=recordings.name, kind=REGRESSION, n_times=recordings.n_times, channels=list(recordings.channels),
             sfreq=recordings.sfreq, subjects=recordings.n_subjects, target=options.target, mean=float(y.mean()),
             parts=[
-                RegressionPart(candidate.setting.to_dict(), strength, weight, part.size)
-                for (candidate, strength, weight), part in zip(kept, made, strict=True)
+                RegressionPart(candidate.setting.to_dict(), strength, weight) for candidate, strength, weight in kept
             ],
             people=len(rows_of), radii=radii, scores=_card_scores(choice), scale=scale_of(recordings),
             filter=None if recordings.filter is None else recordings.filter.as_dict(), seen=training_seen(recordings),
@@ -268,22 +235,15 @@ class _Search:
         """Absolute errors of predictions (N,), of each person."""
         return [np.abs(self.y - predicted)[rows] for rows in self.rows_of]
 
-    def _made(self, setting: Setting, strength: float | None) -> RidgePart | NetworkPart:
-        """A part of the model: a closed form solved on everybody, or the networks of all folds. Made once."""
-        if (setting, strength) not in self.delivered:
-            self.delivered[setting, strength] = (
-                networks_of(self.run, setting) if strength is None else self._form(setting, strength)
-            )
-        return self.delivered[setting, strength]
-
-    def _form(self, setting: Setting, strength: float) -> RidgePart:
+    def _fitted(self, setting: Setting, strength: float) -> RidgePart:
+        """Return a part of the delivered model, fitted on everybody."""
         fitted, head = _solve(setting, self.recordings, self.y, np.arange(len(self.y)), (strength,))
         return RidgePart(fitted, torch.from_numpy(head.weight[0]), torch.tensor(head.bias[0], dtype=torch.float64))
 
 
 def check_device(options: RunOptions) -> None:
     resolve_device(options.device)
-    if options.device == "cuda" and options.networks == "none":
+    if options.device == "cuda":
         raise UserError("closed forms of a continuous target are solved on the CPU; leave out device cuda")
 
 

@@ -9,8 +9,6 @@ from .kinds import candidates_of, list_of
 from .stages import shortlist
 from .validation import finished_entries, measured_scores, validation_scores
 
-FIRST_CUT = 8  # successive halving begins after this part of the epochs
-
 
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """Train every setting on one fixed split. Returns the shortlist of networks, the baseline first."""
@@ -23,14 +21,9 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
             settings = tpe_search(run, tell, shown=shown)
     else:
         settings = candidates_of(run.prepared).networks
-        halving = options.search == "halving"
         run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
         tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
-        run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
-        if halving:
-            entries = finished_entries(run, settings, [split])
-            unpruned = {entry.setting for entry in entries if entry.record and not entry.record.pruned}
-            settings = [setting for setting in settings if setting in unpruned]
+        run.work(shown=shown)
     first = [entry for entry in finished_entries(run, settings, [split]) if entry.seed == options.seed]
     if options.rule == "average":
         scores = measured_scores(run, first, both=False)

@@ -7,12 +7,11 @@ a population leaves the stack.
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ..censoring import CENSORS, MODES
-from ..errors import UserError, shown
+from ..errors import UserError
 from ..runs.ledger import REMEDY
 from ..runs.run import Run, Tell
 from ..settings import Setting
@@ -64,12 +63,7 @@ def _study(run: Run) -> optuna.Study:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    if run.options.storage != run.storage:
-        raise UserError(
-            f"{run.folder} keeps its search in {_without_password(run.options.storage)}; if you trust that, give it "
-            f"again: autotransfer resume {run.folder} --storage URL"
-        )
-    storage = run.storage or f"sqlite:///{run.folder / 'optuna.sqlite'}"
+    storage = f"sqlite:///{run.folder / 'optuna.sqlite'}"
     name = f"autotransfer {run.recordings.name} {(run.ledger.recall('fingerprint', str) or '')[:8]} {run.folder.name}"
     study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
     known = {asked.trial for batch in run.ledger.recall("tpe_batches", list[list[Asked]]) or [] for asked in batch}
@@ -79,10 +73,6 @@ def _study(run: Run) -> optuna.Study:
         if trial.number not in known:  # from a process that was killed before it could note them
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return study
-
-
-def _without_password(storage: str | None) -> str:
-    return "RUN/optuna.sqlite" if storage is None else shown(re.sub(r"://[^/]*@", "://…@", storage), 200)
 
 
 def _ask(study: optuna.Study, run: Run, number: int, size: int) -> list[Asked]:

@@ -27,10 +27,10 @@ from .keywords import (
     values_of,
 )
 from .penalty import SUBJECT, Penalty, nuisance_parts, penalty_of, usual_batches
-from .training import CHECKPOINTS, LOSSES, SCHEDULES, SOLVED, Training
+from .training import CHECKPOINTS, SCHEDULES, SOLVED, Training
 
 __all__ = [
-    "CHECKPOINTS", "LOSSES", "RENAMED_VALUES", "SCHEDULES", "SUBJECT", "NetworkSpec", "Penalty", "Setting", "Training",
+    "CHECKPOINTS", "RENAMED_VALUES", "SCHEDULES", "SUBJECT", "NetworkSpec", "Penalty", "Setting", "Training",
     "field_names", "nuisance_parts", "renamed_value",
 ]  # fmt: skip
 

@@ -10,7 +10,6 @@ from ..errors import UserError, check_at_most, check_choice, check_positive, che
 BATCHES = ("auto", "balanced", "people", "shuffled")
 SCHEDULES = ("inverse_sqrt", "constant")
 CHECKPOINTS = ("best", "last", "averaged")
-LOSSES = ("huber", "squared")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,15 +27,12 @@ class Training:
     # which weights are kept: of the lowest validation loss, as published; the last; their mean over the last half
     checkpoint: str = "best"
     patience: int | None = None  # epochs without a better validation loss before a member leaves
-    loss: str | None = None  # of a continuous target, one of LOSSES; None: cross-entropy of classes
 
     def __post_init__(self) -> None:
         check_types(self)
         check_choice("batches", self.batches, BATCHES)
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("checkpoint", self.checkpoint, CHECKPOINTS)
-        if self.loss is not None:
-            check_choice("loss", self.loss, LOSSES)
         check_positive(self, "lr", "max_epochs", "patience")
         check_at_most(self, max_epochs=10**6, batch_size=10**6)
         if self.batch_size < 2:

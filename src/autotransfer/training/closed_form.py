@@ -21,7 +21,6 @@ from ..model.encoders import Encoders
 from ..model.solved import Solved, SolvedOptions
 from ..recordings.chunks import row_chunks
 from .metrics import weighted_cross_entropy
-from .number_trainer import NumberTrainer
 from .trainer import Trainer
 from .windows import Windows
 
@@ -31,8 +30,7 @@ ABSENT = -1e4  # logit of a class that nobody has shown
 
 def population_of(jobs: Sequence[Job], windows: Windows, encoders: Encoders | None = None) -> Trainer:
     """The population of jobs of one program: trained step by step, or solved where the encoder allows it."""
-    learns = Trainer if windows.recordings.targets is None else NumberTrainer
-    kind = ClosedForm if jobs[0].setting.network.closed_form else learns
+    kind = ClosedForm if jobs[0].setting.network.closed_form else Trainer
     return kind(jobs, windows, encoders)
 
 

@@ -19,7 +19,7 @@ from .flat import Flat
 def size_of(recordings: Recordings, setting: Setting) -> Size:
     """What the setting's encoder sees of these recordings."""
     channels, times = setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
-    return Size(channels, times, recordings.n_outputs, recordings.sfreq)
+    return Size(channels, times, recordings.n_classes, recordings.sfreq)
 
 
 class Members:

@@ -42,7 +42,7 @@ def _seen_from(
         log_probs = log_probs.roll(-len(first), 0)
     history = shots.history[member, : population.epoch].cpu().double()
     columns = ("train_loss", "penalty", f"loss_{side}", f"score_{side}")
-    scored = recordings.targets is None and bool(tested.any())
+    scored = bool(tested.any())
     return Outcome(
         job=job,
         best_epoch=int(shots.epoch[member, side]),

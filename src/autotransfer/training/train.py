@@ -109,8 +109,6 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
     for job in jobs:
         if not isinstance(job, Job):
             raise UserError(f"train needs Jobs, not {type(job).__name__}; make them with at.Job(setting, fold, seed)")
-        if (loss := job.setting.training.loss) is not None and recordings.targets is None:
-            raise UserError(f"loss is {loss!r}, which is for a continuous target; leave it out to tell classes apart")
         check_rate(recordings.sfreq, job.setting.preprocessing.sfreq, 1e-6, "setting")
         if job.fold.key in seen:
             continue

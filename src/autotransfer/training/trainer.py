@@ -95,7 +95,7 @@ class Trainer:
         self._plan: tuple[int, Tensor] | None = None
         latest = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
         longest = max(setting.max_epochs for setting in settings)
-        self.snapshots = Snapshots(self.flat, recordings.n_outputs, longest, latest, len(self.held_out.rows))
+        self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, latest, len(self.held_out.rows))
         self.average = WeightAverage.of(settings, self.groups, self.flat)
         captured = device.type == "cuda" and windows.in_memory and bool(self.net.capturable)
         self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
