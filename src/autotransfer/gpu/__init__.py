@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .loading import CONTIGUOUS, ROWS, STRIDED, Given, loaded
+from .loading import CONTIGUOUS, STRIDED, Given, loaded
 
 SHORT = 64  # a side of a matrix that fits into one tile
 PROGRAMS = 4096  # of one warp, that keep a GPU busy
@@ -42,13 +42,6 @@ class Dropping:
     def boost(self) -> Tensor:
         """(P,) factor of the units that stay."""
         return 1.0 / (1.0 - self.drop)
-
-
-class Picked(NamedTuple):
-    """Windows that were not gathered: x[rows], (G, B, channels, times)."""
-
-    x: Tensor  # (N, channels, times) all windows
-    rows: Tensor  # (G, B)
 
 
 def _kernels() -> Any:
@@ -118,43 +111,6 @@ def _shares(members: int, k: int, least: int) -> tuple[int, int]:
     wanted = max(1, PROGRAMS // members)
     share = -(-k // (wanted * least)) * least
     return -(-k // share), share
-
-
-def product_picked(a: Tensor, picked: Picked, group: Tensor | None = None) -> Tensor:
-    """(P, m, C) × windows (G, B, C, T) -> (P, m, B·T), factors rounded as in TF32; group as in `product`."""
-    (members, m, channels), (_, batch), times = a.shape, picked.rows.shape, picked.x.shape[-1]
-    out = a.new_empty(members, m, batch * times)
-    a = a if a.stride(2) == 1 else a.contiguous()
-    tile_n = min(128, tile(times))
-    _kernels().multiply_picked[(members, batch * -(-times // tile_n))](
-        Given(a, (members, m, channels), layout=ROWS), *_windows(picked, channels, group, members), out,
-        _whose(group, out), m, channels, batch, times, *a.stride()[:2], TILE_M=tile(m), TILE_N=tile_n,
-        TILE_K=min(SHORT, tile(channels)), SHARED=group is not None, num_warps=4,
-        num_stages=1 if channels <= SHORT else 3,
-    )  # fmt: skip
-    return out
-
-
-def product_picked_gradient(grad: Tensor, picked: Picked, group: Tensor | None = None) -> Tensor:
-    """Its gradient for a: grad (P, m, B·T) -> (P, m, C)."""
-    (members, m, _), (_, batch), (_, channels, times) = grad.shape, picked.rows.shape, picked.x.shape
-    tile_n = min(SHORT, tile(channels))
-    shares, share = _shares(members, batch, 1)
-    out = grad.new_empty(shares, members, m, channels)
-    _kernels().multiply_picked_gradient[(members, -(-channels // tile_n), shares)](
-        Given(grad, (members, m, batch * times)), *_windows(picked, channels, group, members), out,
-        _whose(group, out), m, channels, batch, times, share, TILE_M=tile(m), TILE_N=tile_n,
-        TILE_K=min(64, tile(times)), SHARED=group is not None, num_warps=tile_n // 16, num_stages=3,
-    )  # fmt: skip
-    return out[0] if shares == 1 else out.sum(0)
-
-
-def _windows(picked: Picked, channels: int, group: Tensor | None, members: int) -> tuple[Given, Given]:
-    """Windows, and the rows of each group, or of each member."""
-    windows, _, times = picked.x.shape
-    groups, batch = picked.rows.shape
-    rows = Given(picked.rows, (members if group is None else groups, batch), torch.int64)
-    return Given(picked.x, (windows, channels, times), layout=CONTIGUOUS), rows
 
 
 def sum_rows(table: Tensor, rows: Tensor) -> Tensor:

@@ -379,64 +379,6 @@ def accelerate(matrix, vectors, steps, rates, out, rows, width, TILE: tl.constex
 
 
 @triton.jit
-def multiply_picked(
-    a, x, rows, out, which, m, k, batch, times, a_batch, a_row, TILE_M: tl.constexpr, TILE_N: tl.constexpr,
-    TILE_K: tl.constexpr, SHARED: tl.constexpr,
-):  # fmt: skip
-    """out[p, :, b·times + t] = a[p] @ x[rows[g, b], :, t] with g = which[p], without SHARED p. A program makes all m
-    rows and TILE_N samples of one window."""
-    member = tl.program_id(0).to(tl.int64)
-    source = tl.load(which + member) if SHARED else member
-    tiles = tl.cdiv(times, TILE_N)
-    window = tl.program_id(1) // tiles
-    place = tl.load(rows + source * batch + window).to(tl.int64) * k
-    t = tl.program_id(1) % tiles * TILE_N + tl.arange(0, TILE_N)[None, :]
-    row = tl.arange(0, TILE_M)[:, None]
-    total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
-    for start in range(0, k, TILE_K):
-        across, down = start + tl.arange(0, TILE_K)[None, :], start + tl.arange(0, TILE_K)[:, None]
-        left = tl.load(a + member * a_batch + row * a_row + across, mask=(row < m) & (across < k), other=0.0)
-        right = tl.load(x + (place + down) * times + t, mask=(down < k) & (t < times), other=0.0)
-        total += tl.dot(left, right, input_precision="tf32")
-    target = out + (member * m + row) * batch * times + window * times + t
-    tl.store(target, total, mask=(row < m) & (t < times))
-
-
-@triton.jit
-def multiply_picked_gradient(
-    grad, x, rows, out, which, m, k, batch, times, share, TILE_M: tl.constexpr, TILE_N: tl.constexpr,
-    TILE_K: tl.constexpr, SHARED: tl.constexpr,
-):  # fmt: skip
-    """out[s, p] = sum over t and the windows b of share s of grad[p, :, b·times + t] x[rows[g, b], :, t]: TILE_N of the
-    k columns of one."""
-    member = tl.program_id(0).to(tl.int64)
-    source = tl.load(which + member) if SHARED else member
-    column = tl.program_id(1) * TILE_N + tl.arange(0, TILE_N)[None, :]
-    row = tl.arange(0, TILE_M)[:, None]
-    tiles = tl.cdiv(times, TILE_K)
-    begin = tl.program_id(2) * share
-    end = tl.minimum(begin + share, batch)
-    total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
-    grad += member * m * batch * times
-    rows += source * batch
-    place = tl.load(rows + begin).to(tl.int64) * k * times
-    for step in range(share * tiles):
-        window, start = begin + step // tiles, step % tiles * TILE_K
-        across, down = start + tl.arange(0, TILE_K)[None, :], start + tl.arange(0, TILE_K)[:, None]
-        left = tl.load(
-            grad + row * batch * times + window * times + across,
-            mask=(row < m) & (across < times) & (window < end), other=0.0,
-        )  # fmt: skip
-        right = tl.load(x + place + column * times + down, mask=(column < k) & (down < times), other=0.0)
-        total += tl.dot(left, right, input_precision="tf32")
-        # Known one step ahead, so that the next tile can be on its way.
-        coming = begin + (step + 1) // tiles
-        place = tl.load(rows + coming, mask=coming < end, other=0).to(tl.int64) * k * times
-    out += (tl.program_id(2) * tl.num_programs(0) + member) * m * k
-    tl.store(out + row * k + column, total, mask=(row < m) & (column < k))
-
-
-@triton.jit
 def sum_rows(table, rows, out, batch, width, TILE_B: tl.constexpr, TILE: tl.constexpr):
     """out[g] = sum over b of table[rows[g, b]]: TILE of the width columns."""
     group = tl.program_id(0).to(tl.int64)

@@ -26,7 +26,7 @@ from ..cpu.blocks import (
     second_backward,
     second_forward,
 )  # fmt: skip
-from ..gpu import Dropping, Picked
+from ..gpu import Dropping
 from ..gpu.autograd import apply
 from .layers import BatchNorm, transposed
 from .moments import Levelled, padding
@@ -64,12 +64,10 @@ class _Block(Function):
 
 
 def laid_out(
-    x: Tensor | Picked | Levelled, group: Tensor | None, taps: int, pool: int = 1, most: int | None = None
+    x: Tensor | Levelled, group: Tensor | None, taps: int, pool: int = 1, most: int | None = None
 ) -> LaidOut | None:
     """Windows (G, B, C, T) as kernels of the block read them; None where there are none for these windows, filters or
     this width of pooling, or there are more than `most` channels. group: (P,), None where G = P."""
-    if isinstance(x, Picked):
-        return None
     signals = x if isinstance(x, Tensor) else x.signals
     if signals.requires_grad or not cpu.available(signals, pool=pool, taps=taps):
         return None

@@ -20,12 +20,11 @@ from .. import gpu
 from ..cpu.blocks import Form, LaidOut
 from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
-from ..gpu import Picked
 from ..kernels import kernels_for
 from .blocks import first_block, laid_out, second_block
 from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
-from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_levelled, mix_picked, mix_signals
+from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_levelled, mix_signals
 from .moments import Levelled, Moments, levelled_moments, padding, window_moments
 from .norm_pool import Draws, draws_of, dropped, norm_pool
 from .power import FLOOR, codes_of_power, log_of, log_power, pooled_again, square_pool
@@ -103,7 +102,6 @@ class EEGNet(Stack):
     log_power: the code also has the log power of every spatial filter's signal (power.py).
     """
 
-    picks = True
     levelled = True
 
     def __init__(
@@ -160,7 +158,7 @@ class EEGNet(Stack):
 
     def forward(
         self,
-        x: Tensor | Picked | Levelled,
+        x: Tensor | Levelled,
         *,
         group: Tensor | None = None,
         moments: Moments | None = None,
@@ -170,8 +168,7 @@ class EEGNet(Stack):
     ) -> Tensor:
         """Latent codes. The keywords serve stacked training; none of them is needed otherwise.
 
-        x: (B, C, T) shared by all members, (P, B, C, T), or (G, B, C, T) with group; Picked with moments; or
-            Levelled
+        x: (B, C, T) shared by all members, (P, B, C, T), (G, B, C, T) with group, or Levelled
         group: (P,) which of the G batches a member reads
         moments: of the windows of x, if already known (fields (G, ...))
         noise: (G,) int32 keys; dropout is then a function of key and position, not of torch's generator
@@ -191,12 +188,8 @@ class EEGNet(Stack):
         if draws is not None and self.norm2.training:
             windows = laid_out(x, group, self.kernel, self.pools[0], MIXED_AGAIN)
             if windows is not None:
-                assert not isinstance(x, Picked)
                 return self._forward_laid_out(x, windows, spatial, temporal, moments, draws, active)
-        if isinstance(x, Picked):
-            batch, times, signal = x.rows.shape[1], x.x.shape[2], None
-            u = mix_picked(spatial, x, group)
-        elif isinstance(x, Levelled):
+        if isinstance(x, Levelled):
             batch, times, signal = x.signals.shape[1], x.signals.shape[3], None
             u = mix_levelled(spatial, x, group)
             if moments is None and self.norm1.training:

@@ -18,7 +18,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import cpu, gpu
-from ..gpu import Picked, elementwise
+from ..gpu import elementwise
 from ..gpu.autograd import apply
 from ..kernels import Kernels, kernels_for
 from .moments import Levelled
@@ -129,27 +129,6 @@ def mix_levelled(w: Tensor, x: Levelled, group: Tensor | None) -> Tensor:
     if kernels is None:
         return mix_signals(w, x.drawn_out().transpose(1, 2).flatten(2), group)
     mixed: Tensor = apply(_LevelledProduct, kernels, w, signals, x.levels, group)
-    return mixed
-
-
-class _PickedProduct(Function):
-    """mix_signals of windows that were not gathered."""
-
-    @staticmethod
-    def forward(ctx: Any, w: Tensor, x: Tensor, rows: Tensor, group: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, rows, group)
-        return gpu.product_picked(w, Picked(x, rows), group)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        x, rows, group = ctx.saved_tensors
-        return gpu.product_picked_gradient(grad, Picked(x, rows), group), None, None, None
-
-
-def mix_picked(w: Tensor, picked: Picked, group: Tensor | None) -> Tensor:
-    """Windows (G, B, in, T) mixed by each member's w (P, out, in) -> (P, out, B·T); group: (P,), None where G = P."""
-    mixed: Tensor = apply(_PickedProduct, w, *picked, group)
     return mixed
 
 

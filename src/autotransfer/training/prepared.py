@@ -13,9 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from .. import gpu
 from ..folds import Rows
-from ..gpu import Picked
 from ..model.moments import Levelled, Moments, edge_sums, level_sums, moments_of, n_sums
 from .held_out_windows import HeldOutWindows
 from .windows import Windows, channel_major, gathered, sum_rows
@@ -69,13 +67,6 @@ class Prepared:
         else:
             x, start = gathered(windows.X, rows, *affine).transpose(1, 2), start + 1
         return x if start == len(steps) else channel_major(self.fitted(x, windows.subject[rows], start=start))
-
-    def picked(self, rows: Tensor) -> Picked | None:
-        """What `gather` would give, left where it is: None where windows are changed before the encoder sees them, or
-        no kernel reads them there."""
-        windows = self.windows
-        ready = windows.sums is not None and windows.sums.shape[1] == n_sums(windows.kernel)
-        return Picked(windows.X, rows) if ready and gpu.available(windows.X) else None
 
     def levelled(self, rows: Tensor) -> Levelled | None:
         """What `gather` would give of training rows (G, B), without drawing levels out over time: None where there is
@@ -132,7 +123,7 @@ class Prepared:
         # Channel-major, as the encoder likes it, and never the buffer itself.
         return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
 
-    def moments(self, x: Tensor | Picked | Levelled, rows: Tensor) -> Moments | None:
+    def moments(self, x: Tensor | Levelled, rows: Tensor) -> Moments | None:
         """Of gathered windows x (G, B, C, T), from the table where there is one. None: nobody needs them, or the
         encoder works them out."""
         windows = self.windows
@@ -147,8 +138,6 @@ class Prepared:
             sums = self.lags[torch.arange(rows.shape[0], device=rows.device)[:, None], rows].sum(1)
         else:
             return None
-        if isinstance(x, Picked):
-            return moments_of(sums, kernel, rows.shape[1] * windows.X[0].numel())
         if sums.shape[1] < n_sums(kernel):
             sums = torch.cat([sums, edge_sums(x.transpose(1, 2).flatten(1, 2), kernel)], -1)
         return moments_of(sums, kernel, x[0].numel())

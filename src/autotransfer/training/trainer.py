@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..augment import Scaling, TrainingBatch
 from ..fusing import fusing
-from ..gpu import Picked, using_kernels
+from ..gpu import using_kernels
 from ..gpu.autograd import with_gradient
 from ..gpu.loading import precompiling
 from ..jobs import Job
@@ -67,7 +67,6 @@ class Trainer:
             first, size_of(recordings, first), seeds, encoders=encoders, device=device, dtype=dtype
         )  # fmt: skip
         self.net, self.classifier = self.members.net, self.members.classifier
-        self.picks = not self.augmentation and bool(getattr(self.net, "picks", False))
         scaled = all(isinstance(step, Scaling) for step in self.augmentation)
         self.levelled = scaled and bool(getattr(self.net, "levelled", False))
         if self.levelled and self.augmentation:
@@ -184,11 +183,8 @@ class Trainer:
             rows = self.plan.index_select(0, self.tick.view(1))[0]
             self._step(rows, self._gather(rows))
 
-    def _gather(self, rows: Tensor) -> Tensor | Picked | Levelled:
-        """Windows of rows (G, B), as the encoder and the augmentation like them best."""
-        picked = self.prepared.picked(rows) if self.picks else None
-        if picked is not None:
-            return picked
+    def _gather(self, rows: Tensor) -> Tensor | Levelled:
+        """Return windows of rows (G, B), without drawing levels out over time if the encoder needs no such windows."""
         levelled = self.prepared.levelled(rows) if self.levelled else None
         return self.prepared.gather(rows) if levelled is None else levelled
 
@@ -210,7 +206,7 @@ class Trainer:
         x = x.times(factors)
         return x, self.prepared.moments_of_shapes(x, rows, factors)
 
-    def _step(self, rows: Tensor, x: Tensor | Picked | Levelled) -> None:
+    def _step(self, rows: Tensor, x: Tensor | Levelled) -> None:
         """One step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
         group = self.groups.of_member
         active = (self.tick < self.groups.steps)[group]
@@ -218,7 +214,6 @@ class Trainer:
         y, s = batch.y[group], batch.s[group]
         noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
         if self.augmentation:
-            assert not isinstance(x, Picked)
             x, moments = self._augmented(x, noise, rows, batch)
         else:
             moments = self.prepared.moments(x, rows)
