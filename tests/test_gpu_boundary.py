@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import timeit
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,7 @@ import torch
 from torch import Tensor
 
 from autotransfer import gpu
-from autotransfer.gpu import Dropping, Picked, elementwise, loading, pairs
-from autotransfer.gpu.loading import CONTIGUOUS, Given
+from autotransfer.gpu import Dropping, elementwise, loading, pairs
 from test_kernel_boundary import WRONG
 
 P, G, B, C, T, F = 3, 2, 5, 6, 24, 4
@@ -42,10 +40,6 @@ def pooled(launcher: Callable[..., Any]) -> Callable[..., Any]:
     return lambda halves, group, drop, **rest: launcher(dropping=Dropping(halves, group, drop), **rest)
 
 
-def picked(launcher: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda first, x, rows, group: launcher(first, Picked(x, rows), group)
-
-
 def squares(*names: str, copies: int = 1) -> dict[str, Tensor]:
     return {name: mask(copies * P, B, B) for name in names}
 
@@ -57,14 +51,6 @@ def distances() -> dict[str, Tensor]:
 LAUNCHERS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "product": (gpu.product, lambda: {"a": floats(P, 4, C), "b": floats(G, C, T), "group": index(P)}),
     "product of each": (gpu.product, lambda: {"a": floats(P, 4, C), "b": floats(P, C, T)}),
-    "product_picked": (
-        picked(gpu.product_picked),
-        lambda: {"first": floats(P, F, C), "x": floats(9, C, T), "rows": index(G, B), "group": index(P)},
-    ),
-    "product_picked_gradient": (
-        picked(gpu.product_picked_gradient),
-        lambda: {"first": floats(P, F, B * T), "x": floats(9, C, T), "rows": index(G, B), "group": index(P)},
-    ),
     "sum_rows": (gpu.sum_rows, lambda: {"table": floats(9, 7), "rows": index(G, B)}),
     "sum_scaled_rows": (
         gpu.sum_scaled_rows,
@@ -174,11 +160,10 @@ LAUNCHERS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = 
 # numbers of either kind are taken where a kernel turns them into its own.
 FREE = {
     ("sum_rows", "rows"), ("sum_rows", "table"), ("stretches_forward", "v"), ("correlate", "w"), ("own_distances", "z"),
-    ("product", "b"), ("product_picked", "rows"), ("product_picked", "x"), ("bits", "keys"),
-    ("product_picked_gradient", "x"), ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"),
+    ("product", "b"), ("bits", "keys"), ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"),
 }  # fmt: skip
 FREE_ROWS = {
-    ("sum_scaled_rows", "table"), ("cumulate_diagonals", "a"), ("product_picked_gradient", "rows"), ("sign", "matrix"),
+    ("sum_scaled_rows", "table"), ("cumulate_diagonals", "a"), ("sign", "matrix"),
 }  # fmt: skip
 FREE_COLUMNS = {
     ("product of each", "b"), ("accelerate", "vectors"), ("solve", "vectors"), ("correlate", "x"), ("levels", "rows"),
@@ -243,7 +228,7 @@ def test_what_does_not_fit_is_refused(launched: Launched, launcher: str, name: s
         function(**arguments)
 
 
-@pytest.mark.parametrize(("launcher", "name"), [("product_picked", "x"), ("solve", "matrix"), ("adamw", "values")])
+@pytest.mark.parametrize(("launcher", "name"), [("solve", "matrix"), ("adamw", "values")])
 def test_what_must_not_be_copied_has_to_be_contiguous(launched: Launched, launcher: str, name: str) -> None:
     function, given = LAUNCHERS[launcher]
     arguments = given()
@@ -263,10 +248,3 @@ def test_every_launcher_is_tried() -> None:
     }
     tried = {name.removesuffix(" of each").replace("solve", "solve_") for name in LAUNCHERS}
     assert tried == public
-
-
-def test_a_check_takes_about_a_microsecond() -> None:
-    given = Given(floats(P, F, T), (P, F, T), layout=CONTIGUOUS)
-    device = torch.device("cpu")
-    each = min(timeit.repeat(lambda: given.checked("test", "x", device), number=1000, repeat=20)) / 1000
-    assert each < 5e-6  # about .5 on a quiet core

@@ -11,11 +11,9 @@ import torch
 from autotransfer import gpu
 from autotransfer.censoring import signs
 from autotransfer.censoring.filters import nu_rates, nu_solve, nu_steps
-from autotransfer.gpu import Dropping, Picked
+from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
 from autotransfer.model import filtering, layers
-from autotransfer.model.eegnet import EEGNet
-from autotransfer.model.moments import moments_of, window_moments, window_sums
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
 from autotransfer.model.shallow import _KernelStretches, _Stretches
@@ -32,7 +30,7 @@ def draws() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [(16, 16, 300), (16, 8, 257), (16, 500, 16), (16, 61, 300), (9, 700, 61)])
+@pytest.mark.parametrize(("m", "k", "n"), [(16, 8, 257), (9, 700, 61)])
 def test_product(m: int, k: int, n: int) -> None:
     a, b = torch.randn(3, m, k, device=DEVICE), torch.randn(3, n, k, device=DEVICE).transpose(1, 2)
     exact = torch.bmm(a.double(), b.double())
@@ -43,55 +41,15 @@ def test_product(m: int, k: int, n: int) -> None:
     torch.testing.assert_close(gpu.product(more, b.sign(), group), torch.bmm(more, b.sign()[group]))
 
 
-@pytest.mark.parametrize(("m", "channels", "times"), [(16, 16, 40), (16, 61, 200), (9, 70, 130)])
-@pytest.mark.parametrize("shared", [False, True])
-def test_product_of_picked_windows(m: int, channels: int, times: int, shared: bool) -> None:
-    members, batch = 3, 5
-    x = torch.randn(20, channels, times, device=DEVICE).sign()
-    w = torch.randn(members, m, channels, device=DEVICE).sign().requires_grad_()
-    rows = torch.randint(20, (2 if shared else members, batch), device=DEVICE)
-    group = torch.tensor([1, 0, 1], device=DEVICE) if shared else None
-    data = (x[rows] if group is None else x[rows][group]).transpose(1, 2).reshape(members, channels, batch * times)
-    expected = torch.bmm(w, data)
-    grad = torch.randn_like(expected).sign()
-    found = layers.mix_picked(w, Picked(x, rows), group)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(torch.autograd.grad(found, w, grad), torch.autograd.grad(expected, w, grad))
-
-
-@pytest.mark.parametrize(("batch", "width"), [(1, 1), (7, 300), (64, 1168)])
+@pytest.mark.parametrize(("batch", "width"), [(1, 1), (7, 300)])
 def test_sums_of_rows(batch: int, width: int) -> None:
     table, rows = torch.randn(20, width, device=DEVICE), torch.randint(20, (3, batch), device=DEVICE)
     torch.testing.assert_close(gpu.sum_rows(table, rows), table[rows].sum(1), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_eegnet_reads_windows_where_they_are(shared: bool) -> None:
-    """The same codes and gradients as from gathered windows, with moments from a table of their sums."""
-    members, batch, channels, times, kernel = 3, 4, 5, 48, 16
-    torch.manual_seed(1)
-    net = EEGNet(channels, times, members, temporal_kernel=kernel).to(DEVICE)
-    X = torch.randn(20, channels, times, device=DEVICE)
-    rows = torch.randint(20, (2 if shared else members, batch), device=DEVICE)
-    group = torch.tensor([1, 0, 1], device=DEVICE) if shared else None
-    gathered = X[rows].transpose(1, 2).contiguous().transpose(1, 2)
-    whole = window_moments(gathered.transpose(1, 2).flatten(1, 2), kernel)
-    table = window_sums(X.double(), kernel).float()
-    moments = moments_of(gpu.sum_rows(table, rows), kernel, batch * channels * times)
-    torch.testing.assert_close(moments.covariance, whole.covariance, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(moments.mean, whole.mean, rtol=1e-4, atol=1e-5)
-    assert moments.positions == whole.positions
-    noise = torch.arange(len(rows), dtype=torch.int32, device=DEVICE)
-    expected = net(gathered, group=group, moments=whole, noise=noise)
-    found = net(Picked(X, rows), group=group, moments=moments, noise=noise)
-    assert (found - expected).norm() < 2e-3 * expected.norm()
-    of_both = [torch.autograd.grad(z.square().sum(), net.spatial)[0] for z in (found, expected)]
-    assert (of_both[0] - of_both[1]).norm() < 5e-3 * of_both[1].norm()
-
-
 @pytest.mark.parametrize(
     ("times", "rows", "kernel"),
-    [(40, 40, 7), (33, 5, 16), (130, 70, 64), (9, 20, 16), (70, 3, 1), (96, 64, 16), (132, 65, 63), (70, 3, 150)],
+    [(33, 5, 16), (9, 20, 16), (132, 65, 63), (70, 3, 150)],
 )
 def test_correlation_and_its_gradients(times: int, rows: int, kernel: int) -> None:
     x, w = torch.randn(3, rows, times, requires_grad=True), torch.randn(3, kernel, requires_grad=True)
@@ -109,7 +67,7 @@ def test_correlation_and_its_gradients(times: int, rows: int, kernel: int) -> No
     close(gpu.correlate_gradient(signal, slope, kernel, left), grad_w)
 
 
-@pytest.mark.parametrize("rows", [17, 60, 128])
+@pytest.mark.parametrize("rows", [60])
 def test_sign(rows: int) -> None:
     matrix = torch.randn(2, rows, rows)
     matrix = matrix + matrix.mT
@@ -159,8 +117,7 @@ def test_accelerated_iteration(rows: int, width: int) -> None:
     assert others[1].isnan().any()
 
 
-@pytest.mark.parametrize(("batch", "times", "pool"), [(5, 24, 4), (70, 33, 4), (4, 9, 8), (3, 20, 5)])
-@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize(("batch", "times", "pool", "squared"), [(5, 24, 4, False), (70, 33, 4, True)])
 def test_elu_pool(batch: int, times: int, pool: int, squared: bool) -> None:
     v, scale, shift = torch.randn(3, 4, batch * times), torch.randn(3, 4), torch.randn(3, 4)
     signal = v.view(3, 4, batch, times)
@@ -172,9 +129,9 @@ def test_elu_pool(batch: int, times: int, pool: int, squared: bool) -> None:
         torch.testing.assert_close(squares.cpu(), square_pool(signal, pool), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("batch", "times", "pool"), [(5, 24, 4), (70, 33, 4), (4, 9, 8), (3, 20, 5)])
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "times", "pool", "shared", "squared"), [(70, 33, 4, False, True), (4, 9, 8, True, False)]
+)
 def test_norm_pool(batch: int, times: int, pool: int, shared: bool, squared: bool) -> None:
     members, features, eps = 3, 4, 1e-5
     groups = 2 if shared else members
@@ -207,7 +164,7 @@ def test_norm_pool(batch: int, times: int, pool: int, shared: bool, squared: boo
         torch.testing.assert_close(found.cpu(), wanted, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("batch", "times", "length"), [(5, 40, 5), (3, 130, 16), (2, 15, 1)])
+@pytest.mark.parametrize(("batch", "times", "length"), [(5, 40, 5), (3, 130, 16)])
 def test_stretches(batch: int, times: int, length: int) -> None:
     v = (torch.randn(6, batch, times, device=DEVICE) + 10.0).requires_grad_()  # an offset must not cancel
     used = times // length * length
@@ -221,7 +178,7 @@ def test_stretches(batch: int, times: int, length: int) -> None:
     assert not ours[..., used:].any()
 
 
-@pytest.mark.parametrize(("channels", "width", "batch"), [(4, 300, 5), (16, 65, 64)])
+@pytest.mark.parametrize(("channels", "width", "batch"), [(4, 300, 5)])
 def test_sum_of_scaled_rows(channels: int, width: int, batch: int) -> None:
     table = torch.randn(20, channels, width, device=DEVICE)
     rows, factors = torch.randint(20, (3, batch), device=DEVICE), torch.rand(3, batch, channels, device=DEVICE) - 0.5

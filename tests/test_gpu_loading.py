@@ -18,7 +18,7 @@ import torch
 from benchmarks.steps import noise, spread_jobs
 
 import autotransfer as at
-from autotransfer import fusing, gpu
+from autotransfer import gpu
 from autotransfer.gpu import loading
 from autotransfer.training import trainer as trainer_module
 from autotransfer.training.trainer import Trainer
@@ -154,11 +154,11 @@ def test_kernels_loaded_side_by_side_keep_their_own_launchers(
     assert wrong() > 0, "the fault that the lock prevents"
 
 
-def test_what_one_thread_wants_of_kernels_and_compilers_is_not_what_another_wants() -> None:
-    with gpu.using_kernels(wanted=True), fusing.fusing(True), ThreadPoolExecutor(1) as elsewhere:
-        assert (gpu._wanted.get(), fusing._asked.get()) == (True, True)
-        assert elsewhere.submit(lambda: (gpu._wanted.get(), fusing._asked.get())).result() == (False, False)
-    assert (gpu._wanted.get(), fusing._asked.get()) == (False, False)
+def test_what_one_thread_wants_of_kernels_is_not_what_another_wants() -> None:
+    with gpu.using_kernels(wanted=True), ThreadPoolExecutor(1) as elsewhere:
+        assert gpu._wanted.get()
+        assert not elsewhere.submit(gpu._wanted.get).result()
+    assert not gpu._wanted.get()
 
 
 def test_a_backward_pass_knows_what_the_thread_wants() -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 
 import autotransfer as at
-from autotransfer import fusing
 from autotransfer.training.program import Program, quick_products
 from autotransfer.training.train import run
 from autotransfer.training.trainer import Trainer
@@ -88,55 +85,6 @@ def test_precision_is_put_back() -> None:
     assert torch.backends.cuda.matmul.allow_tf32 == before
     with quick_products(torch.device("cpu")):
         assert torch.backends.cuda.matmul.allow_tf32 == before
-
-
-def test_a_function_that_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-
-    def broken(function: object) -> object:
-        calls.append("compiled")
-
-        def fail(*_: object) -> None:
-            raise RuntimeError("no compiler here")
-
-        return fail
-
-    @fusing.fused
-    def double(x: torch.Tensor) -> torch.Tensor:
-        return 2 * x
-
-    x = torch.arange(3.0)
-    assert torch.equal(double(x), 2 * x)
-    assert not calls, "compiled although nobody asked"
-    monkeypatch.setattr(torch, "compile", broken)
-    with fusing.fusing(True):
-        with pytest.warns(UserWarning, match="double is not compiled: no compiler here"):
-            assert torch.equal(double(x), 2 * x)
-        assert torch.equal(double(x), 2 * x)
-    assert calls == ["compiled"]
-
-
-@pytest.mark.slow
-def test_a_fused_step_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through torch.compile without code generation, which needs no compiler: the same numbers."""
-    compile_ = torch.compile
-    compiled: list[str] = []
-
-    def without_code(function: Callable[..., object]) -> object:
-        compiled.append(function.__name__)
-        return compile_(function, backend="aot_eager")
-
-    monkeypatch.setattr(torch, "compile", without_code)
-    settings = [at.Setting(batch_size=16), at.Setting(method="mmd", mode="conditional", batch_size=16, strength=0.3)]
-    losses = []
-    for fused in (False, True):
-        stack = population(settings)
-        stack.fused = fused
-        stack.train_epoch()
-        stack.evaluate()
-        losses.append(stack.snapshots.history[:, 0].numpy())
-        assert bool(compiled) == fused
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4, atol=1e-6)
 
 
 def test_a_population_goes_with_its_last_reference() -> None:

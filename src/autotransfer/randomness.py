@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from . import cpu
-from .fusing import fused
 from .gpu import elementwise
 
 
@@ -55,7 +54,6 @@ def bits(key: Tensor, n: int) -> Tensor:
     return elementwise.bits(key, n) if elementwise.available(key, torch.int32) else _bits(key, n)
 
 
-@fused
 def _bits(key: Tensor, n: int) -> Tensor:
     counter = mix(torch.arange(1, n + 1, dtype=torch.int32, device=key.device) * -1640531527)
     return mix(key[..., None] ^ counter)

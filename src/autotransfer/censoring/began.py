@@ -11,7 +11,6 @@ from torch import Tensor
 
 from .. import gpu
 from ..errors import check_choice
-from ..fusing import fused
 from ..gpu import pairs
 from ..randomness import fold_in
 from .critics import MLP, PrintedCriticOptions, label_width, to_unit_variance, with_labels
@@ -152,7 +151,6 @@ def another_subject(term: Term, groups: Groups, key: Tensor) -> Tensor:
     return _another_subject(term.nuisance, groups, place.long())
 
 
-@fused
 def _another_subject(nuisance: Tensor, groups: Groups, place: Tensor) -> Tensor:
     # how far ahead of row i, around the circle of 2³² places, row j stands
     ahead = (place[..., None, :] - place[..., :, None]) & 0xFFFFFFFF

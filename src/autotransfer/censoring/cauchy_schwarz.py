@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..fusing import fused
 from .groups import Groups, equal_shares, find_groups, over_context
 from .kernel_matrices import KernelMethod
 from .mmd import other_rows_kernel
@@ -35,7 +34,6 @@ class CauchySchwarz(KernelMethod):
         return divergence(d2, beta, groups)
 
 
-@fused
 def divergence(d2: Tensor, beta: Tensor, groups: Groups) -> Tensor:
     """The estimate from distances (P, B, B) and inverse scales of pairs: -> (P,)."""
     n, N = groups.group_rows, groups.context_rows

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..fusing import fused
 from .critics import CriticOptions, SubjectCritic, to_unit_variance, with_labels
 from .groups import Groups, equal_shares, find_groups
 from .terms import Term
@@ -62,7 +61,6 @@ class ContrastMethod(SubjectCritic):
         return Contrast(value, joint, product, weight)
 
 
-@fused
 def joint_and_product(nuisance: Tensor, groups: Groups, nuisances: int) -> tuple[Tensor, Tensor]:
     """`Contrast.joint` and `Contrast.product`, (P, B, subjects) each."""
     ids = torch.arange(nuisances, device=nuisance.device)

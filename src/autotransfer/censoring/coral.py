@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..fusing import fused
 from .groups import Groups, find_groups
 from .kernel_matrices import diagonal
 from .method import Method, MethodOptions
@@ -46,7 +45,6 @@ class CORAL(Method):
         return moment_distance(term.z, groups, means=self.options.means)
 
 
-@fused
 def moment_distance(z: Tensor, groups: Groups, *, means: bool) -> Tensor:
     """The estimate from z (P, B, D): -> (P,)."""
     z, dim = standardised(z, groups), z.shape[-1]

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import check_at_most, check_positive
-from ..fusing import fused
 from ..randomness import fold_in, uniform
 from .method import Method, MethodOptions
 from .printed import PrintedOptions
@@ -83,7 +82,6 @@ def label_width(*counts: int) -> int:
     return sum(n for n in counts if n > 1)
 
 
-@fused
 def to_unit_variance(z: Tensor, weight: Tensor) -> Tensor:
     """z (P, B, D) with mean 0 and variance 1 in every dimension, under row weights (P, B) that sum to 1."""
     centred = z - (weight[..., None] * z).sum(-2, keepdim=True)

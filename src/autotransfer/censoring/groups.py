@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from .. import gpu
-from ..fusing import fused
 from ..gpu import pairs
 from .terms import Term
 
@@ -40,7 +39,6 @@ def find_groups(term: Term, min_rows: int) -> Groups:
     return term.once(("groups", min_rows, term.z.dtype), find)
 
 
-@fused
 def _find_groups(contexts: Tensor, nuisances: Tensor, min_rows: int, dtype: torch.dtype) -> Groups:
     present = contexts >= 0
     context = (contexts[..., :, None] == contexts[..., None, :]) & present[..., None]

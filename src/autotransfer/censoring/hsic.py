@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..fusing import fused
 from .groups import Groups, equal_shares, find_groups, over_context
 from .kernel_matrices import KernelMethod, diagonal, rbf
 from .terms import Term
@@ -50,7 +49,6 @@ class OfNuisance(NamedTuple):
     weight: Tensor  # (P, B) of a row's context, over HSIC(s, s) there
 
 
-@fused
 def of_nuisance(kernel: Tensor, groups: Groups) -> OfNuisance:
     others = groups.context & ~diagonal(kernel)
     context, kernel = groups.context.to(kernel.dtype), others * kernel
@@ -58,7 +56,6 @@ def of_nuisance(kernel: Tensor, groups: Groups) -> OfNuisance:
     return OfNuisance(others, context, kernel, weight)
 
 
-@fused
 def normalised_hsic(of_z: Tensor, nuisance: OfNuisance) -> Tensor:
     """Mean over contexts of HSIC(z, s)/HSIC(s, s), from a kernel on z (P, B, B): -> (P,)."""
     return (nuisance.weight * hsic(nuisance.others * of_z, nuisance.kernel, nuisance.context)).sum(-1)

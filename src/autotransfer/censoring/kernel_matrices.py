@@ -17,7 +17,6 @@ from torch import Tensor
 
 from .. import cpu, gpu
 from ..errors import UserError, check_choice
-from ..fusing import fused
 from ..gpu import pairs
 from .method import Method, MethodOptions
 
@@ -135,7 +134,6 @@ def median_distances(d2: Tensor, same: Tensor) -> Tensor:
     return _median_distances(d2, same)
 
 
-@fused
 def _median_distances(d2: Tensor, same: Tensor) -> Tensor:
     """By sorting, which R masks of the same distances share.
 

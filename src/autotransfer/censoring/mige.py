@@ -12,7 +12,6 @@ from torch import Tensor
 
 from .. import gpu
 from ..errors import check_choice, check_positive, number
-from ..fusing import fused
 from ..gpu import pairs
 from .filters import nu_steps
 from .groups import Groups, find_groups
@@ -136,7 +135,6 @@ class MIGE(Method):
         return (per_group[..., None] * score[0] - per_context[..., None] * score[1]) / self.contexts
 
 
-@fused
 def stein_identity(score: Tensor, z: Tensor, block: Tensor, context: Tensor) -> Tensor:
     """The score projected so that Σ_i s_i = 0 in every block, and Σ_i s_id z_id = −n in every context.
 

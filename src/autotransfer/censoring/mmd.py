@@ -12,7 +12,6 @@ from torch import Tensor
 
 from .. import gpu
 from ..errors import UserError, check_choice, check_positive
-from ..fusing import fused
 from ..gpu import pairs
 from ..randomness import fold_in, uniform
 from . import printed
@@ -92,7 +91,6 @@ class MMD(KernelMethod):
         return groups_against_contexts(*self.distances(term.z, groups.context), groups)
 
 
-@fused
 def groups_against_contexts(d2: Tensor, beta: Tensor, groups: Groups) -> Tensor:
     """The estimate of MMD from distances (P, B, B) and inverse scales of pairs: -> (P,)."""
     return mean_discrepancy(other_rows_kernel(d2, beta), groups)
@@ -172,7 +170,6 @@ class PairwiseMMD(KernelMethod):
         return (everybody[:, None, :] < subject[..., None]).sum(-1)
 
 
-@fused
 def groups_against_groups(d2: Tensor, beta: Tensor, groups: Groups, selection: Tensor) -> Tensor:
     """The estimate of pairwise MMD over the selected pairs of rows (P, B, B) bool: -> (P,)."""
     kernel = other_rows_kernel(d2, beta)

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..fusing import fused
 from .kernel_matrices import rbf
 from .method import MethodOptions
 from .terms import Term
@@ -50,7 +49,6 @@ def find_sets(term: Term) -> Sets:
     return term.once("sets", lambda: _find_sets(term.context, term.nuisance, term.z.dtype))
 
 
-@fused
 def _find_sets(contexts: Tensor, nuisances: Tensor, dtype: torch.dtype) -> Sets:
     present = contexts >= 0
     context = (contexts[..., :, None] == contexts[..., None, :]) & present[..., None]
@@ -70,7 +68,6 @@ def shares(sets: Sets, nuisances: int) -> tuple[Tensor, Tensor]:
     return sets.present / sets.context_rows, sets.present / (nuisances * sets.group_rows)
 
 
-@fused
 def mmd(d2: Tensor, beta: Tensor, sets: Sets) -> Tensor:
     """Σ over S_cm of at least two rows of MMD²(S_c, S_cm), a row's pair with itself kept in the cross term: (P,)."""
     kernel = rbf(d2, beta)
@@ -85,7 +82,6 @@ def mmd(d2: Tensor, beta: Tensor, sets: Sets) -> Tensor:
     return within_context + within_group - 2 * cross
 
 
-@fused
 def pairwise_mmd(d2: Tensor, beta: Tensor, sets: Sets, selection: Tensor) -> Tensor:
     """Σ over the selected ordered pairs (r, t) of subjects, and classes c, of MMD²(S_cr, S_ct): (P,).
 

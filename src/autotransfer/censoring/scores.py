@@ -29,7 +29,6 @@ from torch import Tensor
 
 from .. import gpu
 from ..errors import UserError
-from ..fusing import fused
 from ..gpu import pairs
 from . import kernel_matrices
 from .filters import cutoff_solve, nu_solve, positive_part, ridge_solve_
@@ -115,7 +114,6 @@ def _estimate(
     return -(rows.rsqrt()[..., None] * solved).reshape(*leading, *z.shape[-2:])
 
 
-@fused
 def _normalised(z: Tensor, d2: Tensor, beta: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """K̃ (P, N, N), D^{-1/2} b (P, N, D) and the block sizes n (P, N); b_i = Σ_j W_ij (z_i − z_j), W = 2βK."""
     rows = mask.sum(-1).clamp(min=1).to(z.dtype)

@@ -18,7 +18,6 @@ from scipy.fft import next_fast_len
 from torch import Tensor
 
 from .. import cpu
-from ..fusing import fused
 from ..gpu import elementwise
 
 PIECE = 64  # rows that a kernel sums up in float32
@@ -206,7 +205,6 @@ def moments_of(sums: Tensor, kernel: int, positions: int) -> Moments:
     return Moments(mean, covariance, positions)
 
 
-@fused
 def _moments_of(sums: Tensor, missed: Tensor, lags: Tensor, products: Tensor, positions: int) -> tuple[Tensor, Tensor]:
     mean = (sums[..., :1] - sums[..., missed]) / positions
     second = (sums[..., lags] - sums[..., products]) / positions

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..fusing import fused
 from ..gpu import elementwise
 from .flat import Flat
 
@@ -48,7 +47,6 @@ class AdamW:
             tensor.copy_(state[name])
 
 
-@fused
 def update(
     values: Tensor, first: Tensor, second: Tensor, steps: Tensor, grads: Tensor, lr: Tensor, weight_decay: Tensor,
     active: Tensor,

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ..augment import Scaling, TrainingBatch
-from ..fusing import fusing
 from ..gpu import using_kernels
 from ..gpu.autograd import with_gradient
 from ..gpu.loading import precompiling
@@ -32,8 +31,6 @@ from .prepared import Prepared
 from .program import Program, quick_products
 from .windows import Windows
 
-# The time that fusing saves in a member's step, and that compiling takes for the optimiser and each method, on a GPU.
-SAVED, COMPILING = 4e-6, 5.0  # seconds
 # Kernels are compiled once for many trainings of a user: ten seconds, for what takes a second or more without them.
 SAVED_BY_KERNELS, WORTH_KERNELS = 1e-5, 1.0
 AUGMENTED = 1000  # random keys of augmentations are numbered from here on, those of dropout below
@@ -73,8 +70,6 @@ class Trainer:
             self.prepared.tabulate_channels()
         self.flat = self.members.flatten()
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
-        methods = {setting.method for setting in settings if setting.method is not None}
-        self.fused = device.type == "cuda" and steps * SAVED > COMPILING * (1 + len(methods))
         self.kernels = steps * SAVED_BY_KERNELS > WORTH_KERNELS
         self.optimiser = AdamW(self.flat, self.options.weight_decay)
         n_labels = [self.groups.n_labels[group] for group in self.groups.of_member.tolist()]
@@ -179,9 +174,8 @@ class Trainer:
         return self._plan[1]
 
     def _next_step(self) -> None:
-        with fusing(self.fused):
-            rows = self.plan.index_select(0, self.tick.view(1))[0]
-            self._step(rows, self._gather(rows))
+        rows = self.plan.index_select(0, self.tick.view(1))[0]
+        self._step(rows, self._gather(rows))
 
     def _gather(self, rows: Tensor) -> Tensor | Levelled:
         """Return windows of rows (G, B), without drawing levels out over time if the encoder needs no such windows."""

@@ -18,7 +18,6 @@ from torch import Tensor
 from .. import gpu
 from ..augment import Scaling
 from ..folds import Rows
-from ..fusing import fused
 from ..jobs import Job
 from ..model.moments import edge_sums, lag_sums, n_sums
 from ..preprocessing import FittedPreprocessing, Preprocessing
@@ -137,7 +136,6 @@ def _has_edges(size: int, kernel: int) -> bool:
 # ---- rows of windows and of tables, picked for every group at once ---------------------------------------------------
 
 
-@fused
 def gathered(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | None) -> Tensor:
     """X (N, C, T) at rows (G, B), standardised by shift and inv_std (G, C) if given: (G, C, B, T)."""
     _, channels, times = X.shape
