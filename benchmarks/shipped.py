@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from autotransfer.runs.recovery import reopen
 
 from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.recovery import reopen
 from autotransfer.runs.run import is_run
 from autotransfer.search.planning import begin
 from autotransfer.search.procedure import conduct

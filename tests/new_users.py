@@ -223,27 +223,6 @@ def predict_with_labels(user: User) -> None:
     assert len((user.home / "predicted.csv").read_text().splitlines()) > 12
 
 
-def live_page(user: User) -> None:
-    sys.path.insert(0, str(HERE))
-    from browser import Browser
-
-    with user.working("run", "csv", "--out", "live-run", *CUT, *SMALL, "--live") as process:
-        assert process.stdout is not None
-        lines = iter(process.stdout.readline, "")
-        url = next(found[0] for line in lines if (found := re.search(r"http://127\.0\.0\.1:\d+/\S+/", line)))
-        browser = Browser()
-        try:
-            browser.visit(url)
-            browser.wait_for("document.querySelectorAll('#ranking tr').length > 0", 300)
-            assert browser.evaluate("document.getElementById('name').textContent") == "csv"
-            assert [one for one in browser.problems if not one.startswith(f"request: {url}")] == []
-            browser.wait_for("document.getElementById('answer').textContent.length > 0", 300)
-        finally:
-            browser.close()
-        assert "report:" in process.stdout.read()
-        assert process.wait(timeout=60) == 0
-
-
 def two_hours(user: User) -> None:
     budget = ["--time", "2h"] if "--time" in user.run("run", "--help").stdout else []
     told = user.run("run", "csv", *CUT, *budget, "--dry-run").stdout
@@ -265,7 +244,6 @@ TASKS = {
     "a scikit-learn pipeline": Task(sklearn_pipeline),
     "MOABB": Task(moabb, ("moabb",)),
     "predict with labels": Task(predict_with_labels),
-    "the live page in a browser": Task(live_page),
     "a run within two hours": Task(two_hours),
 }
 

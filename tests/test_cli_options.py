@@ -25,7 +25,6 @@ from autotransfer.cli import app, running
 from autotransfer.cli.options import ASKED
 from autotransfer.cli.voice import VOICE
 from autotransfer.errors import UserError
-from autotransfer.grids import GRIDS
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.recordings import save_npz
 from autotransfer.runs.ledger import Entry, Ledger
@@ -347,16 +346,6 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
     assert "different data" in mistake("compare", a, pretend(tmp_path / "b", [0.6, 0.7], windows="x"))
     assert "is not finished" in mistake("compare", a, pretend(tmp_path / "c", [0.6, 0.7], complete=False))
     assert "there is no folder" in mistake("compare", a, tmp_path / "nowhere")
-
-
-def test_grids_are_listed_with_their_settings() -> None:
-    lines = call("grids").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == list(GRIDS)
-    for line in lines:
-        name, n, what = line.split()[:3]
-        assert int(n) == len(at.grid(name))
-        assert what == ("setting" if n == "1" else "settings")
-    assert "mige 285" in lines[0]
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """What a run survives: kills, lost workers, full disks, damaged checkpoints, NaN, too little memory.
 
-Marked `faults`: `make test-slow` runs them. docs/faults.md lists the variables that make them longer. A damaged ledger
-has tests of its own, in test_backup.py.
+Marked `faults`: `make test-slow` runs them. docs/faults.md lists the variables that make them longer.
 """
 
 from __future__ import annotations

@@ -82,12 +82,3 @@ def test_every_entry_of_a_registry_can_be_asked_for(tmp_path: Path, monkeypatch:
     assert set(settings) <= set(at.AutoTransferClassifier(settings=settings)._options("eegnet").settings())
     for name in REPRESENTATIONS:
         assert asked_by_command([f"--kinds={name}"], monkeypatch).kinds == name
-
-
-def test_options_that_had_another_name_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = RunOptions.of("recommended", source="x.npz", adaptation="online", max_steps=70)
-    assert asked_by_command(["--preprocessing=online", "--steps=70"], monkeypatch) == told
-    stored = told.to_dict()
-    stored |= {"preprocessing": stored.pop("adaptation"), "steps": stored.pop("max_steps")}
-    assert RunOptions.from_dict(stored) == told
-    assert not hasattr(at.AutoTransferClassifier(), "steps"), "tools take whatever has steps for a pipeline"

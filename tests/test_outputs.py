@@ -17,7 +17,6 @@ from autotransfer.cli.voice import complain, say
 from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
 from autotransfer.folds import describe
-from autotransfer.runs.lock import LEFTOVER
 from tiny import tiny_file
 
 LONG = "ü" * 127  # of 255 bytes that a name may have
@@ -137,12 +136,3 @@ def test_a_fold_is_one_line_whatever_people_are_called(tmp_path: Path) -> None:
     lines = describe(at.leave_one_subject_out(named)).splitlines()
     assert len(lines) == 4
     assert all(line.isprintable() for line in lines)
-
-
-def test_what_a_killed_writer_leaves_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "replace", lambda name, _: left.append(Path(name).name))
-    left: list[str] = []
-    for name in ("choice.json", "model.next.safetensors", "report.html"):
-        write_atomically(tmp_path / name, "half")
-    assert len(left) == 3
-    assert all(LEFTOVER.fullmatch(name) for name in left), left

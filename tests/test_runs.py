@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save
 
 import autotransfer as at
 from autotransfer import schema
@@ -32,7 +33,7 @@ from autotransfer.runs.run import WRITTEN, Run, check_unused
 from autotransfer.training.train import run as train_population
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
-from faults import assert_one_line, call
+from faults import assert_one_line, call, few_settings
 from test_schema import record
 from tiny import tiny, tiny_file
 
@@ -107,7 +108,7 @@ def test_a_transaction_that_breaks_leaves_nothing(tmp_path: Path) -> None:
 def test_a_damaged_ledger_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "ledger.sqlite"
     path.write_bytes(content)
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="is damaged"):
         Ledger(path)
     with pytest.raises(UserError, match="is not a run"):
         Ledger(tmp_path / "elsewhere" / "ledger.sqlite")
@@ -167,14 +168,6 @@ class Msvcrt:
             raise PermissionError(13, "Permission denied")
         else:
             self.held[byte] = handle
-
-
-def test_what_a_killed_writer_left_is_swept_away(tmp_path: Path) -> None:
-    """A ledger that is begun has a journal, before it has a log."""
-    for ending in ("", "-wal", "-shm", "-journal"):
-        (tmp_path / f".ledger.sqlite.123.part{ending}").touch()
-    with Lock(tmp_path):
-        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
 def test_the_lock_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,7 +384,7 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
         Run.create(tmp_path / "tiny.npz" / "run", options)
 
 
-@pytest.mark.parametrize("name", ["ledger.backup.sqlite", "numbers.sqlite", "choice.json", "model/model.json"])
+@pytest.mark.parametrize("name", ["numbers.sqlite", "choice.json", "model/model.json"])
 def test_no_run_and_no_model_of_any_kind_is_overwritten(tmp_path: Path, name: str) -> None:
     """Runs with a continuous target have another ledger, or none; a person's model has neither."""
     source, folder = tiny_file(tmp_path), tmp_path / "taken"
@@ -431,3 +424,34 @@ def test_a_file_of_the_users_is_not_replaced(tmp_path: Path, name: str) -> None:
         Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path))))
     assert [path.name for path in (tmp_path / "run").iterdir()] == [name]
     assert (tmp_path / "run" / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database", b"in the middle"])
+def test_a_damaged_run_database_is_refused_and_the_model_still_predicts(tmp_path: Path, content: bytes) -> None:
+    source, run = tiny_file(tmp_path), tmp_path / "run"
+    short = ("--epochs", 1, "--adaptation", "none", "--seeds", 1, "--device", "cpu")
+    with few_settings():
+        assert call("run", source, *short, "--out", run).code == 0
+    path = run / "ledger.sqlite"
+    if content == b"in the middle":
+        whole = bytearray(path.read_bytes())
+        whole[4096 : len(whole) // 2] = bytes(len(whole) // 2 - 4096)
+        path.write_bytes(whole)
+    else:
+        path.write_bytes(content)
+    for command in ("status", "report", "resume"):
+        assert_one_line(call(command, run), 2, "ledger.sqlite is damaged")
+    assert call("predict", run, source, "--out", tmp_path / "p.csv").code == 0
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + len(tiny().y)
+
+
+def test_runs_and_models_of_version_0_1_are_refused(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "model").mkdir(parents=True)
+    with closing(sqlite3.connect(run / "ledger.sqlite")) as old:
+        old.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, checksum TEXT NOT NULL)")
+    card = {"name": "old", "kind": "ensemble", "members": 4, "n_times": 16, "channels": ["a"], "sfreq": 16.0}
+    (run / "model" / "model.json").write_text(json.dumps(card))
+    (run / "model" / "model.safetensors").write_bytes(save({"x": torch.zeros(1)}))
+    for arguments in (("status", run), ("resume", run), ("report", run), ("predict", run, tiny_file(tmp_path))):
+        assert_one_line(call(*arguments), 2, "another version of autotransfer", "new run")

@@ -7,9 +7,7 @@ import dataclasses
 import json
 import math
 import random
-import warnings
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -154,14 +152,6 @@ def outcome(kind: Any, text: str) -> str:
     return "read"
 
 
-@pytest.fixture
-def spelling_is_old() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        yield
-
-
-@pytest.mark.usefixtures("spelling_is_old")
 @pytest.mark.parametrize("name", KINDS)
 def test_whatever_a_file_says_is_read_or_refused_in_one_line(name: str) -> None:
     kind, value = KINDS[name]

@@ -149,10 +149,3 @@ def test_save_model_takes_estimators_and_refuses_what_is_none(tmp_path: Path) ->
     (tmp_path / "run" / "ledger.sqlite").write_text("")
     with pytest.raises(UserError, match="folder of a run"):
         at.save_model(clf, tmp_path / "run")
-
-
-def test_the_old_spelling_of_adaptation_is_read() -> None:
-    assert RunOptions.of("recommended", source="x", preprocessing="online").adaptation == "online"
-    stored = RunOptions(source="x", adaptation="online").to_dict()
-    stored["preprocessing"] = stored.pop("adaptation")
-    assert RunOptions.from_dict(stored).adaptation == "online"

@@ -13,7 +13,7 @@ import pytest
 from autotransfer.errors import UserError
 from autotransfer.export import export_model
 from autotransfer.runs.lock import Lock
-from autotransfer.runs.recovery import reopen
+from autotransfer.runs.run import Run
 from autotransfer.search import tpe
 from autotransfer.search.procedure import conduct
 from faults import Interrupted, assert_one_line, call, few_settings, interrupted_run, make_run, quiet, tampered
@@ -83,7 +83,7 @@ def test_a_run_is_not_begun_among_links(tmp_path: Path, name: str, told: str) ->
 def test_a_link_to_the_whole_folder_is_the_users_own(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "run", tmp_path / "run")
     (tmp_path / "link").symlink_to(tmp_path / "run")
-    with few_settings(), Lock(tmp_path / "link"), closing(reopen(tmp_path / "link", None, quiet).ledger):
+    with few_settings(), Lock(tmp_path / "link"), closing(Run.open(tmp_path / "link").ledger):
         pass
 
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from .recordings import load as load
     from .recordings import synthetic as synthetic
     from .report.moabb_results import moabb_results as moabb_results
-    from .runs.forgetting import forget as forget
     from .search.study_size import plan_study as plan_study
     from .settings import Setting as Setting
     from .training.conformal import UNANSWERED as UNANSWERED
@@ -70,7 +69,6 @@ _NAMES = {  # by module
     ".recordings": "Recordings load",
     ".recordings.sources": "synthetic",
     ".report.moabb_results": "moabb_results",
-    ".runs.forgetting": "forget",
     ".search.study_size": "plan_study",
     ".settings": "Setting",
     ".training.conformal": "UNANSWERED",

@@ -19,7 +19,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     try:
         # Of a long name a part: with what is added, the whole may be longer than a file system allows.
-        name = path.parent / f".{path.name[:NAME_KEPT]}.{secrets.token_hex(4)}"  # as runs.lock sweeps it
+        name = path.parent / f".{path.name[:NAME_KEPT]}.{secrets.token_hex(4)}"
         if "\0" in str(path):
             raise OSError(errno.EINVAL, "the name holds a null character")
         # Who may read it, the user's umask says.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -99,13 +98,6 @@ GRIDS = {
     "paper": _paper, "quick": _quick, "few": _few, "extended": _extended, "uncensored": _uncensored,
     "augmented": _augmented,
 }  # fmt: skip
-
-
-def contents(name: str) -> str:
-    """What a grid is for, and how many settings of each method it has."""
-    summary = (GRIDS[name].__doc__ or "").split("\n\n")[0].rstrip(".")
-    counts = Counter(setting.method or "uncensored" for setting in grid(name))
-    return f"{summary} ({', '.join(f'{method} {n}' for method, n in counts.items())})"
 
 
 def grid(name: str) -> list[Setting]:

@@ -15,12 +15,11 @@ from typer import Option
 from autotransfer import __version__
 
 from ..errors import UserError, machine_trouble
-from ..runs.limits import check_address_space
 from ..runs.signals import Stopped, signals_stop
 from .options import Command, flatten
-from .reading import datasets, grids, inspect, plan_study
+from .reading import datasets, inspect, plan_study
 from .reporting import compare, report
-from .running import demo, forget, resume, run, status
+from .running import demo, resume, run, status
 from .streaming import stream
 from .using import calibrate, export, predict
 from .voice import terminal_text
@@ -31,7 +30,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-LIGHT = ("status", "datasets")  # commands that compute nothing
 
 
 def _version(context: typer.Context, asked: bool) -> None:
@@ -49,19 +47,17 @@ def _version(context: typer.Context, asked: bool) -> None:
 
 @app.callback()
 def before(
-    context: typer.Context,
     verbose: Annotated[
         bool, Option("--verbose", is_eager=True, help="With --version: also what results depend on.")
     ] = False,
     version: Annotated[bool, Option("--version", callback=_version, help="Show the version and exit.")] = False,
 ) -> None:
-    if context.invoked_subcommand not in LIGHT:
-        check_address_space()
+    """Take the options that stand before a command."""
 
 
 COMMANDS = (  # in the order of --help
-    run, resume, status, report, predict, calibrate, export, stream, inspect, plan_study, datasets, grids,
-    compare, forget, demo,
+    run, resume, status, report, predict, calibrate, export, stream, inspect, plan_study, datasets,
+    compare, demo,
 )  # fmt: skip
 for _command in COMMANDS:
     _paragraphs = getdoc(_command) or ""

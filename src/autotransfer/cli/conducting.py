@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,17 +22,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def followers(folder: Path, *, live: bool, tensorboard: Path | None) -> Iterator[None]:
-    """Live page and event files that follow the run while it works."""
-    with ExitStack() as stack:
-        if tensorboard is not None:
-            from ..report.tensorboard import EventFiles
+def writing_events(folder: Path, tensorboard: Path | None) -> Iterator[None]:
+    """Write TensorBoard's event files, if a folder for them is given, while a run works."""
+    if tensorboard is None:
+        yield
+        return
+    from ..report.tensorboard import EventFiles
 
-            stack.enter_context(EventFiles(folder, tensorboard))
-        if live:
-            from ..report.live import LivePage
-
-            say(f"live page: {stack.enter_context(LivePage(folder)).url}")
+    with EventFiles(folder, tensorboard):
         yield
 
 
@@ -145,3 +142,10 @@ def say_answer(choice: Choice, folder: Path) -> None:
     from ..report.terminal import answer_lines
 
     say(*answer_lines(choice, folder))
+
+
+def say_finished(folder: Path, more: str = "") -> None:
+    """Say that there is nothing to resume. more: the end of the sentence."""
+    say(f"{folder} is finished; its report is {folder / 'report.html'}{more}")
+    if not (folder / "model" / "model.json").exists():
+        complain(f"{folder} has lost its model; restore {folder / 'model'} from a copy or start a new run")

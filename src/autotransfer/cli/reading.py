@@ -1,4 +1,4 @@
-"""Before a run: inspect, plan-study, datasets, grids."""
+"""Before a run: inspect, plan-study, datasets."""
 
 from __future__ import annotations
 
@@ -57,12 +57,3 @@ def datasets() -> None:
     from ..recordings.sources import catalogue
 
     say(*catalogue())
-
-
-def grids() -> None:
-    """The grids of settings that a run can try: how many settings each has, and which."""
-    from ..grids import GRIDS, contents, grid
-
-    for name in GRIDS:
-        n = len(grid(name))
-        say(f"{name:12}{n:5} setting{'s' if n != 1 else ' '}  {contents(name)}")

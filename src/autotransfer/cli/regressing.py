@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .conducting import check_end, stoppable
+from .conducting import check_end, say_finished, stoppable
 from .voice import say, tell
 
 if TYPE_CHECKING:
@@ -41,20 +41,12 @@ def resume_regression(folder: Path, source: str | None) -> None:
     """Go on with an interrupted run. source: where the data are, if they have moved."""
     from ..runs.lock import Lock
     from ..runs.number_run import NumberRun, is_complete
-    from ..runs.recovery import make_sound
-    from ..runs.regression import NUMBERS
-    from ..search.repair import lost_number_files, lost_words
 
-    finished = is_complete(folder)
-    lost = lost_number_files(folder) if finished else []
-    if finished and not lost:
-        say(f"{folder} is finished; its report is {folder / 'report.html'}")
+    if is_complete(folder):
+        say_finished(folder)
         return
     check_end()
-    if lost:
-        tell(lost_words(folder, lost))
     with Lock(folder):
-        make_sound(folder / NUMBERS, tell)
         run = NumberRun.reopen(folder, source=source)
         with closing(run.ledger):
             _carry_through(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from ..errors import UserError
-from ..runs.signals import Stopped
 from .options import AtLeast, Folder, Moved, OwnEncoder, ToTensorBoard, own_encoders
 from .outputs import check_outputs
 from .voice import say, terminal_text
@@ -36,9 +35,6 @@ def report(
     folder: Folder,
     data: Moved = None,
     encoder: OwnEncoder = "eegnet",
-    watch: Annotated[
-        bool, Option("--watch", help="Serve the live page of the run, to this machine alone, until Ctrl-C.")
-    ] = False,
     tensorboard: ToTensorBoard = None,
     moabb: Annotated[
         Path | None, Option("--moabb", metavar="FILE", help="CSV file for the scores in MOABB's columns.")
@@ -49,15 +45,15 @@ def report(
     ] = None,
     at_least: AtLeast = None,
 ) -> None:
-    """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there. With --watch,
-    --tensorboard, --moabb, --methods or --person, write, serve or print that instead."""
+    """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there. With
+    --tensorboard, --moabb, --methods or --person, write or print that instead."""
     from ..runs.regression import is_regression
     from ..runs.run import Run, check_is_run
     from ..training.intervals import check_at_least
 
     check_at_least(at_least)
     if is_regression(folder):
-        if watch or tensorboard is not None or moabb is not None or person is not None:
+        if tensorboard is not None or moabb is not None or person is not None:
             raise UserError(
                 f"{folder} has a continuous target, of which there are the page and --methods; leave the rest out"
             )
@@ -75,10 +71,10 @@ def report(
 
                 say(worst_words(choice.nested_test_scores, choice.below, at_least, metric="R²"))
         return
-    if watch or tensorboard is not None or moabb is not None:
+    if tensorboard is not None or moabb is not None:
         check_is_run(folder)
         check_outputs(moabb=moabb)
-        _report_elsewhere(folder, watch, tensorboard, moabb)
+        _report_elsewhere(folder, tensorboard, moabb)
         return
     prints = methods or person is not None
     opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True, read_only=prints)
@@ -108,7 +104,7 @@ def _worst_lines(folder: Path, at_least: float | None) -> list[str]:
     return [worst_words(choice.estimate, choice.below, at_least)] if choice.estimate else []
 
 
-def _report_elsewhere(folder: Path, watch: bool, tensorboard: Path | None, moabb: Path | None) -> None:
+def _report_elsewhere(folder: Path, tensorboard: Path | None, moabb: Path | None) -> None:
     if tensorboard is not None:
         from ..report.tensorboard import EventFiles
 
@@ -121,14 +117,6 @@ def _report_elsewhere(folder: Path, watch: bool, tensorboard: Path | None, moabb
 
         write_atomically(moabb, csv_of(moabb_results(folder)))
         say(f"scores in MOABB's columns: {moabb}")
-    if watch:
-        from ..report.live import LivePage
-
-        with LivePage(folder) as page, suppress(KeyboardInterrupt, Stopped):
-            page.follower.look()  # whatever is wrong with the run is said here
-            say(f"live page: {page.url} (until Ctrl-C)")
-            while True:
-                time.sleep(1)
 
 
 def compare(

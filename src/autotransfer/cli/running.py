@@ -1,4 +1,4 @@
-"""A run from beginning to end: run, resume, status, forget, demo."""
+"""A run from beginning to end: run, resume, status, demo."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
 from ..errors import UserError, check_choice, shown
 from ..options import AskedOptions
-from .conducting import beginning, carry_through, check_end, followers, say_answer, workers
+from .conducting import beginning, carry_through, check_end, say_answer, say_finished, workers, writing_events
 from .options import UNASKED, UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, flatten, own_encoders
 from .regressing import describe_regression, resume_regression, run_regression
 from .reporting import write_report
@@ -26,9 +26,6 @@ def _option(*names: str, panel: str, **rest: Any) -> Any:
     return Option(*names, rich_help_panel=panel, **rest)
 
 
-Live = Annotated[
-    bool, _option("--live", panel=OUTPUT, help="Serve a page that follows the run, to browsers on this machine alone.")
-]
 OnCluster = Annotated[
     str | None,
     _option("--cluster", panel=OUTPUT, help="Train on a Dask cluster: host:port of its scheduler, or local:N."),
@@ -85,8 +82,6 @@ def run(
             help="A rougher answer: no penalties, one seed, five folds, 1,000 steps, unless you say otherwise.",
         ),
     ] = False,
-    preprocessing: Annotated[str | None, Option(hidden=True)] = None,
-    steps: Annotated[int | None, Option(hidden=True)] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
     seed: Annotated[int, Option(help="Seed of everything random.")] = 0,
     config: Config = None,
@@ -99,7 +94,6 @@ def run(
         bool, Option("--clean", help="Leave out what is clearly broken: dead channels, lost values, copies.")
     ] = False,
     cluster: OnCluster = None,
-    live: Live = False,
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -114,10 +108,6 @@ def run(
 
         if asked.time is None and cluster is not None:
             asked = replace(asked, time=EVERYTHING)  # nobody can say how long it takes elsewhere
-        if preprocessing is not None:
-            asked = replace(asked, adaptation=preprocessing)
-        if steps is not None:
-            asked = replace(asked, max_steps=steps)
         options = RunOptions.of(
             "quick" if quick else "recommended", source=data, seed=seed, clean=clean, **asdict(asked),
             **asdict(windowing),
@@ -131,7 +121,7 @@ def run(
             again = read_plan(plan)
             options = again.options_here(options, given)
         if options.target != "classes":
-            _check_alone(plan=plan, cluster=cluster, live=live, tensorboard=tensorboard)
+            _check_alone(plan=plan, cluster=cluster, tensorboard=tensorboard)
         encoders = own_encoders(options.encoder)
         check_end(tensorboard)
         if dry_run and out is not None:
@@ -151,14 +141,14 @@ def run(
 
         with workers(cluster) as executor:  # before anything is written: there may be none
             created = begin(out, options, encoders, tell=tell, here=executor is None, again=again)
-            with Lock(out), followers(out, live=live, tensorboard=tensorboard):
+            with Lock(out), writing_events(out, tensorboard):
                 carry_through(created, executor)
 
 
 # What belongs to the machine, the data and the output, and what a plan may name but never brings: all else is the
 # plan's.
 BESIDE_PLAN = {
-    "data", "out", "dry_run", "config", "plan", "device", "clean", "cluster", "live", "tensorboard", "quiet", "verbose",
+    "data", "out", "dry_run", "config", "plan", "device", "clean", "cluster", "tensorboard", "quiet", "verbose",
     "log", "encoder", *asdict(UNSAID),
 }  # fmt: skip
 
@@ -223,48 +213,41 @@ def resume(
     ] = None,
     encoder: OwnEncoder = "eegnet",
     cluster: OnCluster = None,
-    live: Live = False,
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     log: Log = None,
 ) -> None:
-    """Continue a run after any interruption, or one that ended because its time was over, or make again what a finished
-    one has lost of its model and tables; finished jobs are never trained again."""
+    """Continue a run after any interruption, or one that ended because its time was over; finished jobs are never
+    trained again."""
     from ..runs.choice import read_choice
     from ..runs.ending import longer_words
     from ..runs.lock import Lock
     from ..runs.options import EVERYTHING, parse_time
-    from ..runs.recovery import reopen
     from ..runs.regression import is_regression
-    from ..runs.run import check_is_run
+    from ..runs.run import Run, check_is_run
     from ..search.planning import give_more
-    from ..search.repair import lost_files, lost_words
 
     if is_regression(folder):
-        _check_alone(time=time, cluster=cluster, live=live, tensorboard=tensorboard)
+        _check_alone(time=time, cluster=cluster, tensorboard=tensorboard)
         resume_regression(folder, data)
         return
     more = None if time is None or time == EVERYTHING else parse_time(time)
     check_is_run(folder)
     check_end(tensorboard)
     with workers(cluster) as executor, Lock(folder):
-        opened = reopen(folder, own_encoders(encoder), tell, data)
+        opened = Run.open(folder, own_encoders(encoder), source=data)
         if time is not None:
             give_more(opened, more)
-        finished = opened.ledger.recall("complete", bool)
-        lost = lost_files(opened) if finished else []
-        if finished and not lost:
+        if opened.ledger.recall("complete", bool):
             choice = read_choice(folder)
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # stopped after all else was done
                     write_report(opened)
                     say_answer(choice, folder)
-            say(f"{folder} is finished; its report is {folder / 'report.html'}{longer_words(choice.ended, folder)}")
+            say_finished(folder, longer_words(choice.ended, folder))
             return
-        if lost:
-            tell(lost_words(folder, lost))
-        with followers(folder, live=live, tensorboard=tensorboard):
+        with writing_events(folder, tensorboard):
             carry_through(opened, executor)
 
 
@@ -276,21 +259,9 @@ def status(folder: Folder) -> None:
         from ..runs.regression import NUMBERS, is_regression
 
         if is_regression(folder):
-            say(*status_lines(folder, NUMBERS, scored=False))
+            say(*status_lines(folder, NUMBERS))
             return
     say(*status_lines(folder))
-
-
-def forget(
-    folder: Folder,
-    people: Annotated[list[str], Argument(metavar="PERSON...", help="Whom to forget, as the report names them.")],
-    dry_run: Annotated[bool, Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
-) -> None:
-    """Delete everything that a run holds of people. Every training saw them or was scored on them, so all are deleted,
-    with models, predictions and report; RUN/study.toml stays, to run again without them."""
-    from ..runs.forgetting import forget as deleted
-
-    say(*deleted(folder, people, dry_run=dry_run).lines(folder, done=not dry_run))
 
 
 DEMO_TIME = "85s"

@@ -30,15 +30,12 @@ from ..runs.lock import Lock
 from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions, resolved
 from ..runs.preparation import check_packages
 from ..runs.provenance import changed_column, column_digests, fingerprint
-from ..runs.recovery import reopen
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.planning import begin
 from ..search.procedure import conduct
-from ..search.repair import lost_files
 from ..settings import SUBJECT, Setting
 from ..training.packing import resolve_device
-from ..training.scoring import BALANCED_ACCURACY
 from .inputs import encoder_of, seed_of, warn_of_unknown_rate
 from .window_classifier import WindowClassifier
 
@@ -137,7 +134,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
 
     def _conduct(self, run: Run, *, kept: bool) -> Choice:
         """Train whatever is left and return the choice. kept: write a report after every stage."""
-        if run.ledger.recall("complete", bool) and not lost_files(run):
+        if run.ledger.recall("complete", bool):
             return read_choice(run.folder)
 
         def answered(run: Run, choice: Choice) -> None:
@@ -201,7 +198,7 @@ def _run(
     kept: the folder outlives fit, so the arrays are put there, and `autotransfer resume` can go on with it.
     """
     if is_run(folder):
-        run = reopen(folder, encoders, warnings.warn)
+        run = Run.open(folder, encoders)
         _check_same(run, recordings, options)
     else:
         check_unused(folder)
@@ -230,8 +227,7 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     stored = run.ledger.recall("asked", dict[str, Any])
     if stored is None:  # it was begun in another way
         stored, options = run.options.to_dict(), resolved(options, run.recordings)
-    # In today's names; an earlier version had fewer options.
-    stored = {"metric": BALANCED_ACCURACY} | RunOptions.from_dict(stored).to_dict()
+    stored = RunOptions.from_dict(stored).to_dict()
     wanted = options.to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
     differing.sort(key=lambda name: name == "epochs")  # may follow from another

@@ -68,7 +68,7 @@ class ModelCard(CommonCard):
         sizes = {"members": self.members, "channels": len(self.channels), "classes": len(self.classes)}
         for name, size in sizes.items():
             if size < 1:
-                raise UserError(f"{name} of a model is {size}, it must be at least 1; make the model again with resume")
+                raise UserError(f"{name} of a model is {size}, it must be at least 1; restore the model from a copy")
 
 
 @dataclass(frozen=True)
@@ -177,9 +177,12 @@ Card = ModelCard | MixtureCard
 
 def card_from(values: Any) -> Card:
     """The card of either kind of model from what JSON held, with its digest or without; whatever is wrong raises."""
-    if isinstance(values, dict):
-        values = {name: value for name, value in values.items() if name != DIGEST}
-    if not isinstance(values, dict) or values.get("kind") != KIND:
+    if not isinstance(values, dict):
+        raise UserError(f"the card of a model is {shown(values)}; it must be an object")
+    values = {name: value for name, value in values.items() if name != DIGEST}
+    if "made_with" not in values:  # which every card has had since 0.2
+        raise UserError("the model was saved by another version of autotransfer; make it again with a new run")
+    if values.get("kind") != KIND:
         return ModelCard(**values)
     parts: Any = values.get("parts")
     if not is_cards(parts):

@@ -93,7 +93,7 @@ def _load_folder(folder: Path, encoders: Encoders | None) -> Model | RegressionM
         raise UserError(_no_model(folder, Path(error.filename).name)) from None
     except UNREADABLE as error:
         raise UserError(
-            f"the model in {folder} cannot be read ({one_line(error)}); make it again with resume"
+            f"the model in {folder} cannot be read ({one_line(error)}); restore it from a copy or start a new run"
         ) from None
 
 
@@ -119,7 +119,8 @@ def _no_model(folder: Path, missing: str) -> str:
     if any((run / name).exists() for name in LEDGERS):
         return (
             f"{run} has no model: a run that is at work has one when its first stage has ended (autotransfer status "
-            f"{run}); one that was interrupted, or has lost its model, makes it with: autotransfer resume {run}"
+            f"{run}), an interrupted one makes it with: autotransfer resume {run}; a lost one must be restored from a "
+            "copy, or made by a new run"
         )
     if folder.name == "refit" and (folder.parent / MODEL.card).exists():
         return f"the run made no refit model; leave --model refit out, or start a run with --final refit ({folder})"

@@ -158,5 +158,5 @@ def _unpacked(seen: dict[str, Any], key: str) -> set[bytes]:
     except ValueError:
         body = b"?"
     if len(body) % SIZE:
-        raise UserError(f"what the model's card says of the {key} it has seen is damaged; make it again with resume")
+        raise UserError(f"what the model's card says of the {key} it has seen is damaged; save the model again")
     return {body[start : start + SIZE] for start in range(0, len(body), SIZE)}

@@ -23,9 +23,6 @@ NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation
 # That a session may hold: torch cannot say of every type whether its numbers are finite.
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64, torch.bool)
 MARK = "autotransfer_session"  # the key of the header
-# Fields of cards since 0.2. Where one is empty, the digest is that of a card without it: sessions that were saved
-# before still belong to their models.
-ADDED = ("seen", "thresholds", "online", "stay", "made_with")
 
 
 def write_session(path: Path, header: dict[str, Any], state: State) -> None:
@@ -62,11 +59,6 @@ def read_session(path: Path) -> tuple[dict[str, Any], State]:
 def model_digest(model: Model) -> str:
     """Changes with any number of a model and anything that its card says."""
     card = json.loads(json.dumps(asdict(model.card), default=str))
-    online = card.get("online") or {}
-    for part in (card, *card.get("parts", ()), *online.get("parts", ())):
-        for name in ADDED:
-            if not part.get(name):
-                part.pop(name, None)
     weights = save({name: tensor.clone().contiguous() for name, tensor in model.tensors().items()})
     return model_digests(card, weights)["card"]
 

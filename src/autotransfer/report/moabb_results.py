@@ -34,7 +34,7 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
     """
     folder = Path(run)
     seen = RunFollower(folder).look()
-    if not seen.standing.complete:
+    if not seen.complete:
         raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
     if seen.options.hold_out != SUBJECT:
         raise UserError(f"{folder} held out each {seen.options.hold_out}, and these columns are of people held out")

@@ -388,7 +388,7 @@ def read_choice(folder: Path) -> Choice:
     try:
         return schema.from_json(Choice, path.read_text(encoding="utf-8", errors="replace"))
     except UserError as error:
-        raise UserError(f"{path} is damaged ({error}); make it again with: autotransfer resume {folder}") from None
+        raise UserError(f"{path} is damaged ({error}); restore it from a copy or start a new run") from None
 
 
 def unfinished_words(folder: Path) -> list[str]:

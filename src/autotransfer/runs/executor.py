@@ -23,7 +23,6 @@ from ..training.windows import release, windows_for
 from .checkpoint import restore, save_checkpoint
 from .ledger import FINISHED, Entry, Ledger, OpenPopulation
 from .options import RunOptions
-from .progress import Pulse
 from .pruning import losers
 from .signals import asked_to_stop, raise_if_asked, signals_wait
 
@@ -122,7 +121,8 @@ class LocalExecutor:
             due = asked_to_stop() or time.monotonic() - last > CHECKPOINT_EVERY
             if population.jobs and due:
                 save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
-                run.ledger.remember(pulse=Pulse.of(open_population.number, population, bar))
+                if math.isfinite(bar.left):
+                    run.ledger.remember(pulse=[bar.left, time.time()])
                 last = time.monotonic()
             raise_if_asked()
 

@@ -1,4 +1,4 @@
-"""A run looked at again and again while it may be at work: what is finished is read once."""
+"""Finished trainings of a run that may be at work, read again and again: each record is read once."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ from .checks import check_entries
 from .data_facts import Data
 from .ledger import FINISHED, Ledger
 from .options import RunOptions
-from .progress import JobNumbers, Standing
 from .results import Trained, trained
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A run at one moment. No recordings, weights or code of the user's are needed for it."""
+    """A run at one moment, read without its recordings or weights."""
 
-    standing: Standing
+    complete: bool
     options: RunOptions
     data: Data
     trainings: list[Trained]  # the finished ones, in their order
-    names: dict[str, str]  # of every setting, by key
 
 
 class RunFollower:
-    """`look` reads what is new; several of them may read one run, and another process may write it."""
+    """`look` reads what is new, while another process may write the run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,14 +42,13 @@ class RunFollower:
             entries = [replace(entry, record=self._records.get(entry.key)) for entry in entries]
             stored, data = ledger.recall("options", dict[str, Any]), ledger.recall("data", Data)
             if data is None:
-                raise UserError(f"{self.folder} was begun by an earlier version; start a new run")
+                raise UserError(f"{self.folder} does not say what it was begun with; start a new run")
             options = RunOptions.from_dict(stored)
             groups = held_out_groups(len(data.subjects), data.units, options.n_folds)
             check_entries(ledger, entries, len(groups))
             return Seen(
-                standing=Standing.of(self.folder, ledger, [JobNumbers.of(entry) for entry in entries]),
+                complete=bool(ledger.recall("complete", bool)),
                 options=options,
                 data=data,
                 trainings=trained(entries, data.subjects, options.name_of, groups),
-                names={entry.setting.key: options.name_of(entry.setting) for entry in entries},
             )

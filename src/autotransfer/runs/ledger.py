@@ -1,14 +1,12 @@
-"""The ledger: every job of a run and what came of it, on disk the moment it is known (SQLite, WAL)."""
+"""The run database, or ledger: every job and its result, on disk as soon as it is known (SQLite, WAL)."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -17,9 +15,8 @@ from urllib.parse import quote
 
 from .. import schema
 from ..errors import UserError
-from ..files import sync_folder, writable
-from .checksums import CHECKED, checksum
-from .lock import no_run, refuse_links, remove_database, wal_files
+from ..files import writable
+from .lock import no_run, refuse_links, wal_files
 from .sqlite_errors import DamagedLedger, explain_errors
 
 if TYPE_CHECKING:  # with torch they take seconds to import, and `status` needs neither
@@ -27,18 +24,18 @@ if TYPE_CHECKING:  # with torch they take seconds to import, and `status` needs 
     from ..settings import Setting
 
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, checksum TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS jobs (
     key TEXT PRIMARY KEY, number INTEGER NOT NULL, stage TEXT NOT NULL, setting TEXT NOT NULL,
     validation INTEGER NOT NULL, test INTEGER NOT NULL, seed INTEGER NOT NULL,
     status TEXT NOT NULL DEFAULT 'waiting', starts INTEGER NOT NULL DEFAULT 0,
-    record TEXT, tensors BLOB, checksum TEXT NOT NULL
+    record TEXT, tensors BLOB
 );
 CREATE TABLE IF NOT EXISTS populations (
-    number INTEGER PRIMARY KEY, keys TEXT NOT NULL, prune_at INTEGER, status TEXT NOT NULL DEFAULT 'waiting',
-    checksum TEXT NOT NULL
+    number INTEGER PRIMARY KEY, keys TEXT NOT NULL, prune_at INTEGER, status TEXT NOT NULL DEFAULT 'waiting'
 );
 """
+VERSION = 2  # of these tables, as SQLite's user_version; 0.1.0 wrote 0
 T = TypeVar("T")
 FINISHED = ("done", "failed")
 STATUSES = ("waiting", "running", *FINISHED)
@@ -75,10 +72,6 @@ class OpenPopulation(NamedTuple):
     prune_at: int | None  # the epoch after which the worse half of its censored members is given up
 
 
-def backup_of(path: Path) -> Path:
-    return path.with_name(f"{path.stem}.backup.sqlite")
-
-
 class Ledger:
     """One SQLite file. Every method that changes it is one transaction."""
 
@@ -87,8 +80,6 @@ class Ledger:
         self.path = path
         self._noted = 0  # jobs handed to `add` so far
         if not create and not os.path.isfile(path):
-            if backup_of(path).exists():
-                raise UserError(f"{path} is missing; go on from its copy: autotransfer resume {path.parent}")
             raise no_run(path.parent, path.name)
         refuse_links(path.parent)
         if not create and path.stat().st_size == 0:  # to SQLite a good beginning
@@ -108,18 +99,16 @@ class Ledger:
                 raise
 
     def _prepare(self, create: bool, read_only: bool) -> None:
-        self.connection.text_factory = _text
-        self.connection.create_function("checksum", -1, checksum, deterministic=True)
+        self.connection.text_factory = bytes.decode  # which raises an error that `explain_errors` knows
         self.connection.execute("PRAGMA trusted_schema=OFF")
+        ((version,),) = self._ask("PRAGMA user_version")
+        if not create and version != VERSION:
+            raise UserError(f"{self.path} was written by another version of autotransfer; start a new run")
         if not read_only:
             self.connection.execute("PRAGMA journal_mode=WAL")
             self.connection.execute("PRAGMA synchronous=FULL")
         if create:
-            self.connection.executescript(SCHEMA)
-        for table, columns in CHECKED.items():
-            present = {row[1] for row in self._ask(f"PRAGMA table_info({table})")}
-            if not {*columns, "checksum"} <= present:
-                raise DamagedLedger(self.path, f"its table {table} is not as it was written")
+            self.connection.executescript(f"{SCHEMA}PRAGMA user_version={VERSION};")
 
     def close(self) -> None:
         self.connection.close()
@@ -129,49 +118,11 @@ class Ledger:
         the log and says nothing."""
         self._ask("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def back_up(self) -> None:
-        """A copy beside the ledger: what `resume` goes on from where the ledger is damaged.
-
-        It is made under another name, so that a kill leaves the copy from the stage before. With weights and records it
-        is as large as the ledger, some 100 kB a job with EEGNet, and takes a few seconds per GB. Where the disk would
-        have less than that left free, the old copy stays; a run does not end for want of a new one.
-        """
-        target = backup_of(self.path)
-        part = target.with_name(f".{target.name}.part")
-        ((size,),) = self._ask("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
-        if shutil.disk_usage(target.parent).free < 2 * size:
-            return
-        try:
-            remove_database(part)
-            with explain_errors(self.path), closing(sqlite3.connect(part, isolation_level=None)) as copy:
-                copy.execute("PRAGMA journal_mode=MEMORY")  # nobody needs half a copy
-                self.connection.backup(copy)  # reads one state of the ledger, its write-ahead log included
-                copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a log of its own
-            with open(part, "rb+") as file:
-                os.fsync(file.fileno())
-            part.replace(target)
-        except OSError:
-            return
-        finally:
-            with contextlib.suppress(OSError):
-                remove_database(part)
-        sync_folder(target.parent)
-
     def check(self) -> None:
-        """Raise DamagedLedger unless every page and every row is as it was written."""
-        try:
-            ((verdict,),) = self._ask("PRAGMA integrity_check(1)")
-            broken = 0 if verdict == "ok" else 1
-            for table, columns in CHECKED.items():
-                ((wrong,),) = self._ask(
-                    f"SELECT count(*) FROM {table} WHERE checksum IS NOT checksum({', '.join(columns)})"
-                )
-                broken += wrong
-            ((wrong,),) = self._ask("SELECT count(*) FROM jobs WHERE (record IS NULL) = (status IN ('done', 'failed'))")
-        except sqlite3.DatabaseError as error:
-            raise DamagedLedger(self.path, error) from None
-        if broken or wrong:
-            raise DamagedLedger(self.path, "its contents do not agree with their checksums")
+        """Raise DamagedLedger unless SQLite finds every page as it was written."""
+        ((verdict,),) = self._ask("PRAGMA integrity_check(1)")
+        if verdict != "ok":
+            raise DamagedLedger(self.path, verdict)
 
     def _ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with explain_errors(self.path):
@@ -194,9 +145,7 @@ class Ledger:
     def remember(self, **facts: Any) -> None:
         with self.transaction() as connection:
             for name, value in facts.items():
-                connection.execute(
-                    "INSERT OR REPLACE INTO facts VALUES (?1, ?2, checksum(?1, ?2))", (name, schema.to_json(value))
-                )
+                connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, schema.to_json(value)))
 
     def recall(self, name: str, kind: type[T]) -> T | None:
         """A fact, checked to be of its type; None where it was never noted."""
@@ -220,8 +169,8 @@ class Ledger:
         with self.transaction() as connection:
             for entry in entries:
                 connection.execute(
-                    "INSERT OR IGNORE INTO jobs (key, number, stage, setting, validation, test, seed, checksum) "
-                    "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, checksum(?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL))",
+                    "INSERT OR IGNORE INTO jobs (key, number, stage, setting, validation, test, seed) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
                     (
                         entry.key,
                         self._noted,
@@ -276,17 +225,18 @@ class Ledger:
             records |= {str(key): self._checked(f"job {key}", Record, record) for key, record in rows if record}
         return records
 
-    def extracts(self, *paths: str) -> list[tuple[Any, ...]] | None:
-        """(key, setting, validation, test, seed, status, values) of every job: a setting as its text, and what SQLite
-        finds at these paths of a record, a JSON list; None where a record is no JSON, or has NaN, which JSON lacks."""
-        places = ", ".join(f"'$.{path}'" for path in paths)
-        values = f"CASE WHEN record IS NOT NULL THEN json_extract(record, {places}) END"
-        try:
-            return self.connection.execute(
-                f"SELECT key, setting, validation, test, seed, status, {values} FROM jobs ORDER BY number, key"
-            ).fetchall()
-        except sqlite3.Error:
-            return None
+    def job_numbers(self) -> list[tuple[str, str, str | None]]:
+        """Return (setting, status, values) of every job, as text.
+
+        values: JSON of epochs, seconds and failure of a finished job, which SQLite finds faster than Python
+        """
+        record = "record"
+        for value in ("-Infinity", "Infinity", "NaN"):  # which are no JSON
+            record = f"replace({record}, '{value}', 'null')"
+        values = f"json_extract({record}, '$.epochs', '$.seconds', '$.failure')"
+        return self._ask(
+            f"SELECT setting, status, CASE WHEN record IS NOT NULL THEN {values} END FROM jobs ORDER BY number, key"
+        )
 
     def statuses(self) -> dict[str, str]:
         return dict(self._ask("SELECT key, status FROM jobs"))
@@ -312,9 +262,8 @@ class Ledger:
         status = "done" if record.failure is None else "failed"
         with self.transaction() as connection:
             connection.execute(
-                "UPDATE jobs SET status = ?1, record = ?2, tensors = ?3, "
-                "checksum = checksum(key, number, stage, setting, validation, test, seed, ?2, ?3) "
-                "WHERE key = ?4 AND status NOT IN ('done', 'failed')",
+                "UPDATE jobs SET status = ?, record = ?, tensors = ? "
+                "WHERE key = ? AND status NOT IN ('done', 'failed')",
                 (status, schema.to_json(record), tensors, key),
             )
 
@@ -356,10 +305,7 @@ class Ledger:
         first, *rest = compositions
         with self.transaction() as connection:
             (prune_at,) = connection.execute("SELECT prune_at FROM populations WHERE number = ?", (number,)).fetchone()
-            connection.execute(
-                "UPDATE populations SET keys = ?2, checksum = checksum(?2, prune_at) WHERE number = ?1",
-                (number, json.dumps(list(first))),
-            )
+            connection.execute("UPDATE populations SET keys = ? WHERE number = ?", (json.dumps(list(first)), number))
             _insert_populations(connection, rest, prune_at)
 
 
@@ -367,10 +313,6 @@ def _insert_populations(
     connection: sqlite3.Connection, compositions: Sequence[Sequence[str]], prune_at: int | None
 ) -> None:
     connection.executemany(
-        "INSERT INTO populations (keys, prune_at, checksum) VALUES (?1, ?2, checksum(?1, ?2))",
+        "INSERT INTO populations (keys, prune_at) VALUES (?, ?)",
         [(json.dumps(list(keys)), prune_at) for keys in compositions],
     )
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode(errors="replace")  # damaged text is found by its checksum, not by the decoder

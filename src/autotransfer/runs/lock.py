@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 
 from ..errors import UserError
-
-# What writers leave half-written when they are killed: hidden, under a name that ends in the writer's mark.
-LEFTOVER = re.compile(
-    r"\.((ledger|numbers)(\.backup)?\.sqlite|population-\d+\.checkpoint|results\.csv|choice\.json|report\.html|study\.toml|plan\.json"
-    r"|model\.(json|(next\.)?safetensors)|README\.md)\.([a-z0-9_]{8}|(\d+\.)?part)(-wal|-shm|-journal)?"
-)
 
 
 def wal_files(path: Path) -> tuple[Path, Path]:
@@ -32,27 +25,13 @@ def remove_database(path: Path) -> None:
 def refuse_links(folder: Path) -> None:
     """Raise where a run's folder holds a link, a pipe or a device: the folder may be a stranger's, and we would write
     through the first and wait for the others."""
-    for place in _places(folder):
+    for place in (folder, folder / "model", folder / "model" / "refit"):  # where a run writes
         with contextlib.suppress(OSError):  # whoever writes there is told why it does not work
             for entry in os.scandir(place):
                 if entry.is_symlink():
                     raise UserError(f"{entry.path} is a link; a run's files lie in its own folder: copy them there")
                 if not entry.is_file() and not entry.is_dir():
                     raise UserError(f"{entry.path} is a pipe or a device; a run's files are plain ones: remove it")
-
-
-def _places(folder: Path) -> tuple[Path, Path, Path]:
-    """Where a run writes."""
-    return folder, folder / "model", folder / "model" / "refit"
-
-
-def sweep(folder: Path) -> None:
-    """Remove what a killed process left half-written. Only for whoever holds the lock."""
-    for place in _places(folder):
-        for path in place.glob(".*"):
-            if LEFTOVER.fullmatch(path.name):
-                with contextlib.suppress(OSError):
-                    path.unlink()
 
 
 POSIX = os.name == "posix"
@@ -111,7 +90,6 @@ class Lock:
         with contextlib.suppress(OSError):  # a courtesy to whoever comes next, which a full disk may deny
             self.file.write(f"pid {os.getpid()}")
             self.file.flush()
-        sweep(self.path.parent)
         return self
 
     def __exit__(

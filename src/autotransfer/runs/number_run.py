@@ -39,7 +39,6 @@ from .lock import Lock
 from .options import RunOptions, resolved
 from .preparation import Preparation
 from .provenance import changed_column, column_digests, fingerprint
-from .recovery import make_sound
 from .regression import NUMBERS, is_regression
 from .run import Run, Tell, begin_ledger, check_unused
 from .study import NAME, study_text
@@ -101,6 +100,7 @@ class NumberRun(Run):
                 raise UserError(
                     f"the column {shown(column)} is not as when {folder} was begun; restore it or start a new run"
                 )
+            ledger.check()
             run = cls(folder, ledger, targets, options)
             check_entries(ledger, ledger.entries(), len(run.groups) + 1, scored=False)
             check_populations(ledger)
@@ -210,7 +210,6 @@ def open_or_begin(folder: Path, targets: Targets, options: RunOptions, tell: Tel
     run = NumberRun.begin(folder, targets, options) if fresh else None
     with Lock(folder):
         if run is None:
-            make_sound(folder / NUMBERS, (lambda _: None) if tell is None else tell)
             run = NumberRun.reopen(folder, targets)
         with closing(run.ledger):
             if not fresh:

@@ -16,7 +16,7 @@ from ..options import AskedOptions
 from ..recordings import Recordings
 from ..recordings.cutting import Cutting
 from ..recordings.targets import CLASSES, target_name
-from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
+from ..settings import SUBJECT, Setting, nuisance_parts
 from ..training import mistake_costs
 from ..training.batches import EPOCHS, STEPS, epochs_for
 from ..training.intervals import check_at_least
@@ -42,7 +42,6 @@ ADAPTATIONS = ("zero-shot", "online", "transductive")
 # A continuous target has linear models alone. Limits of how much is trained are accepted, and have no effect.
 CONTINUOUS_READS = ("target", "adaptation", "device", "kinds", "folds", "at_least")
 CONTINUOUS_ACCEPTS = (*CONTINUOUS_READS, "time", "epochs", "seeds")
-RENAMED = {"preprocessing": "adaptation", "steps": "max_steps"}  # options that had another name once
 
 
 def parse_time(text: str) -> float:
@@ -90,8 +89,6 @@ class RunOptions(AskedOptions):
         if isinstance(self.folds, str) and self.folds.isdigit():
             self.folds = int(self.folds)  # as the command line has it
         check_types(self)
-        for name in RENAMED_VALUES:
-            setattr(self, name, renamed_value(name, getattr(self, name)))
         self.nuisance = "+".join(nuisance_parts(self.nuisance))
         self.encoder = encoder_name(self.encoder)
         check_choice("search", self.search, ("grid", "tpe"))
@@ -255,7 +252,7 @@ class RunOptions(AskedOptions):
     def of(cls, preset: str, **values: Any) -> RunOptions:
         """Options as a preset has them, but for what is given (not None). The paper's grid brings its rule."""
         check_choice("preset", preset, PRESETS)
-        asked = {name: value for name, value in _today(values).items() if value is not None}
+        asked = {name: value for name, value in values.items() if value is not None}
         if asked.get("target", CLASSES) != CLASSES:
             _check_continuous(asked)
         if "metric" in asked:
@@ -277,11 +274,11 @@ class RunOptions(AskedOptions):
 
     @classmethod
     def from_dict(cls, values: Any) -> RunOptions:
-        """Options as they were stored, by this version or another."""
-        if not isinstance(values, dict) or "source" not in values:
-            raise UserError("the stored options name no data; start a new run")
-        values = _today(values)
-        return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
+        """Make options of what a run has stored."""
+        names = [field.name for field in fields(cls)]
+        if not isinstance(values, dict) or set(values) != set(names):
+            raise UserError("the stored options are not those of this version; start a new run")
+        return cls(**values)
 
 
 def resolved(options: RunOptions, recordings: Recordings) -> RunOptions:
@@ -312,9 +309,3 @@ def _check_continuous(asked: dict[str, Any]) -> None:
                 "out: penalties and their modes (marginal, conditional, complementary), grids and encoders of your own "
                 "are for classes"
             )
-
-
-def _today(values: dict[str, Any]) -> dict[str, Any]:
-    """Options under their present names."""
-    renamed = {name: value for name, value in values.items() if name not in RENAMED}
-    return renamed | {new: values[old] for old, new in RENAMED.items() if values.get(old) is not None}

@@ -12,7 +12,6 @@ from .. import schema
 from ..errors import UserError, shown
 from ..files import read_plain, write_atomically
 from ..training.intervals import NextPerson, bootstrap_interval, next_person
-from .ledger import backup_of
 from .verdict import BestPeer, best_peer, mean, regression_verdict
 
 Scores = dict[str, float]
@@ -116,9 +115,8 @@ def write_regression_choice(folder: Path, choice: RegressionChoice) -> None:
 
 
 def is_regression(folder: Path) -> bool:
-    """Whether a folder holds a run with a continuous target: its ledger, or the copy of it."""
-    path = folder / NUMBERS
-    return path.exists() or backup_of(path).exists()
+    """Return whether a folder holds a run with a continuous target."""
+    return (folder / NUMBERS).exists()
 
 
 def read_regression_choice(folder: Path, at_least: float | None = None) -> RegressionChoice:
@@ -128,7 +126,5 @@ def read_regression_choice(folder: Path, at_least: float | None = None) -> Regre
     try:
         choice = schema.from_json(RegressionChoice, read_plain(folder / CHOICE))
     except UserError as error:
-        raise UserError(
-            f"{folder / CHOICE} is damaged ({error}); make it again with: autotransfer resume {folder}"
-        ) from None
+        raise UserError(f"{folder / CHOICE} is damaged ({error}); restore it from a copy or start a new run") from None
     return choice if at_least is None else replace(choice, at_least=at_least)

@@ -42,7 +42,7 @@ from ..versions import versions
 from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
 from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
-from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
+from .ledger import FINISHED, REMEDY, Entry, Ledger
 from .lock import in_use, no_run, remove_database
 from .options import RunOptions
 from .preparation import Preparation, check_encoder, prepare
@@ -170,6 +170,8 @@ class Run:
                 return Preparation(options, loaded, encoders)
 
             run = cls(folder, ledger, options, find, encoders)
+            if not lazy:
+                ledger.check()
             if not lazy or source is not None:
                 _ = run.prepared
             check_entries(ledger, ledger.entries(), len(run.groups))
@@ -250,6 +252,7 @@ class Run:
         progress calls it. expected: seconds that it is planned to take. counted: the jobs that progress counts,
         finished or not; default: all that are known.
         """
+        self.ledger.remember(pulse=[])  # that of an earlier stage
         self._pack_waiting(prune_at)
         self.delete_ended_checkpoints()
         known = self.ledger.entries(records=False)
@@ -264,8 +267,6 @@ class Run:
             expected=expected, until=until,
         ) as bar:  # fmt: skip
             self.executor.train(self, bar)
-        if left or not backup_of(self.ledger.path).exists():
-            self.ledger.back_up()
 
     def delete_ended_checkpoints(self) -> None:
         """Delete checkpoints of populations whose jobs are finished: what a process leaves that is killed at that
@@ -347,9 +348,8 @@ def job_of(recordings: Recordings, entry: Entry, folds: int | None = None) -> Jo
 
 
 def is_run(folder: Path) -> bool:
-    """Whether there is a ledger, or the copy of one."""
-    path = folder / "ledger.sqlite"
-    return path.exists() or backup_of(path).exists()
+    """Return whether a folder holds a run that predicts classes."""
+    return (folder / "ledger.sqlite").exists()
 
 
 def holds_run(folder: Path) -> bool:

@@ -17,12 +17,12 @@ CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class DamagedLedger(UserError):
-    """The ledger is not as it was written. `autotransfer resume` goes on from the copy of it."""
+    """The run database is not as it was written."""
 
     def __init__(self, path: Path, reason: object) -> None:
         super().__init__(
-            f"the ledger {path} cannot be read ({reason}); "
-            f"go on from the copy that was made when the last stage ended: autotransfer resume {path.parent}"
+            f"the run database {path} is damaged ({reason}); restore the folder from a copy or start a new run; "
+            f"what is in {path.parent / 'model'} can still predict"
         )
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from .. import schema
-from ..errors import UserError
 from ..files import write_atomically
 from ..machine import FEW, cores, threads
 from ..runs.choice import Choice, Playback, StageScore
@@ -36,7 +35,6 @@ from .plan import GIVEN_UP, LATE, Plan, Stage, write_plan
 from .plan_words import left_out_words, span
 from .planning import answer_seconds, plan_of, with_candidate_stages
 from .playback import PEOPLE, play_back
-from .repair import kept_choice, opens
 from .stage_one import search_stage
 from .stopping import expects_gain, stopped_at
 
@@ -51,25 +49,17 @@ def conduct(
     run: Run, tell: Tell, *, shown: bool | None = None, played: int = PEOPLE, answered: Answered | None = None
 ) -> Choice:
     """Perform the rest of the plan. Leaves results.csv, choice.json, plan.json and model/ in the run's folder after
-    each stage; those of a finished run are written again, and nothing is trained. played: how many people at most are
-    played back. answered: called when all of these are written."""
+    each stage. played: how many people at most are played back. answered: called when all of these are written."""
     check_packages(run.options)
     run.delete_ended_checkpoints()
     with threads(cores()):
         plan = run.ledger.recall("plan", Plan)
         plan = plan_of(run.prepared) if plan is None else plan
-        finished = bool(run.ledger.recall("complete", bool))
-        if finished and run.options.staged and not run.ledger.recall("answers", list[StageScore]):
-            raise UserError(
-                f"{run.folder} was made by an earlier version, whose ledger does not say how it was answered; restore "
-                "the folder or start a new run"
-            )
-        if plan.searched and not finished:
+        if plan.searched:
             shortlist = search_stage(run, tell, shown=shown)
             if not plan.stages:
                 plan = with_candidate_stages(plan, [*shortlist, *candidates_of(run.prepared).solved])
-        conductor = Conductor(run, plan, tell, shown=shown, played=played, answered=answered)
-        return conductor.repeat() if finished else conductor.perform()
+        return Conductor(run, plan, tell, shown=shown, played=played, answered=answered).perform()
 
 
 class Conductor:
@@ -87,7 +77,6 @@ class Conductor:
         self.trained = self.foreseen = 0.0  # seconds of training stages of networks: measured, and planned
         self.answering = 0.0  # seconds of the slowest answer, without `extras`
         self.extras = 0.0  # seconds of peers and playback in an answer, which take as long as there is time
-        self.finished = bool(run.ledger.recall("complete", bool))
         run.ledger.remember(plan=plan)
 
     @property
@@ -97,7 +86,7 @@ class Conductor:
     @property
     def left(self) -> float:
         """Seconds to the limit."""
-        limit = None if self.plan.fixed or self.finished else self.plan.limit
+        limit = None if self.plan.fixed else self.plan.limit
         return math.inf if limit is None else limit - self.spent
 
     @property
@@ -247,7 +236,6 @@ class Conductor:
 
         with working("weights and estimates", shown=self.shown):
             choice, weights, nested = decide(run, candidates, revise if staged else None)
-        earlier = kept_choice(run) if self.finished else None  # what a finished run has said stays
         ended = self._ended(number) if staged else None
         if out_of_time(ended):
             self._leave_out_rest(number)
@@ -256,27 +244,23 @@ class Conductor:
         least = LATE if last and len(self.answers) > 1 else EARLY
         began = time.monotonic()
         late = began + (max(self.left, least) if last else least)
-        if earlier is None:
-            with working("scoring simple models", shown=self.shown):
-                scored, skipped = peer_scores(run, late if math.isfinite(late) else None)
-            peers = {name: run.by_person(scores) for name, scores in scored.items()}
-            choice = replace(choice, peers=peers, skipped_peers=skipped)
+        with working("scoring simple models", shown=self.shown):
+            scored, skipped = peer_scores(run, late if math.isfinite(late) else None)
+        peers = {name: run.by_person(scores) for name, scores in scored.items()}
+        choice = replace(choice, peers=peers, skipped_peers=skipped)
         online = None
         if nested is not None:
             centred = dict.fromkeys(setting for n in done for setting, _ in self.plan.stages[n].online)
             with working("weights for sessions", shown=self.shown):
                 online = find_online(run, candidates, list(centred))
-            if earlier is None:
-                choice = replace(choice, playback=self._play(candidates, nested, late, since, online, last=last))
+            choice = replace(choice, playback=self._play(candidates, nested, late, since, online, last=last))
         self.extras = time.monotonic() - began
         choice = replace(choice, left_out=[*self.plan.left_out, *left_out_words(self.plan)])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended, stopped_earlier=self.earlier)
-        choice = choice if earlier is None else earlier
-        refit = last and not (self.finished and opens(run.folder / "model" / "refit", run.encoders))
         with working("building models", shown=self.shown):
             averages = None if online is None else (online.settings, online.weights)
-            build_models(run, candidates, weights, choice, self.tell, refit=refit, online=averages)
+            build_models(run, candidates, weights, choice, self.tell, refit=last, online=averages)
         if staged and since is None:  # predict can use it from now on
             self.answers[-1] = replace(self.answers[-1], seconds=self.spent)
             choice = replace(choice, stages=self.answers)
@@ -299,7 +283,7 @@ class Conductor:
         """Held-out people use the first answer, which is quick, and the last. Answers in between keep the playback of
         the first. So does a last answer that repeats the first, or that of a run which had ended and was given more
         time, unless there was no time for it then."""
-        before = kept_choice(self.run)
+        before = self.run.ledger.recall("choice", Choice)
         had_ended = before is not None and before.ended is not None
         repeated = since is not None and (len(self.answers) == 1 or had_ended)
         if repeated or (len(self.answers) > 1 and not last):
@@ -312,8 +296,6 @@ class Conductor:
 
     def _ended(self, number: int) -> str | None:
         """Why no other stage follows; None where one does."""
-        if self.finished:
-            return self.run.ledger.recall("ended", str) or None
         answered = {answer.number for answer in self.answers}  # later ones too, if there was no time for this at first
         later = [stage for n, stage in enumerate(self.plan.stages) if n > number and n not in answered]
         ahead = [stage for stage in later if not stage.left_out]

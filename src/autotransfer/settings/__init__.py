@@ -18,20 +18,18 @@ from ..preprocessing.represent import Represent
 from ..schema import fields_of
 from .fields import flat, picked
 from .keywords import (
-    RENAMED_VALUES,
     KeywordSignature,
     WithChoices,
     check_known,
     field_names,
-    renamed_value,
     values_of,
 )
 from .penalty import SUBJECT, Penalty, nuisance_parts, penalty_of, usual_batches
 from .training import CHECKPOINTS, SCHEDULES, SOLVED, Training
 
 __all__ = [
-    "CHECKPOINTS", "RENAMED_VALUES", "SCHEDULES", "SUBJECT", "NetworkSpec", "Penalty", "Setting", "Training",
-    "field_names", "nuisance_parts", "renamed_value",
+    "CHECKPOINTS", "SCHEDULES", "SUBJECT", "NetworkSpec", "Penalty", "Setting", "Training",
+    "field_names", "nuisance_parts",
 ]  # fmt: skip
 
 WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # of the baseline

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Callable
 from dataclasses import MISSING
 from functools import cache
@@ -34,10 +33,6 @@ class Keyword(NamedTuple):
 
 
 ENCODER = Keyword("encoder", "eegnet", str)
-RENAMED_VALUES = {
-    "standardise": {"channel": "train", "subject": "transductive", "running": "online"},
-    "align": {"subject": "transductive", "running": "online"},
-}
 
 
 def keywords() -> list[Keyword]:
@@ -156,11 +151,3 @@ def check_known(given: dict[str, Any]) -> None:
             close = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
             raise UserError(f"a setting has no field {name!r} (given {shown(value)}); {hint}")
-
-
-def renamed_value(name: str, value: Any) -> Any:
-    """A value in today's spelling."""
-    new = RENAMED_VALUES[name].get(value, value) if isinstance(value, str) else value
-    if new != value:
-        warnings.warn(f"{name}={value!r} is called {new!r} now", FutureWarning, stacklevel=4)
-    return new
