@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -69,27 +66,3 @@ def brief_answers() -> Iterator[None]:
         patch.setitem(procedure.conduct.__kwdefaults__, "played", 1)
         patch.setattr(peers, "PEERS", {})
         yield
-
-
-@pytest.fixture
-def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are read in this process and not in a child, which takes a second or two to import MNE. What is
-    read passes through JSON as it does there. For files that crash no reader; each format has a test with a child."""
-    import numpy as np
-
-    from autotransfer.recordings import continuous, fif
-    from autotransfer.recordings.blocks import Block
-    from autotransfer.recordings.npy import readable
-
-    def received(path: Path, reader: Any, *arguments: Any) -> Block:
-        with readable(path, "contents"):
-            block = reader(path, *json.loads(json.dumps(arguments)))
-            about = json.loads(json.dumps({key: value for key, value in vars(block).items() if key != "X"}))
-        return Block(X=np.array(block.X), **about | {"channels": tuple(about["channels"])})
-
-    @contextmanager
-    def blocks(reader: Any, paths: list[Path], *arguments: Any) -> Iterator[Iterator[Block]]:
-        yield (received(path, reader, *arguments) for path in paths)
-
-    for module in (continuous, fif):
-        monkeypatch.setattr(module, "blocks_in_child", blocks)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import io
 import json
 import logging
@@ -44,8 +43,7 @@ from autotransfer.models.card import DIGEST
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
 from autotransfer.models.saving import write_model
-from autotransfer.recordings import Raw, continuous, fif, load, npy, read
-from autotransfer.recordings.npy import readable
+from autotransfer.recordings import Raw, load, npy, read
 from autotransfer.recordings.npz import save_folder, save_npz
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import predictions
@@ -56,18 +54,16 @@ from test_formats import bdf_file, edf_file, mne_raw, wfdb_record, xdf_file
 from test_schema import KINDS, changed
 from tiny import tiny
 
-# Shares of the cases. Files of fif and bids are read in a child process, which takes a second or more; those of edf,
-# bdf, wfdb, raw, epochs and study in this one, by the same libraries.
+# Shares of the cases.
 READERS = {
     "npz": 600, "folder": 200, "names": 200, "columns": 200, "xdf": 60, "edf": 20, "bdf": 20, "wfdb": 20,
-    "raw": 10, "epochs": 10, "study": 2, "fif": 0.02, "bids": 0.02,
+    "raw": 10, "fif": 10, "bids": 2,
 }  # fmt: skip
 SOME = READERS | {
     "setting": 1000, "options": 300, "record": 2600, "model": 120, "mixture": 80, "predict": 60, "run": 4, "report": 4,
 }  # fmt: skip
 LEAST = 40  # cases of a target, where there are thousands
-# Read by other libraries, in this process: where one of them hangs, whoever reads in a child says so in one line.
-OTHERS = ("xdf", "edf", "bdf", "wfdb", "raw", "epochs", "study")
+OTHERS = ("xdf", "edf", "bdf", "wfdb", "raw", "fif", "bids")  # read by other libraries, which hang and crash
 LIMIT = 60  # seconds of a core that a case may take
 LIMIT_OF_OTHERS = 5
 PIECE = 20.0  # seconds about, of cases that are one row of the table
@@ -141,36 +137,6 @@ def table(draw: random.Random) -> bytes:
     between, after = draw.choice((",", ",", ";", "\t")), draw.choice(("\n", "\n", "\r\n", "\r"))
     body = after.join(between.join(row) for row in cells).encode(draw.choice(("utf-8", "utf-8", "utf-8-sig", "utf-16")))
     return damaged(body, draw) if draw.random() < 0.3 and body else body
-
-
-_blocks: dict[tuple[str, ...], Any] = {}  # of files that are good, and always the same
-
-
-@contextlib.contextmanager
-def blocks_here(reader: Callable[..., Any], paths: Sequence[Path], *arguments: object) -> Iterator[Iterator[Any]]:
-    """As `blocks_in_child`, without the child, which takes a second to start. Files of a and c are read once."""
-
-    def block(path: Path) -> Any:
-        key = (reader.__module__, path.name, json.dumps(arguments))
-        if key in _blocks:
-            return copy.copy(_blocks[key])
-        with readable(path, "contents"):
-            found = reader(path, *json.loads(json.dumps(arguments)))
-            json.dumps({key: value for key, value in vars(found).items() if key != "X"})
-        if path.name[0] in "ac" and not path.name[1].isalpha():
-            _blocks[key] = copy.copy(found)
-        return found
-
-    yield map(block, paths)
-
-
-@contextlib.contextmanager
-def in_this_process() -> Iterator[None]:
-    """No child reads any file."""
-    with contextlib.ExitStack() as stack:
-        for module in (continuous, fif):
-            stack.enter_context(mock.patch.object(module, "blocks_in_child", blocks_here))
-        yield
 
 
 def check_valid(rec: at.Recordings) -> None:
@@ -300,10 +266,6 @@ class Fuzz(RunTargets):
         path.write_bytes(damaged(self.fif, draw))
         return load(path)
 
-    def run_epochs(self, draw: random.Random) -> at.Recordings | None:
-        with in_this_process():
-            return self.run_fif(draw)
-
     def _three(self, ending: str, good: bytes, draw: random.Random) -> None:
         """Files of three people, the second of them damaged."""
         for person in "abc":
@@ -322,16 +284,14 @@ class Fuzz(RunTargets):
         if draw.random() < 0.2:
             asked["sfreq"] = draw.choice((20.0, 1e-300, 1e9))
         options = "" if draw.random() < 0.8 else draw.choice(("?label=label", "?ignore=x", "?channels=emg1", "?=&"))
-        with in_this_process():
-            return load(f"{self.work}{options}", **asked)
+        return load(f"{self.work}{options}", **asked)
 
     def _cut(self, draw: random.Random, events: str = "T1=left,T2=right") -> at.Recordings:
         """Windows of the work's files, at events or one after the other."""
         asked: dict[str, Any] = {"window": draw.choice((1.0, 0.3))}
         if draw.random() < 0.3:
             asked |= {"hop": draw.choice((0.5, 1.0)), "filter": draw.choice((None, "2-30", "5-,notch:20"))}
-        with in_this_process():
-            return load(self.work, events=events, **asked)
+        return load(self.work, events=events, **asked)
 
     def run_xdf(self, draw: random.Random) -> at.Recordings:
         self._three(".xdf", self.xdf, draw)
@@ -387,10 +347,6 @@ class Fuzz(RunTargets):
         for person in "abc":
             wfdb_record(self.folder / "wfdb", person)
         return {(path.stem, path.suffix): path.read_bytes() for path in sorted((self.folder / "wfdb").iterdir())}
-
-    def run_study(self, draw: random.Random) -> at.Recordings | None:
-        with in_this_process():
-            return self.run_bids(draw)
 
     def run_bids(self, draw: random.Random) -> at.Recordings | None:
         if self.bids is None:
@@ -556,7 +512,7 @@ class Fuzz(RunTargets):
 
     def _prepare(self, target: str) -> None:
         """Files and libraries of a target: what is forked shares them."""
-        getattr(self, {"study": "bids"}.get(target, target), None)
+        getattr(self, target, None)
         for library in ("scipy.io", "pyxdf", "wfdb", "mne", "mne_bids"):
             with contextlib.suppress(ImportError):
                 import_module(library)

@@ -54,7 +54,7 @@ def open_counts(path: Path, cutting: Cutting, options: dict[str, str]) -> Contin
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch, read_here: None) -> None:
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(READERS, ".jsonl", read_lines)
     monkeypatch.setitem(FORMATS, ".counts", Format(open_counts, options=("gain",)))
 

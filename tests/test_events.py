@@ -401,7 +401,6 @@ def test_names_control_no_terminal_and_nobody_is_taken_for_all() -> None:
     assert all(line.isprintable() for line in lines)
 
 
-@pytest.mark.usefixtures("read_here")
 def test_the_command_replays_what_it_would_stream(run: Path, study: Path, tmp_path: Path) -> None:
     rule = ("--threshold", 0.55, "--debounce", "2/3", "--hop", 0.5)
     result = command(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -206,9 +205,7 @@ def test_without_mne(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a-epo.fif", "a_epo.fif", "a.fif", "a-epo.fif.gz", "a.FIF"])
-def test_a_file_gives_what_the_object_gives(tmp_path: Path, name: str, request: pytest.FixtureRequest) -> None:
-    if name != "a-epo.fif":  # one is read in a child, as users read it
-        request.getfixturevalue("read_here")
+def test_a_file_gives_what_the_object_gives(tmp_path: Path, name: str) -> None:
     epochs = make(metadata={"Participant_ID": PEOPLE})
     epochs.save(tmp_path / "b-epo.fif.gz" if name.endswith("gz") else tmp_path / "b-epo.fif")
     next(tmp_path.iterdir()).rename(tmp_path / name)
@@ -230,7 +227,6 @@ def test_a_folder_of_people(tmp_path: Path) -> None:
     assert rec.name == tmp_path.name
 
 
-@pytest.mark.usefixtures("read_here")
 def test_a_folder_of_any_names_and_bids(tmp_path: Path) -> None:
     for k, name in enumerate(["ann", "bob", "cem"]):
         (tmp_path / "flat").mkdir(exist_ok=True)
@@ -243,7 +239,6 @@ def test_a_folder_of_any_names_and_bids(tmp_path: Path) -> None:
     assert flat.session is None
 
 
-@pytest.mark.usefixtures("read_here")
 @pytest.mark.parametrize(
     ("name", "naming"), [("{}-epo.fif", "neuromag"), ("{}.fif", "neuromag"), ("{}_epo.fif", "bids")]
 )
@@ -264,16 +259,15 @@ def test_a_folder_of_arrays_stays_one(tmp_path: Path) -> None:
     assert load(tmp_path).n_trials == rec.n_trials
 
 
-@pytest.mark.usefixtures("read_here")
 def test_files_that_are_no_epochs(tmp_path: Path) -> None:
     raw = mne.io.RawArray(np.zeros((2, 500)), mne.create_info(2, 100.0, "eeg"))
     raw.save(tmp_path / "a_raw.fif")
     refused(lambda: load(tmp_path / "a_raw.fif"), "'a' holds no y; to train, give .* --events")
     (tmp_path / "a_raw.fif").rename(tmp_path / "a-epo.fif")
-    refused(lambda: load(tmp_path / "a-epo.fif"), r"continuous recording; create epochs first: mne\.Epochs")
+    refused(lambda: load(tmp_path / "a-epo.fif"), "holds no epochs")
     (tmp_path / "a-epo.fif").unlink()
     make().average().save(tmp_path / "a-ave.fif")
-    refused(lambda: load(tmp_path / "a-ave.fif"), "holds no epochs; give a file that")
+    refused(lambda: load(tmp_path / "a-ave.fif"), "holds no epochs")
     refused(lambda: load(tmp_path / "none-epo.fif"), "there is no file .*none-epo")
     make().save(tmp_path / "a-epo.fif")
     refused(lambda: load(tmp_path / "a-epo.fif"), "'a' holds no subject; to train, give the epochs a metadata column")
@@ -297,24 +291,11 @@ def damaged(content: bytes, path: Path) -> at.Recordings | None:
     return None
 
 
-@pytest.mark.usefixtures("read_here")
 def test_truncated_files_are_refused(intact: bytes, tmp_path: Path) -> None:
     assert damaged(intact, tmp_path / "a-epo.fif") is not None
     for length in (0, 20, len(intact) // 2, len(intact) * 9 // 10):
         assert damaged(intact[:length], tmp_path / "a-epo.fif") is None, length
     refused(lambda: load(tmp_path / "a-epo.fif"), "epochs of .* cannot be read .*damaged or cut short")
-
-
-def test_a_file_that_mne_would_read_forever_is_refused(
-    intact: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = bytearray(intact)
-    content[36 + 16 : 36 + 20] = struct.pack(">i", -1)  # no directory, so MNE goes from tag to tag
-    assert damaged(bytes(content), tmp_path / "a-epo.fif") is not None
-    content[56 + 12 : 56 + 16] = struct.pack(">i", 36)  # and the third tag points back at the second
-    monkeypatch.setattr("autotransfer.recordings.child.SECONDS", 5.0)
-    (tmp_path / "a-epo.fif").write_bytes(content)
-    refused(lambda: load(tmp_path / "a-epo.fif"), "a-epo.fif' cannot be read: its reader did not finish within 5 s; ")
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 6))])
@@ -328,7 +309,6 @@ def test_damage_is_refused_in_one_line(intact: bytes, tmp_path: Path, seed: int)
 # --- the command line --------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("read_here")
 def test_train_and_predict_on_epochs_files(tmp_path: Path) -> None:
     rec = tiny()
     info = mne.create_info(list(rec.channels), rec.sfreq, "eeg")

@@ -113,7 +113,6 @@ def files(folder: Path, people: int = 3) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("read_here")
 def test_the_model_keeps_the_filter_and_everything_uses_it(tmp_path: Path) -> None:
     folder = files(tmp_path)
     rec = at.load(

@@ -14,7 +14,7 @@ from .cutting import Continuous, Cutting
 from .edf import continuous_of
 from .epochs import quiet
 from .optional import need
-from .pattern import ENTITY, Files, Labels, check_inside, entity, files_below, source_of, split_options
+from .pattern import ENTITY, Files, Labels, entity, files_below, source_of, split_options
 
 KINDS = ("eeg", "ieeg", "meg", "emg", "nirs")
 ENDINGS = (".edf", ".bdf", ".vhdr", ".set", ".fif", ".snirf")
@@ -75,23 +75,9 @@ def _labels(path: Path) -> Labels:
 
 
 def open_bids(path: Path) -> Continuous:
-    """One recording with the events of its events.tsv."""
+    """Open one recording with the events of its events.tsv."""
     mne = need("mne", "reading BIDS folders", "mne-bids")
     mne_bids = need("mne_bids", "reading BIDS folders", "mne-bids")
-    _check_header(path)
     with quiet(mne):
         raw = mne_bids.read_raw_bids(mne_bids.get_bids_path_from_fname(path, verbose=False), verbose=False)
-        recording = continuous_of(raw)
-    root = next(place for place in path.parents if is_bids(place) or place.parent == place).resolve()
-    for file in raw.filenames:  # a header can name any other file
-        check_inside(Path(file), root)
-    return recording
-
-
-def _check_header(path: Path) -> None:
-    """BrainVision's header names the files of samples and markers: they lie beside it."""
-    if path.suffix.lower() != ".vhdr":
-        return
-    for name in re.findall(r"^(?:DataFile|MarkerFile)=(.*)$", path.read_text(errors="replace"), re.MULTILINE):
-        if set(name) & set("/\\:"):
-            raise UserError(f"{str(path)!r} names the file {shown(name.strip())}; it must lie beside its header")
+        return continuous_of(raw)

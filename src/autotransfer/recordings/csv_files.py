@@ -89,7 +89,7 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         values[clock.untimed] = np.nan
     notes = {_note(table, roles, sfreq, unit, cutting): 1}
     if clock is not None and clock.breaks:
-        notes["gaps in the times, which no window spans"] = len(clock.breaks)
+        notes["gaps in the times, which no window spans:"] = len(clock.breaks)
     return Continuous(
         read=lambda start, stop: values[start:stop].T,
         n_times=len(values),

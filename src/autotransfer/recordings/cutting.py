@@ -24,7 +24,7 @@ from .npy import check_memory
 from .raw import LARGEST, Array, Label
 
 HOW_TO_MAP = "give names of events and their classes, such as --events T1=left,T2=right (events={'T1': 'left', ...})"
-SLACK = 1.5  # samples that a window's time stamps may be off before it counts as one with a hole
+LATE = 0.501  # samples by which a window may begin late: further away, the sample where it should begin is lost
 MOST_WINDOWS = 10**7  # of one recording: more come from a hop in the wrong unit
 
 
@@ -45,7 +45,6 @@ class Continuous:
     events: list[Event] = field(default_factory=list)
     bad: list[Event] = field(default_factory=list)  # stretches that no window may touch
     times: Array | None = None  # (n_times,) s, where samples can be missing between two others
-    late: float = SLACK  # samples by which a window may begin late
     breaks: tuple[int, ...] = ()  # samples before which others are missing, in order
     notes: dict[str, int] = field(default_factory=dict)  # what a reader made of a file, and how often
 
@@ -109,11 +108,6 @@ class Cutting:
         """Names of the options that the user gave."""
         return [name for name, value in asdict(self).items() if value is not None and (name, value) != ("offset", 0.0)]
 
-    @property
-    def seconds(self) -> dict[str, Any]:
-        """The options that the process reading a file needs, as JSON can hold them."""
-        return asdict(self) | {"pattern": None}
-
 
 def events_of(events: object) -> dict[str, str] | None:
     """{name: class} from a dict, from names that are classes themselves, or from text: T1=left,T2=right or JSON."""
@@ -162,7 +156,7 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
     about: dict[str, Any] = {"channels": recording.channels, "sfreq": recording.sfreq, "name": repr(path.name)}
     about |= {"events": events, "notes": recording.notes}
     if lasting:
-        about |= {"lasting": float(np.median(lasting)), "mean_lasting": float(np.mean(lasting))}
+        about["lasting"] = float(np.median(lasting))
     if cutting.window is None and label is None and events:  # which of them, and how long, is for the user to say
         return Block(X=np.empty((0, len(recording.channels), 0), np.float32), **about)
     length = _length(recording, cutting, path)
@@ -190,9 +184,7 @@ def _filtered(recording: Continuous, spec: dict[str, Any], path: Path) -> Contin
         for start in range(0, n, step):
             values[start : start + step] = recording.read(start, min(start + step, n)).T
     usable = np.all(np.abs(values) <= LARGEST, axis=1)  # False for NaN, too
-    steps = np.empty(0) if recording.times is None else np.diff(recording.times) * sfreq
-    holes = np.flatnonzero(steps > 1 + SLACK) + 1
-    edges = np.unique([0, n, *recording.breaks, *holes, *(np.flatnonzero(np.diff(usable)) + 1)]).astype(int)
+    edges = np.unique([0, n, *recording.breaks, *(np.flatnonzero(np.diff(usable)) + 1)]).astype(int)
     for begin, end in pairwise(edges.tolist()):
         causal.reset()
         for start in range(begin, end if usable[begin] else begin, step):
@@ -259,7 +251,7 @@ def _sample(recording: Continuous, seconds: float) -> int:
     if recording.times is None:
         return max(round(seconds * sfreq), -1)
     sample = int(np.searchsorted(recording.times, seconds - 0.5 / sfreq))
-    there = sample < recording.n_times and (recording.times[sample] - seconds) * sfreq <= recording.late
+    there = sample < recording.n_times and (recording.times[sample] - seconds) * sfreq <= LATE
     return sample if there else -1
 
 
@@ -271,10 +263,6 @@ def _whole(recording: Continuous, start: int, length: int) -> bool:
     after = bisect_right(recording.breaks, start)
     if after < len(recording.breaks) and recording.breaks[after] < stop:
         return False
-    if recording.times is not None:
-        steps = np.diff(recording.times[start:stop])
-        if (len(steps) and abs(steps.sum() * sfreq - len(steps)) > SLACK) or (steps * sfreq > 1 + SLACK).any():
-            return False
     return not any(
         event.onset * sfreq < stop and (event.onset + event.duration) * sfreq > start for event in recording.bad
     )

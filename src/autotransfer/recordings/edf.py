@@ -10,7 +10,7 @@ from .cutting import Continuous, Cutting, Event
 from .epochs import data_channels, quiet
 from .optional import need
 
-EARLY = "annotations begin before the recording, and windows that would begin there are left out"
+EARLY = "annotations begin before the recording, and windows that would begin there are left out:"
 NO_CLASS = ("bad", "edge")  # annotations that begin so mark what is not to be used, as in MNE
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from ..errors import UserError
 from .blocks import Block, stacked
-from .child import blocks_in_child
 from .epochs import HINTS, REMEDIES, block, import_mne, quiet
 from .npy import readable
 from .pattern import by_name
@@ -19,30 +17,26 @@ ENDINGS = (".fif", ".fif.gz")
 
 
 def read_fif(path: str | os.PathLike[str]) -> Raw:
-    """An epochs file. The subject is the metadata column `subject` or `participant_id`; y holds the event names."""
+    """Read an epochs file. The subject is the metadata column `subject` or `participant_id`; y holds event names."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"there is no file {str(path)!r}; give an existing epochs file")
-    return _read([path], _plain(path), False)
+    return stacked([_fif_block(path, labelled_by_name=False)], REMEDIES, name=_plain(path), hints=HINTS)
 
 
 def read_fif_folder(folder: str | os.PathLike[str]) -> Raw:
-    """Epochs files of several subjects: in this folder or, as in BIDS, in folders sub-... below it.
+    """Read epochs files of several subjects, in this folder or, as in BIDS, in folders sub-... below it.
 
     The subject is the metadata column `subject` or `participant_id`. Without it, the file name is parsed:
     `sub-01_ses-2_epo.fif` is subject 01 (and session 2), any other name is the subject itself.
     """
     folder = Path(folder)
-    return _read(fif_files(folder), folder.resolve().name, True)
-
-
-def _read(paths: list[Path], name: str, labelled_by_name: bool) -> Raw:
-    with blocks_in_child(fif_block, paths, labelled_by_name) as blocks:
-        return stacked(blocks, REMEDIES, name=name, hints=HINTS)
+    blocks = (_fif_block(path, labelled_by_name=True) for path in fif_files(folder))
+    return stacked(blocks, REMEDIES, name=folder.resolve().name, hints=HINTS)
 
 
 def fif_files(folder: Path) -> list[Path]:
-    """The files that end in epo.fif or, without any, all .fif files; later parts of split files are left out."""
+    """Return the files that end in epo.fif or, without any, all .fif files, without later parts of split files."""
     entries = sorted(folder.iterdir()) if os.access(folder, os.R_OK | os.X_OK) else []
     files = [path for path in entries if _is_fif(path)]
     if not files:
@@ -54,7 +48,7 @@ def fif_files(folder: Path) -> list[Path]:
 
 
 def _first_part(path: Path) -> set[Path]:
-    """The first part of a split file: a-epo for a-epo-1, a_split-01_epo for a_split-02_epo. MNE follows it itself."""
+    """Return the first part of a split file: a-epo for a-epo-1, a_split-01_epo for a_split-02_epo, as MNE names it."""
     name = stem(path)
     first = {re.sub(r"-\d+$", "", name), re.sub(r"_split-\d+_", "_split-01_", name)}
     return {path.parent / other for other in first - {name}}
@@ -65,17 +59,17 @@ def _is_fif(path: Path) -> bool:
 
 
 def stem(path: Path) -> str:
-    """The name without .fif or .fif.gz."""
+    """Return the name without .fif or .fif.gz."""
     return re.sub(r"\.fif(\.gz)?$", "", path.name, flags=re.IGNORECASE)
 
 
 def _plain(path: Path) -> str:
-    """The name without MNE's endings as well."""
+    """Return the name without MNE's endings."""
     return re.sub(r"(_split-\d+)?[-_]epo$", "", stem(path), flags=re.IGNORECASE)
 
 
-def fif_block(path: Path, labelled_by_name: bool) -> Block:
-    """The windows of one file; `labelled_by_name`: its name gives the session and, without metadata, the subject."""
+def _fif_block(path: Path, *, labelled_by_name: bool) -> Block:
+    """Return the windows of one file; its name may give the session and, without metadata, the subject."""
     mne = import_mne()
     with readable(path, "epochs"), quiet(mne):
         try:
@@ -83,7 +77,10 @@ def fif_block(path: Path, labelled_by_name: bool) -> Block:
         except ValueError as error:
             if "Could not find" not in str(error):
                 raise
-            raise UserError(_why_not_epochs(mne, path)) from error
+            raise UserError(
+                f"{str(path)!r} holds no epochs; a continuous recording ends in _raw.fif, and epochs are made with "
+                "mne.Epochs(raw, events, event_id, tmin, tmax).save('name-epo.fif')"
+            ) from error
         part = block(epochs, repr(path.name))
     if labelled_by_name:
         labels = by_name(_plain(path))
@@ -92,14 +89,3 @@ def fif_block(path: Path, labelled_by_name: bool) -> Block:
         if "session" in labels:
             part.session = [labels["session"]] * len(part.X)
     return part
-
-
-def _why_not_epochs(mne: Any, path: Path) -> str:
-    try:
-        mne.io.read_raw_fif(path, preload=False)
-    except Exception:  # MNE raises many types; any of them means that it is no raw file either
-        return f"{str(path)!r} holds no epochs; give a file that mne.Epochs.save wrote"
-    return (
-        f"{str(path)!r} is a continuous recording; create epochs first: "
-        f"mne.Epochs(raw, events, event_id, tmin, tmax).save('name-epo.fif')"
-    )

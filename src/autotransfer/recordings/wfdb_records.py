@@ -14,14 +14,13 @@ from .optional import need
 
 NOTES = ("+", '"', "~", "s", "T")  # symbols whose meaning is in the text beside them: rhythm, comment, ...
 UNDEFINED = "undefined"  # the name of an annotation whose code has no symbol: NaN, as wfdb has it
-DEPTH = 2  # headers of segments lie in a header of a record, no deeper
 
 
 def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     """`options["annotator"]` is the ending of the file of annotations, atr unless given."""
     wfdb = need("wfdb", "reading WFDB records", "wfdb")
     stem = str(path.absolute().with_suffix(""))
-    header = _checked_header(wfdb, path, DEPTH)
+    header = wfdb.rdheader(stem)
     if not header.fs or not header.n_sig:
         raise UserError(f"{str(path)!r} describes no signals; give records with signals")
     length = int(header.sig_len or 0)
@@ -47,20 +46,6 @@ def _averaged(header: Any) -> dict[str, int]:
         return {}
     listed = " and ".join(f"{rate:g}" for rate in sorted(rates))
     return {f"signals are sampled at {listed} Hz: faster ones are averaged to {header.fs:g} Hz": 1}
-
-
-def _checked_header(wfdb: Any, path: Path, depth: int) -> Any:
-    """The header, after a check that every file it names lies in the same folder."""
-    if depth == 0:
-        raise UserError(f"{str(path)!r} is a segment that has segments; give a record of one level")
-    header = wfdb.rdheader(str(path.absolute().with_suffix("")))
-    segments = [name for name in getattr(header, "seg_name", None) or [] if name != "~"]  # ~: nothing was recorded
-    for name in dict.fromkeys([*(getattr(header, "file_name", None) or []), *segments]):
-        if not isinstance(name, str) or set(name) & set("/\\:") or name in ("", ".", ".."):
-            raise UserError(f"{str(path)!r} names the file {shown(name)}; the files of a record lie beside its header")
-    for name in segments:
-        _checked_header(wfdb, path.with_name(f"{name}.hea"), depth - 1)
-    return header
 
 
 def _annotations(wfdb: Any, path: Path, stem: str, annotator: str | None, sfreq: float) -> list[Event]:

@@ -40,7 +40,6 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         sfreq=rate,
         events=[event for stream in streams if _rate(stream) == 0 for event in _markers(stream, clock)],
         times=clock.times,
-        late=0.501,  # as in a stream: further away, the sample where it should begin is lost
         breaks=clock.breaks,
     )
 
