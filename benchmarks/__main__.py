@@ -1,4 +1,4 @@
-"""python -m benchmarks [floor|encoder|candidates|censors|growth|all ...]: tables of timings, JSON in bench-results/."""
+"""python -m benchmarks [floor|encoder|candidates|censors|all ...]: tables of timings, JSON in bench-results/."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from . import candidates, censors, encoder, floor, growth
+from . import candidates, censors, encoder, floor
 from .tables import Table, crowded, machine, write
 from .timing import Options
 
@@ -19,7 +19,6 @@ SECTIONS: dict[str, Callable[[Options], Iterator[Table]]] = {
     "encoder": encoder.tables,
     "candidates": candidates.tables,
     "censors": censors.tables,
-    "growth": growth.tables,
 }
 
 

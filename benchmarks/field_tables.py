@@ -1,4 +1,4 @@
-"""Tables of docs/results.md on peers of the field, from field.csv (`python -m benchmarks.field`) and shipped.csv."""
+"""Tables of docs/results.md on baselines of the field, from field.csv (`benchmarks.field`) and shipped.csv."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import pandas as pd
 
 from autotransfer.report.wording import score
 
-from .evidence import Scores, differences, pairs, scores_by, set_means_of, table_of
-from .field_peers import PEERS
-from .inference import ahead_on, over_both, over_people, over_sets
-from .markdown import NOTHING, by_set_table, markdown
+from .evidence import Scores, best_peers, differences, pairs, scores_by, set_means_of, table_of
+from .inference import ahead_on, over_people
+from .markdown import markdown
 from .shipped import FIXED
 
 OURS = "AutoTransfer"
-SIMPLE = "best simple model of the run"
-SIGNALS = {"eeg": "EEG", "emg": "EMG", "ecg": "ECG", "wear": "Wearables", "imu": "Wearables"}  # by names of sets
-ADAPTATIONS = {"zero-shot": "nothing known of the person", "transductive": "all their unlabelled windows"}
+SIMPLE = "the best baseline of the run"
+ADAPTATIONS = ("zero-shot", "transductive")
 
 Columns = dict[str, Scores]  # by name; ours first
 
 
 def measured(folder: Path) -> dict[str, Columns]:
-    """By adaptation: ours, the best simple model of each run, and every peer of the field, on the sets that have both a
-    run and a peer that is complete: everybody whom the run scored."""
+    """Return, by adaptation, the scores of AutoTransfer, of the best baseline of each run and of the field's baselines.
+
+    A data set counts if it has a run, and a baseline with a score for every subject of the run.
+    """
     shipped, field = table_of(folder, "shipped"), table_of(folder, "field")
     return {adaptation: _columns(shipped, field, adaptation) for adaptation in ADAPTATIONS}
 
@@ -56,7 +56,7 @@ def _by_person(column: pd.Series[float]) -> dict[str, float]:
 
 
 def ahead(folder: Path) -> str:
-    """Every peer whose mean on a set is above ours: they come first."""
+    """Return the baselines whose mean on a data set is above that of AutoTransfer."""
     rows = []
     for adaptation, columns in measured(folder).items():
         for peer, scores in columns.items():
@@ -67,65 +67,22 @@ def ahead(folder: Path) -> str:
                     gap = over_people({dataset: pair.differences})
                     means = (set_means_of(both)[dataset] for both in (scores, columns[OURS]))
                     rows.append((-pair.mean, [dataset, adaptation, peer, *map(score, means), str(gap)]))
-    heads = ["data set", "adaptation", "peer", "its mean", OURS, "ahead by (95 % interval over people)"]
-    return markdown(heads, [cells for _, cells in sorted(rows)]) if rows else "None on the sets below.\n"
-
-
-def by_signal(folder: Path) -> str:
-    """Means over people, a table for each signal and adaptation; a peer stands where it was measured."""
-    blocks = []
-    for signal in dict.fromkeys(SIGNALS.values()):
-        for adaptation, columns in measured(folder).items():
-            means = {
-                name: {data: mean for data, mean in set_means_of(scores).items() if signal_of_set(data) == signal}
-                for name, scores in columns.items()
-            }
-            people = {data: len(columns[OURS][data]) for data in means.get(OURS, {})}
-            if people:
-                order = [name for name in means if means[name] and name != OURS]
-                table = by_set_table({name: means[name] for name in [*order, OURS]}, people)
-                blocks.append(f"{signal}, {ADAPTATIONS[adaptation]}:\n\n{table}")
-    return "\n".join(blocks) or NOTHING
-
-
-def signal_of_set(name: str) -> str:
-    return SIGNALS.get(name.split("_")[0], "Other")
+    heads = ["data set", "adaptation", "baseline", "its mean", OURS, "ahead by (95 % interval over subjects)"]
+    return markdown(heads, [cells for _, cells in sorted(rows)]) if rows else "None.\n"
 
 
 def gaps(folder: Path) -> str:
-    """AutoTransfer minus each peer, and minus the best of them on each set, which is picked on these scores."""
-    rows = []
-    for adaptation, columns in measured(folder).items():
+    """Return AutoTransfer minus each baseline, and minus the best of each set, which is picked on these scores."""
+    rows: dict[str, list[str]] = {}
+    for place, columns in enumerate(measured(folder).values()):
         peers = {name: scores for name, scores in columns.items() if name != OURS}
-        best: Scores = {}
-        for scores in peers.values():
-            for data, people in scores.items():
-                if data not in best or set_means_of({data: people})[data] > set_means_of(best)[data]:
-                    best[data] = people
+        best = best_peers(peers, list(peers))
         for name, scores in {"the best of all, set by set": best, **peers}.items():
-            ahead_by = differences(columns[OURS], scores)
-            if ahead_by:
-                several = [str(over(ahead_by)) for over in (over_sets, over_both)] if len(ahead_by) > 1 else ["–", "–"]
-                count = str(sum(map(len, ahead_by.values())))
-                rows.append([name, adaptation, ahead_on(ahead_by), count, str(over_people(ahead_by)), *several])
-    heads = [f"{OURS} minus", "adaptation", "sets ahead", "people", "people as the unit", "sets as the unit",
-             "sets, then people"]  # fmt: skip
-    return markdown(heads, rows) if rows else NOTHING
+            if ahead_by := differences(columns[OURS], scores):
+                cells = [ahead_on(ahead_by), str(over_people(ahead_by))]
+                rows.setdefault(name, ["–"] * 4)[2 * place : 2 * place + 2] = cells
+    heads = [f"{head}, {adaptation}" for adaptation in ADAPTATIONS for head in ("sets ahead", "over subjects")]
+    return markdown([f"{OURS} minus", *heads], [[name, *cells] for name, cells in rows.items()])
 
 
-def coverage(folder: Path) -> str:
-    """How many people of every set on the leaderboard each peer has been scored on."""
-    board, field = table_of(folder, "leaderboard"), table_of(folder, "field")
-    ours = board[(board["mode"] == "zero-shot") & (board["pipeline"] == OURS)]
-    done = field.groupby(["set", "family"])["person"].nunique().to_dict()
-    rows = []
-    for data, people in ours.groupby("dataset")["subject"].nunique().items():
-        counts = [done.get((data, family), 0) for family in PEERS]
-        rows.append([str(data), *("–" if not n else "all" if n >= people else f"{n} of {people}" for n in counts)])
-    return markdown(["`--peers`", *PEERS], rows)
-
-
-PARTS = {
-    "field_ahead": ahead, "field_differences": gaps, "field": by_signal,
-    "field_coverage": coverage,
-}  # fmt: skip
+PARTS = {"field_ahead": ahead, "field_differences": gaps}

@@ -1,25 +1,22 @@
-"""What a default run has after its first stage, everybody played back:
+"""Score what a default run has after its first stage, with every subject replayed:
 
     python -m benchmarks.first_answer DATA.npz... --runs FOLDER --out docs/results/first_answer.csv
         [--online docs/results/online.csv]
 
-Protocol. Every option has its default but the time, which has no limit, so that the machine's speed does not decide how
-many people a fold leaves out; the run is left when its first answer (closed forms) is written. Then everybody is played
-back, however long it takes; the run of a user plays twelve, within a limit. Everything is nested: what is used on a
-person was trained, weighted and chosen without them. Labelled windows and the windows that are scored share no group,
-where the recordings have any.
-One row of the CSV is the score of one person in one case:
+Each run has default options and no limit of time, and is left when its first interim result (linear models) is written.
+Then the windows of all subjects are replayed; a usual run replays twelve subjects within its limit. All scores are
+nested: models, weights and decisions come from the other subjects. Labeled and scored windows share no group, if the
+recordings have groups. A row of the CSV is the score of one subject in one case:
 
-    zero_shot           of all their windows
-    PEER                a simple model of the run, of all their windows
-    windows, session    of windows in the order of recording: each by itself, and as a session of the model answers
-    all_windows         the same with all of their windows at once, where the run has an average for that
+    zero_shot           all their windows
+    BASELINE            a baseline of the run, all their windows
+    windows, session    windows in the order of recording, each by itself and in an online session
+    all_windows         all windows at once, if the run has an ensemble for that
     before N, calibrated N, own N
-                        with N labelled windows of each class, of the windows that are left: without the labels, with
-                        them, and by the best classifier of the person's labels alone
+                        windows after N labeled ones of each class: without the labels, calibrated with them, and by a
+                        classifier of these labels alone
 
---online adds the same playback in every order of the windows to a table of benchmarks.online. Nothing is chosen by this
-command. The closed forms were developed on these sets: these are development figures.
+--online adds the replay in every order of the windows to a table of benchmarks.online.
 """
 
 from __future__ import annotations
@@ -52,21 +49,21 @@ from .online import add_rows
 
 COLUMNS = ["data", "case", "subject", "score"]
 OURS = ("zero_shot", "windows", "session", "all_windows", "before", "calibrated", "own")  # first words of cases
-COMPARED = {  # what a person gets, and what they would get otherwise
-    "best simple model → zero-shot": ("zero_shot", "peer"),
-    "windows by themselves → session": ("session", "windows"),
-    "windows by themselves → all at once": ("all_windows", "windows"),
-    "zero-shot → 5 labels": ("calibrated 5", "before 5"),
-    "own classifier → 5 labels": ("calibrated 5", "own 5"),
+COMPARED = {  # case, and the case that it is compared with
+    "best baseline → zero-shot": ("zero_shot", "baseline"),
+    "zero-shot → online session": ("session", "windows"),
+    "zero-shot → all windows at once": ("all_windows", "windows"),
+    "zero-shot → calibrated with five labels": ("calibrated 5", "before 5"),
+    "own classifier → calibrated with five labels": ("calibrated 5", "own 5"),
 }
 
 
 class Answered(Exception):
-    """The first answer is written."""
+    """Raised when the first interim result is written."""
 
 
 def first_answer(source: str, folder: Path) -> Choice:
-    """Of a default run, which is then left; with the playback of everybody."""
+    """Return the choice of a default run after its first stage, with the replay of all subjects."""
 
     def leave(*_: object) -> None:
         raise Answered
@@ -80,7 +77,7 @@ def first_answer(source: str, folder: Path) -> Choice:
 
 
 def everybody(run: Run) -> Playback | None:
-    """All people, played back without a limit of time, with what has been answered so far."""
+    """Replay all subjects without a limit of time, with the candidates trained so far."""
     plan, answers = run.ledger.recall("plan", Plan), run.ledger.recall("answers", list[StageScore])
     assert plan is not None, "of a run that has an answer"
     done = [plan.stages[answer.number] for answer in answers or []]
@@ -93,7 +90,7 @@ def everybody(run: Run) -> Playback | None:
 
 
 def rows_of(choice: Choice) -> Iterator[tuple[str, str, float]]:
-    """Case, person, score."""
+    """Yield case, subject and score."""
     cases: dict[str, Scores] = {"zero_shot": choice.estimate, **choice.peers}
     if played := choice.playback:
         cases |= {"windows": played.zero_shot["recorded"], "session": played.adapted["recorded"]}
@@ -106,25 +103,19 @@ def rows_of(choice: Choice) -> Iterator[tuple[str, str, float]]:
 
 
 def after_the_first_stage(folder: Path) -> str:
-    """The table of docs/results.md, from first_answer.csv."""
-    rows, gains = [], pd.DataFrame(columns=list(COMPARED), dtype=float)
+    """Return the table of docs/results.md from first_answer.csv, with data sets as the unit."""
+    wide = []
     for data, cases in table_of(folder, "first_answer").groupby("data", sort=True):
-        wide = cases.pivot(index="subject", columns="case", values="score")
-        peers = wide.drop(columns=[case for case in wide if str(case).split()[0] in OURS])
-        wide = wide.assign(peer=peers[peers.mean().idxmax()])
-        cells = []
-        for name, (ours, theirs) in COMPARED.items():
-            both = wide.reindex(columns=[ours, theirs]).dropna()
-            gains.loc[str(data), name] = (both[ours] - both[theirs]).mean()
-            cells.append(f"{score(both[theirs].mean())} → {score(both[ours].mean())}" if len(both) else "–")
-        rows.append([str(data), str(len(wide)), *cells])
-    pooled, ahead = [], []
-    for name in COMPARED:
-        differences = gains[name].dropna().tolist()
-        pooled.append(str(mean_of(differences)))
-        ahead.append(f"{sum(value > 0 for value in differences)} of {len(differences)}")
-    rows += [["**mean over sets** (95 % interval)", "", *pooled], ["ahead on", "", *ahead]]
-    return markdown(["data set", "people", *COMPARED], rows)
+        scores = cases.pivot(index="subject", columns="case", values="score")
+        baselines = scores.drop(columns=[case for case in scores if str(case).split()[0] in OURS])
+        wide.append(scores.assign(data=data, baseline=baselines[baselines.mean().idxmax()]))
+    table, rows = pd.concat(wide), []
+    for name, (ours, other) in COMPARED.items():
+        means = table[["data", ours, other]].dropna().groupby("data")[[ours, other]].mean()
+        gain = means[ours] - means[other]
+        both = f"{score(means[other].mean())} → {score(means[ours].mean())}"
+        rows.append([name, both, str(mean_of(gain)), f"{(gain > 0).sum()} of {len(gain)}"])
+    return markdown(["", "mean over sets", "difference (95 % interval)", "sets ahead"], rows)
 
 
 def measured(recordings: at.Recordings, asked: argparse.Namespace) -> Iterator[tuple[object, ...]]:
@@ -138,8 +129,8 @@ def measured(recordings: at.Recordings, asked: argparse.Namespace) -> Iterator[t
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = command(__doc__, None)
-    parser.add_argument("--runs", type=Path, required=True, help="where the folders of runs shall be")
-    parser.add_argument("--online", type=Path, help="table of benchmarks.online that the playback is added to")
+    parser.add_argument("--runs", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--online", type=Path, help="table of benchmarks.online to which the replay is added")
     asked = parser.parse_args(arguments)
     measure_datasets(asked, COLUMNS, measured)
     print(after_the_first_stage(asked.out.parent))

@@ -1,19 +1,19 @@
-"""Scores of everybody on people never seen, and the check of what others would add:
+"""Scores of all pipelines on subjects never seen, and the check of submissions:
 
-    python -m benchmarks.leaderboard --check FILE.csv    says what is wrong with it, or that nothing is
-    python -m benchmarks.leaderboard FILE.csv            the same, and prints where it would stand
-    python -m benchmarks.leaderboard --write             docs/results/leaderboard.csv from the CSVs beside it
+    python -m benchmarks.leaderboard --check FILE.csv    says what is wrong with a submission, or that nothing is
+    python -m benchmarks.leaderboard FILE.csv            checks a submission and prints where it would stand
+    python -m benchmarks.leaderboard --write             updates docs/results/leaderboard.csv from the CSVs beside it
 
-leaderboard.csv has the columns dataset, mode, pipeline, subject and score (balanced accuracy, seeds averaged). A
-submission has one more, trained_on: the names of all people, separated by ";", whose labels had any part in what
-predicted the subject, be it in training, in choosing or in weighting. Modes say what of the subject was used.
+leaderboard.csv has the columns dataset, mode, pipeline, subject and score (balanced accuracy, averaged over seeds). A
+submission has the further column trained_on: the names of all subjects, separated by ";", whose labels were used in
+training, selection or weighting of the model that predicts the subject. The mode says which data of the subject a
+pipeline uses.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
@@ -21,93 +21,46 @@ import pandas as pd
 
 from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
-from autotransfer.person.calibration import LABELS
 from autotransfer.report.wording import score
 from autotransfer.runs.csv_tables import csv_of
 
-from . import played
-from .averages import PEERS
-from .confirmation import ALL_WINDOWS_PEERS, SIMPLE, ZERO_SHOT_PEERS, Confirmed
+from .confirmation import Confirmed
 from .csv_rows import read_table
-from .evidence import Scores, differences, read, scores_by, set_means_of, table_of
-from .inference import over_people
-from .markdown import NAMES, markdown
+from .evidence import Scores, differences, scores_by, set_means_of, table_of
+from .inference import ahead_on, over_people
+from .markdown import markdown
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
-HEADS = ["", "sets", "people", "mean over its sets", "minus AutoTransfer, same people", "ahead of it on"]
+HEADS = ["", "sets", "subjects", "mean over its sets", "minus AutoTransfer, same subjects", "sets ahead"]
+SHIPPED = "AutoTransfer, today's defaults"
+SHOWN = 7  # rows of a table on the page
 COLUMNS = ["dataset", "mode", "pipeline", "subject", "score"]
 TEXTS = dict.fromkeys((*COLUMNS[:4], "trained_on"), str)
 MODES = {
-    "zero-shot": "nothing of the subject",
-    "online": "the subject's unlabelled windows that came before",
-    "transductive": "all unlabelled windows of the subject",
-    **{f"labels-{n}": f"the subject's first labelled windows of each class, {n} of them" for n in LABELS},
+    "zero-shot": "no data of the subject",
+    "online": "earlier unlabeled windows of the subject",
+    "transductive": "all unlabeled windows of the subject",
+    **{f"labels-{n}": f"the first {n} labeled windows of each class of the subject" for n in (1, 2, 5, 10)},
 }
 
 
-def known(folder: Path) -> pd.DataFrame:
-    """The leaderboard as the committed CSVs have it."""
-    evidence = read(folder)
-    rows: list[list[object]] = []
-
-    def add(mode: str, pipeline: str, scores: Scores) -> None:
-        for dataset, people in scores.items():
-            rows.extend([dataset, mode, pipeline, subject, round(value, 5)] for subject, value in people.items())
-
-    for mode, peers in PEERS.items():
-        ours = read(folder / "average" / mode).ours
-        add(mode, "AutoTransfer", ours["nested"])
-        if mode == "zero-shot":
-            add(mode, "EEGNet, as published", ours["none"])
-        for peer in peers:
-            add(mode, NAMES[peer].removesuffix(" (transductive)"), evidence.peers.get(peer, {}))
-    sets = played.played(folder)
-    got = {dataset: played.delivered(scores) for dataset, scores in sets.items()}
-    add("online", "AutoTransfer", played.by_set(sets, "adapted", "recorded"))
-    for mode in MODES:
-        if (labels := mode.removeprefix("labels-")) != mode:
-            add(mode, "AutoTransfer", played.by_set(got, "calibrated", labels))
-            add(mode, "own classifier", played.by_set(sets, "own", labels))
-    _add_confirmed(Confirmed(folder), add)
-    asked = {(row[0], row[3]) for row in rows if row[1:3] == ["zero-shot", "AutoTransfer"]}
-    _add_everybody(table_of(folder, "field").rename(columns={"set": "dataset", "person": "subject"}), asked, add)
-    shipped = table_of(folder, "shipped").rename(columns={"data": "dataset"})
-    _add_everybody(shipped.assign(peer="AutoTransfer, today's defaults"), asked, add)
-    return pd.DataFrame(rows, columns=COLUMNS).sort_values(COLUMNS[:4], kind="stable")
-
-
-def _add_confirmed(confirmed: Confirmed, add: Callable[[str, str, Scores], None]) -> None:
-    """The eight sets of the confirmation."""
-    add("zero-shot", "AutoTransfer", confirmed.zero_shot["average"])
-    add("zero-shot", "EEGNet, as published", confirmed.zero_shot["plain network"])
-    add("transductive", "AutoTransfer", confirmed.all_windows["average"])
-    add("online", "AutoTransfer", confirmed.followed("recorded")[1])
-    # Closed forms of the run have folds of groups; leave-one-person-out peers take their place once they are there.
-    for name in SIMPLE if "lda" not in confirmed.peers else ():
-        add("zero-shot", f"{name}, of a run", confirmed.zero_shot[name])
-    for mode, names in {"zero-shot": ZERO_SHOT_PEERS, "transductive": ALL_WINDOWS_PEERS}.items():
-        for name in names:
-            add(mode, NAMES[name].removesuffix(" (transductive)"), confirmed.peers.get(name, {}))
-    for number in LABELS:
-        _, calibrated, personal = confirmed.labels(number)
-        add(f"labels-{number}", "AutoTransfer", calibrated)
-        add(f"labels-{number}", "own classifier", personal)
-
-
-def _add_everybody(
-    table: pd.DataFrame, asked: set[tuple[object, object]], add: Callable[[str, str, Scores], None]
-) -> None:
-    """Peers on the sets where they have everybody who is asked for, as (set, subject)."""
-    for (mode, peer), rows in table.groupby(["adaptation", "peer"]):
-        for dataset, scores in scores_by(rows, "dataset", "subject").items():
-            people = {subject for name, subject in asked if name == dataset}
-            if people and people <= set(scores):
-                known_of = {subject: value for subject, value in scores.items() if subject in people}
-                add(str(mode), str(peer), {dataset: known_of})
+def updated(folder: Path) -> pd.DataFrame:
+    """Return the leaderboard with today's rows of field.csv and shipped.csv instead of those that it has of them."""
+    board = read_table(folder / "leaderboard.csv", dtype=TEXTS)
+    field = table_of(folder, "field").rename(columns={"set": "dataset", "person": "subject"})
+    shipped = table_of(folder, "shipped").rename(columns={"data": "dataset"}).assign(peer=SHIPPED)
+    rows = pd.concat([field, shipped]).rename(columns={"adaptation": "mode", "peer": "pipeline"})
+    rows = rows.groupby(COLUMNS[:4])["score"].mean().round(5).reset_index()
+    asked = board[(board["mode"] == "zero-shot") & (board["pipeline"] == "AutoTransfer")]
+    rows = rows.merge(asked[["dataset", "subject"]])
+    counts = rows.groupby(COLUMNS[:3])["subject"].transform("size")
+    rows = rows[counts == rows["dataset"].map(asked["dataset"].value_counts())]
+    kept = board[~board["pipeline"].isin(set(field["peer"]) | {SHIPPED})]
+    return pd.concat([kept, rows[COLUMNS]]).sort_values(COLUMNS[:4], kind="stable")
 
 
 def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:
-    """One line for the first thing that is wrong."""
+    """Raise an error for the first mistake in a submission."""
     columns = [*COLUMNS, "trained_on"]
     missing = [name for name in columns if name not in submission]
     if missing:
@@ -138,7 +91,7 @@ def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:
 
 
 def standing(board: pd.DataFrame) -> str:
-    """Means by set, best first, a block for each mode."""
+    """Return means by data set, the best first, in a block for each mode."""
     blocks = []
     for mode, rows in board.groupby("mode", sort=False):
         means = rows.groupby(["pipeline", "dataset"])["score"].mean().unstack("dataset")
@@ -150,23 +103,21 @@ def standing(board: pd.DataFrame) -> str:
 
 
 def page(folder: Path) -> str:
-    """The part of docs/leaderboard.md: everybody compared with AutoTransfer on the same people, the best first."""
+    """Return the tables of docs/leaderboard.md: the best pipelines compared with AutoTransfer on the same subjects."""
     scores = scores_by(read_table(folder / "leaderboard.csv", dtype=TEXTS), "mode", "pipeline", "dataset", "subject")
     confirmed = set(Confirmed(folder).zero_shot["average"])
     blocks = []
-    for mode in ("zero-shot", "online", "transductive", "labels-5"):
+    for mode in ("zero-shot", "transductive", "labels-5"):
         ours = scores[mode]["AutoTransfer"]
-        kinds = {"sets of the confirmation": confirmed, "sets of development": set(ours) - confirmed}
-        for title, wanted in kinds.items():
+        for title, wanted in {"confirmation": confirmed, "development": set(ours) - confirmed}.items():
             rows = []
             for pipeline, by_set in scores[mode].items():
                 measured = {dataset: people for dataset, people in by_set.items() if dataset in wanted}
                 if measured:
                     rows.append(_standing_row(pipeline, measured, ours))
-            if rows:
-                rows.sort(key=lambda row: -row[0])
-                table = markdown(HEADS, [cells for _, cells in rows])
-                blocks.append(f"**{mode}**, {title}; uses {MODES[mode]}:\n\n{table}")
+            rows.sort(key=lambda row: -row[0])
+            table = markdown(HEADS, [cells for _, cells in rows[:SHOWN]])
+            blocks.append(f"**{mode}**, sets of the {title}:\n\n{table}")
     return "\n".join(blocks)
 
 
@@ -180,13 +131,12 @@ def _standing_row(pipeline: str, scores: Scores, ours: Scores) -> tuple[float, l
     if pipeline == "AutoTransfer":
         return 0.0, [*cells, "–", "–"]
     gaps = differences(scores, ours)
-    ahead = [dataset for dataset, people in gaps.items() if fmean(people.values()) > 0]
     gap = over_people(gaps)
-    return gap.value, [*cells, str(gap), ", ".join(ahead) or "none"]
+    return gap.value, [*cells, str(gap), ahead_on(gaps)]
 
 
 def submitted(path: Path) -> pd.DataFrame:
-    """What a file holds, with scores as numbers; one line where it cannot be read."""
+    """Read a submission, with scores as numbers."""
     try:
         table = read_table(path, dtype=TEXTS)
     except (OSError, ValueError) as error:  # those of pandas and of Unicode are ValueErrors
@@ -196,14 +146,14 @@ def submitted(path: Path) -> pd.DataFrame:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("submission", nargs="?", type=Path, help="is checked and ranked")
-    parser.add_argument("--check", type=Path, metavar="FILE.csv", help="is checked, and no more")
-    parser.add_argument("--write", action="store_true", help="make leaderboard.csv anew")
+    parser.add_argument("submission", nargs="?", type=Path, help="file to check and rank")
+    parser.add_argument("--check", type=Path, metavar="FILE.csv", help="file to check only")
+    parser.add_argument("--write", action="store_true", help="update leaderboard.csv")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     options = parser.parse_args(arguments)
     path = options.folder / "leaderboard.csv"
     if options.write:
-        write_atomically(path, csv_of(known(options.folder)))
+        write_atomically(path, csv_of(updated(options.folder)))
         return 0
     board = read_table(path, dtype=TEXTS)
     try:

@@ -1,23 +1,19 @@
-"""What a person who keeps using a model gets: python -m benchmarks.online --out online.csv [--beside shipped.csv]
+"""Summarize what online sessions gain: python -m benchmarks.online --out online.csv [--beside shipped.csv]
 
-Prints the figures below from a CSV that `python -m benchmarks.first_answer DATA.npz... --online online.csv` writes.
+The CSV is written by `python -m benchmarks.first_answer DATA.npz... --online online.csv`. Every subject is replayed by
+models that left them out, in four orders of their first 240 windows or so (as many of each class): as recorded,
+shuffled, class after class, and all windows of one class before the others. The other subjects decide what a session
+does (search/following.py). A row is the balanced accuracy of one subject in one order by one method:
 
-Protocol, fixed before it was run. Each set has one run with the usual options (zero-shot candidates, and the closed
-forms that sessions use). Everybody is played back, each by trainings that left them out, with weights found without
-them, in four orders of their first 240 windows or so (as many of each class): recorded, drawn at random, class after
-class, and all windows of one class before the others. What a session does is decided for each person by the others
-(search/following.py). One row of the CSV is the balanced accuracy of one person in one order by one method:
+    zero_shot     the delivered model, each window by itself
+    session       an online session of the delivered model
+    online        the ensemble for online sessions, whether or not the run delivers it
+    all_windows   the same ensemble with all windows of the subject at once
+    METHOD        each adaptation method
 
-    zero_shot     the model as delivered, every window by itself
-    session       what a session of the delivered model does, where the others decide
-    online        the average for sessions, by the rule that the others choose, whether or not it is delivered
-    all_windows   the same with all windows of the person at once
-    METHOD        each adaptation method in the codes
-
-`loses` says whether the session clearly scores less than zero_shot: a paired bootstrap of the person's own windows.
-
-Judged by the rows, over all sets: the pooled gain of `session` in the recorded order, as a share of that of
-all_windows; the least mean gain of a set in any order; the share of people and orders in which somebody clearly loses.
+`loses` says whether the session scores clearly less than zero_shot, by a paired bootstrap of the subject's windows. The
+summary states, over all sets, the gain of `session` in the order of recording as a share of that of all_windows, the
+least mean gain of a set in any order, and the share of subjects and orders in which somebody clearly loses.
 """
 
 from __future__ import annotations
@@ -48,12 +44,12 @@ def rows_of(dataset: str, played: Playback) -> Iterator[tuple[object, ...]]:
 
 
 def add_rows(out: Path, dataset: str, played: Playback) -> pd.DataFrame:
-    """The table in this file, with the rows of a set in place of those that it had."""
+    """Write the rows of a data set in place of those that the file has, and return the whole table."""
     return replace_rows(out, pd.DataFrame(list(rows_of(dataset, played)), columns=COLUMNS), "dataset")
 
 
 def summary(table: pd.DataFrame) -> Iterator[str]:
-    """The three figures that the protocol asks for, and the means behind them."""
+    """Yield the three figures, and the means behind them."""
     wide = table.pivot_table(index=["dataset", "subject", "order"], columns="method", values="score").reset_index()
     for method in ("session", "online", "all_windows"):
         wide[method] = wide[method] - wide["zero_shot"]
@@ -70,7 +66,7 @@ def summary(table: pd.DataFrame) -> Iterator[str]:
 
 
 def relative_to_transductive(table: pd.DataFrame, shipped: pd.DataFrame) -> str:
-    """The gain in the recorded order, and that of runs whose candidates all use all windows (benchmarks.shipped)."""
+    """Compare the gain in the order of recording with that of transductive runs (benchmarks.shipped)."""
     means = shipped.groupby(["adaptation", "data"])["score"].mean()
     whole = (means["transductive"] - means["zero-shot"]).dropna()
     recorded = table[table["order"] == "recorded"].pivot_table(index="dataset", columns="method", values="score")

@@ -1,102 +1,98 @@
-"""Runs as they ship, on several data sets, and the simple models that every run scores:
+"""Run AutoTransfer with default options on several data sets and compare it with the baselines of each run:
 
     python -m benchmarks.shipped DATA.npz... --runs FOLDER --out shipped.csv [--adaptation zero-shot transductive]
 
-Protocol. Each run has every option at its default but those that are given here (`--time`, `--seeds`, `--device`); the
-CSV records the first two. A run whose folder exists is resumed, and a finished one is only read: the command goes on
-where it was stopped. Every score is nested: of a person who had no part in finding the weights, nor in the decision to
-stop. One row of the CSV is one person: `score` of the delivered model, `first` of the first answer (closed forms), each
-simple model by name; and of the run, how many stages it has and the seconds until its first and last answer. The table
-that is printed has, for each set, the mean over people and the difference to the best simple model of the set with its
-95 % interval over people. Nothing is chosen by this command.
+Each run has default options except those that are given here, and the CSV records time and seeds. A run that was
+interrupted is resumed, and a finished run is only read, so an interrupted command is simply repeated. Every score is
+nested: the subject had no part in finding the weights nor in the decision to stop. A row of the CSV is one subject:
+`score` of the delivered model, `first` of the first interim result, the score of each baseline by name, and of the run
+the number of stages and the seconds until its first and last interim result.
 
-What time buys: the same sets on two cores with a limit (`--device cpu --time 24m`) and on a GPU with none (`--device
-cuda --time none`), everything else at its default; `benchmarks.anytime` reads the scores of their answers. A limit is
-taken to cost nothing where the difference, pooled over sets, is above −0.005.
+To measure what a limit of time costs, run the same sets on two cores with a limit (`--device cpu --time 24m`) and on a
+GPU without one (`--device cuda --time none`), then use `benchmarks.anytime`.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from autotransfer.runs.recovery import reopen
 
 from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import is_run
-from autotransfer.search.planning import begin
-from autotransfer.search.procedure import conduct
 
 from .csv_rows import command, replace_rows
+from .evidence import table_of
 from .inference import mean_of
 from .markdown import markdown
 
 FIXED = ["data", "adaptation", "subject", "score", "first", "stages", "first_seconds", "seconds", "time", "seeds"]
 
 
-def performed(folder: Path, options: RunOptions, tell: Any) -> Choice:
-    """The run in this folder, begun or taken up again."""
-    run = reopen(folder, None, tell) if is_run(folder) else begin(folder, options, tell=tell)
-    with closing(run.ledger):
-        if run.ledger.recall("complete", bool):
-            return read_choice(folder)
-        return conduct(run, tell, shown=False)
+def performed(folder: Path, arguments: Sequence[str]) -> Choice:
+    """Start the run in this folder, or resume it, and return its choice."""
+    command = ["resume", str(folder)] if folder.exists() else ["run", *arguments, "--out", str(folder)]
+    subprocess.run([sys.executable, "-m", "autotransfer", *command], check=True)
+    return read_choice(folder)
 
 
-def rows_of(name: str, options: RunOptions, choice: Choice) -> Iterator[dict[str, Any]]:
-    """One for each person."""
+def rows_of(name: str, adaptation: str, time: str, seeds: int, choice: Choice) -> Iterator[dict[str, Any]]:
+    """Yield a row for each subject."""
     first, last = choice.stages[0], choice.stages[-1]
     for subject, value in choice.estimate.items():
         yield {
-            "data": name, "adaptation": choice.adaptation if options.adaptation == "auto" else options.adaptation,
-            "subject": subject, "score": round(value, 4), "first": round(first.scores.get(subject, np.nan), 4),
-            "stages": len(choice.stages), "first_seconds": round(first.seconds), "seconds": round(last.seconds),
-            "time": options.time or "default", "seeds": options.seeds,
+            "data": name, "adaptation": adaptation, "subject": subject, "score": round(value, 4),
+            "first": round(first.scores.get(subject, np.nan), 4), "stages": len(choice.stages),
+            "first_seconds": round(first.seconds), "seconds": round(last.seconds), "time": time, "seeds": seeds,
             **{peer: round(scores.get(subject, np.nan), 4) for peer, scores in choice.peers.items()},
         }  # fmt: skip
 
 
-def as_shipped(table: pd.DataFrame) -> str:
-    """The table of docs/results.md: for each set and adaptation means over people, and the difference to the simple
-    model with the highest mean."""
+def as_shipped(folder: Path) -> str:
+    """Return the table of docs/results.md from shipped.csv."""
+    return compared(table_of(folder, "shipped"))
+
+
+def compared(table: pd.DataFrame) -> str:
+    """Return mean scores by data set and adaptation, and the difference to the baseline with the highest mean."""
     peers = [name for name in table.columns if name not in FIXED]
-    table = table.assign(**{name: pd.to_numeric(table[name], errors="coerce") for name in peers})  # not all have all
+    table = table.assign(**{name: pd.to_numeric(table[name], errors="coerce") for name in peers})  # some runs lack some
+    adaptations = list(dict.fromkeys(table["adaptation"].sort_values(ascending=False)))
     rows = []
-    for (adaptation, data), people in table.groupby(["adaptation", "data"], sort=True):
-        best = people[peers].mean().idxmax()
-        means = [score(people[name].mean()) for name in (best, "first", "score")]
-        seconds = (f"{people[name].iloc[0]:.0f} s" for name in ("first_seconds", "seconds"))
-        gain = mean_of(people["score"] - people[best])
-        rows.append([str(data), str(adaptation), str(len(people)), *means, str(gain), ", ".join(seconds)])
-    heads = ["data set", "adaptation", "people", "best simple model of the run", "first answer", "last answer",
-             "difference (95 % interval)", "after"]  # fmt: skip
-    return markdown(heads, rows)
+    for data, runs in table.groupby("data", sort=True):
+        cells = [str(data), str(runs["subject"].nunique())]
+        for adaptation in adaptations:
+            people = runs[runs["adaptation"] == adaptation]
+            best = people[peers].mean().idxmax() if len(people) else None
+            cells.append("–" if best is None else _cell(people["score"], people[best]))
+        rows.append(cells)
+    return markdown(["data set", "subjects", *(f"{name}: baseline → AutoTransfer" for name in adaptations)], rows)
+
+
+def _cell(ours: pd.Series[float], best: pd.Series[float]) -> str:
+    return f"{score(best.mean())} → {score(ours.mean())}, {mean_of(ours - best)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = command(__doc__, None, "device")
-    parser.add_argument("--runs", type=Path, required=True, help="where the folders of runs are, or shall be")
+    parser.add_argument("--runs", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--adaptation", nargs="+", default=["zero-shot"], help="zero-shot, online, transductive")
-    parser.add_argument("--time", help="as of `autotransfer run`")
-    parser.add_argument("--seeds", type=int, help="as of `autotransfer run`")
+    parser.add_argument("--time", default="30m", help="limit of time of each run")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of each run")
     asked = parser.parse_args(arguments)
-    given = {name: value for name, value in (("time", asked.time), ("seeds", asked.seeds)) if value is not None}
+    shared = ["--device", asked.device, "--time", asked.time, "--seeds", str(asked.seeds)]
     for source in asked.files:
         for adaptation in asked.adaptation:
-            name, fixed = Path(source).stem, given | {"device": asked.device, "adaptation": adaptation}
-            options = RunOptions.of("recommended", source=source, **fixed)
-            folder = asked.runs / f"{name}-{adaptation}"
-            choice = performed(folder, options, lambda line, name=name: print(f"{name}: {line}", flush=True))
-            rows = pd.DataFrame(list(rows_of(name, options, choice)))
+            name = Path(source).stem
+            choice = performed(asked.runs / f"{name}-{adaptation}", [source, "--adaptation", adaptation, *shared])
+            rows = pd.DataFrame(list(rows_of(name, adaptation, asked.time, asked.seeds, choice)))
             table = replace_rows(asked.out, rows, "data", "adaptation")
-            print(choice.verdict, flush=True)
-    print(as_shipped(table))
+    print(compared(table))
 
 
 if __name__ == "__main__":

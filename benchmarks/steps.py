@@ -6,15 +6,31 @@ from importlib.util import find_spec
 
 import numpy as np
 import torch
-from torch import nn
+from tests.plain_eegnet import PlainEEGNet
+from torch import Tensor, nn
 
 import autotransfer as at
 
-from .deep import Network
 from .timing import Step
 
 SUBJECTS, CLASSES = 10, 4
 KERNEL = 64  # samples: half a second at 128 Hz
+
+
+class Network(nn.Module):
+    """EEGNet of torch's own layers with a linear classifier: x (B, C, T) -> logits (B, K)."""
+
+    def __init__(self, n_channels: int, n_times: int, n_classes: int, kernel: int) -> None:
+        super().__init__()
+        self.encoder = PlainEEGNet(n_channels, n_times, kernel, dropout=0.25)
+        with torch.no_grad():
+            width = self.encoder.eval()(torch.zeros(1, n_channels, n_times)).shape[1]
+        self.encoder.train()
+        self.classifier = nn.Linear(width, n_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(self.encoder(x))
+        return logits
 
 
 def noise(

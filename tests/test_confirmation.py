@@ -1,16 +1,14 @@
-"""The confirmation on the page of results: statistics with known answers; with and without peers by person."""
+"""Statistics of the confirmation with known answers, and the numbers that README quotes."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from benchmarks import confirmation, inference, played
+from benchmarks import confirmation, inference
 from benchmarks.drawing import Gain, gained
 from benchmarks.markdown import best_in_bold
 from scipy import stats
@@ -53,7 +51,7 @@ def test_its_width_is_that_of_sets_where_people_agree() -> None:
     assert inference.over_sets(alike).interval == (0, 0), "sets do not differ"
     assert (high - low) / 2 == pytest.approx(2.8 * 0.1 / np.sqrt(4 * 6), rel=0.15), "people do: 2.8 is t's for 6 sets"
     shuffled = {name: dict(reversed(people.items())) for name, people in nested(1).items()}
-    assert inference.over_both(shuffled) == inference.over_both(nested(1)), "the order of people is of no matter"
+    assert inference.over_both(shuffled) == inference.over_both(nested(1)), "the order of subjects does not matter"
 
 
 def test_equivalence_is_two_one_sided_tests() -> None:
@@ -91,54 +89,6 @@ def test_what_readme_quotes_is_what_the_scores_say() -> None:
     assert re.findall(r"\b0\.\d{3}\b", readme)[:3] == re.findall(r"0\.\d{3}", first[0])
     confirmed = confirmation.Confirmed(RESULTS)
     assert sum(map(len, confirmed.zero_shot["average"].values())) == 166
-
-
-def test_calibrated_as_people_get_it_is_as_the_run_played_it() -> None:
-    """Labels helped on all eight sets, so that nobody's calibration is switched off by the others."""
-    confirmed = confirmation.Confirmed(RESULTS)
-    for dataset, scores in confirmed.played.items():
-        assert confirmed.delivered[dataset]["calibrated"]["5"] == scores["calibrated"]["5"]
-
-
-@pytest.fixture
-def copied(tmp_path: Path) -> Path:
-    shutil.copytree(RESULTS / "confirmation", tmp_path / "confirmation")
-    (tmp_path / "confirmation" / "peers.csv").unlink(missing_ok=True)
-    return tmp_path
-
-
-@pytest.mark.filterwarnings("ignore:Precision loss")  # of invented peers that are behind by the same everywhere
-def test_the_page_works_without_and_with_peers_by_person(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confirmation, "over_both", inference.over_sets)  # which takes less time
-    without = confirmation.claims(copied), confirmation.peers(copied)
-    assert not any("best of all peers" in text or "by person (`peers.csv`)" in text for text in without)
-    average = confirmation.Confirmed(copied).zero_shot["average"]
-    rows = [
-        {"dataset": dataset, "pipeline": name, "subject": person, "seed": 0, "score": value - gap, "seconds": 1}
-        for name, gap in {"log_euclidean": 0.1, "hudgins": 0.02, "log_euclidean_recentred": 0.0}.items()
-        for dataset, people in average.items()
-        for person, value in people.items()
-    ]  # fmt: skip
-    pd.DataFrame(rows).to_csv(copied / "confirmation" / "peers.csv", index=False)
-    claims, peers = confirmation.claims(copied), confirmation.peers(copied)
-    best = next(line for line in claims.splitlines() if "best of all peers" in line)
-    assert "| 8 of 8 | +0.020 (+0.020 to +0.020)" in best
-    by_name = {line.split(" | ")[0].strip("| "): line for line in peers.splitlines()}
-    assert "+0.100 (+0.100 to +0.100)" in by_name["pyRiemann, log-Euclidean"]
-    assert "| 166 | 8 of 8 |" in by_name["pyRiemann, log-Euclidean, re-centred (transductive)"]
-
-
-def test_twelve_decide_for_the_others() -> None:
-    """One way helps everybody in every order, another loses in one: the twelve choose the first, whoever they are."""
-    people = [str(k) for k in range(20)]
-    orders = ("recorded", "balanced", "one-sided")
-    level = {order: dict.fromkeys(people, 0.5) for order in orders}
-    up = {order: dict.fromkeys(people, 0.53) for order in orders}
-    lost = {order: dict.fromkeys(people, 0.4 if order == "one-sided" else 0.9) for order in orders}
-    scores = {"zero_shot": level, "shift": up, "statistics": lost, "prototypes": level, "entropy": level}
-    gains, method, often = played._decided_by_twelve(scores, orders)
-    np.testing.assert_allclose(gains, 0.03)
-    assert (method, often) == ("shift", 1.0)
 
 
 def test_the_picture_draws_every_set_before_and_after() -> None:

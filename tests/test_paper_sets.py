@@ -164,11 +164,6 @@ def test_ecog_faces(tmp_path: Path) -> None:
     assert rec.channels[:2] == ("electrode 1", "electrode 2")
 
 
-def test_ecog_faces_with_fewer_electrodes(tmp_path: Path) -> None:
-    write_faces(tmp_path, {"aa": 5, "ca": 3, "jt": 4})
-    assert converted("ecog-faces", tmp_path).n_channels == 3
-
-
 def test_pictures_are_runs_of_one_code() -> None:
     stim = np.array([5] * 4 + [101] * 4 + [5] * 4 + [0] + [9] + [101] * 4 + [88] * 4 + [99] * 4 + [3] * 3)
     onsets, codes = pictures(stim, shortest=4)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
-import sklearn
-from benchmarks import deep, shallow
+from benchmarks import shallow
 from benchmarks.csv_rows import known_rows
-from benchmarks.peers import PEERS, SHALLOW, evaluate, run
+from benchmarks.peers import PEERS, run
 
 import autotransfer as at
 from tiny import tiny, tiny_file
@@ -54,16 +51,6 @@ def test_recentring_undoes_a_change_of_scale_between_people() -> None:
     assert (predicted["riemann_recentred"] == truth).mean() > (predicted["riemann"] == truth).mean()
 
 
-def test_features_of_a_window() -> None:
-    time = np.arange(128) / 128
-    X = np.stack([np.sin(2 * np.pi * 10 * time), np.full(128, 3.0)])[None]
-    features = shallow.features(X).reshape(2, -1)
-    assert features.shape == (2, 16 + 16 + 2)
-    assert features[0, 16:32].argmax() == 2  # 10 Hz is in the third band of 4 Hz
-    np.testing.assert_allclose(features[1, :16], 3.0)
-    assert np.isfinite(features).all()
-
-
 def test_time_domain_features_of_a_window() -> None:
     wave = np.array([1.0, -1.0, 2.0, -2.0, 0.5])
     features = shallow.time_domain(wave[None, None])[0]
@@ -102,7 +89,7 @@ def test_the_log_euclidean_peer_is_pyriemanns() -> None:
 def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> None:
     out = tmp_path / "peers.csv"
     source = str(tiny_file(tmp_path, n_subjects=4, per_class=8))
-    options = Namespace(files=[source], out=out, peers=SHALLOW, seeds=3, epochs=1, device="cpu")
+    options = Namespace(files=[source], out=out, peers=list(PEERS))
     run(options)
     rows = known_rows(out)
     pipelines = {row["pipeline"] for row in rows}
@@ -117,27 +104,7 @@ def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> No
 def test_scores_do_not_come_from_the_test_labels() -> None:
     recordings = tiny(per_class=8)
     task = shallow.task_of(recordings, at.leave_one_subject_out(recordings)[0], 0)
-    for name in SHALLOW:
-        first = dict(PEERS[name].predict(task))
-        other = dict(PEERS[name].predict(replace(task, y=np.where(task.y < 0, -7, task.y))))
+    for predict in PEERS.values():
+        first = dict(predict(task))
+        other = dict(predict(replace(task, y=np.where(task.y < 0, -7, task.y))))
         assert all((first[key] == other[key]).all() for key in first)
-
-
-@pytest.fixture
-def configuration() -> Iterator[None]:
-    """scikit-learn's, which skada changes for the whole process when it is imported."""
-    before = sklearn.get_config()
-    yield
-    sklearn.set_config(**before)
-
-
-@pytest.mark.usefixtures("configuration")
-@pytest.mark.parametrize(("peer", "package"), [("eegnet", "skorch"), ("dann_skada", "skada"), ("coral_skada", "skada")])
-def test_networks_train(peer: str, package: str) -> None:
-    pytest.importorskip(package, reason="pip install '.[bench]'")
-    recordings = tiny(per_class=8)
-    rows = next(evaluate(recordings, peer, 0, epochs=2, skip=set()))
-    ((_, pipeline, subject, _, score, _),) = rows
-    assert (pipeline, subject) == (peer, "0")
-    assert 0 <= score <= 1
-    assert deep.network_of(shallow.task_of(recordings, at.leave_one_subject_out(recordings)[0], 0)).width == 16
