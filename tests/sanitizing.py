@@ -37,7 +37,7 @@ from torch import Tensor
 
 from autotransfer import cpu
 from autotransfer.censoring.kernel_matrices import perplexity_scales
-from autotransfer.cpu import compiling, in_use
+from autotransfer.cpu import compiling
 from autotransfer.cpu.blocks import (
     Form,
     Weights,
@@ -55,16 +55,8 @@ from autotransfer.model import layers
 from autotransfer.model.moments import edge_sums
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
-from autotransfer.model.stack import Size
-from autotransfer.model.templates import Templates
 from autotransfer.preprocessing.append_scale import WithScale
-from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.preprocessing.represent.base import EveryWindow
-from autotransfer.preprocessing.represent.minirocket import THRESHOLDS, FittedMiniRocket, MiniRocket
-from autotransfer.preprocessing.standardise import OwnScale
-from autotransfer.preprocessing.transform import Fitted
 from autotransfer.randomness import mix
-from autotransfer.search.kinds import RHYTHMS
 
 HERE = Path(__file__).parent
 FUNCTIONS = frozenset(re.findall(r"^(?:void|int) (\w+)\(", compiling.SOURCE.read_text(), re.MULTILINE))
@@ -501,96 +493,17 @@ def words(draw: random.Random) -> Compared:
         yield found, mix(given), 0.0
 
 
-def networks(draw: random.Random) -> Compared:
-    members, windows, channels, hidden = sizes(draw, 4, 20, 12, 9)
-    (number,) = sizes(draw, 9)
-    times, taps, second_taps = draw.choice((draw.randint(1, 40), draw.randint(40, 300))), *sizes(draw, 70, 30)
-    levels, pool, second_pool = draw.randint(0, channels), draw.choice((1, 3, 4, 8)), draw.choice((1, 2, 4, 8))
-    stretch, groups = draw.randint(1, times), draw.randint(1, members)
-    has_power, has_rest = draw.choice(((True, False), (False, True), (True, True)))
-    x, group = normal(groups, windows, channels, times), torch.randint(groups, (members,))
-    if levels:
-        x[:, :, -levels:] = x[:, :, -levels:, :1]
-    spatial, temporal = normal(members, number, channels), normal(members, number, taps)
-    power = tuple(normal(members, number) for _ in range(3)) if has_power else None
-    rest = (
-        normal(members, number), normal(members, number), normal(members, number, second_taps),
-        normal(members, hidden, number), normal(members, hidden),
-    ) if has_rest else None  # fmt: skip
-    own = in_use.Networks(spatial, temporal, levels, 1e-3, stretch, power, (pool, second_pool), rest)
-    found = own(x, group)
-
-    def filtered(signals: Tensor, taps: Tensor) -> Tensor:
-        """(P, n, F, T), (P, F, K)"""
-        kernel = taps.shape[-1]
-        left = (kernel - 1) // 2
-        if not signals.shape[-1]:
-            return signals
-        return (F.pad(signals, (left, kernel - 1 - left)).unfold(-1, kernel, 1) * taps[:, None, :, None]).sum(-1)
-
-    def pooled(signals: Tensor, pool: int) -> Tensor:
-        steps = signals.shape[-1] // pool
-        return signals[..., : steps * pool].unflatten(-1, (steps, pool)).mean(-1)
-
-    v = filtered(spatial.double()[:, None] @ x.double()[group], temporal.double())
-    parts = []
-    if rest is not None:
-        scale, shift, depthwise, pointwise, bias = (one.double() for one in rest)
-        first = pooled(F.elu(v * scale[:, None, :, None] + shift[:, None, :, None]), pool)
-        mixed = pointwise[:, None] @ filtered(first, depthwise) + bias[:, None, :, None]
-        parts.append(pooled(F.elu(mixed), second_pool).flatten(2))
-    if power is not None:
-        constant, scale, shift = (one.double()[:, None, :, None] for one in power)
-        parts.append(((pooled((v + constant).square(), stretch) + 1e-3).log() * scale + shift).flatten(2))
-    yield found, torch.cat(parts, -1), 1e-4
-
-
-def prepared(make: Callable[[], Fitted]) -> Callable[[random.Random], Compared]:
-    def case(draw: random.Random) -> Compared:
-        groups, windows, channels, times = sizes(draw, 3, 4, 20, 90)
-        fitted, x = make(), normal(groups, windows, channels, times + 3)
-        found = fitted.few(x)
-        with without_kernels():
-            yield found, fitted(x), 1e-4
-
-    return case
-
-
-def represented(name: str) -> Callable[[random.Random], Compared]:
-    def case(draw: random.Random) -> Compared:
-        whole_band = name == "rhythms" and draw.random() < 0.5  # as for EEG without known stimuli: up to the last wave
-        spec = REPRESENTATIONS[name](*((128.0, tuple(map(float, RHYTHMS))) if whole_band else (64.0, (5.0, 8.0, 12.0))))
-        groups, windows, channels, times = sizes(draw, 3, 4, 9, 90)
-        x = normal(groups, windows, channels, times + spec.shortest - 1)
-        fitted: Fitted = EveryWindow(spec)
-        if isinstance(spec, MiniRocket):
-            count = spec.shape(channels, x.shape[-1])[1] // THRESHOLDS
-            x = x[: draw.choice((1, groups))]
-            fitted = FittedMiniRocket(spec, normal(groups, count, THRESHOLDS).double())
-        found = fitted.few(x)
-        with without_kernels():
-            yield found, fitted(x), 1e-4
-
-    return case
-
-
-def templates(draw: random.Random) -> Compared:
-    members, windows, channels, times = sizes(draw, 4, 5, 9, 90)
-    net = Templates(Size(channels, times + 3, 2, None), members, draw.randint(1, 4), 8)
-    net.filters.normal_()
-    net.templates.normal_()
-    x = normal(draw.choice((1, members)), windows, channels, times + 3)
-    found = net.few(x)
+def append_scale(draw: random.Random) -> Compared:
+    groups, windows, channels, times = sizes(draw, 3, 4, 20, 90)
+    x = normal(groups, windows, channels, times)
+    found = WithScale()(x)
     with without_kernels():
-        yield found, net.raw(x), 1e-4
+        yield found, WithScale()(x), 1e-4
 
 
 CASES: dict[str, Callable[[random.Random], Compared]] = {
     "norm_pool": norm_pool, "filters": filters, "blocks": blocks, "seconds": seconds, "codes": codes, "edges": edges,
-    "products": products,
-    "length_scales": length_scales, "words": words,
-    "networks": networks, "standardise": prepared(OwnScale), "append_scale": prepared(WithScale),
-    "templates": templates, **{name: represented(name) for name in REPRESENTATIONS},
+    "products": products, "length_scales": length_scales, "words": words, "append_scale": append_scale,
 }  # fmt: skip
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import timeit
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -30,12 +28,7 @@ from autotransfer.cpu.blocks import (
 )  # fmt: skip
 from autotransfer.cpu.boundary import Expected, address
 from autotransfer.cpu.compiling import library
-from autotransfer.cpu.in_use import Convolutions, Networks, RhythmsTables, StatisticsTables, operations
 from autotransfer.gpu import Dropping
-from autotransfer.preprocessing.represent.minirocket import convolutions
-from autotransfer.preprocessing.represent.rhythms import rhythms_tables
-from autotransfer.preprocessing.represent.spectra import waves_of
-from autotransfer.preprocessing.represent.statistics import statistics_tables
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler")
 
@@ -48,42 +41,6 @@ def rand(*size: int) -> Tensor:
 
 def dropping() -> Dropping:
     return Dropping(torch.zeros(G, F * B * (T // 4), dtype=torch.int16), torch.tensor([0, 1, 1]), rand(P) * 0.5)
-
-
-def network() -> dict[str, Any]:
-    each = (P, F)
-    return {
-        "x": rand(G, B, C, T), "group": torch.tensor([0, 1, 0]), "spatial": rand(*each, C), "temporal": rand(*each, 7),
-        "constant": rand(*each), "power_scale": rand(*each), "power_shift": rand(*each), "scale": rand(*each),
-        "shift": rand(*each), "depthwise": rand(*each, 5), "pointwise": rand(P, 8, F), "bias": rand(P, 8),
-        "numbers": [1, 6, 4, 2], "floor": 1e-6,
-    }  # fmt: skip
-
-
-def networks(x: Tensor, group: Tensor, numbers: list[int], floor: float, **weights: Any) -> Tensor:
-    spatial, temporal, *rest = weights.values()
-    levels, stretch, *pools = numbers
-    return Networks(spatial, temporal, levels, floor, stretch, tuple(rest[:3]), tuple(pools), tuple(rest[3:]))(x, group)
-
-
-def statistics(x: Tensor, **tables: Tensor) -> Tensor:
-    out: Tensor = operations.statistics(x, StatisticsTables(**tables), 0.5, 0.999, 1e-12, 1e-8)
-    return out
-
-
-def of_bands() -> dict[str, Tensor]:
-    waves, sizes = waves_of(10, ((1,), (2, 4)))
-    return {"waves": waves, "sizes": sizes}
-
-
-def rhythms(x: Tensor, **tables: Any) -> Tensor:
-    out: Tensor = operations.rhythms(x, RhythmsTables(**tables), 1e-9)
-    return out
-
-
-def minirocket(x: Tensor, thresholds: Tensor, **kernels: Tensor) -> Tensor:
-    out: Tensor = operations.minirocket(x, Convolutions(**kernels), thresholds)
-    return out
 
 
 def first_block() -> dict[str, Any]:
@@ -204,45 +161,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         lambda: {"nearness": -rand(P, B, B), "wanted": rand(P, B), "bracket": 5.0, "halvings": 4, "newtons": 4},
     ),
     "mix": (cpu.mix, lambda: {"words": torch.arange(10, dtype=torch.int32)}),
-    "networks": (networks, network),
-    "standardise": (operations.standardise, lambda: {"x": rand(G, B, C, T)}),
-    "append_scale": (operations.append_scale, lambda: {"x": rand(G, B, C, T), "flat": 1e-8, "quiet": 1e-8}),
-    "features": (
-        operations.features,
-        lambda: {
-            "x": rand(G, B, C, T),
-            "window": torch.from_numpy(np.hanning(T)),
-            "points": 16,
-            "quiet": 1e-8,
-        },
-    ),
-    "tangent": (operations.tangent, lambda: {"x": rand(G, B, C, T), "quiet": 1e-8}),
-    "templates": (
-        operations.templates,
-        lambda: {
-            "x": rand(1, B, C, T),
-            "filters": rand(P, F, C),
-            "responses": rand(P, F, T),
-            "points": 16,
-            "flat": 1e-8,
-            "quiet": 1e-8,
-        },
-    ),
-    "hudgins": (operations.hudgins, lambda: {"x": rand(G, B, C, T), "order": 4, "quiet": 1e-8}),
-    "ls": (operations.ls, lambda: {"x": rand(G, B, C, T), "nine": True, "quiet": 1e-8}),
-    "tdpsd": (operations.tdpsd, lambda: {"x": rand(G, B, C, T), "power": 0.1, "flat": 1e-4, "quiet": 1e-8}),
-    "statistics": (statistics, lambda: {"x": rand(G, B, C, T), **statistics_tables(T)._asdict()}),
-    "beats": (operations.beats, lambda: {"x": rand(G, B, C, T), "half": 7, "points": 4, "quiet": 1e-8}),
-    "bands": (
-        operations.bands,
-        lambda: {"x": rand(G, B, C, T), **of_bands(), "flat": 1e-12, "quiet": 1e-8},
-    ),
-    "band_tangent": (operations.band_tangent, lambda: {"x": rand(G, B, C, T), **of_bands(), "quiet": 1e-8}),
-    "rhythms": (rhythms, lambda: {"x": rand(G, B, C, T), **rhythms_tables(64.0, (5.0, 9.0), T)._asdict()}),
-    "minirocket": (
-        minirocket,
-        lambda: {"x": rand(1, B, C, T), **convolutions(C, T)._asdict(), "thresholds": rand(G, 168, 3).double()},
-    ),
+    "append_scale": (cpu.append_scale, lambda: {"x": rand(G, B, C, T), "flat": 1e-8, "quiet": 1e-8}),
 }
 
 WRONG: dict[str, Callable[[Tensor], Tensor]] = {
@@ -252,21 +171,13 @@ WRONG: dict[str, Callable[[Tensor], Tensor]] = {
     "a column less": lambda tensor: tensor[..., :-1],
 }
 FREE = {  # tensors that say themselves how many there are: other sizes of them mean something else, and nothing wrong
-    ("mix", "words"), ("standardise", "x"), ("append_scale", "x"), ("features", "x"), ("tangent", "x"),
-    ("networks", "x"), ("templates", "x"), ("product", "b"), ("product_gradient", "b"), ("networks", "temporal"),
-    ("networks", "depthwise"), ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("correlate", "w"),
-    ("hudgins", "x"), ("ls", "x"), ("tdpsd", "x"), ("beats", "x"), ("rhythms", "held"), ("minirocket", "thresholds"),
-    ("minirocket", "x"), ("rhythms", "x"), ("rhythms", "starts"), ("lay_out", "x"), ("edge_sums", "x"),
+    ("mix", "words"), ("append_scale", "x"), ("product", "b"), ("product_gradient", "b"), ("correlate", "w"),
+    ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("lay_out", "x"), ("edge_sums", "x"),
     ("block_forward", "halves"), ("block_backward", "halves"), ("codes_forward", "halves"),
     ("codes_backward", "halves"), ("second_forward", "halves"), ("second_backward", "halves"),
 }  # fmt: skip
-FREE_ROWS = {
-    ("statistics", "x"), ("bands", "x"), ("band_tangent", "x"), ("bands", "waves"), ("band_tangent", "waves"),
-    ("block_forward", "x"), ("block_backward", "x"), ("power_backward", "x"),
-}  # fmt: skip
-FREE_COLUMNS = {
-    ("correlate", "x"), ("log_scale", "nearness"), ("bands", "x"), ("band_tangent", "x"),
-}  # fmt: skip
+FREE_ROWS = {("block_forward", "x"), ("block_backward", "x"), ("power_backward", "x")}
+FREE_COLUMNS = {("correlate", "x"), ("log_scale", "nearness")}
 
 
 def cases() -> list[tuple[str, str, str]]:
@@ -303,7 +214,7 @@ def test_what_does_not_fit_is_refused(kernel: str, name: str, wrong: str) -> Non
 @pytest.mark.parametrize(
     ("kernel", "name", "value"),
     [
-        ("features", "points", 64), ("features", "points", 0), ("templates", "points", 0), ("correlate", "left", 9),
+        ("correlate", "left", 9),
         ("correlate", "left", -1), ("correlate_gradient", "kernel", 0), ("block_forward", "length", 0),
         ("edge_sums", "size", 33), ("edge_sums", "left", -1), ("edge_sums", "right", 2000),
         ("block_forward", "length", 9), ("block_backward", "length", -8), ("block_forward", "left", 9),
@@ -314,47 +225,15 @@ def test_what_does_not_fit_is_refused(kernel: str, name: str, wrong: str) -> Non
         ("block_backward", "grad", None),
         ("block_backward", "grad_power", None),
         ("power_backward", "level", None), ("power_backward", "stretches", 0), ("norm_pool_forward", "pool", 0),
-        ("norm_pool_forward", "pool", 4096), ("norm_pool_backward", "times", 0), ("networks", "numbers", [1, 0, 4, 2]),
-        ("networks", "numbers", [9, 6, 4, 2]), ("networks", "bias", None), ("networks", "constant", None),
-        ("networks", "group", torch.tensor([0, 1, 2])), ("product", "group", torch.tensor([0, -1, 0])),
-        ("norm_pool_forward", "group", torch.tensor([0, 1, 5])), ("hudgins", "order", 17), ("hudgins", "order", -1),
-        ("hudgins", "x", rand(1, 1, 2, 3)), ("beats", "half", 0), ("beats", "points", 16), ("beats", "points", 0),
-        ("statistics", "place", torch.tensor([0, 1, 2, 3, T - 1])), ("statistics", "lags", torch.tensor([1, 2, 4, T])),
-        ("bands", "sizes", torch.tensor([1, 3])), ("bands", "sizes", torch.tensor([4, -1])),
-        ("band_tangent", "sizes", torch.tensor([2, 0])), ("rhythms", "held", torch.tensor([0, 6])),
-        ("rhythms", "first", 11), ("rhythms", "held_bins", 12),
-        ("rhythms", "starts", torch.tensor([0, 8, 4])), ("rhythms", "starts", torch.tensor([0, 4, 99])),
-        ("minirocket", "spans", torch.tensor([3, 2])), ("minirocket", "spans", torch.tensor([-1, 2])),
-        ("minirocket", "chosen", torch.full((168, 6), C)), ("minirocket", "sizes", torch.full((168,), 99)),
+        ("norm_pool_forward", "pool", 4096), ("norm_pool_backward", "times", 0),
+        ("product", "group", torch.tensor([0, -1, 0])),
+        ("norm_pool_forward", "group", torch.tensor([0, 1, 5])),
     ],
 )  # fmt: skip
 def test_numbers_that_lead_out_of_bounds_are_refused(kernel: str, name: str, value: object) -> None:
     function, given = KERNELS[kernel]
     with pytest.raises(RuntimeError, match="autotransfer::"):
         function(**(given() | {name: value}))
-
-
-def test_weights_are_checked_once_and_windows_every_time() -> None:
-    own = Networks(rand(P, F, C), rand(P, F, 7), 1, stretch=6, power=(rand(P, F), rand(P, F), rand(P, F)))
-    x, group = rand(G, B, C, T), torch.tensor([0, 1, 0])
-    out = own(x, group)
-    wrong_x = [rand(G, B, C - 1, T), rand(G, B, C + 1, T), x.double(), x.to("meta"), x[..., :0]]
-    wrong_group = [torch.tensor([0, 2, 0]), torch.tensor([0, -1, 0]), group[:2], group.int(), group.to("meta")]
-    for one, other in [*((wrong, group) for wrong in wrong_x), *((x, wrong) for wrong in wrong_group)]:
-        with pytest.raises((RuntimeError, NotImplementedError)):
-            own(one, other)
-    assert torch.equal(own(x, group), out)
-    assert own(rand(1, 2, C, 2 * T), torch.zeros(P, dtype=torch.int64)).shape == (P, 2, F * (2 * T // 6))
-
-
-def test_a_copy_of_networks_has_weights_of_its_own() -> None:
-    own = Networks(rand(P, F, C), rand(P, F, 7), 1, stretch=6, power=(rand(P, F), rand(P, F), rand(P, F)))
-    x, group = rand(G, B, C, T), torch.tensor([0, 1, 0])
-    out = own(x, group)
-    other = copy.deepcopy(own)
-    own.spatial.zero_()
-    assert torch.equal(other(x, group), out)
-    assert not torch.equal(own(x, group), out)
 
 
 def test_a_network_of_another_precision_raises_as_torch_does() -> None:

@@ -79,7 +79,6 @@ def test_flat_channels_copies_and_any_scale_give_numbers(name: str, scale: float
     step = setting_of(name).preprocessing.fit(X, rec.subject, [np.arange(len(X))])
     x = step(X[None])
     assert x.isfinite().all()
-    torch.testing.assert_close(step.steps[0].few(X[None, :3]), x[:, :3], rtol=1e-4, atol=1e-4)
 
 
 @EVERY

@@ -26,20 +26,9 @@ CALLED = {
     "blocks": ("lay_out", "block_forward", "block_backward"), "codes": ("codes_forward", "codes_backward"),
     "edges": ("edge_sums",), "seconds": ("second_forward", "second_backward"),
     "products": ("product", "product_gradient", "outside"), "length_scales": ("log_scales",), "words": ("mix_words",),
-    "networks": ("networks",), "standardise": ("standardise_rows",), "append_scale": ("append_scale",),
-    "features": ("features_of", "features_bands"), "tangent": ("tangent_of", "tangent_upper"),
-    "templates": ("templates_of",), "hudgins": ("hudgins_of",), "tdar": ("hudgins_of",), "ls4": ("ls_of",),
-    "ls9": ("ls_of",), "tdpsd": ("tdpsd_of",), "statistics": ("statistics_of", "statistics_spectra"),
-    "beats": ("beats_of",), "bands": ("segments_of", "bands_of"), "fine_bands": ("segments_of", "bands_of"),
-    "band_tangent": ("segments_of", "band_tangent_of", "tangent_upper"), "rhythms": ("segments_of", "rhythms_of"),
-    "minirocket": ("minirocket_of",),
+    "append_scale": ("append_scale",),
 }  # fmt: skip
-# Buffers whose last element a function leaves alone: room larger than needed (slopes are one fewer than samples,
-# frequencies half as many), what the other half fills, and a shift on the way back.
-ROOM = {("features_of", 3), ("features_bands", 1), ("hudgins_of", 1), ("ls_of", 1), ("tdpsd_of", 1)}
-ROOM |= {("statistics_of", 8), ("statistics_spectra", 2)}
-OTHER_HALF = {("features_bands", 2), ("tangent_of", 3), ("band_tangent_of", 4), ("statistics_spectra", 3)}
-SPARED = ROOM | OTHER_HALF | {("codes_backward", 2)}
+SPARED = {("codes_backward", 2)}  # buffers whose last element a function leaves alone: a shift on the way back
 
 
 @pytest.fixture(scope="module")

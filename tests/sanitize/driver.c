@@ -27,31 +27,8 @@ THREADED(codes_forward)
 THREADED(codes_backward)
 THREADED(product)
 THREADED(product_gradient)
-THREADED(networks)
 THREADED(log_scales)
-void standardise_rows(long, long, const float *, float *, double *);
 void append_scale(long, long, long, double, double, const float *, float *, double *);
-void features_of(long, long, long, long, double, const float *, const double *, double *, double *, float *);
-void features_bands(long, long, long, long, double, const double *, double *, float *);
-void tangent_of(long, long, long, double, const float *, double *, double *, float *);
-void tangent_upper(long, long, double, const double *, const double *, double *, float *);
-void templates_of(long, long, long, long, long, long, long, double, double, const float *, const float *, const float *,
-                  double *, float *);
-void hudgins_of(long, long, long, double, const float *, double *, float *);
-void ls_of(long, long, long, double, const float *, double *, float *, float *);
-void tdpsd_of(long, long, double, double, double, const float *, double *, float *);
-void statistics_of(long, long, long, double, double, double, const float *, const double *, const double *,
-                   const int64_t *, const double *, const int64_t *, double *, double *, double *, float *, float *);
-void statistics_spectra(long, long, long, double, double, const double *, const double *, double *, float *);
-void beats_of(long, long, long, long, long, double, const float *, double *, double *, double *, double *, float *);
-void segments_of(long, long, long, long, long, const float *, double *, double *);
-void bands_of(long, long, long, long, long, double, double, const double *, const int64_t *, double *, float *);
-void band_tangent_of(long, long, long, long, long, double, const double *, const int64_t *, double *, double *,
-                     float *);
-void rhythms_of(long, long, long, long, long, long, long, long, double, const double *, const double *, const int64_t *,
-                const int64_t *, double *, float *);
-void minirocket_of(long, long, long, long, long, long, long, long, const float *, const int64_t *, const int64_t *,
-                   const int64_t *, const double *, double *, double *, double *, float *);
 int outside(const int64_t *, long, long);
 void mix_words(long, const uint32_t *, uint32_t *);
 
@@ -65,7 +42,7 @@ static const struct {
     {"edge_sums", edge_sums},
     {"second_forward", second_forward}, {"second_backward", second_backward},
     {"codes_forward", codes_forward}, {"codes_backward", codes_backward},
-    {"product_gradient", product_gradient}, {"networks", networks}, {"log_scales", log_scales},
+    {"product_gradient", product_gradient}, {"log_scales", log_scales},
 };
 
 static void receive(void *to, size_t count) {
@@ -88,44 +65,8 @@ static void send(const void *from, size_t count) {
 #define P(i) (*(void **)(words + 8 * (i)))
 
 static int64_t call_plain(const char *name, char *words) {
-    if (!strcmp(name, "standardise_rows"))
-        standardise_rows(N(0), N(1), P(2), P(3), P(4));
-    else if (!strcmp(name, "append_scale"))
+    if (!strcmp(name, "append_scale"))
         append_scale(N(0), N(1), N(2), D(3), D(4), P(5), P(6), P(7));
-    else if (!strcmp(name, "features_of"))
-        features_of(N(0), N(1), N(2), N(3), D(4), P(5), P(6), P(7), P(8), P(9));
-    else if (!strcmp(name, "features_bands"))
-        features_bands(N(0), N(1), N(2), N(3), D(4), P(5), P(6), P(7));
-    else if (!strcmp(name, "tangent_of"))
-        tangent_of(N(0), N(1), N(2), D(3), P(4), P(5), P(6), P(7));
-    else if (!strcmp(name, "tangent_upper"))
-        tangent_upper(N(0), N(1), D(2), P(3), P(4), P(5), P(6));
-    else if (!strcmp(name, "templates_of"))
-        templates_of(N(0), N(1), N(2), N(3), N(4), N(5), N(6), D(7), D(8), P(9), P(10), P(11), P(12), P(13));
-    else if (!strcmp(name, "hudgins_of"))
-        hudgins_of(N(0), N(1), N(2), D(3), P(4), P(5), P(6));
-    else if (!strcmp(name, "ls_of"))
-        ls_of(N(0), N(1), N(2), D(3), P(4), P(5), P(6), P(7));
-    else if (!strcmp(name, "tdpsd_of"))
-        tdpsd_of(N(0), N(1), D(2), D(3), D(4), P(5), P(6), P(7));
-    else if (!strcmp(name, "statistics_of"))
-        statistics_of(N(0), N(1), N(2), D(3), D(4), D(5), P(6), P(7), P(8), P(9), P(10), P(11), P(12), P(13), P(14),
-                      P(15), P(16));
-    else if (!strcmp(name, "statistics_spectra"))
-        statistics_spectra(N(0), N(1), N(2), D(3), D(4), P(5), P(6), P(7), P(8));
-    else if (!strcmp(name, "beats_of"))
-        beats_of(N(0), N(1), N(2), N(3), N(4), D(5), P(6), P(7), P(8), P(9), P(10), P(11));
-    else if (!strcmp(name, "segments_of"))
-        segments_of(N(0), N(1), N(2), N(3), N(4), P(5), P(6), P(7));
-    else if (!strcmp(name, "bands_of"))
-        bands_of(N(0), N(1), N(2), N(3), N(4), D(5), D(6), P(7), P(8), P(9), P(10));
-    else if (!strcmp(name, "band_tangent_of"))
-        band_tangent_of(N(0), N(1), N(2), N(3), N(4), D(5), P(6), P(7), P(8), P(9), P(10));
-    else if (!strcmp(name, "rhythms_of"))
-        rhythms_of(N(0), N(1), N(2), N(3), N(4), N(5), N(6), N(7), D(8), P(9), P(10), P(11), P(12), P(13), P(14));
-    else if (!strcmp(name, "minirocket_of"))
-        minirocket_of(N(0), N(1), N(2), N(3), N(4), N(5), N(6), N(7), P(8), P(9), P(10), P(11), P(12), P(13), P(14),
-                      P(15), P(16));
     else if (!strcmp(name, "outside"))
         return outside(P(0), N(1), N(2));
     else if (!strcmp(name, "mix_words"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import c_float, c_long, c_void_p
+from ctypes import c_double, c_float, c_long, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -289,6 +289,22 @@ def log_scale(nearness: Tensor, wanted: Tensor, bracket: float, halvings: int, n
         _Scales(**places, count=rows.shape[1], halvings=halvings, newtons=newtons, bracket=bracket),
     )  # fmt: skip
     return place
+
+
+def append_scale(x: Tensor, flat: float, quiet: float) -> Tensor:
+    """`preprocessing.append_scale` of windows (..., C, T): (..., 3C, T)."""
+    x = x.contiguous()
+    *many, channels, times = x.shape
+    check_sizes("append_scale", channels=channels, times=times)
+    out, room = x.new_empty(*many, 3 * channels, times), x.new_empty(times, dtype=torch.float64)
+    places = addresses(
+        "append_scale", x=Expected(x, x.shape), out=Expected(out, out.shape), room=Expected(room, (times,), room.dtype)
+    )
+    need_library("append_scale").append_scale(
+        *map(c_long, (x.numel() // (channels * times), channels, times)), c_double(flat), c_double(quiet),
+        *map(c_void_p, places.values()),
+    )  # fmt: skip
+    return out
 
 
 def mix(words: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from .. import gpu
 from ..cpu.blocks import Form, LaidOut
-from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
 from ..kernels import kernels_for
 from .blocks import first_block, laid_out, second_block
@@ -27,8 +26,8 @@ from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_levelled, mix_signals
 from .moments import Levelled, Moments, levelled_moments, padding, window_moments
 from .norm_pool import Draws, draws_of, dropped, norm_pool
-from .power import FLOOR, codes_of_power, log_of, log_power, pooled_again, square_pool
-from .stack import Quick, Size, Stack, by_networks
+from .power import codes_of_power, log_of, log_power, pooled_again, square_pool
+from .stack import Size, Stack
 
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
@@ -313,27 +312,6 @@ class EEGNet(Stack):
 
     def graph(self) -> nn.Module:
         return EEGNetGraph(self)
-
-    @torch.no_grad()
-    def quick(self, n_constant: int = 0) -> Quick:
-        tensors, members = folded(self), self.members or 1
-        wide = len(tensors["spatial"]) // members
-        spatial, temporal, depthwise, pointwise = (
-            tensors[name].reshape(members, -1, size).float()
-            for name, size in (("spatial", self.n_channels), ("temporal", self.kernel), ("depthwise", SECOND_KERNEL),
-                               ("pointwise", wide))
-        )  # fmt: skip
-        scale = tensors.get("scale", torch.ones(members * wide))
-        rows = {
-            name: tensor.float().reshape(members, -1).contiguous()
-            for name, tensor in {**tensors, "scale": scale, "none": torch.zeros(members * wide)}.items()
-        }
-        power = None if self.power_norm is None else (rows["none"], rows["power_scale"], rows["power_shift"])
-        networks = Networks(
-            spatial, temporal, n_constant, FLOOR, self.pools[0] * self.pools[1], power, self.pools,
-            (rows["scale"], rows["temporal_bias"], depthwise, pointwise, rows["pointwise_bias"]),
-        )  # fmt: skip
-        return by_networks(networks, EEGNetGraph(self))
 
 
 class EEGNetGraph(nn.Module):

@@ -49,8 +49,5 @@ class Evoked(Templates):
         both = torch.cat([responses, signals], -2)
         return tangent_of(both, int(x.shape[-1]), log_of)[..., 0, :].to(x.dtype)
 
-    def few(self, x: Tensor) -> Tensor:
-        return self.raw(x)
-
     def raw_in_graph(self, x: Tensor) -> Tensor:
         return self.codes(x, slice(None), logarithm_by_roots)

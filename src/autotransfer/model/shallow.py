@@ -22,7 +22,6 @@ from torch.autograd.function import once_differentiable
 
 from .. import gpu
 from ..cpu.blocks import Form
-from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
 from .blocks import first_block, laid_out
@@ -32,7 +31,7 @@ from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import Moments, padding
 from .norm_pool import draws_of, dropped
 from .power import FLOOR, codes_of_power, log_of
-from .stack import Quick, Size, Stack, by_networks
+from .stack import Size, Stack
 
 MIN_TIMES = 8
 STRETCHES = 8  # at least; windows of fewer than 16 samples have one for each sample
@@ -230,16 +229,6 @@ class Shallow(Stack):
 
     def graph(self) -> nn.Module:
         return ShallowGraph(self)
-
-    @torch.no_grad()
-    def quick(self, n_constant: int = 0) -> Quick:
-        scale, shift = self.norm.folded()
-        temporal = self.temporal.double() * scale[..., None]
-        power_scale, power_shift = self.power_norm.folded()
-        power = shift.float(), power_scale.float(), power_shift.float()
-        spatial = self.spatial.detach().contiguous()
-        networks = Networks(spatial, temporal.float(), n_constant, FLOOR, self.length, power)
-        return by_networks(networks, ShallowGraph(self))
 
 
 class ShallowGraph(nn.Module):

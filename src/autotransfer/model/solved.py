@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError, shown
 from .encoder import EncoderOptions
-from .stack import Quick, Size, Stack, group_of
+from .stack import Size, Stack
 
 Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]  # all training windows (B, C, T) and classes (B,), in pieces
 
@@ -92,32 +92,17 @@ class Solved(Stack):
             x = x[None]
         elif group is not None:
             x = x[group]
-        # One after the other: intermediate signals may be much larger than codes, and few kernels make them.
-        codes = []
-        for member in range(len(self.shift)):
-            alone = slice(member, member + 1)
-            codes.append(self.standardised(self.raw(x if len(x) == 1 else x[alone], alone), alone))
-        return torch.cat(codes)
+        # One member after the other: intermediate signals may be much larger than codes.
+        members = [slice(member, member + 1) for member in range(len(self.shift))]
+        raw = [self.raw(x if len(x) == 1 else x[member], member) for member in members]
+        return self.standardised(raw[0] if len(raw) == 1 else torch.cat(raw))
 
-    def standardised(self, raw: Tensor, members: slice = slice(None)) -> Tensor:
-        return (raw - self.shift[members, None]) * self.inv_std[members, None]
+    def standardised(self, raw: Tensor) -> Tensor:
+        """Raw codes (P or 1, B, D) -> codes (P, B, D)."""
+        return (raw - self.shift[:, None]) * self.inv_std[:, None]
 
     def graph(self) -> nn.Module:
         return AllAtOnce(self)
-
-    def quick(self, n_constant: int = 0) -> Quick:
-        """All members at once, their codes standardised by NumPy, which spends less than torch on each operation."""
-        shift, inv_std = (table.detach().numpy()[:, None] for table in (self.shift, self.inv_std))
-
-        def codes(x: Tensor, sizes: Sequence[int]) -> Tensor:
-            raw = self.few(x if x.shape[0] == 1 else x[group_of(sizes)])
-            return torch.from_numpy((raw.numpy() - shift) * inv_std)
-
-        return codes
-
-    def few(self, x: Tensor) -> Tensor:
-        """`raw` of all members for a few windows; overridden where a kernel is faster."""
-        return self.raw(x)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,9 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-
-from ..cpu import available
-from ..cpu.in_use import Networks
 
 
 class Size(NamedTuple):
@@ -24,10 +21,6 @@ class Size(NamedTuple):
     times: int
     classes: int
     sfreq: float | None  # Hz
-
-
-# Windows (G, n, C, T), and how many members read each of the G groups, in their order -> codes (P, n, D).
-Quick = Callable[[Tensor, Sequence[int]], Tensor]
 
 
 class Stack(nn.Module):
@@ -52,25 +45,6 @@ class Stack(nn.Module):
     @abstractmethod
     def graph(self) -> nn.Module:
         """Windows (P or 1, N, C, T) -> codes (P, N, D) in plain operations, in eval mode, for export."""
-
-    def quick(self, n_constant: int = 0) -> Quick:
-        """Members in eval mode for a few windows on a CPU; overridden where something is quicker.
-
-        n_constant: how many channels, the last ones, have one value throughout every window.
-        """
-        return lambda x, sizes: self(x, group=group_of(sizes))
-
-
-def by_networks(networks: Networks, graph: nn.Module) -> Quick:
-    """One kernel for all networks or, where there is none, the graph of ordinary operations."""
-
-    def codes(x: Tensor, sizes: Sequence[int]) -> Tensor:
-        if available(x):
-            return networks(x, group_of(sizes))
-        plain: Tensor = graph(x if len(x) == 1 else x[group_of(sizes)])
-        return plain
-
-    return codes
 
 
 def member_of(stack: nn.Module, member: int) -> nn.Module:

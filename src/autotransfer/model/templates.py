@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..cpu.in_use import few, operations
 from ..errors import check_at_most, check_positive
 from ..preprocessing.represent.base import POINTS, QUIET, centred, stretches
 from .solved import Batches, Solved, SolvedOptions
@@ -69,12 +68,6 @@ class Templates(Solved):
         product = (deviations * self.templates[members, None].to(torch.float64)).mean(-1)
         likeness = product / spread.clamp(min=QUIET)
         return torch.cat([stretches(signals).flatten(2), likeness], -1).to(x.dtype)
-
-    def few(self, x: Tensor) -> Tensor:
-        if not few(x):
-            return self.raw(x)
-        codes: Tensor = operations.templates(x, self.filters, self.templates, POINTS, FLAT, QUIET)
-        return codes
 
     def fit_(self, members: Sequence[int], batches: Batches) -> None:
         response, covariance, samples = statistics(batches, self.classes)

@@ -82,22 +82,6 @@ class Trees(Solved):
         shares = votes.flatten(1, 2).gather(1, leaf).view(*node.shape, classes).mean(2)  # (M, B, K)
         return ((1 - DOUBT) * shares + DOUBT / classes).log()
 
-    def few(self, x: Tensor) -> Tensor:
-        """The same in NumPy, which spends less than torch on each operation."""
-        tables = (self.feature, self.threshold, self.votes, x.flatten(2))
-        feature, threshold, votes, numbers = (table.detach().numpy() for table in tables)
-        members, nodes = np.arange(len(feature))[:, None, None], 2**self.depth - 1
-        group = members if len(numbers) > 1 else np.zeros_like(members)
-        tree = members * self.trees + np.arange(self.trees)  # (P, 1, T)
-        window = (group * numbers.shape[1] + np.arange(numbers.shape[1])[:, None]) * numbers.shape[2]  # (P, B, 1)
-        node = np.zeros((len(feature), numbers.shape[1], self.trees), dtype=np.int64)
-        for _ in range(self.depth):
-            place = tree * nodes + node
-            asked = feature.take(place).astype(np.int64)
-            node = 2 * node + 1 + (numbers.take(window + asked) > threshold.take(place))
-        shares = votes.reshape(-1, votes.shape[-1]).take(tree * (nodes + 1) + node - nodes, axis=0).mean(2)
-        return torch.from_numpy(np.log((1 - DOUBT) * shares + DOUBT / votes.shape[-1]))
-
     def fit_(self, members: Sequence[int], batches: Batches) -> None:
         from sklearn.ensemble import ExtraTreesClassifier
 

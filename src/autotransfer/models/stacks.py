@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..model.encoders import ENCODERS
+from ..model.stack import group_of
 from ..training.centring import Centring
 from ..training.days import Days
 from ..training.effects import Effects
@@ -44,13 +45,11 @@ class PartStack:
             group = order = torch.arange(members)
             net = parts[0].net
         self.sizes: list[int] = torch.bincount(group).tolist()
-        self.together = [sum(self.sizes)]
         first = torch.tensor([group.tolist().index(g) for g in range(len(self.sizes))])
-        self.setting, card = parts[0].setting, parts[0].card
-        spec = self.setting.preprocessing
+        self.setting = parts[0].setting
         self.network = net
-        self.net = net.quick(spec.n_constant(len(card.channels), card.n_times))
-        self.preprocessing = spec.restore({name: tensor[first] for name, tensor in statistics.items()})
+        by_group = {name: tensor[first] for name, tensor in statistics.items()}
+        self.preprocessing = self.setting.preprocessing.restore(by_group)
         self.weight = tensors["classifier.weight"][order].transpose(1, 2).contiguous()
         self.bias = tensors["classifier.bias"][order, None]
         # (parts, P): the mean over the members of each part.
@@ -65,7 +64,7 @@ class PartStack:
 
     def codes(self, x: Tensor) -> Tensor:
         """Prepared windows (G or 1, n, C, T) -> (P, n, D)."""
-        z: Tensor = self.net(x, self.sizes if x.shape[0] > 1 else self.together)
+        z: Tensor = self.network(x[0]) if x.shape[0] == 1 else self.network(x, group=group_of(self.sizes))
         return z
 
     def head(self, corrected: bool) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..cpu import available
-from ..cpu.in_use import operations
+from .. import cpu
 from ..errors import UserError
 from .standardise import Standardise
 from .transform import Fitted, Rows, Stage, Transform
@@ -52,14 +51,10 @@ class AppendScale(Transform):
 class WithScale(Fitted):
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         """(..., C, T) -> (..., 3C, T)."""
-        if not x.requires_grad and available(x):
-            return self.few(x)
+        if not x.requires_grad and cpu.available(x):
+            return cpu.append_scale(x, FLAT, QUIET)
         shapes, scale = parted(x)
         return torch.cat([shapes, scale.expand(*scale.shape[:-1], x.shape[-1])], -2)
-
-    def few(self, x: Tensor) -> Tensor:
-        extended: Tensor = operations.append_scale(x, FLAT, QUIET)
-        return extended
 
 
 def parted(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import EllipsisType
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,14 +49,6 @@ class Delayed(Fitted):
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         """(..., C, T) -> (..., C·copies, T − (copies − 1)·lag): all channels, then all of them a lag later, and on."""
-        return torch.cat([x[copy] for copy in self._copies(x)], -2)
-
-    def few(self, x: Tensor) -> Tensor:
-        """By NumPy, which spends less than torch on each operation."""
-        array = x.numpy()
-        return torch.from_numpy(np.concatenate([array[copy] for copy in self._copies(x)], -2))
-
-    def _copies(self, x: Tensor) -> list[tuple[EllipsisType, slice]]:
-        """The stretch of a window that is each copy."""
         _, left = self.spec.shape(x.shape[-2], x.shape[-1])
-        return [(..., slice(copy * self.spec.lag, copy * self.spec.lag + left)) for copy in range(self.spec.copies)]
+        starts = (copy * self.spec.lag for copy in range(self.spec.copies))
+        return torch.cat([x[..., start : start + left] for start in starts], -2)

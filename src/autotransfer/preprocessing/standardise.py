@@ -17,9 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..cpu.in_use import few, operations
 from .align import moments
-from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Stateless, entries_of
+from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stage, entries_of
 
 PRIOR_WINDOWS = 8  # m: how many windows of a person the prior is worth
 ROUNDING = 1e-12  # of the sum of squares: smaller sums of squared deviations are rounding errors of their difference
@@ -65,10 +64,6 @@ class OwnScale(FittedScale):
         size = (*x.shape[:-1], 1)
         return (x - mean.view(size)) * inv_std.to(x.dtype).view(size)
 
-    def few(self, x: Tensor) -> Tensor:
-        standardised: Tensor = operations.standardise(x)
-        return standardised
-
     def graph(self) -> nn.Module:
         return PooledScale((3,))
 
@@ -93,26 +88,8 @@ class TrainScale(FittedScale):
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         return (x - self.shift[:, None, :, None]) * self.inv_std[:, None, :, None]
 
-    def follow(self) -> Follower:
-        return Scaling(self) if self.shift.is_cpu else super().follow()
-
     def affine(self) -> tuple[Tensor, Tensor]:
         return self.shift, self.inv_std
-
-
-class Scaling(Stateless):
-    """By tables of `TrainScale`; a few windows by NumPy, which spends less than torch on each operation."""
-
-    def __init__(self, fitted: TrainScale) -> None:
-        super().__init__(fitted)
-        self.shift, self.inv_std = (table.numpy()[:, None, :, None] for table in (fitted.shift, fitted.inv_std))
-
-    def feed(self, batch: Batch) -> Batch:
-        if not few(batch.x):
-            return super().feed(batch)
-        scaled = batch.x.numpy() - self.shift
-        scaled *= self.inv_std
-        return Batch(torch.from_numpy(scaled))
 
 
 class PersonScale(FittedScale):

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..cpu.in_use import few
 from ..errors import UserError, check_choice, check_types
 from ..recordings.chunks import row_chunks
 
@@ -135,11 +134,6 @@ class Fitted(nn.Module, ABC):
         windows are one new person's.
         """
 
-    def few(self, x: Tensor) -> Tensor:
-        """The same for a few windows (G or 1, n, C, T) of one new person; overridden where a kernel is faster."""
-        transformed: Tensor = self(x)
-        return transformed
-
     def affine(self) -> tuple[Tensor, Tensor] | None:
         """Shift and factor (G, C) where that is all it does to a window, so that gathering can do it in passing."""
         return None
@@ -233,7 +227,7 @@ class Stateless(Follower):
         self.fitted = fitted
 
     def feed(self, batch: Batch) -> Batch:
-        return Batch(self.fitted.few(batch.x) if few(batch.x) else self.fitted(batch.x))
+        return Batch(self.fitted(batch.x))
 
 
 class Summing(Follower):

@@ -14,9 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...cpu.in_use import operations
-from .base import QUIET, Representation, centred
-from .spectra import Band, Bins, bands_within, fourier, segment_length, segments, waves_of
+from .base import Representation, centred
+from .spectra import Band, Bins, bands_within, fourier, segment_length, segments
 from .tangent import logarithm, logarithm_by_roots, tangent_of
 
 BANDS: tuple[Band, ...] = ((4, 8), (8, 13), (13, 30))
@@ -44,11 +43,6 @@ class BandTangent(Representation):
 
     def numbers_in_graph(self, x: Tensor) -> Tensor:
         return self._numbers(x, logarithm_by_roots)
-
-    def few(self, x: Tensor) -> Tensor:
-        length, bins = segment_length(self.rate, int(x.shape[-1])), self._bins(int(x.shape[-1]))
-        quick: Tensor = operations.band_tangent(x, *waves_of(length, bins), QUIET)
-        return quick
 
     def _numbers(self, x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
         length, bins = segment_length(self.rate, int(x.shape[-1])), self._bins(int(x.shape[-1]))

@@ -14,9 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...cpu.in_use import operations
-from .base import QUIET, Representation, centred, log_power
-from .spectra import Band, Bins, bands_within, fourier, segment_length, segments, waves_of
+from .base import Representation, centred, log_power
+from .spectra import Band, Bins, bands_within, fourier, segment_length, segments
 
 FLOOR = 1e-12  # of the mean power of a window: what is less is rounding
 
@@ -48,11 +47,6 @@ class Bands(Representation):
         power = coefficients.square().mean(-2) @ _means(tuple(map(len, bins))).to(signals)  # (..., C, bands)
         least = FLOOR * power.mean((-2, -1), keepdim=True)
         return 0.5 * log_power(power + least)
-
-    def few(self, x: Tensor) -> Tensor:
-        bins, length = self._bins(int(x.shape[-1])), segment_length(self.rate, int(x.shape[-1]))
-        quick: Tensor = operations.bands(x, *waves_of(length, bins), FLOOR, QUIET**2)
-        return quick
 
 
 @dataclass(frozen=True)

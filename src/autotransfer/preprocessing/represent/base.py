@@ -57,10 +57,6 @@ class Representation(ABC):
         """The same in operations that every format of export has; overridden where `numbers` has others."""
         return self.numbers(x)
 
-    def few(self, x: Tensor) -> Tensor | None:
-        """The same in the dtype of x for a few windows (G, n, C, T), where a kernel is faster."""
-        return None
-
     def room(self, channels: int, times: int) -> int:
         """How many numbers one window needs in memory meanwhile; decides how many windows are taken at once."""
         return 4 * channels * max(channels, times)
@@ -87,10 +83,6 @@ class EveryWindow(Fitted):
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         return in_pieces(x, self.spec.numbers, self.spec.room(int(x.shape[-2]), int(x.shape[-1])))
 
-    def few(self, x: Tensor) -> Tensor:
-        quick = self.spec.few(x)
-        return super().few(x) if quick is None else quick
-
     def graph(self) -> nn.Module:
         return self.spec.graph()
 
@@ -115,7 +107,8 @@ def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor], room: int) -> Tensor:
     """work on windows (G, B, C, T), some at a time, each of which needs room for so many numbers; in the dtype of x."""
     groups, batch = (int(n) for n in x.shape[:2])
     rows = x.flatten(0, 1)
-    numbers = torch.cat([work(rows[piece]).to(x.dtype) for piece in row_chunks(groups * batch, room)])
+    pieces = [work(rows[piece]).to(x.dtype) for piece in row_chunks(groups * batch, room)]
+    numbers = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
     return numbers.view(groups, batch, *numbers.shape[1:])
 
 

@@ -13,8 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...cpu.in_use import operations
-from .base import QUIET, Representation, centred, log, stretches
+from .base import Representation, centred, log, stretches
 
 AROUND = 0.3  # seconds before and after
 SHAPE = 32  # stretches
@@ -45,7 +44,3 @@ class Beats(Representation):
         places = (peak + torch.arange(-half, half + 1, device=x.device)).clamp(0, times - 1)
         shape = unit.gather(-1, places[..., None, :].expand(*unit.shape[:-1], 2 * half + 1))
         return torch.cat([stretches(shape, SHAPE), log(spread)], -1)
-
-    def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.beats(x, self._half, min(SHAPE, 2 * self._half + 1), QUIET)
-        return quick

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...cpu.in_use import operations
-from .base import POINTS, QUIET, Representation, centred, deviation, log, log_power, stretches
+from .base import POINTS, Representation, centred, deviation, log, log_power, stretches
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,6 @@ class Features(Representation):
 
     def numbers_in_graph(self, x: Tensor) -> Tensor:
         return features(x, products)
-
-    def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.features(x, hann(int(x.shape[-1])), POINTS, QUIET)
-        return quick
 
 
 def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...cpu.in_use import Convolutions, operations
 from ...randomness import as_keys, key_of, uniform
 from ..transform import Fitted, Rows, Stage
 from .base import Representation, in_pieces
@@ -72,10 +71,6 @@ class FittedMiniRocket(Fitted):
         groups = max(len(x), len(self.thresholds))
         pairs = zip(x.expand(groups, -1, -1, -1), self.thresholds.expand(groups, -1, -1), strict=True)
         return torch.cat([in_pieces(group[None], partial(exceeding, thresholds=t), room) for group, t in pairs])
-
-    def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.minirocket(x, convolutions(int(x.shape[-2]), int(x.shape[-1])), self.thresholds)
-        return quick
 
     def graph(self) -> nn.Module:
         return MiniRocketGraph(self.thresholds)
@@ -144,16 +139,6 @@ def kernels(channels: int, count: int) -> Tensor:
         matrix[place, k][:, chosen] = -1.0
         matrix[place, k][np.ix_(np.array(KERNELS[k]), chosen)] = 2.0
     return torch.from_numpy(matrix.reshape(count, len(KERNELS), -1))
-
-
-@cache
-def convolutions(channels: int, times: int) -> Convolutions:
-    """The same kernels by the channels that each sums."""
-    spans = dilations(times)
-    sums = kernels(channels, len(spans)).view(-1, WEIGHTS, channels)[:, 0] != 0  # (D · 84, C)
-    sizes = sums.sum(1)
-    chosen = (~sums).long().argsort(dim=1, stable=True)[:, : int(sizes.max())].contiguous()
-    return Convolutions(torch.tensor(spans), sizes, chosen)
 
 
 def thresholds(stage: Stage, rows: Rows) -> Tensor:

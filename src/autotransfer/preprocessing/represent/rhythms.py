@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...cpu.in_use import RhythmsTables, operations
 from ...errors import UserError
 from .base import Representation, centred
 
@@ -55,11 +54,6 @@ class Rhythms(Representation):
 
     def numbers_in_graph(self, x: Tensor) -> Tensor:
         return self._numbers(x, whitened_by_elimination)
-
-    def few(self, x: Tensor) -> Tensor:
-        assert self.constants is not None, "it reads them"
-        quick: Tensor = operations.rhythms(x, rhythms_tables(self.rate, self.constants, int(x.shape[-1])), RIDGE)
-        return quick
 
     def _numbers(self, x: Tensor, whiten: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         windows, _ = centred(x)
@@ -129,16 +123,3 @@ def _bank(sfreq: float, frequencies: tuple[float, ...], times: int) -> Bank:
             if s == 0 or (f >= low and inside[s].any())]  # fmt: skip
     arrays = basis, inside[:, None], basis.T @ waves.reshape(times, -1), np.array(held)
     return Bank(*map(torch.from_numpy, arrays))
-
-
-@cache
-def rhythms_tables(sfreq: float, frequencies: tuple[float, ...], times: int) -> RhythmsTables:
-    """The same for spectra of windows: the basis is that of the Fourier transform, and every sub-band ends where the
-    basis does."""
-    bank = _bank(sfreq, frequencies, times)
-    count = bank.basis.shape[1] // 2
-    cosines, sines = bank.waves.view(2, count, -1)  # cosines and sines of the basis
-    waves = torch.stack([cosines, -sines], 1).flatten(0, 1).T.contiguous()  # e^-iωt = cos ωt - i sin ωt
-    starts = 2 * count - bank.inside[:, 0].sum(1).long()
-    first = int(np.argmax(np.arange(1, times) * sfreq / times >= LOWS[0])) + 1
-    return RhythmsTables(first, count, starts, waves, bank.held)

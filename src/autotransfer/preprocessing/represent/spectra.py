@@ -48,9 +48,3 @@ def fourier(length: int, bins: tuple[int, ...]) -> Tensor:
     hann = 0.5 - 0.5 * np.cos(2 * math.pi * np.arange(length) / length)
     waves = hann[:, None] * np.concatenate([np.cos(angle), np.sin(angle)], 1)
     return torch.from_numpy(waves - waves.mean(0))
-
-
-@cache
-def waves_of(length: int, bins: Bins) -> tuple[Tensor, Tensor]:
-    """The same for all bands one after the other, and how many bins each has."""
-    return fourier(length, sum(bins, ())), torch.tensor(list(map(len, bins)))

@@ -26,9 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...cpu.in_use import StatisticsTables, operations
-from .base import QUIET, Representation, centred, log, log_power
-from .features import hann, products, spectrum
+from .base import Representation, centred, log, log_power
+from .features import products, spectrum
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 LAGS = (1, 2, 4, 8)
@@ -55,10 +54,6 @@ class Statistics(Representation):
 
     def numbers_in_graph(self, x: Tensor) -> Tensor:
         return statistics(x, products)
-
-    def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.statistics(x, statistics_tables(int(x.shape[-1])), HIGH, MOST, LEAST, QUIET)
-        return quick
 
 
 def statistics(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
@@ -135,9 +130,3 @@ def _fixed(channels: int, times: int, device: torch.device) -> Fixed:
         np.stack([frequency, frequency**2]), rows * channels + columns,
     )  # fmt: skip
     return Fixed(*(torch.from_numpy(array).to(device) for array in arrays))
-
-
-@cache
-def statistics_tables(times: int) -> StatisticsTables:
-    fixed = _fixed(1, times, torch.device("cpu"))
-    return StatisticsTables(hann(times), fixed.ramp, fixed.below, fixed.share, torch.tensor(LAGS), fixed.frequency)

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...cpu.in_use import operations
 from .base import QUIET, Representation, centred
 
 SMALLEST = 1e-9  # eigenvalue of a correlation by its trace that the logarithm in a graph is made for
@@ -35,10 +34,6 @@ class Tangent(Representation):
 
     def numbers_in_graph(self, x: Tensor) -> Tensor:
         return tangent(x, logarithm_by_roots)
-
-    def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.tangent(x, QUIET)
-        return quick
 
 
 def tangent(x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:

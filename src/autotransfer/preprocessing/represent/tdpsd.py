@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...cpu.in_use import operations
 from .base import QUIET, Representation, centred, log
 from .time_domain import deviation_of, difference
 
@@ -40,10 +39,6 @@ class TDPSD(Representation):
         a, b = (moments(of) for of in (unit, (unit.square() + FLOOR).log()))
         fused = -2 * a * b / (a.square() + b.square()).clamp(min=QUIET)  # 0 where a flat channel has 0/0
         return torch.cat([fused, log(spread)[..., None]], -1)
-
-    def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.tdpsd(x, POWER, FLOOR, QUIET)
-        return quick
 
 
 def moments(x: Tensor) -> Tensor:

@@ -12,13 +12,13 @@ of the Willison amplitude is the deviation of the window and no number of volts;
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ...cpu.in_use import operations
 from .base import QUIET, Representation, centred, log
 
 ORDER = 4  # of the autoregression
@@ -26,7 +26,7 @@ ORDER = 4  # of the autoregression
 
 @dataclass(frozen=True)
 class TimeDomain(Representation):
-    """Every channel by itself."""
+    """A representation of every channel by itself."""
 
     count: ClassVar[int]  # numbers of a channel
     counts: ClassVar[bool] = True
@@ -37,63 +37,52 @@ class TimeDomain(Representation):
     def room(self, channels: int, times: int) -> int:
         return 8 * channels * times
 
+    def numbers(self, x: Tensor) -> Tensor:
+        signal, _ = centred(x)
+        return torch.stack(self.features(signal, difference(signal)), -1)
+
+    @abstractmethod
+    def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
+        """Return the numbers (...) of signals (..., T) with mean 0. slope: of the signals, from sample to sample."""
+
 
 @dataclass(frozen=True)
 class Hudgins(TimeDomain):
     kind_names = ("Hudgins features", "Hudgins' time-domain features")
     count = 4
-    order: ClassVar[int] = 0  # of an autoregression
 
-    def numbers(self, x: Tensor) -> Tensor:
-        signal, _ = centred(x)
-        slope = difference(signal)
-        turns = crossings(slope)
-        return torch.stack([log(size(signal)), crossings(signal), turns, log(size(slope))], -1)
-
-    def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.hudgins(x, self.order, QUIET)
-        return quick
+    def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
+        return [log(size(signal)), crossings(signal), crossings(slope), log(size(slope))]
 
 
 @dataclass(frozen=True)
 class TimeDomainAR(Hudgins):
     kind_names = ("Time domain and AR", "time-domain features with autoregression")
     count = Hudgins.count + ORDER
-    order = ORDER
     shortest = 2 * ORDER
 
-    def numbers(self, x: Tensor) -> Tensor:
-        return torch.cat([super().numbers(x), autoregression(centred(x)[0])], -1)
+    def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
+        return [*super().features(signal, slope), *autoregression(signal).unbind(-1)]
 
 
 @dataclass(frozen=True)
 class LS4(TimeDomain):
     kind_names = ("LS4 features", "the four features of LS4")
     count = 4
-    nine: ClassVar[bool] = False
 
-    def numbers(self, x: Tensor) -> Tensor:
-        signal, _ = centred(x)
-        slope = difference(signal)
+    def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
         jumps = (slope.abs() > deviation_of(signal)[..., None]).to(signal.dtype).mean(-1)
-        return torch.stack([log(l_scale(signal)), log(size(slope)), log(mean_root(signal)), jumps], -1)
-
-    def few(self, x: Tensor) -> Tensor:
-        quick: Tensor = operations.ls(x, self.nine, QUIET)
-        return quick
+        return [log(l_scale(signal)), log(size(slope)), log(mean_root(signal)), jumps]
 
 
 @dataclass(frozen=True)
 class LS9(LS4):
     kind_names = ("LS9 features", "the nine features of LS9")
     count = LS4.count + 4
-    nine = True
 
-    def numbers(self, x: Tensor) -> Tensor:
-        signal, _ = centred(x)
-        slope = difference(signal)
+    def features(self, signal: Tensor, slope: Tensor) -> list[Tensor]:
         amplitudes = [log(of) for of in (deviation_of(signal), size(signal), deviation_of(slope))]
-        return torch.cat([super().numbers(x), torch.stack([crossings(signal), *amplitudes], -1)], -1)
+        return [*super().features(signal, slope), crossings(signal), *amplitudes]
 
 
 def difference(x: Tensor) -> Tensor:
