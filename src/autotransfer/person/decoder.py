@@ -115,6 +115,7 @@ class Decoder:
             probabilities.append(softmax(log_p.numpy()))
         return np.concatenate(probabilities)
 
+    @torch.inference_mode()
     def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
         """The next windows (n, channels, times) of a person -> codes of each stack (P, n, D), and log-probabilities
         (n, classes) up to a constant for each window."""
