@@ -144,7 +144,8 @@ class Decoder:
         """Logits (P, n, classes) of members of parts (K, P), weighted by exponents (K,) -> log-probabilities (n,
         classes)."""
         probability = mean @ logits.softmax(-1).flatten(1)
-        return (exponents @ probability.clamp(min=TINY).log()).view(logits.shape[1:])
+        log_p: Tensor = (exponents @ probability.clamp(min=TINY).log()).view(logits.shape[1:])
+        return log_p
 
     def _logits(self, codes: Sequence[Tensor]) -> Tensor:
         """(P of all, n, classes) float64, or twice as many classes with corrections."""
