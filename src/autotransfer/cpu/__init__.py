@@ -70,70 +70,46 @@ def _pool_of_threads() -> int | None:
         return None
 
 
-def _run(name: str, signal: Tensor, task: ctypes.Structure, count: int | None = None) -> None:
-    """Run a kernel without the interpreter's lock, on as many threads as torch uses. count: of members, or whatever it
-    works through, where that is not the first axis of the signal."""
+def structure(tensors: str, numbers: str, floats: str = "") -> type[ctypes.Structure]:
+    """Return a task as kernels.c declares it: addresses of tensors, then whole numbers, then floats, by their names."""
+    kinds = {c_void_p: tensors, c_long: numbers, c_float: floats}
+    fields = [(name, kind) for kind, names in kinds.items() for name in names.split()]
+    return type("Task", (ctypes.Structure,), {"_fields_": fields})
+
+
+def run(
+    name: str,
+    task: type[ctypes.Structure],
+    signal: Tensor,
+    tensors: dict[str, Expected],
+    *,
+    count: int | None = None,
+    operation: str | None = None,
+    **numbers: float,
+) -> None:
+    """Check the tensors of a task and run a kernel on it without the interpreter's lock, on as many threads as torch
+    uses; on one in a forked process, which does not have its parent's.
+
+    signal: tells how much work there is; count: of items, where they are not the first axis of the signal; operation:
+    as errors name the kernel
+    """
+    given = task(**addresses(operation or name, **tensors), **numbers)
     threads = 1 if signal.numel() < GRAIN else torch.get_num_threads()
-    run_on(threads, name, len(signal) if count is None else count, task)
-
-
-def run_on(threads: int, name: str, count: int, task: ctypes.Structure) -> None:
-    """Run a kernel on so many threads; on one in a forked process, which does not have its parent's."""
     parallel = None if _forked or threads == 1 else _pool_of_threads()
     function = getattr(need_library(name), name)
     if function.argtypes is None:
         function.restype, function.argtypes = None, [c_void_p, c_long, c_long, c_void_p]
-    function(parallel, threads, count, ctypes.byref(task))
+    function(parallel, threads, len(signal) if count is None else count, ctypes.byref(given))
 
 
-class _NormPool(ctypes.Structure):
-    """As in kernels.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in (
-            "v", "gamma", "beta", "halves", "group", "threshold", "boost", "out", "squares", "mean", "variance", "grad",
-            "grad_squares", "grad_v", "grad_gamma", "grad_beta",
-        )),
-        *((name, c_long) for name in ("features", "batch", "times", "pool")),
-        ("eps", c_float),
-    )  # fmt: skip
-
-
-class _Filter(ctypes.Structure):
-    """As in kernels.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("x", "w", "grad", "out")),
-        *((name, c_long) for name in ("rows", "times", "taps", "left", "flipped")),
-    )
-
-
-class _Product(ctypes.Structure):
-    """As in kernels.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("a", "b", "group", "order", "out")),
-        *((name, c_long) for name in ("members", "rows", "inner", "columns", "run")),
-    )
-
-
-class _Edges(ctypes.Structure):
-    """As in kernels.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("x", "out")),
-        *((name, c_long) for name in ("rows", "times", "left", "right", "size")),
-    )
-
-
-class _Scales(ctypes.Structure):
-    """As in kernels.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("nearness", "wanted", "place")),
-        *((name, c_long) for name in ("count", "halvings", "newtons")),
-        ("bracket", c_float),
-    )
+_NormPool = structure(
+    "v gamma beta halves group threshold boost out squares mean variance grad grad_squares grad_v grad_gamma grad_beta",
+    "features batch times pool", "eps",
+)  # fmt: skip
+_Filter = structure("x w grad out", "rows times taps left flipped")
+_Product = structure("a b group order out", "members rows inner columns run")
+_Edges = structure("x out", "rows times left right size")
+_Scales = structure("nearness wanted place", "columns halvings newtons", "bracket")
 
 
 def norm_pool_forward(
@@ -148,13 +124,13 @@ def norm_pool_forward(
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
     drawn = _drawn("norm_pool_forward", dropping, out)
     per_feature = (members, features)
-    places = addresses(
-        "norm_pool_forward", v=Expected(v, (*per_feature, n // times * times)), gamma=Expected(gamma, per_feature),
-        beta=Expected(beta, per_feature), out=Expected(out, out.shape), squares=Expected(squares, out.shape),
-        mean=Expected(mean, per_feature), variance=Expected(variance, per_feature), **drawn,
-    )  # fmt: skip
-    task = _NormPool(**places, features=features, batch=n // times, times=times, pool=pool, eps=eps)
-    _run("norm_pool_forward", v, task)
+    tensors = drawn | {
+        "v": Expected(v, (*per_feature, n // times * times)), "gamma": Expected(gamma, per_feature),
+        "beta": Expected(beta, per_feature), "out": Expected(out, out.shape), "squares": Expected(squares, out.shape),
+        "mean": Expected(mean, per_feature), "variance": Expected(variance, per_feature),
+    }  # fmt: skip
+    numbers = {"features": features, "batch": n // times, "times": times, "pool": pool, "eps": eps}
+    run("norm_pool_forward", _NormPool, v, tensors, **numbers)
     return out, squares, mean, variance
 
 
@@ -170,14 +146,15 @@ def norm_pool_backward(
     grad_v, grad_gamma, grad_beta = torch.empty_like(v), torch.empty_like(mean), torch.empty_like(mean)
     pooled, per_feature = (members, features, n // times, times // pool), (members, features)
     drawn = _drawn("norm_pool_backward", dropping, grad)
-    places = addresses(
-        "norm_pool_backward", v=Expected(v, (*per_feature, n // times * times)), gamma=Expected(gamma, per_feature),
-        beta=Expected(beta, per_feature), mean=Expected(mean, per_feature), variance=Expected(variance, per_feature),
-        grad=Expected(grad, pooled), grad_squares=Expected(grad_squares, pooled), grad_v=Expected(grad_v, v.shape),
-        grad_gamma=Expected(grad_gamma, per_feature), grad_beta=Expected(grad_beta, per_feature), **drawn,
-    )  # fmt: skip
-    task = _NormPool(**places, features=features, batch=n // times, times=times, pool=pool, eps=eps)
-    _run("norm_pool_backward", v, task)
+    tensors = drawn | {
+        "v": Expected(v, (*per_feature, n // times * times)), "gamma": Expected(gamma, per_feature),
+        "beta": Expected(beta, per_feature), "mean": Expected(mean, per_feature),
+        "variance": Expected(variance, per_feature), "grad": Expected(grad, pooled),
+        "grad_squares": Expected(grad_squares, pooled), "grad_v": Expected(grad_v, v.shape),
+        "grad_gamma": Expected(grad_gamma, per_feature), "grad_beta": Expected(grad_beta, per_feature),
+    }  # fmt: skip
+    numbers = {"features": features, "batch": n // times, "times": times, "pool": pool, "eps": eps}
+    run("norm_pool_backward", _NormPool, v, tensors, **numbers)
     return grad_v, grad_gamma, grad_beta
 
 
@@ -208,11 +185,9 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
     _check_filter("correlate", taps, left)
     x, w = x.contiguous(), w.contiguous()
     out = torch.empty_like(x)
-    places = addresses(
-        "correlate", x=Expected(x, x.shape), w=Expected(w, (count, taps)), out=Expected(out, x.shape)
-    )  # fmt: skip
-    task = _Filter(**places, rows=rows, times=times, taps=taps, left=left, flipped=flipped)
-    _run("filter_times", x, task)
+    tensors = {"x": Expected(x, x.shape), "w": Expected(w, (count, taps)), "out": Expected(out, x.shape)}
+    numbers = {"rows": rows, "times": times, "taps": taps, "left": left, "flipped": flipped}
+    run("filter_times", _Filter, x, tensors, operation="correlate", **numbers)
     return out
 
 
@@ -222,10 +197,9 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     _check_filter("correlate_gradient", kernel, left)
     x, grad = x.contiguous(), grad.contiguous()
     out = x.new_empty(count, kernel)
-    places = addresses(
-        "correlate_gradient", x=Expected(x, x.shape), grad=Expected(grad, x.shape), out=Expected(out, (count, kernel))
-    )
-    _run("filter_gradient", x, _Filter(**places, rows=rows, times=times, taps=kernel, left=left))
+    tensors = {"x": Expected(x, x.shape), "grad": Expected(grad, x.shape), "out": Expected(out, (count, kernel))}
+    numbers = {"rows": rows, "times": times, "taps": kernel, "left": left}
+    run("filter_gradient", _Filter, x, tensors, operation="correlate_gradient", **numbers)
     return out
 
 
@@ -244,9 +218,9 @@ def edge_sums(x: Tensor, left: int, right: int, size: int) -> Tensor:
     check_sizes("edge_sums", 0, left=left, right=right, most=LONGEST - max(left, right))
     check_sizes("edge_sums", left + right + (left * (left + 1) + right * (right + 1)) // 2, size=size)
     x, out = x.contiguous(), x.new_empty(*many, size)
-    places = addresses("edge_sums", x=Expected(x, x.shape), out=Expected(out, out.shape))
-    task = _Edges(**places, rows=rows, times=times, left=left, right=right, size=size)
-    _run("edge_sums", x, task, x.numel() // (rows * times))
+    tensors = {"x": Expected(x, x.shape), "out": Expected(out, out.shape)}
+    numbers = {"rows": rows, "times": times, "left": left, "right": right, "size": size}
+    run("edge_sums", _Edges, x, tensors, count=x.numel() // (rows * times), **numbers)
     return out
 
 
@@ -261,18 +235,16 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     a, b = a.contiguous(), (b if straight else b.transpose(1, 2)).contiguous()
     groups, inner, columns = b.shape
     out = a.new_empty(members, rows, columns if straight else inner)
-    run = max(1, min(TOGETHER, members // (2 * torch.get_num_threads())))
     check_index("product", "group", group, members, groups)
-    places = addresses(
-        "product", a=Expected(a, (members, rows, inner if straight else columns)), b=Expected(b, b.shape),
-        group=Expected(group, (members,), torch.int64), order=Expected(order, (members,), torch.int64),
-        out=Expected(out, out.shape),
-    )  # fmt: skip
-    task = _Product(**places, members=members, rows=rows, inner=inner, columns=columns, run=run)
-    if straight:
-        _run("product", out, task)
-    else:
-        _run("product_gradient", a, task)
+    tensors = {
+        "a": Expected(a, (members, rows, inner if straight else columns)), "b": Expected(b, b.shape),
+        "group": Expected(group, (members,), torch.int64), "order": Expected(order, (members,), torch.int64),
+        "out": Expected(out, out.shape),
+    }  # fmt: skip
+    together = max(1, min(TOGETHER, members // (2 * torch.get_num_threads())))
+    numbers = {"members": members, "rows": rows, "inner": inner, "columns": columns, "run": together}
+    name, signal = ("product", out) if straight else ("product_gradient", a)
+    run(name, _Product, signal, tensors, **numbers)
     return out
 
 
@@ -280,14 +252,12 @@ def log_scale(nearness: Tensor, wanted: Tensor, bracket: float, halvings: int, n
     """`censoring.kernel_matrices._log_scale`: (P, B, B), (P, B) -> (P, B)."""
     rows, wanted = nearness.contiguous().flatten(0, 1), wanted.contiguous()
     place = torch.empty_like(wanted)
-    places = addresses(
-        "log_scale", nearness=Expected(rows, (wanted.numel(), nearness.shape[-1])),
-        wanted=Expected(wanted, wanted.shape), place=Expected(place, wanted.shape),
-    )  # fmt: skip
-    _run(
-        "log_scales", rows,
-        _Scales(**places, count=rows.shape[1], halvings=halvings, newtons=newtons, bracket=bracket),
-    )  # fmt: skip
+    tensors = {
+        "nearness": Expected(rows, (wanted.numel(), nearness.shape[-1])), "wanted": Expected(wanted, wanted.shape),
+        "place": Expected(place, wanted.shape),
+    }  # fmt: skip
+    numbers = {"columns": rows.shape[1], "halvings": halvings, "newtons": newtons, "bracket": bracket}
+    run("log_scales", _Scales, rows, tensors, operation="log_scale", **numbers)
     return place
 
 

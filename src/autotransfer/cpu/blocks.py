@@ -6,55 +6,30 @@ that filters neither shift samples nor multiply by zeros.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from ctypes import c_float, c_long, c_void_p
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..gpu import Dropping
-from . import LONGEST, WIDEST, _drawn, _run
-from .boundary import Expected, addresses, check_index, check_sizes
+from . import LONGEST, WIDEST, _drawn, run, structure
+from .boundary import Expected, check_index, check_sizes
 
 SIDE_BY_SIDE = 16  # windows, at most: so many numbers has the widest vector in kernels.c
 ROWS = 8  # signals of a member that one thread works on together
 
 
-class _Block(ctypes.Structure):
-    """As in kernels.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in (
-            "x", "group", "spatial", "constant", "w", "gamma", "beta", "halves", "threshold", "boost", "v", "out",
-            "power", "level", "square", "mean", "variance", "grad", "grad_power", "grad_spatial", "grad_constant",
-            "grad_w", "grad_gamma", "grad_beta", "grad_x",
-        )),
-        *((name, c_long) for name in (
-            "channels", "features", "depth", "batch", "times", "taps", "left", "pool", "stretches", "length", "rows",
-            "as_codes",
-        )),
-        ("eps", c_float),
-    )  # fmt: skip
-
-
-class _Codes(ctypes.Structure):
-    """As in kernels.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in (
-            "power", "gamma", "beta", "halves", "group", "threshold", "boost", "logs", "out", "mean", "variance",
-            "grad", "grad_power", "grad_gamma", "grad_beta",
-        )),
-        *((name, c_long) for name in ("features", "batch", "stretches")), ("floor", c_float), ("eps", c_float),
-    )  # fmt: skip
-
-
-class _LayOut(ctypes.Structure):
-    """As in kernels.c."""
-
-    _fields_ = (("x", c_void_p), ("out", c_void_p), ("channels", c_long), ("batch", c_long), ("times", c_long))
+_Block = structure(
+    "x group spatial constant w gamma beta halves threshold boost v out power level square mean variance grad "
+    "grad_power grad_spatial grad_constant grad_w grad_gamma grad_beta grad_x",
+    "channels features depth batch times taps left pool stretches length rows as_codes", "eps",
+)  # fmt: skip
+_Codes = structure(
+    "power gamma beta halves group threshold boost logs out mean variance grad grad_power grad_gamma grad_beta",
+    "features batch stretches", "floor eps",
+)  # fmt: skip
+_LayOut = structure("x out", "channels batch times")
 
 
 class Form(NamedTuple):
@@ -101,8 +76,8 @@ def lay_out(x: Tensor, group: Tensor | None) -> LaidOut:
     groups, channels, batch, times = x.shape
     check_sizes("lay_out", batch=batch, times=times)
     x, out = x.contiguous(), x.new_empty(groups, _rounded(batch) * channels * times)
-    places = addresses("lay_out", x=Expected(x, x.shape), out=Expected(out, out.shape))
-    _run("lay_out", x, _LayOut(**places, channels=channels, batch=batch, times=times), groups * channels)
+    tensors = {"x": Expected(x, x.shape), "out": Expected(out, out.shape)}
+    run("lay_out", _LayOut, x, tensors, count=groups * channels, channels=channels, batch=batch, times=times)
     return LaidOut(out, torch.arange(groups) if group is None else group.contiguous(), batch, times)
 
 
@@ -181,16 +156,14 @@ def _run_second(
     expected = {name: Expected(tensor, shapes[name]) for name, tensor in weights._asdict().items()}
     for name, tensor in others.items():
         expected[name] = Expected(tensor, shapes[{"grad": "out"}.get(name, name.removeprefix("grad_"))])
-    drawn = _drawn(operation, dropping, units)
-    places = addresses(
-        operation, **expected, **drawn, x=Expected(x, shapes["x"]), mean=Expected(kept.mean, per_signal),
-        v=Expected(kept.v, (*per_signal, wide * times)), variance=Expected(kept.variance, per_signal),
+    tensors = expected | _drawn(operation, dropping, units) | {
+        "x": Expected(x, shapes["x"]), "mean": Expected(kept.mean, per_signal),
+        "v": Expected(kept.v, (*per_signal, wide * times)), "variance": Expected(kept.variance, per_signal),
+    }  # fmt: skip
+    run(
+        operation, _Block, kept.v, tensors, channels=channels, features=features, depth=1, batch=batch, times=times,
+        taps=taps, left=form.left, pool=form.pool, rows=features, as_codes=1, eps=form.eps,
     )  # fmt: skip
-    task = _Block(
-        **places, channels=channels, features=features, depth=1, batch=batch, times=times, taps=taps, left=form.left,
-        pool=form.pool, rows=features, as_codes=1, eps=form.eps,
-    )  # fmt: skip
-    _run(operation, kept.v, task)
 
 
 def _check_form(operation: str, form: Form, taps: int, times: int) -> None:
@@ -230,24 +203,22 @@ def _run_block(
     if units is not None and dropping is not None:
         expected |= _drawn(operation, dropping, units)
         check_index(operation, "group", windows.group, members, len(dropping.halves))
-    places = addresses(
-        operation, **(expected | {
-            "x": Expected(windows.x, (len(windows.x), wide * channels * times)),
-            "group": Expected(windows.group, (members,), torch.int64),
-            "v": Expected(kept.v, (*per_signal, wide * times)), "mean": Expected(kept.mean, per_signal),
-            "variance": Expected(kept.variance, per_signal),
-            "level": Expected(kept.level, (*per_signal, wide * stretches)),
-            "square": Expected(kept.square, (*per_signal, wide * stretches)),
-        }),
-    )  # fmt: skip
+    tensors = expected | {
+        "x": Expected(windows.x, (len(windows.x), wide * channels * times)),
+        "group": Expected(windows.group, (members,), torch.int64),
+        "v": Expected(kept.v, (*per_signal, wide * times)),
+        "mean": Expected(kept.mean, per_signal),
+        "variance": Expected(kept.variance, per_signal),
+        "level": Expected(kept.level, (*per_signal, wide * stretches)),
+        "square": Expected(kept.square, (*per_signal, wide * stretches)),
+    }
     depth = features // filters
     most = max(1, members * filters // (2 * torch.get_num_threads()))  # so that every thread has something to do
     rows = depth * min(max(1, ROWS // depth), most)
-    task = _Block(
-        **places, channels=channels, features=features, depth=depth, batch=batch, times=times, taps=taps,
-        left=form.left, pool=pool, stretches=stretches, length=form.length, rows=rows, eps=form.eps,
+    run(
+        operation, _Block, kept.v, tensors, channels=channels, features=features, depth=depth, batch=batch, times=times,
+        taps=taps, left=form.left, pool=pool, stretches=stretches, length=form.length, rows=rows, eps=form.eps,
     )  # fmt: skip
-    _run(operation, kept.v, task)
 
 
 class KeptCodes(NamedTuple):
@@ -290,9 +261,6 @@ def _run_codes(
     shapes: dict[str, Sequence[int]] = dict.fromkeys(("gamma", "beta", "mean", "variance"), per_feature)
     shapes |= {"power": power.shape, "logs": power.shape, "out": codes, "grad": codes}
     tensors = {"power": power, "gamma": gamma, "beta": beta, **kept._asdict(), **others}
-    drawn = _drawn(operation, dropping, power)
-    places = addresses(
-        operation, **drawn, **{name: Expected(one, shapes[name.removeprefix("grad_")]) for name, one in tensors.items()}
-    )
-    task = _Codes(**places, features=features, batch=batch, stretches=stretches, floor=floor, eps=eps)
-    _run(operation, power, task)
+    given = {name: Expected(one, shapes[name.removeprefix("grad_")]) for name, one in tensors.items()}
+    numbers = {"features": features, "batch": batch, "stretches": stretches, "floor": floor, "eps": eps}
+    run(operation, _Codes, power, _drawn(operation, dropping, power) | given, **numbers)

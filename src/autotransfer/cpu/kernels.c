@@ -1360,10 +1360,9 @@ typedef struct {
 #endif
 #define ALONG 4
 
-/* Rows (count, k) of weights, `wide` apart, times signals (k, times), plus a number for each row. */
+/* Rows (count, k) of weights times signals (k, times), which are `stride` apart. */
 static void mix_rows(
-    const float *weight, long wide, const float *x, long k, long stride, long times, const float *constant, long count,
-    float *out, long out_stride
+    const float *weight, const float *x, long k, long stride, long times, long count, float *out, long out_stride
 ) {
     for (long start = 0; start < times; start += WIDE * LANES) {
         /* The last tile ends with the signal. One that is longer than the signal reads on: there is room for it. */
@@ -1372,9 +1371,8 @@ static void mix_rows(
             const float *row[MIXED], *from = x + t;
             vec total[MIXED][WIDE];
             for (int i = 0; i < MIXED; i++) {
-                const long own = r + i < count ? r + i : count - 1;
-                row[i] = weight + own * wide;
-                for (int j = 0; j < WIDE; j++) total[i][j] = all(constant[own]);
+                row[i] = weight + (r + i < count ? r + i : count - 1) * k;
+                for (int j = 0; j < WIDE; j++) total[i][j] = all(0.0f);
             }
             for (long c = 0; c < k; c++, from += stride) {
                 vec samples[WIDE];
@@ -1413,12 +1411,12 @@ static void product_item(const void *given, long number) {
     const long runs = (task->members + task->run - 1) / task->run, start = number % runs * task->run;
     const long first = number / runs * wide, count = first + wide < columns ? wide : columns - first;
     const long stop = start + task->run < task->members ? start + task->run : task->members;
-    float *room = calloc(inner * wide + rows * PIECE + rows, 4);
+    float *room = calloc(inner * wide + rows * PIECE, 4);
     if (!room) {
         for (long i = start; i < stop; i++) spoil(task->out + task->order[i] * rows * columns + first, rows, columns, count);
         return;
     }
-    float *narrow = room + inner * wide, *zeros = narrow + rows * PIECE;
+    float *narrow = room + inner * wide;
     for (long i = start, packed = -1; i < stop; i++) {
         const long member = task->order[i], group = task->group[member];
         if (group != packed) pack(task->b + group * inner * columns, inner, columns, first, count, room, wide);
@@ -1426,9 +1424,9 @@ static void product_item(const void *given, long number) {
         const float *weight = task->a + member * rows * inner;
         float *out = task->out + member * rows * columns + first;
         if (count >= PIECE) {
-            mix_rows(weight, inner, room, inner, wide, count, zeros, rows, out, columns);
+            mix_rows(weight, room, inner, wide, count, rows, out, columns);
         } else {
-            mix_rows(weight, inner, room, inner, wide, count, zeros, rows, narrow, PIECE);
+            mix_rows(weight, room, inner, wide, count, rows, narrow, PIECE);
             for (long r = 0; r < rows; r++) memcpy(out + r * columns, narrow + r * PIECE, 4 * count);
         }
     }
@@ -1510,30 +1508,22 @@ void product_gradient(Parallel parallel, long threads, long count, const Product
 typedef double dvec __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
 #define JOINTS (LANES / 2)
 
-INLINE double total_of(const dvec sum[4]) {
+/* The sum of n numbers, or of their squares. */
+INLINE double sum_doubles(const double *x, long n, int squared) {
+    dvec sum[4] = {{0}};
+    long i = 0;
+    for (; i + 4 * JOINTS <= n; i += 4 * JOINTS)
+        for (int j = 0; j < 4; j++) {
+            const dvec own = *(const dvec *)(x + i + j * JOINTS);
+            if (squared)
+                sum[j] += own * own;
+            else
+                sum[j] += own;
+        }
     const dvec together = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     double total = 0.0;
     for (int j = 0; j < JOINTS; j++) total += together[j];
-    return total;
-}
-
-static double sum_squares(const double *x, long n) {
-    dvec sum[4] = {{0}};
-    long i = 0;
-    for (; i + 4 * JOINTS <= n; i += 4 * JOINTS)
-        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(x + i + j * JOINTS) * *(const dvec *)(x + i + j * JOINTS);
-    double total = total_of(sum);
-    for (; i < n; i++) total += x[i] * x[i];
-    return total;
-}
-
-static double sum_doubles(const double *x, long n) {
-    dvec sum[4] = {{0}};
-    long i = 0;
-    for (; i + 4 * JOINTS <= n; i += 4 * JOINTS)
-        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(x + i + j * JOINTS);
-    double total = total_of(sum);
-    for (; i < n; i++) total += x[i];
+    for (; i < n; i++) total += squared ? x[i] * x[i] : x[i];
     return total;
 }
 
@@ -1541,7 +1531,7 @@ static double sum_doubles(const double *x, long n) {
 static double center(const float *x, long n, double *copy) {
     const double first = x[0];
     for (long i = 0; i < n; i++) copy[i] = x[i] - first;
-    const double mean = sum_doubles(copy, n) / n;
+    const double mean = sum_doubles(copy, n, 0) / n;
     for (long i = 0; i < n; i++) copy[i] -= mean;
     return first + mean;
 }
@@ -1551,7 +1541,7 @@ void append_scale(long windows, long channels, long times, double flat, double q
                   double *room) {
     for (long n = 0; n < windows; n++, out += 3 * channels * times)
         for (long c = 0; c < channels; c++, x += times) {
-            const double mean = center(x, times, room), spread = sqrt(sum_squares(room, times) / times);
+            const double mean = center(x, times, room), spread = sqrt(sum_doubles(room, times, 1) / times);
             const double factor = 1.0 / (spread < flat ? flat : spread);
             const float level = (float)mean, size = (float)log(spread + quiet);
             float *shape = out + c * times, *means = shape + channels * times, *sizes = means + channels * times;
