@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping
 from ctypes import c_double, c_float, c_long, c_void_p
 from functools import cache
 from pathlib import Path
@@ -82,10 +83,10 @@ def run(
     task: type[ctypes.Structure],
     signal: Tensor,
     tensors: dict[str, Expected],
+    numbers: Mapping[str, float],
     *,
     count: int | None = None,
     operation: str | None = None,
-    **numbers: float,
 ) -> None:
     """Check the tensors of a task and run a kernel on it without the interpreter's lock, on as many threads as torch
     uses; on one in a forked process, which does not have its parent's.
@@ -130,7 +131,7 @@ def norm_pool_forward(
         "mean": Expected(mean, per_feature), "variance": Expected(variance, per_feature),
     }  # fmt: skip
     numbers = {"features": features, "batch": n // times, "times": times, "pool": pool, "eps": eps}
-    run("norm_pool_forward", _NormPool, v, tensors, **numbers)
+    run("norm_pool_forward", _NormPool, v, tensors, numbers)
     return out, squares, mean, variance
 
 
@@ -154,7 +155,7 @@ def norm_pool_backward(
         "grad_gamma": Expected(grad_gamma, per_feature), "grad_beta": Expected(grad_beta, per_feature),
     }  # fmt: skip
     numbers = {"features": features, "batch": n // times, "times": times, "pool": pool, "eps": eps}
-    run("norm_pool_backward", _NormPool, v, tensors, **numbers)
+    run("norm_pool_backward", _NormPool, v, tensors, numbers)
     return grad_v, grad_gamma, grad_beta
 
 
@@ -187,7 +188,7 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
     out = torch.empty_like(x)
     tensors = {"x": Expected(x, x.shape), "w": Expected(w, (count, taps)), "out": Expected(out, x.shape)}
     numbers = {"rows": rows, "times": times, "taps": taps, "left": left, "flipped": flipped}
-    run("filter_times", _Filter, x, tensors, operation="correlate", **numbers)
+    run("filter_times", _Filter, x, tensors, numbers, operation="correlate")
     return out
 
 
@@ -199,7 +200,7 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     out = x.new_empty(count, kernel)
     tensors = {"x": Expected(x, x.shape), "grad": Expected(grad, x.shape), "out": Expected(out, (count, kernel))}
     numbers = {"rows": rows, "times": times, "taps": kernel, "left": left}
-    run("filter_gradient", _Filter, x, tensors, operation="correlate_gradient", **numbers)
+    run("filter_gradient", _Filter, x, tensors, numbers, operation="correlate_gradient")
     return out
 
 
@@ -220,7 +221,7 @@ def edge_sums(x: Tensor, left: int, right: int, size: int) -> Tensor:
     x, out = x.contiguous(), x.new_empty(*many, size)
     tensors = {"x": Expected(x, x.shape), "out": Expected(out, out.shape)}
     numbers = {"rows": rows, "times": times, "left": left, "right": right, "size": size}
-    run("edge_sums", _Edges, x, tensors, count=x.numel() // (rows * times), **numbers)
+    run("edge_sums", _Edges, x, tensors, numbers, count=x.numel() // (rows * times))
     return out
 
 
@@ -244,7 +245,7 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     together = max(1, min(TOGETHER, members // (2 * torch.get_num_threads())))
     numbers = {"members": members, "rows": rows, "inner": inner, "columns": columns, "run": together}
     name, signal = ("product", out) if straight else ("product_gradient", a)
-    run(name, _Product, signal, tensors, **numbers)
+    run(name, _Product, signal, tensors, numbers)
     return out
 
 
@@ -257,7 +258,7 @@ def log_scale(nearness: Tensor, wanted: Tensor, bracket: float, halvings: int, n
         "place": Expected(place, wanted.shape),
     }  # fmt: skip
     numbers = {"columns": rows.shape[1], "halvings": halvings, "newtons": newtons, "bracket": bracket}
-    run("log_scales", _Scales, rows, tensors, operation="log_scale", **numbers)
+    run("log_scales", _Scales, rows, tensors, numbers, operation="log_scale")
     return place
 
 

@@ -77,7 +77,8 @@ def lay_out(x: Tensor, group: Tensor | None) -> LaidOut:
     check_sizes("lay_out", batch=batch, times=times)
     x, out = x.contiguous(), x.new_empty(groups, _rounded(batch) * channels * times)
     tensors = {"x": Expected(x, x.shape), "out": Expected(out, out.shape)}
-    run("lay_out", _LayOut, x, tensors, count=groups * channels, channels=channels, batch=batch, times=times)
+    numbers = {"channels": channels, "batch": batch, "times": times}
+    run("lay_out", _LayOut, x, tensors, numbers, count=groups * channels)
     return LaidOut(out, torch.arange(groups) if group is None else group.contiguous(), batch, times)
 
 
@@ -160,10 +161,11 @@ def _run_second(
         "x": Expected(x, shapes["x"]), "mean": Expected(kept.mean, per_signal),
         "v": Expected(kept.v, (*per_signal, wide * times)), "variance": Expected(kept.variance, per_signal),
     }  # fmt: skip
-    run(
-        operation, _Block, kept.v, tensors, channels=channels, features=features, depth=1, batch=batch, times=times,
-        taps=taps, left=form.left, pool=form.pool, rows=features, as_codes=1, eps=form.eps,
-    )  # fmt: skip
+    numbers = {
+        "channels": channels, "features": features, "depth": 1, "batch": batch, "times": times, "taps": taps,
+        "left": form.left, "pool": form.pool, "rows": features, "as_codes": 1, "eps": form.eps,
+    }  # fmt: skip
+    run(operation, _Block, kept.v, tensors, numbers)
 
 
 def _check_form(operation: str, form: Form, taps: int, times: int) -> None:
@@ -187,8 +189,8 @@ def _run_block(
     if features % filters:
         raise RuntimeError(f"autotransfer::{operation}: {features} signals do not share {filters} filters")
     power = others["power" if "power" in others else "grad_power"]
-    for there, *tensors in ((pool > 0, units, dropping), (stretches > 0, power), (pool == 0, kept.level, kept.square)):
-        if any((tensor is not None) != there for tensor in tensors):
+    for there, *given in ((pool > 0, units, dropping), (stretches > 0, power), (pool == 0, kept.level, kept.square)):
+        if any((tensor is not None) != there for tensor in given):
             raise RuntimeError(f"autotransfer::{operation}: expected the tensors of {form} and no others")
     check_index(operation, "group", windows.group, members, len(windows.x))
     per_signal, wide = (members, features), _rounded(batch)
@@ -215,10 +217,11 @@ def _run_block(
     depth = features // filters
     most = max(1, members * filters // (2 * torch.get_num_threads()))  # so that every thread has something to do
     rows = depth * min(max(1, ROWS // depth), most)
-    run(
-        operation, _Block, kept.v, tensors, channels=channels, features=features, depth=depth, batch=batch, times=times,
-        taps=taps, left=form.left, pool=pool, stretches=stretches, length=form.length, rows=rows, eps=form.eps,
-    )  # fmt: skip
+    numbers = {
+        "channels": channels, "features": features, "depth": depth, "batch": batch, "times": times, "taps": taps,
+        "left": form.left, "pool": pool, "stretches": stretches, "length": form.length, "rows": rows, "eps": form.eps,
+    }  # fmt: skip
+    run(operation, _Block, kept.v, tensors, numbers)
 
 
 class KeptCodes(NamedTuple):
@@ -263,4 +266,4 @@ def _run_codes(
     tensors = {"power": power, "gamma": gamma, "beta": beta, **kept._asdict(), **others}
     given = {name: Expected(one, shapes[name.removeprefix("grad_")]) for name, one in tensors.items()}
     numbers = {"features": features, "batch": batch, "stretches": stretches, "floor": floor, "eps": eps}
-    run(operation, _Codes, power, _drawn(operation, dropping, power) | given, **numbers)
+    run(operation, _Codes, power, _drawn(operation, dropping, power) | given, numbers)

@@ -136,8 +136,8 @@ class Decoder:
         if not self.corrected:
             return self._pool(logits, self.mean, self.exponents)
         logits, corrections = logits.chunk(2, -1)
-        weights = self.exponents @ self.mean  # (P,)
-        return self._pool(logits, self.mean, self.exponents) + torch.tensordot(weights, corrections, 1)
+        weights = (self.exponents @ self.mean)[:, None, None]  # (P, 1, 1)
+        return self._pool(logits, self.mean, self.exponents) + (weights * corrections).sum(0)
 
     @staticmethod
     def _pool(logits: Tensor, mean: Tensor, exponents: Tensor) -> Tensor:
