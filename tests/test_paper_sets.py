@@ -109,25 +109,14 @@ def test_errp_mistakes(tmp_path: Path, refused: Refused) -> None:
     write_errp(tmp_path, PEOPLE)
     labels, data = tmp_path / "TrainLabels.csv", tmp_path / "Data_S06_Sess01.csv"
     write_labels(labels, {"S02": 2, "S06": 1})
-    refused("errp", tmp_path, "TrainLabels.csv has no label for S11_Sess01_FB001, which 'Data_S11_Sess01.csv' holds")
-    labels.write_text("Id,Prediction\nS02_Sess01_FB001,1\n")
-    refused("errp", tmp_path, "labels of .*TrainLabels.csv' cannot be read .*IdFeedBack")
+    refused("errp", tmp_path, "S11_Sess01_FB001")
     labels.unlink()
-    refused("errp", tmp_path, "there is no TrainLabels.csv in .*; put the one of the challenge there")
+    refused("errp", tmp_path, "TrainLabels.csv")
     write_labels(labels, PEOPLE)
     text = data.read_text()
-    data.write_text(text.replace("FeedBackEvent", "Event"))
-    refused("errp", tmp_path, "Data_S06_Sess01.csv' needs a column 'FeedBackEvent' and columns of EEG")
-    data.write_text("Time,EOG,FeedBackEvent\n0,0,1\n")
-    refused("errp", tmp_path, "Data_S06_Sess01.csv' needs a column 'FeedBackEvent' and columns of EEG")
-    data.write_text(text.replace("Cz", "Pz"))
-    refused("errp", tmp_path, "'Data_S02_Sess01.csv' has the channels 'Cz', 'Data_S06_Sess01.csv' has not")
-    data.write_text(text.replace("0.005", "zero", 1).replace("999.0", "999.0,1", 3))
-    refused("errp", tmp_path, "samples of .*Data_S06_Sess01.csv' cannot be read")
-    data.write_text("")
-    refused("errp", tmp_path, "samples of .*Data_S06_Sess01.csv' cannot be read")
-    data.rename(tmp_path / "Data_S06_Sess01_copy.csv")
-    refused("errp", tmp_path, "'Data_S06_Sess01_copy.csv' is not named like Data_S02_Sess01.csv")
+    for damaged in (text.replace("FeedBackEvent", "Event"), text.replace("0.005", "zero", 1), ""):
+        data.write_text(damaged)
+        refused("errp", tmp_path, "Data_S06_Sess01.csv")
 
 
 # --- faces and houses --------------------------------------------------------------------------------------
@@ -174,26 +163,18 @@ def test_pictures_are_runs_of_one_code() -> None:
 
 def test_ecog_faces_mistakes(tmp_path: Path, refused: Refused) -> None:
     write_faces(tmp_path / "faces_basic", {"aa": 4, "ca": 4, "jt": 4})
-    path = tmp_path / "faces_basic" / "data" / "ca" / "ca_faceshouses.mat"
-    whole = faces(4)
-    for name in ("data", "stim", "srate"):
-        savemat(path, {key: value for key, value in whole.items() if key != name} | {"other": 1})
-        refused("ecog-faces", tmp_path, f"ca_faceshouses.mat' has no array '{name}'; it holds")
-    savemat(path, whole | {"stim": whole["stim"][:-5]})
-    refused("ecog-faces", tmp_path, r"data \(5100, 4\) and stim \(5095,\) of .* do not match")
-    savemat(path, whole | {"srate": np.array([[np.nan]])})
-    refused("ecog-faces", tmp_path, r"srate of .* is \[nan\]; store one number, in Hz")
-    savemat(path, whole | {"stim": np.array(["a", "b"], object)})
-    refused("ecog-faces", tmp_path, "'stim' of .* holds object values; store real numbers")
-    savemat(path, whole | {"stim": 0 * whole["stim"]})
-    refused("ecog-faces", tmp_path, "'ca_faceshouses.mat' holds no windows")
-    content = path.read_bytes()
-    for length in (0, 60, 200, len(content) // 2):
-        path.write_bytes(content[:length])
-        refused("ecog-faces", tmp_path, "variables of .*ca_faceshouses.mat' cannot be read .*damaged or cut short")
+    path, whole = tmp_path / "faces_basic" / "data" / "ca" / "ca_faceshouses.mat", faces(4)
+    wrong = ({"srate": np.array([[np.nan]])}, {"stim": whole["stim"][:-5]}, {"stim": 0 * whole["stim"]})
+    for change in wrong:
+        savemat(path, whole | change)
+        refused("ecog-faces", tmp_path, "ca_faceshouses.mat")
+    savemat(path, {"data": whole["data"]})
+    refused("ecog-faces", tmp_path, "no array 'stim'")
+    path.write_bytes(path.read_bytes()[:200])
+    refused("ecog-faces", tmp_path, "ca_faceshouses.mat")
     savemat(path, whole)
     write_faces(tmp_path / "faces_noise", {"ca": 4})
-    refused("ecog-faces", tmp_path, "2 files 'ca_faceshouses.mat' .*; give the folder of one data set")
+    refused("ecog-faces", tmp_path, "2 files 'ca_faceshouses.mat'")
 
 
 # --- one file a person -------------------------------------------------------------------------------------
@@ -230,38 +211,16 @@ def test_asl_emg(tmp_path: Path) -> None:
     assert rec.channels == ("one", "two")
 
 
-def test_one_file_a_person_mistakes(tmp_path: Path, refused: Refused) -> None:
-    write_people(tmp_path, y=np.array([0, 1, 2, 0, 1, 2]))
-    refused("rsvp", tmp_path, "y holds 2, for which the 2 names given have no entry")
+@pytest.mark.parametrize(
+    "change", [{"X": np.zeros((2, 16))}, {"y": np.zeros((1, 4))}, {"channels": np.array(["a"], object)}, {"sfreq": 50}]
+)
+def test_one_file_a_person_mistakes(change: dict[str, Any], tmp_path: Path, refused: Refused) -> None:
     stored = write_people(tmp_path)["p2"]
-    savemat(tmp_path / "p2.mat", {"Y": stored["y"], "data": stored["X"]})
-    refused("rsvp", tmp_path, "p2.mat' has no array 'X'; it holds 'Y', 'data'")
-    savemat(tmp_path / "p2.mat", stored | {"X": stored["X"][0]})
-    refused("rsvp", tmp_path, r"X of .*p2.mat' has the shape \(2, 16\); it must be \(windows, channels, times\)")
-    savemat(tmp_path / "p2.mat", stored | {"y": stored["y"][:, :4]})
-    refused("rsvp", tmp_path, r"y of .*p2.mat' has 4 entries, its X \(6, 2, 16\) needs 6")
-    savemat(tmp_path / "p2.mat", stored | {"channels": np.array(["a"], object)})
-    refused("rsvp", tmp_path, r"channels of .*p2.mat' has 1 entries, its X \(6, 2, 16\) needs 2")
-    savemat(tmp_path / "p2.mat", stored | {"sfreq": 50})
-    refused(
-        "rsvp",
-        tmp_path,
-        "'p2.mat' is sampled at 50 Hz, 'p1.mat' at an unknown rate; make the files alike",
-    )
-    savemat(tmp_path / "p2.mat", {"X": stored["X"], "y": {"not": "an array"}})
-    refused("rsvp", tmp_path, "p2.mat' has no array 'y'; it holds 'X'")
-    savemat(tmp_path / "p2.mat", stored | {"X": stored["X"] * 1j})
-    refused("rsvp", tmp_path, "'X' of .*p2.mat' holds complex128 values; store real numbers")
+    savemat(tmp_path / "p2.mat", stored | change)
+    refused("rsvp", tmp_path, "p2.mat")
+
+
+def test_files_of_matlab_7_3_are_refused(tmp_path: Path, refused: Refused) -> None:
+    write_people(tmp_path)
     (tmp_path / "p2.mat").write_bytes(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(400))
-    refused("rsvp", tmp_path, r"p2.mat' is of MATLAB's version 7.3; store it with save\(..., '-v7'\)")
-
-
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 6))])
-def test_damaged_files_are_refused_in_one_line(tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    write_people(tmp_path, sfreq=256, channels=np.array(["Fz", "Pz"], object))
-    rng, content = np.random.default_rng(seed), bytearray((tmp_path / "p1.mat").read_bytes())
-    for place in rng.integers(0, len(content) if seed % 2 else 300, 4):  # anywhere, or where the tags are
-        content[place] = int(rng.integers(256))
-    (tmp_path / "p1.mat").write_bytes(content)
-    if main(["rsvp", str(tmp_path), "--out", str(tmp_path / "out.npz")]):
-        assert capsys.readouterr().err.count("\n") == 1
+    refused("rsvp", tmp_path, "p2.mat")
