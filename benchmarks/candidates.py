@@ -1,4 +1,4 @@
-"""One optimiser step of one member of every network that a default run trains, beside the plain network's."""
+"""Time one optimizer step of every network of a default run, relative to EEGNet (paper)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOP = "plain Conv2d, bare loop"
 
 
 def steps_of(recordings: at.Recordings, options: Options) -> dict[str, Step]:
-    """By the names that reports have; the plain network, which is every run's baseline, first."""
+    """Return steps by the names of reports, EEGNet (paper) first."""
     asked = resolved(RunOptions.of("recommended", source="noise", adaptation="zero-shot"), recordings)
     every = networks(asked.settings(), recordings, "zero-shot")
     settings = [setting for setting in every if setting.penalty is None]

@@ -1,4 +1,4 @@
-"""What censoring costs: a censored step of a population over the uncensored one, with the limits it has to keep."""
+"""Time a step of a population with a penalty, relative to one without, and compare with its limit."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def mige_of(setting: at.Setting) -> MIGEOptions | None:
 
 
 def limit_of(setting: at.Setting) -> float:
-    """Eigenvectors, and the search for a scale for every row, may cost more."""
+    """Return the limit of a ratio: eigenvectors and a length scale for every row may cost more."""
     mige = mige_of(setting)
     slow = mige is not None and (mige.estimator in ("ssge", "nu_method") or mige.length_scale == "perplexity")
     return SPECTRAL_LIMIT if slow else LIMIT
 
 
 def parts(size: str) -> list[list[at.Setting]]:
-    """Settings that are measured side by side: a method in every mode, a MIGE estimator with every scale."""
+    """Return settings that are measured together: a method in every mode, an estimator of MIGE with every scale."""
     batch = SHAPE[size][2]
     modes = tuple(MODES)[: {"full": 3, "quick": 2, "tiny": 1}[size]]
     methods = [[at.Setting(method=method, mode=mode, batch_size=batch) for mode in modes] for method in CENSORS]

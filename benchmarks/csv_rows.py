@@ -1,4 +1,4 @@
-"""A benchmark over data sets: its command line, and its CSV, so that what has been computed is not computed again."""
+"""Command line and CSV of a benchmark over data sets, so that nothing is computed twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "
 
 
 def command(description: str | None, out: str | None, *names: str, files: str = "+") -> argparse.ArgumentParser:
-    """A parser of data sets, of --out, which is required where it has no default, and of the named options below."""
+    """Return a parser of data sets, of --out (required if it has no default) and of the named options."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs=files, metavar="DATA", help=".npz, or anything that autotransfer.load takes")
     parser.add_argument("--out", type=Path, required=out is None, default=None if out is None else Path(out))
@@ -37,7 +37,7 @@ def command(description: str | None, out: str | None, *names: str, files: str = 
 
 
 def read_table(path: Path, dtype: dict[str, type[str]] = TEXTS) -> pd.DataFrame:
-    """What `csv_of` wrote, with names as text. Empty text stays text."""
+    """Read what `csv_of` wrote, with names as text. Empty text stays text."""
     return changed(pd.read_csv(path, keep_default_na=False, dtype=dtype), as_it_was)
 
 
@@ -49,7 +49,7 @@ def known_rows(out: Path) -> list[Known]:
 
 
 def append(out: Path, rows: Rows, columns: Sequence[str]) -> None:
-    """Add rows, in the order of the columns, to a CSV, which is begun where there is none."""
+    """Append rows, in the order of the columns, to a CSV. Create it if it does not exist."""
     begun = out.exists()
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a", newline="") as file:
@@ -65,10 +65,10 @@ def append_missing(
     measured: Callable[[at.Recordings, argparse.Namespace, list[Known]], Iterable[Rows]],
     *keys: str,
 ) -> None:
-    """Add rows of each of `options.files` to `options.out` the moment they are there, then print means over people.
+    """Append rows of each of `options.files` to `options.out` as they are computed, then print means over subjects.
 
-    columns: of the CSV; the first holds the name of the data set. measured: gives lists of rows, in the order of the
-    columns, that are not among those of the data set that the CSV has. keys: columns that tell what is scored, and who.
+    columns: of the CSV; the first holds the name of the data set. measured: yields lists of rows, in the order of the
+    columns, that are not among the known rows of the data set. keys: columns that tell what is scored, and who.
     """
     for source in options.files:
         recordings = at.load(source)
@@ -86,7 +86,7 @@ def append_missing(
 
 
 def replace_rows(out: Path, rows: pd.DataFrame, *keys: str) -> pd.DataFrame:
-    """Write rows into a CSV in place of those that it has of the same `keys`: the table as it is then."""
+    """Write rows into a CSV in place of those with equal `keys`, and return the table."""
     if out.exists():
         table = read_table(out)
         again = table.set_index([*keys]).index.isin(rows.set_index([*keys]).index)
@@ -100,10 +100,10 @@ def measure_datasets(
     columns: list[str] | tuple[str, ...],
     measured: Callable[[at.Recordings, argparse.Namespace], Iterable[Any]],
 ) -> pd.DataFrame:
-    """The rows of `options.out`, with those of each of `options.files` that was not measured before.
+    """Measure each of `options.files` that `options.out` does not have, and return the table.
 
-    columns: of the CSV; the first holds the name of the data set. measured: gives rows, as dictionaries or in the order
-    of the columns.
+    columns: of the CSV; the first holds the name of the data set. measured: yields rows, as dictionaries or in the
+    order of the columns.
     """
     torch.set_num_threads(1)
     table = read_table(options.out) if options.out.exists() else pd.DataFrame(columns=columns)

@@ -1,4 +1,4 @@
-"""One optimiser step of one member: plain Conv2d EEGNet in a bare loop, in skorch, ours alone, ours stacked."""
+"""Time one optimizer step of one member: plain Conv2d EEGNet in a bare loop, in skorch, ours alone and stacked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stacked(shape: Shape, members: int, device: str, *, alone: bool = False) -> 
 
 
 def without_kernels(step: Step) -> Step:
-    """The same work by torch's operations alone."""
+    """Return the step with torch's operations instead of kernels."""
 
     def run() -> None:
         with patch.dict(os.environ, AUTOTRANSFER_KERNELS="0"):
@@ -47,7 +47,7 @@ def without_kernels(step: Step) -> Step:
 
 
 def peaks_here(makers: Sequence[Callable[[], Step]]) -> list[int | None]:
-    """Bytes that building each step and running it twice has added to this process at most: the largest last."""
+    """Return the peak memory in bytes that building each step and running it twice has added to this process."""
     plain_step(2, 32, 4, "cpu").run()  # what libraries load once is nobody's
     stacked((2, 32, 8), 2, "cpu").run()
     before, peaks = resident(peak=False), list[int | None]()
@@ -64,7 +64,7 @@ def peaks_here(makers: Sequence[Callable[[], Step]]) -> list[int | None]:
 def build(
     shape: Shape, members: Sequence[int], device: str, apart: Callable[..., list[int | None]] = fresh_process
 ) -> tuple[dict[str, Step], dict[str, int | None]]:
-    """Steps by name, and the peak memory of those for which it was measured."""
+    """Return steps by name, and the peak memory of those for which it was measured."""
     makers: dict[str, Callable[[], Step]] = {PLAIN: partial(plain_step, *shape, device)}
     makers |= {f"stacked, P = {p}": partial(stacked, shape, p, device) for p in members}
     if device == "cuda":

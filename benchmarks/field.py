@@ -1,21 +1,19 @@
-"""Peers of the field, compared with runs as they ship:
+"""Baselines of the field by their own libraries, compared with default runs:
 
     python -m benchmarks.field DATA.npz... --peers catch22 libemg [--out docs/results/field.csv]
 
-Protocol, fixed before anything was run. People are held out as runs hold them out (`--folds auto`: everybody alone up
-to 20 people, ten groups above), so every person is scored by a model that had as many others, or more: peers that stop
-by nothing learn from the validation group as well. Scores are balanced accuracies of each person who has windows of two
-classes. Peers and their constants are those of the libraries, or as published (benchmarks/field_peers.py says what
-they are); none was tried with other constants on these sets. FBCCA came later, when CCA's scores were known, with the
-published weights; TRCA is left out where windows do not begin at one phase of their stimulus, because it answered at
-chance there. Each is scored with nothing known of a person (zero-shot) and, where it can use unlabelled windows, with
-all of theirs (transductive: z-scored, standardised or aligned by person). The best peer of a set is picked on these
-very scores, which flatters it. Random peers have one seed unless `--seeds` says otherwise; the tables average them.
+The protocol was fixed before anything was run. Subjects are held out as runs hold them out (`--folds auto`: each alone
+up to 20 subjects, ten groups above), and baselines that select nothing are also fitted on the validation group. Scores
+are balanced accuracies of each subject with windows of two classes. Baselines and their constants are those of the
+libraries, or as published; none was tried with other constants on these sets. FBCCA came later, with the published
+weights; TRCA is left out if windows do not begin at one phase of their stimulus. Each baseline is scored zero-shot and,
+if it can use unlabeled windows, transductive (z-scored, standardized or aligned by subject). Random baselines have one
+seed unless `--seeds` says otherwise; the tables average them.
 
-One row of the CSV is one person, peer, adaptation and seed. Rows that are there are not computed again, and the rows of
-a fold are written together: an interrupted command is simply repeated. A peer that is not meant for a signal is left
-out, unless it is the only one asked for. Needs `pip install '.[peers]'`; LibEMG, whose release needs an
-older NumPy than aeon, with `pip install librosa PyWavelets` and `pip install --no-deps libemg`.
+A row of the CSV is one subject, baseline, adaptation and seed. Rows that are there are not computed again, so an
+interrupted command is simply repeated. A baseline that is not meant for a signal is left out, unless it is the only one
+asked for. Install `pip install '.[peers]'`; LibEMG, whose release needs an older NumPy than aeon, with `pip install
+librosa PyWavelets` and `pip install --no-deps libemg`.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ OUT = "docs/results/field.csv"
 def evaluate(
     recordings: at.Recordings, family: str, seed: int, *, skip: set[str], device: str = "cpu"
 ) -> Iterator[Rows]:
-    """The rows of one fold after the other. skip: people who are known already."""
+    """Yield the rows of one fold after the other, but for the subjects in `skip`."""
     scored, names = set(scorable(recordings)), recordings.subjects
     y, who = recordings.y.numpy(), recordings.subject.numpy()
     people = {fold.key: sorted(scored & set(who[fold.test].tolist())) for fold in folds_of(recordings)}

@@ -1,8 +1,7 @@
-"""What the field would try first, each by its own library: see benchmarks.field.
+"""Baselines of benchmarks.field, each by its own library.
 
-A peer is made ready once for a data set, because features of a window depend on no fold, and then predicts the people
-whom a fold leaves out. None of them has anything to stop early or to choose but EEGNet, so they learn from everybody
-who is not tested, the fold's validation group included; EEGNet keeps the snapshot that this group picks.
+A baseline is prepared once for a data set, because features of a window depend on no fold, and then predicts the
+subjects whom a fold leaves out. Only EEGNet selects something: it keeps the snapshot of the lowest validation loss.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ LOCKED = 0.1  # agreement of phases, from 0 (as by chance) to 1, below which ave
 
 
 class FieldPeer(NamedTuple):
-    """A family of pipelines that share their work."""
+    """Family of pipelines that share their work."""
 
     ready: Callable[[at.Recordings, int, str], Predict]  # (recordings, seed, device)
     signals: tuple[str, ...] = ()  # for which it is meant; none: for any
@@ -54,8 +53,7 @@ class FieldPeer(NamedTuple):
 
 
 def catch22(recordings: at.Recordings, seed: int, device: str) -> Predict:
-    """The 22 canonical features of time series (Lubba et al. 2019), mean and deviation of each channel, with LightGBM's
-    gradient-boosted trees as they come, classes weighted equally."""
+    """Prepare LightGBM on mean, deviation and the 22 canonical features of each channel (Lubba et al. 2019)."""
     import lightgbm
     import pycatch22
 
@@ -74,7 +72,7 @@ def catch22(recordings: at.Recordings, seed: int, device: str) -> Predict:
 
 
 def libemg(recordings: at.Recordings, seed: int, device: str) -> Predict:
-    """LibEMG's feature groups (Eddy et al. 2023) with shrinkage LDA."""
+    """Prepare shrinkage LDA on LibEMG's feature groups (Eddy et al. 2023)."""
     extractor = _libemg_extractor()
     windows = recordings.X.numpy().astype(np.float64)
     ready = []
@@ -91,7 +89,7 @@ def libemg(recordings: at.Recordings, seed: int, device: str) -> Predict:
 
 
 def _libemg_extractor() -> Any:
-    """From its file: the package itself imports drivers, games and windows of all kinds."""
+    """Load the feature extractor from its file: the package itself imports drivers and games."""
     package = importlib.util.find_spec("libemg")
     if package is None or package.origin is None:
         raise UserError("LibEMG is not installed; pip install librosa PyWavelets, then pip install --no-deps libemg")
@@ -105,7 +103,7 @@ def _libemg_extractor() -> Any:
 
 
 def _both(name: str, values: Array, recordings: at.Recordings, fitted: Callable[[Array, Task], Classes]) -> Predict:
-    """A classifier of values (N, D), as they are and z-scored by person."""
+    """Return predictions of a classifier on values (N, D), as they are and z-scored by subject."""
     forms = {ZERO_SHOT: values, TRANSDUCTIVE: by_person(values, recordings.subject.numpy())}
 
     def predict(task: Task) -> Answers:
@@ -119,7 +117,7 @@ def _both(name: str, values: Array, recordings: at.Recordings, fitted: Callable[
 
 
 def minirocket(recordings: at.Recordings, seed: int, device: str) -> Predict:
-    """MiniRocket (Dempster et al. 2021) with ridge regression."""
+    """Prepare MiniRocket (Dempster et al. 2021) with ridge regression."""
     from aeon.transformations.collection.convolution_based import MiniRocket
 
     def features(X: Array) -> Array:
@@ -130,7 +128,7 @@ def minirocket(recordings: at.Recordings, seed: int, device: str) -> Predict:
 
 
 def multirocket_hydra(recordings: at.Recordings, seed: int, device: str) -> Predict:
-    """MultiRocket-Hydra (Dempster et al. 2023), the strongest of the time-series field for its time."""
+    """Prepare MultiRocket-Hydra (Dempster et al. 2023) with ridge regression."""
     from aeon.classification.convolution_based._hydra import _SparseScaler  # the only place that has it
     from aeon.transformations.collection.convolution_based import HydraTransformer, MultiRocket
 
@@ -145,9 +143,11 @@ def multirocket_hydra(recordings: at.Recordings, seed: int, device: str) -> Pred
 
 
 def _of_kernels(name: str, features: Callable[[Array], Array], recordings: at.Recordings, device: str) -> Predict:
-    """aeon's features (N, D) of windows (N, C, T), once for all folds: their thresholds and scales are those of all
-    windows, without labels, which flatters them a little. Kernels sum channels, so channels are in units of all people,
-    or of each person."""
+    """Return predictions from aeon's features (N, D) of windows (N, C, T), which are computed once for all folds.
+
+    Their thresholds and scales come from all windows, without labels, which flatters them a little. Kernels sum
+    channels, so channels are in units of all subjects, or of each subject.
+    """
     windows, subject = recordings.X.numpy().astype(np.float32), recordings.subject.numpy()
     by_each = windows.copy()
     for person in np.unique(subject):
@@ -165,8 +165,10 @@ def _of_kernels(name: str, features: Callable[[Array], Array], recordings: at.Re
 
 
 def ridge(gram: torch.Tensor, y: Classes, known: Classes, test: Classes, device: str) -> Classes:
-    """What scikit-learn's RidgeClassifierCV says of the test rows, from inner products (N, N) of all rows: classes
-    weighted equally, the strength chosen by leaving single rows out, the intercept not penalised."""
+    """Predict the test rows as scikit-learn's RidgeClassifierCV, from inner products (N, N) of all rows.
+
+    Classes are weighted equally, the strength is chosen by leaving single rows out, the intercept is not penalized.
+    """
     classes, labels, counts = np.unique(y, return_inverse=True, return_counts=True)
     columns = np.arange(len(classes)) if len(classes) > 2 else np.array([1])
     truth = np.where(labels[:, None] == columns, 1.0, -1.0)  # (n, K), of two classes (n, 1)
@@ -190,7 +192,7 @@ def ridge(gram: torch.Tensor, y: Classes, known: Classes, test: Classes, device:
 
 
 def _standardised(windows: Array, like: Array) -> Array:
-    """(n, C, T) with each channel at mean 0 and deviation 1 over windows (m, C, T)."""
+    """Return windows (n, C, T) with each channel at mean 0 and deviation 1 over `like` (m, C, T)."""
     mean, spread = like.mean((0, 2)), like.std((0, 2))
     return np.asarray((windows - mean[:, None]) / np.where(spread > 0, spread, 1.0)[:, None], dtype=np.float32)
 
@@ -199,15 +201,14 @@ def _standardised(windows: Array, like: Array) -> Array:
 
 
 def canonical_correlations(recordings: at.Recordings, seed: int, device: str) -> Predict:
-    """Canonical correlations with sines of every stimulus and its harmonics (Lin et al. 2006), with shrinkage LDA, so
-    that windows without a stimulus can be told as well."""
+    """Prepare shrinkage LDA on canonical correlations with sines of every stimulus (Lin et al. 2006)."""
     rates, sfreq = stimuli(recordings)
     values = correlations(recordings.X.numpy().astype(np.float64), sorted(set(rates.values())), sfreq)
     return _both("CCA + LDA", values, recordings, discriminant)
 
 
 def filter_bank_correlations(recordings: at.Recordings, seed: int, device: str) -> Predict:
-    """The same in a filter bank, squares added with the published weights (Chen et al. 2015)."""
+    """Prepare shrinkage LDA on correlations in a filter bank, with the published weights (Chen et al. 2015)."""
     rates, sfreq = stimuli(recordings)
     known = [correlations(X, sorted(set(rates.values())), sfreq) for X in _filter_bank(recordings, sfreq)]
     values = sum(weight * rho**2 for weight, rho in zip(WEIGHTS, known, strict=True))
@@ -215,7 +216,7 @@ def filter_bank_correlations(recordings: at.Recordings, seed: int, device: str) 
 
 
 def stimuli(recordings: at.Recordings) -> tuple[dict[int, float], float]:
-    """Frequencies in Hz of the classes that are named after one, and the sampling rate."""
+    """Return the frequencies in Hz of the classes that are named after one, and the sampling rate."""
     named = {label: STIMULUS.search(str(name)) for label, name in enumerate(recordings.classes)}
     rates = {label: float(name[1]) for label, name in named.items() if name}
     if not rates or recordings.sfreq is None:
@@ -224,14 +225,16 @@ def stimuli(recordings: at.Recordings) -> tuple[dict[int, float], float]:
 
 
 def _filter_bank(recordings: at.Recordings, sfreq: float) -> list[Array]:
-    """Windows (N, C, T) in each of the bands."""
+    """Return windows (N, C, T) in each of the bands."""
     raw = recordings.X.numpy().astype(np.float64)
     return [sosfiltfilt(butter(4, band, "bandpass", fs=sfreq, output="sos"), raw, axis=2) for band in BANDS]
 
 
 def correlations(X: Array, rates: list[float], sfreq: float) -> Array:
-    """Windows (N, C, T) -> (N, F): the largest canonical correlation of the channels with sine and cosine of each
-    frequency and its harmonics."""
+    """Return the largest canonical correlation of the channels with sines of each rate: (N, C, T) -> (N, F).
+
+    Sines include cosines and the harmonics of the rate.
+    """
     time = np.arange(X.shape[2]) / sfreq
     channels = np.linalg.qr((X - X.mean(2, keepdims=True)).transpose(0, 2, 1))[0]  # (N, T, C)
     largest = []
@@ -244,9 +247,11 @@ def correlations(X: Array, rates: list[float], sfreq: float) -> Array:
 
 
 def task_related(recordings: at.Recordings, seed: int, device: str) -> Predict:
-    """Ensemble task-related component analysis (Nakanishi et al. 2018) with a filter bank: a window is of the class
-    whose mean over known people it is most like, seen through filters that trials of a class agree best in. It needs
-    windows that begin at the same phase of their stimulus."""
+    """Prepare ensemble task-related component analysis (Nakanishi et al. 2018) with a filter bank.
+
+    A window is of the class whose mean over known subjects it is most similar to. Windows must begin at the same phase
+    of their stimulus.
+    """
     rates, sfreq = stimuli(recordings)
     bands = _filter_bank(recordings, sfreq)
 
@@ -271,9 +276,11 @@ def task_related(recordings: at.Recordings, seed: int, device: str) -> Predict:
 
 
 def phase_locking(task: Task, rates: dict[int, float], sfreq: float) -> float:
-    """How well phases of a stimulus agree over windows of one known person: the squared length of their mean vector,
-    less what chance gives it, averaged over people and stimuli. 0 by chance, 1 where all are the same. Phases are read
-    where the power of the stimulus is largest, which does not depend on them."""
+    """Return how well phases of a stimulus agree over windows of a known subject: 0 by chance, 1 if all are equal.
+
+    It is the squared length of the mean phase vector, less its value by chance, averaged over subjects and stimuli.
+    Phases are read where the power of the stimulus is largest, which does not depend on them.
+    """
     time = np.arange(task.X.shape[2]) / sfreq
     agreement = []
     for label, rate in rates.items():
@@ -290,7 +297,7 @@ def phase_locking(task: Task, rates: dict[int, float], sfreq: float) -> float:
 
 
 def component(trials: Array) -> Array:
-    """(C,): the combination of channels of trials (n, C, T) that is most alike from trial to trial."""
+    """Return the combination of channels (C,) that is most similar from trial to trial of (n, C, T)."""
     centred = trials - trials.mean(2, keepdims=True)
     within = np.einsum("nct,ndt->cd", centred, centred)
     total = centred.sum(0)
@@ -303,7 +310,7 @@ def component(trials: Array) -> Array:
 
 
 def eegnet_aligned(recordings: at.Recordings, seed: int, device: str) -> Predict:
-    """EEGNet (Lawhern et al. 2018), plain, on windows aligned by person (He and Wu 2020), trained as in a run."""
+    """Prepare EEGNet (Lawhern et al. 2018) on windows aligned by subject (He and Wu 2020), trained as in a run."""
     setting = at.Setting(align=TRANSDUCTIVE, standardise="none", max_epochs=_options(recordings).max_epochs)
 
     @functools.cache  # every fold in one stack, which a GPU trains in about the time of one
@@ -319,7 +326,7 @@ def eegnet_aligned(recordings: at.Recordings, seed: int, device: str) -> Predict
 
 
 def folds_of(recordings: at.Recordings) -> list[at.Fold]:
-    """As a run with nothing but defaults splits people."""
+    """Return the folds of a default run."""
     return leave_groups_out(recordings, _options(recordings).n_folds)
 
 

@@ -1,4 +1,4 @@
-"""The floor of a member-step: the least operations and bytes it needs, over what this machine was measured to do."""
+"""Estimate the least time of a member-step from its operations and bytes, and from what this machine can do."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ COPY = {"full": 2**26, "quick": 2**24, "tiny": 2**12}  # floats in the array tha
 
 
 class Limits(NamedTuple):
-    """What the device was measured to do in float32."""
+    """Measured limits of the device in float32."""
 
     flops: float  # operations per second of the best matrix product
     bandwidth: float  # bytes per second, read and written, of a copy in main memory
 
 
 class Floor(NamedTuple):
-    """One optimiser step of one member, in the form that filters channels before times."""
+    """Operations and bytes of one optimizer step of one member, with channels filtered before times."""
 
     operations: float
     bytes: float
 
     def seconds(self, limits: Limits) -> float:
-        """Arithmetic and traffic can overlap, so the longer of the two."""
+        """Return the longer of arithmetic and traffic, which can overlap."""
         return max(self.operations / limits.flops, self.bytes / limits.bandwidth)
 
 
@@ -74,7 +74,7 @@ def copy_step(floats: int, device: str) -> Step:
 
 
 def limits(options: Options) -> Limits:
-    """What the device does at most: the best of three."""
+    """Measure the device: the best of three."""
     device = options.device
     shape = (64, 64, 64) if options.size == "tiny" else (2048 if device == "cuda" else 512, 1024, 2048)
     floats = COPY[options.size]

@@ -1,11 +1,10 @@
-"""python -m benchmarks.latency: how long one window of one person takes in a session, on one core.
+"""Time one window of one subject in a session on one core: python -m benchmarks.latency
 
-The model is the average that a run delivers by default, and the one it delivers with --adaptation online: twelve
-candidates of all kinds with up to 24 networks; refit: one network of each; adapt: the session follows the person in the
-codes. Weights are random, which changes no time.
+The model is the weighted ensemble of a default run, and that of --adaptation online: twelve candidates with up to 24
+networks. refit: one network of each; adapt: the session adapts. Weights are random, which changes no time.
 
-python -m benchmarks.latency RUN ...: of delivered models, part by part, then the whole in a session that does not
-adapt, that adapts, that adapts with labels; with --export also in a file of each format.
+python -m benchmarks.latency RUN ... times delivered models part by part, then in a session that does not adapt, that
+adapts, and that adapts with labels; with --export also in a file of each format.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ VARIANTS = (  # adaptation, refit, adapt
 def random_mixture(
     channels: int, times: int, sfreq: float, adaptation: str = "zero-shot", *, refit: bool = False
 ) -> Mixture:
-    """Of twelve candidates, the networks first, then one of each closed form as far as there is room."""
+    """Return an ensemble of twelve candidates with random weights: networks first, then linear models."""
     rec = at.synthetic(n_subjects=6, trials_per_class=10, n_channels=channels, n_times=times, seed=0)
     rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=sfreq)
     options = resolved(RunOptions(source="synthetic", adaptation=adaptation), rec)
@@ -84,8 +83,10 @@ def _since(mark: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def each_took(predict: Callable[[Any], object], windows: np.ndarray | torch.Tensor, timed: int) -> np.ndarray:
-    """Milliseconds (timed, 2) on the clock and of the processor, which others on the machine disturb less, of windows
-    in turn, from the first again after the last, and some more to warm up."""
+    """Return milliseconds (timed, 2) of windows in turn, after a few to warm up.
+
+    Columns: on the clock, and of the processor, which other programs disturb less.
+    """
     took = []
     for k in range(WARM_UP + timed):
         mark = _now()
@@ -115,12 +116,12 @@ def rows(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) ->
 
 
 def shown(took: np.ndarray) -> str:
-    """Milliseconds (windows, 2): the median on the clock, median and least of the processor."""
+    """Format milliseconds (windows, 2): the median on the clock, median and least of the processor."""
     return f"{np.median(took[:, 0]):7.2f} {np.median(took[:, 1]):7.2f} {took[:, 1].min():9.2f}"
 
 
 def part_rows(model: Model, windows: torch.Tensor, timed: int) -> Iterator[str]:
-    """Preparing and encoding by each stack of parts, in turn as in a session, and combining what they predict."""
+    """Time preparing and encoding by each stack of parts as in a session, and the combination of their predictions."""
     decoder = Decoder(model)
     people = decoder.follow()
     took = np.zeros((WARM_UP + timed, len(decoder.stacks) + 1, 2))

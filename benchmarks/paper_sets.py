@@ -43,7 +43,7 @@ REMEDIES = Remedies(*["make the files alike, or leave one out"] * 3)
 
 
 def errp(folder: Path) -> Iterator[Block]:
-    """EEG from each feedback of a speller on."""
+    """Yield EEG windows after each feedback of a speller."""
     folder = folder / "train" if (folder / "train").is_dir() else folder
     files, labels = _files(folder, "Data_S*_Sess*.csv"), _feedback_labels(folder)
     for path in files:
@@ -68,7 +68,7 @@ def errp(folder: Path) -> Iterator[Block]:
 
 
 def _feedback_labels(folder: Path) -> dict[Any, int]:
-    """By name of the feedback; from TrainLabels.csv in the folder or beside it."""
+    """Return labels by name of the feedback, from TrainLabels.csv in the folder or its parent."""
     path = next(filter(Path.is_file, (place / "TrainLabels.csv" for place in (folder, folder.parent))), None)
     if path is None:
         raise UserError(f"there is no TrainLabels.csv in {str(folder)!r}; put the one of the challenge there")
@@ -77,7 +77,7 @@ def _feedback_labels(folder: Path) -> dict[Any, int]:
 
 
 def ecog_faces(folder: Path) -> list[Block]:
-    """ECoG during pictures. Electrode 1 is at a different place in each person."""
+    """Return ECoG windows during pictures. Electrode 1 is at a different place in each person."""
     blocks = [_faces_and_houses(path) for path in _files(folder, "*_faceshouses.mat")]
     count = min(len(block.channels) for block in blocks)
     for block in blocks:
@@ -86,7 +86,7 @@ def ecog_faces(folder: Path) -> list[Block]:
 
 
 def _faces_and_houses(path: Path) -> Block:
-    """`stim` is 1 to 50 while a house is shown, 51 to 100 a face, 101 between pictures and 0 between runs."""
+    """Read one person. `stim` is 1 to 50 for a house, 51 to 100 for a face, 101 between pictures, 0 between runs."""
     found = _variables(path, "data", "stim", "srate")
     data, stim, rate = _numbers(found, "data", path), _numbers(found, "stim", path).ravel(), _rate(found, "srate", path)
     if data.ndim != 2 or len(stim) != len(data) or rate is None:
@@ -100,7 +100,7 @@ def _faces_and_houses(path: Path) -> Block:
 
 
 def pictures(stim: Array, shortest: int) -> tuple[Array, Array]:
-    """First samples and codes of the pictures: runs of one code from 1 to 100 of at least `shortest` samples."""
+    """Return first samples and codes of the pictures: runs of one code from 1 to 100 of at least `shortest` samples."""
     starts = np.flatnonzero(np.diff(stim.astype(np.float64), prepend=np.nan))
     codes, lengths = stim[starts], np.diff(starts, append=len(stim))
     shown = (codes >= 1) & (codes <= 100) & (lengths >= shortest)
@@ -108,7 +108,7 @@ def pictures(stim: Array, shortest: int) -> tuple[Array, Array]:
 
 
 def one_file_a_person(folder: Path, sfreq: float | None) -> Iterator[Block]:
-    """Windows of SUBJECT.mat. sfreq: Hz where a file states none."""
+    """Yield the windows of each SUBJECT.mat. sfreq: Hz if a file states none."""
     for path in _files(folder, "*.mat"):
         found = _variables(path, "X", "y")
         X = _numbers(found, "X", path)
@@ -128,13 +128,13 @@ def one_file_a_person(folder: Path, sfreq: float | None) -> Iterator[Block]:
 
 
 def _windows(signal: Array, onsets: Array, length: int) -> Array:
-    """(n, channels, length) from each onset on, but for those that the end cuts off; signal: (samples, channels)."""
+    """Return whole windows (n, channels, length) of a signal (samples, channels) from each onset."""
     whole = [signal[onset : onset + length].T for onset in onsets if onset + length <= len(signal)]
     return np.array(whole, np.float32).reshape(-1, signal.shape[1], length)
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
-    """The files of that name in and below the folder."""
+    """Return the files of that name in and below the folder."""
     files = sorted(path for path in folder.rglob(pattern) if path.is_file())
     if not files:
         raise UserError(f"there is no file {pattern} in {str(folder)!r}; docs/recipes/paper.md says where to get them")
@@ -145,7 +145,7 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 
 
 def _variables(path: Path, *needed: str) -> dict[str, Array]:
-    """Arrays and cell arrays of a MATLAB file, by name. SciPy unpickles nothing."""
+    """Return arrays and cell arrays of a MATLAB file by name. SciPy unpickles nothing."""
     with readable(path, "variables"):
         try:
             stored = loadmat(path)
@@ -167,7 +167,7 @@ def _numbers(found: dict[str, Array], name: str, path: Path) -> Array:
 
 
 def _rate(found: dict[str, Array], name: str, path: Path) -> float | None:
-    """In Hz; None where the file states none."""
+    """Return the rate in Hz; None if the file states none."""
     if name not in found:
         return None
     rate = _numbers(found, name, path).ravel()
@@ -177,7 +177,7 @@ def _rate(found: dict[str, Array], name: str, path: Path) -> float | None:
 
 
 def _labels(values: Array) -> list[Any]:
-    """Numbers, or the texts of a cell array or of rows of characters."""
+    """Return numbers, or the texts of a cell array or of rows of characters."""
     if values.dtype.kind in "biuf":
         return list(values.ravel().tolist())
     return ["".join(map(str, np.ravel(entry))).strip() for entry in np.ravel(values)]

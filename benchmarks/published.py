@@ -54,7 +54,7 @@ STATES = {"1": "rest", "2": "arithmetic"}  # by what files are called
 
 
 class Part(NamedTuple):
-    """People who train, or who test."""
+    """Windows of the people who train, or who test."""
 
     X: NDArray[np.float32]  # (N, channels, times)
     y: NDArray[np.str_]  # (N,)
@@ -66,7 +66,7 @@ class Part(NamedTuple):
 
 
 def beats(folder: Path, records: Sequence[int]) -> Part:
-    """Every beat of these records."""
+    """Read every beat of these records."""
     missing = [name for name in records if not (folder / f"{name}.hea").is_file()]
     if missing:
         raise UserError(f"there is no record {missing[0]} in {str(folder)!r}; give the folder of PhysioNet's mitdb")
@@ -93,7 +93,7 @@ def _beats_of(folder: Path, name: int) -> tuple[NDArray[np.float32], NDArray[np.
 
 
 def arithmetic(folder: Path, people: Sequence[int]) -> Part:
-    """All windows of these people."""
+    """Read all windows of these people."""
     files = [folder / f"Subject{person:02d}_{state}.edf" for person in people for state in STATES]
     missing = [path.name for path in files if not path.is_file()]
     if missing:
@@ -123,7 +123,7 @@ class Protocol(NamedTuple):
 
 
 def of_beats(y: NDArray[np.str_], predicted: NDArray[np.str_]) -> dict[str, float]:
-    """Sensitivity and positive predictive value of S and V; where nothing is called so, the latter is no number."""
+    """Return sensitivity and positive predictive value of S and V; the latter is NaN if nothing is predicted so."""
     measures = {}
     for label in "SV":
         right = float(((y == label) & (predicted == label)).sum())
@@ -146,7 +146,7 @@ PROTOCOLS = {
 
 
 def measured(name: str, folder: Path, *, apart: bool = False, **options: Any) -> Iterator[tuple[str, float]]:
-    """What is reported of a model that is fitted to the people who train. options: of `AutoTransferClassifier`."""
+    """Yield the measures of a model that is fitted to the people who train. options: of `AutoTransferClassifier`."""
     protocol = PROTOCOLS[name]
     train = protocol.read(folder, protocol.train)
     model = at.AutoTransferClassifier(sfreq=train.sfreq, kinds=protocol.kinds, **options)

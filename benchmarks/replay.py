@@ -35,7 +35,7 @@ def play(
     options: argparse.Namespace, signal: NDArray[np.float32], channels: Sequence[str], sfreq: float,
     dropped: NDArray[np.bool_],
 ) -> None:  # fmt: skip
-    """signal: (samples, channels). dropped: (samples,) samples that are never sent."""
+    """Send a signal (samples, channels). dropped: (samples,) samples that are never sent."""
     from mne_lsl.lsl import local_clock
 
     warnings.filterwarnings("ignore", "A single sample is pushed", RuntimeWarning)  # all that a burst left of a chunk

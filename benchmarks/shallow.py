@@ -1,8 +1,7 @@
-"""Shallow peers: shrinkage LDA on hand-made features, with what specialists of muscle activity compute among them, and
-Riemannian tangent spaces with pyRiemann.
+"""Baselines without networks: shrinkage LDA on features, and Riemannian tangent spaces with pyRiemann.
 
-None of them has anything to stop early or to choose, so they learn from the validation subject as well: everybody but
-the test subject. The labels of the test subject are never touched here.
+None of them selects anything on held-out subjects, so they are fitted on all subjects except the test subject, whose
+labels are never used.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ PRIOR = 8  # windows that the training subjects' mean counts for, before a new p
 
 @dataclass(frozen=True)
 class Task:
-    """What a peer may see: all windows, the labels of everybody but the test subject."""
+    """Windows of all subjects, and labels of all except the test subject."""
 
     X: Array  # (N, channels, times), raw
     y: NDArray[np.int64]  # (N,), -1 for the test subject
@@ -51,7 +50,7 @@ class Task:
 
     @cached_property
     def known(self) -> NDArray[np.int64]:
-        """Rows of everybody but the test subject."""
+        """Return the rows of all subjects except the test subject."""
         return np.sort(np.concatenate([self.fold.train, self.fold.validation]))
 
     @property
@@ -70,8 +69,10 @@ def task_of(recordings: at.Recordings, fold: at.Fold, seed: int) -> Task:
 
 
 def features(X: Array) -> Array:
-    """(N, C, T) -> (N, C·34), for each channel: the means of 16 equal stretches of the window, the log power in 16
-    equal bands from 0 to half the sampling rate, the log standard deviation, and that of the first difference."""
+    """Return means of 16 stretches, log powers of 16 bands and two log standard deviations: (N, C, T) -> (N, C·34).
+
+    The deviations are those of the signal and of its first difference.
+    """
     means = np.stack([part.mean(2) for part in np.array_split(X, min(POINTS, X.shape[2]), axis=2)], 2)
     centred = X - X.mean(2, keepdims=True)
     power = np.abs(np.fft.rfft(centred * np.hanning(X.shape[2]), axis=2)[..., 1:]) ** 2
@@ -86,13 +87,15 @@ def lda(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
 
 
 def log_power(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """One number for each channel: the logarithm of its variance."""
+    """Predict from the log variance of each channel."""
     yield "log_power", discriminant(np.log(np.maximum(task.X.var(2), np.finfo(np.float32).tiny)), task)
 
 
 def hudgins(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Time-domain features after Hudgins et al. (1993), without and with four coefficients of autoregression, as
-    LibEMG's groups HTD and TDAR; also z-scored by person, which uses all windows of a new one."""
+    """Predict from time-domain features after Hudgins et al. (1993), without and with autoregression.
+
+    They are LibEMG's groups HTD and TDAR, as they are and z-scored by subject.
+    """
     plain, coefficients = _once("hudgins", task, b"", lambda: (time_domain(task.X), autoregression(task.X)))
     for name, values in {"hudgins": plain, "hudgins_ar": np.concatenate([plain, coefficients], 1)}.items():
         yield name, discriminant(values, task)
@@ -104,7 +107,7 @@ ORDER = 4  # of the autoregression
 
 
 def _once(name: str, task: Task, units: bytes, compute: Callable[[], Any]) -> Any:
-    """What is computed for all windows of a data set in these units: kept until another is asked for by this name."""
+    """Return what `compute` gives for a data set in these units, and keep it until another one is asked for."""
     key = (task.X.shape, float(task.X[0].sum()), units)
     if name not in _KEPT or _KEPT[name][0] != key:
         _KEPT[name] = (key, compute())
@@ -112,14 +115,14 @@ def _once(name: str, task: Task, units: bytes, compute: Callable[[], Any]) -> An
 
 
 def time_domain(X: Array) -> Array:
-    """(N, C, T) -> (N, 4C): mean absolute value, zero crossings, changes of the slope's sign, length of the curve."""
+    """Return mean absolute value, zero crossings, slope sign changes and waveform length: (N, C, T) -> (N, 4C)."""
     slope = np.diff(X, axis=2)
     crossings, turns = ((signal[..., :-1] * signal[..., 1:] < 0).sum(2) for signal in (X, slope))
     return np.concatenate([np.abs(X).mean(2), crossings, turns, np.abs(slope).sum(2)], 1)
 
 
 def autoregression(X: Array, order: int = ORDER) -> Array:
-    """(N, C, T) -> (N, C·order), by Yule and Walker, of each channel for itself."""
+    """Return Yule–Walker coefficients of each channel: (N, C, T) -> (N, C·order)."""
     X = np.asarray(X - X.mean(2, keepdims=True), dtype=np.float64)
     lags = np.stack([(X[..., : X.shape[2] - k] * X[..., k:]).sum(2) for k in range(order + 1)], 2)  # (N, C, order + 1)
     power = np.where(lags[..., :1] > 0, lags[..., :1], 1.0)
@@ -129,7 +132,7 @@ def autoregression(X: Array, order: int = ORDER) -> Array:
 
 
 def by_person(values: Array, subject: NDArray[np.int64]) -> Array:
-    """(N, D) -> (N, D), at mean 0 and deviation 1 over all windows of each person."""
+    """Return values (N, D) with mean 0 and deviation 1 over all windows of each subject."""
     scored = np.empty(values.shape)
     for person in np.unique(subject):
         x = values[subject == person]
@@ -139,7 +142,7 @@ def by_person(values: Array, subject: NDArray[np.int64]) -> Array:
 
 
 def discriminant(values: Array, task: Task) -> NDArray[np.int64]:
-    """Predictions for the test subject by shrinkage LDA on values (N, D)."""
+    """Predict the test subject by shrinkage LDA on values (N, D)."""
     equal = np.full(task.n_classes, 1 / task.n_classes)  # the metric weighs classes equally, so should the prior
     model = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=equal))
     model.fit(values[task.known], task.y[task.known])
@@ -150,7 +153,7 @@ def discriminant(values: Array, task: Task) -> NDArray[np.int64]:
 
 
 def riemann(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Covariances of the window, with delayed copies of the channels where there are fewer than 16 of them."""
+    """Predict from covariances, with delayed copies of the channels if there are fewer than 16."""
     unit = _units(task)
 
     def compute() -> Centred:
@@ -160,9 +163,11 @@ def riemann(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
 
 
 def log_euclidean(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Logarithms of covariances without delayed copies: pyRiemann's tangent space with its log-Euclidean metric, as it
-    is and with each person's mean subtracted, and a logistic regression that is shrunk less. Delays and shrinkage were
-    chosen by scores on emg_minimal, of four regressions with and without delays, which flatters the peer there."""
+    """Predict from logarithms of covariances: pyRiemann's tangent space with its log-Euclidean metric.
+
+    Vectors are used as they are and with each subject's mean subtracted. Delays and shrinkage were chosen by scores on
+    emg_minimal, which flatters the baseline there.
+    """
     unit = _units(task)
     vectors = _once("logm", task, unit.tobytes(), lambda: upper(logm(oas_covariances(_scaled(task.X, unit)))))
     yield "log_euclidean", _logistic(vectors, task)
@@ -179,8 +184,10 @@ def _logistic(vectors: Array, task: Task) -> NDArray[np.int64]:
 
 
 def riemann_templates(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Covariances of xDAWN-filtered windows together with the filtered class means: what pyRiemann offers for signals
-    that are locked to an event. Skipped for many classes."""
+    """Predict from covariances of xDAWN-filtered windows together with the filtered class means.
+
+    It is meant for signals that are locked to an event, and skipped if there are many classes.
+    """
     if 2 * task.n_classes * min(FILTERS, task.X.shape[1]) > MOST_TEMPLATES:
         return
     X = _scaled(task.X, _units(task))
@@ -190,14 +197,16 @@ def riemann_templates(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
 
 
 def _units(task: Task) -> Array:
-    """(channels,) median standard deviation over the known subjects' windows: volts and degrees must not meet in one
-    shrinkage. Rounded to powers of two, so that most folds agree and share their covariances."""
+    """Return the median standard deviation of each channel over the known subjects' windows.
+
+    It is rounded to a power of two, so that most folds share their covariances.
+    """
     median = np.median(task.X[task.known].std(2), 0)
     return np.asarray(2.0 ** np.round(np.log2(np.where(median > 0, median, 1.0))))
 
 
 def _scaled(X: Array, unit: Array) -> Array:
-    """In these units, with a faint noise, the same for everybody, that keeps flat channels from being singular."""
+    """Return windows in these units, with a faint noise that keeps flat channels from being singular."""
     noise = np.random.default_rng(0).standard_normal(X.shape[1:])
     return np.asarray(X / unit[None, :, None] + 1e-2 * noise, dtype=np.float64)
 
@@ -210,13 +219,13 @@ def _delayed(X: Array, sfreq: float | None) -> Array:
 
 
 def oas_covariances(X: Array) -> Array:
-    """(N, C, T) -> (N, C, C), with the oracle approximating shrinkage of each window."""
+    """Return the covariance of each window with oracle approximating shrinkage: (N, C, T) -> (N, C, C)."""
     return np.asarray(covariances(X, estimator="oas"))
 
 
 @dataclass(frozen=True)
 class Centred:
-    """What follows from the covariances of each subject alone, without labels and whoever is tested."""
+    """Quantities that follow from the covariances of each subject alone, whichever subject is tested."""
 
     C: Array  # (N, d, d)
     means: Array  # (subjects, d, d), Riemannian, of all windows of the subject
@@ -233,9 +242,11 @@ class Centred:
 
 
 def _tangent_spaces(name: str, data: Centred, task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Plain: tangent at the mean of the known subjects' means; each subject re-centred by the mean of all their
-    windows, which for a new person is transductive; and the causal forms, in which a new person's mean is updated
-    with every window, in shuffled and in the file's order."""
+    """Yield predictions in the tangent space: plain, re-centered by subject, and with a running mean.
+
+    Plain vectors are tangent at the mean of the known subjects' means. Re-centering uses all windows of a subject. The
+    running mean is updated with every window, in shuffled order and in that of the file.
+    """
     known, test, C = task.known, task.test, data.C
     prior = mean_riemann(data.means[np.unique(task.subject[known])], tol=1e-6)
     yield name, _classifier(tangent(C[known], prior), task).predict(tangent(C[test], prior))
@@ -249,15 +260,17 @@ def _tangent_spaces(name: str, data: Centred, task: Task) -> Iterator[tuple[str,
 
 
 def tangent(C: Array, at_mean: Array) -> Array:
-    """(n, d, d) -> (n, d(d+1)/2): log of the whitened matrices; at_mean is (d, d), or (n, d, d) for one each."""
+    """Return the logs of whitened matrices: (n, d, d) -> (n, d(d+1)/2); at_mean is (d, d) or (n, d, d)."""
     if at_mean.ndim == 2:
         return np.asarray(tangent_space(C, at_mean))
     return np.concatenate([tangent_space(matrix[None], mean) for matrix, mean in zip(C, at_mean, strict=True)])
 
 
 def online(C: Array, prior: Array, order: NDArray[np.int64]) -> Array:
-    """Tangent vectors (n, d(d+1)/2) of windows met in this order, each at the mean of those so far, itself included.
-    The mean starts at the training subjects' and moves along the geodesic; `PRIOR` windows weigh as much as it."""
+    """Return tangent vectors (n, d(d+1)/2) of windows in this order, each at the mean of those so far.
+
+    The mean starts at the training subjects' mean, which counts as `PRIOR` windows, and moves along the geodesic.
+    """
     mean, means = prior, np.empty_like(C)
     for seen, row in enumerate(order, start=1):
         mean = geodesic_riemann(mean, C[row], 1 / (PRIOR + seen))

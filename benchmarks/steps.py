@@ -1,4 +1,4 @@
-"""What is timed: one optimiser step of a plain network, of skorch, and of our population."""
+"""Build the steps to time: one optimizer step of a plain network, of skorch, and of a population."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def noise(
     channels: int | list[str], times: int, batch: int, *, subjects: int = SUBJECTS, classes: int = CLASSES,
     steps: int = 1, sfreq: float = 128.0,
 ) -> at.Recordings:  # fmt: skip
-    """Noise of the wanted shape, as much as `steps` batches of a fold need: every subject has every class."""
+    """Return noise of this shape with all classes of every subject, enough for `steps` batches of a fold."""
     names = channels if isinstance(channels, list) else None
     width = channels if isinstance(channels, int) else len(channels)
     per_subject = -(-batch * steps // (subjects - 2) // classes) * classes
@@ -47,7 +47,7 @@ def noise(
 
 
 def plain_step(channels: int, times: int, batch: int, device: str) -> Step:
-    """The bare loop that everyone writes: forward, backward, AdamW on one batch that is already in place."""
+    """Return the bare loop: forward, backward and AdamW on one batch that is already in place."""
     net = Network(channels, times, CLASSES, KERNEL).to(device)
     x, y = torch.randn(batch, channels, times, device=device), torch.randint(CLASSES, (batch,), device=device)
     optimiser = torch.optim.AdamW(net.parameters())
@@ -61,7 +61,7 @@ def plain_step(channels: int, times: int, batch: int, device: str) -> Step:
 
 
 def skorch_step(channels: int, times: int, batch: int, device: str) -> Step | None:
-    """The same network in skorch: `partial_fit` on one batch. None where skorch is not installed."""
+    """Return `partial_fit` of the network in skorch on one batch; None if skorch is not installed."""
     if find_spec("skorch") is None:
         return None
     from skorch import NeuralNetClassifier
@@ -77,7 +77,7 @@ def skorch_step(channels: int, times: int, batch: int, device: str) -> Step | No
 
 
 def spread_jobs(recordings: at.Recordings, setting: at.Setting, members: int, *, alone: bool) -> list[at.Job]:
-    """As in stage two: settings that differ in a number, each on every fold. `alone`: no two share minibatches."""
+    """Return jobs that differ in a number, each on every fold. alone: no two jobs share minibatches."""
     folds = at.leave_one_subject_out(recordings)
     jobs = []
     for member in range(members):
@@ -90,7 +90,7 @@ def spread_jobs(recordings: at.Recordings, setting: at.Setting, members: int, *,
 def stacked_step(
     recordings: at.Recordings, setting: at.Setting, members: int, device: str, *, alone: bool = False
 ) -> Step:
-    """One epoch of a population, without evaluation. The only place here that knows the engine's inside."""
+    """Return one epoch of a population without evaluation. Only this function knows the trainer's inside."""
     from autotransfer.training.trainer import Trainer
     from autotransfer.training.windows import windows_for
 
@@ -104,12 +104,12 @@ def stacked_step(
 
 
 def member_steps(job: at.Job) -> int:
-    """Optimiser steps in an epoch of a job."""
+    """Return the number of optimizer steps in an epoch of a job."""
     return max(len(job.fold.train) // job.setting.training.batch_size, 1)
 
 
 def has_room(recordings: at.Recordings, setting: at.Setting, members: int, device: str) -> bool:
-    """Whether a population of this size can be expected to fit into memory."""
+    """Return whether a population of this size can be expected to fit into memory."""
     from autotransfer.training.packing import free_memory, member_bytes
 
     job = spread_jobs(recordings, setting, 1, alone=False)[0]

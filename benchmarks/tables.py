@@ -1,4 +1,4 @@
-"""A table of timings: as markdown for the terminal and a page, as JSON with the facts of the machine."""
+"""Tables of timings: Markdown for terminal and pages, JSON with the facts of the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CROWDED = 0.5  # of the cores in use before anything is measured
 
 @dataclass
 class Table:
-    """Rows of raw values under their headings; they are rounded where they are shown, not where they are stored."""
+    """Rows of raw values by heading. Values are rounded when they are shown, not when they are stored."""
 
     title: str
     rows: list[dict[str, Value]] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Table:
 
 
 def shown(value: Value) -> str:
-    """Three digits that mean something; '–' for what was not measured."""
+    """Return a value with three digits; '–' if it was not measured."""
     if value is None:
         return "–"
     if isinstance(value, float):
@@ -48,7 +48,7 @@ def shown(value: Value) -> str:
 
 
 def machine(device: str) -> dict[str, Any]:
-    """What a timing depends on besides the code."""
+    """Return the facts of the machine on which a timing depends."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     facts: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
@@ -67,7 +67,7 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def crowded(facts: dict[str, Any]) -> str | None:
-    """A warning where others were at work on the machine when the measurement began."""
+    """Return a warning if others were at work on the machine when the measurement began."""
     load, cores = facts["load"], facts["cores"]
     if load is None or cores is None or load < CROWDED * cores:
         return None
@@ -75,7 +75,7 @@ def crowded(facts: dict[str, Any]) -> str | None:
 
 
 def write(folder: Path, section: str, options: Options, facts: dict[str, Any], tables: Sequence[Table]) -> Path:
-    """One file per section and device; only a full run overwrites a full run."""
+    """Write one file per section and device. Only a full run overwrites a full run."""
     folder.mkdir(parents=True, exist_ok=True)
     suffix = "" if options.size == "full" else f"-{options.size}"
     path = folder / f"{options.device}-{section}{suffix}.json"

@@ -1,4 +1,4 @@
-"""Interleaved timing, and peak memory: where, how much and how long."""
+"""Interleaved timing, and peak memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CUDA_SHARE = 0.12  # of those seconds on a GPU, where a round is short: the whol
 
 @dataclass(frozen=True)
 class Options:
-    """One run of the benchmarks."""
+    """Options of one run of the benchmarks."""
 
     device: str = "cpu"
     size: str = "full"  # a result to quote; quick: a look in under a minute; tiny: the suite's check that all runs
@@ -44,13 +44,13 @@ class Options:
     members: tuple[int, ...] | None = None  # sizes of populations in place of those that a section has
 
     def budget(self, section: str, parts: int) -> float:
-        """Seconds for the rounds of one of the `parts` that a section measures."""
+        """Return the seconds for the rounds of one of the `parts` that a section measures."""
         share = CUDA_SHARE if self.device == "cuda" else 1.0
         return BUDGET[self.size][section] * share / max(parts, 1)
 
 
 class Step(NamedTuple):
-    """Work that can be repeated, and how many units of it one call does."""
+    """Work that can be repeated, and the number of its units that one call does."""
 
     run: Callable[[], object]
     units: int = 1  # usually steps of one member
@@ -58,7 +58,7 @@ class Step(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What the system has done for this process so far, or for a unit of work; zeros where it does not say."""
+    """Resources used by this process so far, or by a unit of work; zeros if the system does not say."""
 
     faults: float = 0.0  # pages that were not there yet
     system: float = 0.0  # seconds in the kernel
@@ -75,7 +75,7 @@ class Usage(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """Seconds per unit, one reading per round; rounds of steps measured together belong together."""
+    """Seconds per unit, one reading per round. Readings of one round belong together."""
 
     readings: list[float]
     usage: Usage = Usage()  # of a unit, over all rounds
@@ -85,11 +85,11 @@ class Timing(NamedTuple):
         return statistics.median(self.readings)
 
     def ratio_to(self, other: Timing) -> Timing:
-        """Round by round, so that a slow moment of the machine cancels."""
+        """Return ratios round by round, so that a slow moment of the machine cancels."""
         return Timing([a / b for a, b in zip(self.readings, other.readings, strict=True)])
 
     def columns(self, name: str, scale: float = 1.0) -> dict[str, str | float | int | None]:
-        """For a table: median and spread."""
+        """Return median and range for a table."""
         low, high = min(self.readings) * scale, max(self.readings) * scale
         return {name: self.median * scale, "least": low, "most": high}
 
@@ -143,14 +143,14 @@ def measure(steps: Mapping[str, Step], *, rounds: int, device: str, limit_s: flo
 
 
 def release(device: str) -> None:
-    """Give memory of what is no longer used back, before something else is measured."""
+    """Free memory that is no longer used, before something else is measured."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
 
 
 def cuda_peak(make: Callable[[], Step]) -> tuple[Step, int]:
-    """Build a step and run it once: the step, and the bytes that this took on the GPU at most."""
+    """Return a step, and the peak bytes on the GPU of building it and running it once."""
     synchronise("cuda")
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -161,7 +161,7 @@ def cuda_peak(make: Callable[[], Step]) -> tuple[Step, int]:
 
 
 def resident(*, peak: bool) -> int | None:
-    """Bytes this process holds in memory, now or at most so far; None where the system does not say (not Linux)."""
+    """Return the bytes that this process holds in memory, now or at most so far; None if not on Linux."""
     with suppress(OSError), open("/proc/self/status") as lines:
         for line in lines:
             if line.startswith("VmHWM" if peak else "VmRSS"):
@@ -170,7 +170,7 @@ def resident(*, peak: bool) -> int | None:
 
 
 def here(function: Callable[..., Any], *arguments: Any) -> Any:
-    """In place of `fresh_process`, where only that the function runs is of interest."""
+    """Call the function in this process, for tests of whether it runs."""
     return function(*arguments)
 
 
