@@ -224,7 +224,7 @@ def test_a_reader_between_card_and_weights_finds_both(
         model.save(folder)
     monkeypatch.undo()
     assert not load_model(folder).card.scores.get("new"), "the card was never replaced"
-    real, weights = saving.os.replace, saving.MODEL.weights
+    real, weights = saving.os.replace, saving.WEIGHTS
     monkeypatch.setattr(saving.os, "replace", lambda a, b: _fail() if Path(b).name == weights else real(a, b))
     with pytest.raises(Interrupted):
         model.save(folder)

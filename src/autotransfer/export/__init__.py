@@ -19,7 +19,7 @@ from ..models.graph import refuse_what_graphs_cannot
 from ..models.loading import MARK, load_classifier, model_folder
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
-from ..models.saving import MODEL
+from ..models.saving import CARD
 from ..recordings.optional import pip_install
 from ..runs.lock import no_run, refuse_links
 from .formats import FORMATS, attempt, need_onnx
@@ -194,5 +194,5 @@ def former_words(folder: Path) -> list[str]:
 def _card_digest(home: Path) -> str | None:
     """Of the model in a folder, as exports have it, too."""
     with suppress(OSError, ValueError, LookupError, TypeError):
-        return str(json.loads(read_plain(home / MODEL.card))[DIGEST]["card"])
+        return str(json.loads(read_plain(home / CARD))[DIGEST]["card"])
     return None

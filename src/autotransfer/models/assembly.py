@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,7 +188,7 @@ def with_online(
     models = _ensembles(recordings, in_session, kind, encoders)
     card = OnlineCard(
         exponents=[*map(float, shared), *(part.exponent for part in parts)], parts=[model.card for model in models],
-        rule=asdict(rule), session=session, all_windows=all_windows,
+        rule=rule, session=session, all_windows=all_windows,
     )  # fmt: skip
     return mixture.with_online(card, models)
 

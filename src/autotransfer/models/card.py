@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import UserError, check_positive, check_types, shown
+from .. import schema
+from ..errors import UserError, check_positive, shown
 from ..recordings.filters import filter_of
 from ..training.centring import CentringRule
-from ..training.conformal import Thresholds, thresholds_from
+from ..training.conformal import Thresholds
 from ..training.sequence import check_card_stay
 
 DIGEST = "digest"  # the field beside those of a card as a file holds it (see binding.py)
@@ -25,7 +26,7 @@ MOST = 1e6  # an exponent; with the smallest logarithm it is still a number
 
 @dataclass(frozen=True, kw_only=True)
 class CommonCard:
-    """What the cards of both kinds of model say."""
+    """Fields of the cards of both kinds of classifier."""
 
     name: str  # of the data set
     kind: str  # ensemble, refit, single or mixture
@@ -46,14 +47,12 @@ class CommonCard:
     made_with: dict[str, Any] = field(default_factory=dict)  # versions, and whether kernels were compiled
 
     def __post_init__(self) -> None:
-        check_types(self)
         check_card_stay(self.stay)
-        object.__setattr__(self, "thresholds", thresholds_from(self.thresholds))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard(CommonCard):
-    """What a model was made for."""
+    """Card of an ensemble."""
 
     setting: dict[str, Any]
     filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
@@ -63,8 +62,6 @@ class ModelCard(CommonCard):
         super().__post_init__()
         check_positive(self, "sfreq", "n_times", "scale")
         filter_of(self.filter, self.sfreq)
-        if not all(isinstance(name, str) for name in self.channels):
-            raise UserError("the channels of a model are not all names")
         sizes = {"members": self.members, "channels": len(self.channels), "classes": len(self.classes)}
         for name, size in sizes.items():
             if size < 1:
@@ -77,41 +74,24 @@ class OnlineCard:
 
     exponents: list[float]  # (K + E,): of the mixture's parts, then of its own
     parts: list[ModelCard]  # (E,)
-    rule: dict[str, object]  # a CentringRule
+    rule: CentringRule
     session: bool  # whether held-out people gained by it window after window, in every order
     all_windows: bool  # whether they did with all windows at once
 
     def __post_init__(self) -> None:
-        check_types(self)
-        if not self.parts or not all(isinstance(part, ModelCard) for part in self.parts):
-            raise UserError("an online average needs at least one part, each with a card of its own")
-        object.__setattr__(self, "exponents", checked_exponents(self.exponents))
-        CentringRule(**self.rule)  # type: ignore[arg-type]  # checked there
-
-    @property
-    def centring_rule(self) -> CentringRule:
-        return CentringRule(**self.rule)  # type: ignore[arg-type]  # checked
+        check_exponents(self.exponents)
 
 
-def checked_exponents(exponents: Sequence[float]) -> list[float]:
+def check_exponents(exponents: Sequence[float]) -> None:
+    """Raise unless every exponent is from 0 to MOST."""
     for value in exponents:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST:
+        if not 0 <= value <= MOST:
             raise UserError(f"an exponent of the mixture is {shown(value)}; it must be from 0 to {MOST:g}")
-    return [float(value) for value in exponents]
-
-
-def online_card(values: object) -> OnlineCard | None:
-    """From what JSON held; whatever is wrong raises."""
-    if values is None:
-        return None
-    if not isinstance(values, dict) or not is_cards(values.get("parts")):
-        raise UserError(f"online of the mixture is {shown(values)}; it must have a list of cards")
-    return OnlineCard(**values | {"parts": [ModelCard(**part) for part in values["parts"]]})
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureCard(CommonCard):
-    """What a mixture was made for, with the cards of its parts."""
+    """Card of a mixture, with the cards of its parts."""
 
     exponents: list[float]  # (K,)
     parts: list[ModelCard]  # (K,)
@@ -122,13 +102,11 @@ class MixtureCard(CommonCard):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_trust(self.trust)
+        check_exponents(self.exponents)
         if self.kind != KIND:
             raise UserError(f"the kind of a mixture is {shown(self.kind)}, it must be {KIND!r}")
-        if not self.parts or not all(isinstance(part, ModelCard) for part in self.parts):
-            raise UserError("a mixture needs at least one part, each with a card of its own")
-        if len(self.exponents) != len(self.parts):
+        if not self.parts or len(self.exponents) != len(self.parts):
             raise UserError(f"the mixture has {len(self.exponents)} exponents for {len(self.parts)} parts")
-        object.__setattr__(self, "exponents", checked_exponents(self.exponents))
         if self.online is not None and len(self.online.exponents) != len(self.part_cards()):
             raise UserError("the online average of the mixture has another number of exponents than of parts")
         for number, part in enumerate(self.part_cards().values(), 1):
@@ -153,9 +131,9 @@ class MixtureCard(CommonCard):
 
     @classmethod
     def of(cls, parts: Sequence[ModelCard], exponents: Sequence[float] | Tensor, scores: dict[str, Any]) -> Self:
-        """What parts have in common is taken from the first."""
+        """Make the card of these parts, at least one; what they have in common is taken from the first."""
         if not parts:
-            raise UserError("a mixture needs at least one part, each with a card of its own")
+            raise UserError("a mixture needs at least one part")
         first = parts[0]
         return cls(
             name=first.name, kind=KIND, members=sum(part.members for part in parts), n_times=first.n_times,
@@ -176,24 +154,14 @@ Card = ModelCard | MixtureCard
 
 
 def card_from(values: Any) -> Card:
-    """The card of either kind of model from what JSON held, with its digest or without; whatever is wrong raises."""
+    """Read the card of either kind of classifier from JSON, with its digest or without; whatever is wrong raises."""
     if not isinstance(values, dict):
-        raise UserError(f"the card of a model is {shown(values)}; it must be an object")
-    values = {name: value for name, value in values.items() if name != DIGEST}
+        raise UserError("the card of a model is no JSON object")
     if "made_with" not in values:  # which every card has had since 0.2
         raise UserError("the model was saved by another version of autotransfer; make it again with a new run")
-    if values.get("kind") != KIND:
-        return ModelCard(**values)
-    parts: Any = values.get("parts")
-    if not is_cards(parts):
-        raise UserError(f"parts of the mixture is {shown(parts)}; it must be a list of cards")
-    read: dict[str, Any] = {"parts": [ModelCard(**part) for part in parts], "online": online_card(values.get("online"))}
-    return MixtureCard(**values | read)
-
-
-def is_cards(parts: Any) -> bool:
-    """Whether JSON held a list of cards."""
-    return isinstance(parts, list) and all(isinstance(part, dict) for part in parts)
+    kind: type[Card] = MixtureCard if values.get("kind") == KIND else ModelCard
+    card: Card = schema.from_values(kind, {name: value for name, value in values.items() if name != DIGEST})
+    return card
 
 
 def as_array(classes: list[Any]) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -89,30 +88,14 @@ def _codes_of_person(net: Network, X: Tensor, person: Person) -> Tensor:
 
 
 def refuse_parts(parts: Sequence[Ensemble], check: Callable[[Ensemble], object]) -> None:
-    """Raise where the check refuses a part: each reason once, with the parts that it concerns."""
-    if len(parts) == 1:
-        check(parts[0])
-        return
-    refused: dict[str, list[Ensemble]] = {}
-    remedies: dict[str, None] = {}
+    """Raise where the check refuses a part, which the message names where there are several."""
     for part in parts:
         try:
             check(part)
         except UserError as error:
-            reason, _, remedy = str(error).partition("; ")
-            refused.setdefault(reason, []).append(part)
-            remedies |= {remedy: None} if remedy else {}
-    if refused:
-        reasons = [f"{reason}: {_named(parts)}" for reason, parts in refused.items()]
-        raise UserError("; ".join([*reasons, *remedies]))
-
-
-def _named(parts: Sequence[Ensemble]) -> str:
-    """A few parts by their whole names, many by their kinds."""
-    if len(parts) <= 3:
-        return ", ".join(dict.fromkeys(repr(part_name(part.setting)) for part in parts))
-    counts = Counter(part.setting.kind for part in parts)
-    return f"{len(parts)} parts (" + ", ".join(f"{kind} {n}" for kind, n in counts.items()) + ")"
+            if len(parts) == 1:
+                raise
+            raise UserError(f"{error} (the part {part_name(part.setting)!r})") from None
 
 
 def part_name(setting: Setting) -> str:

@@ -17,28 +17,27 @@ from ..errors import UserError, one_line, shown
 from ..files import write_atomically
 from ..recordings.optional import need
 from .card import DIGEST
-from .saving import MODEL
+from .saving import CARD, PAGE, WEIGHTS
 
 HUB = "hf:"  # before the name of a repository
-FILES = (MODEL.card, MODEL.weights, MODEL.page)
+FILES = [CARD, WEIGHTS, PAGE]
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 PACKAGE = "huggingface_hub"
 
 
 def download(repository: str, *, revision: str | None = None, token: str | None = None) -> Path:
-    """Our files of a repository on the hub, as a folder on this machine."""
-    name = check_repository(repository)
+    """Download our files of a repository on the hub, and return their folder on this machine."""
+    name = _repository(repository)
     hub = need(PACKAGE, f"the model {name!r} of Hugging Face's hub", PACKAGE)
     try:
-        folder = hub.snapshot_download(repo_id=name, revision=revision, token=token, allow_patterns=list(FILES))
+        return Path(hub.snapshot_download(repo_id=name, revision=revision, token=token, allow_patterns=FILES))
     except Exception as error:  # no connection, no such repository, no permission: the hub has a class for each
         raise UserError(
             f"cannot get {name!r} from the hub ({one_line(error)}); check its name and your login"
         ) from None
-    return Path(folder)
 
 
-def check_repository(text: str) -> str:
+def _repository(text: str) -> str:
     """USER/NAME; a UserError where it is none."""
     name = text.removeprefix(HUB)
     if REPOSITORY.fullmatch(name) is None:
@@ -50,7 +49,7 @@ class Saved(Protocol):
     """A model."""
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Card, weights and page in a folder."""
+        """Write card, weights and page to a folder."""
 
 
 def push_to_hub(
@@ -65,25 +64,21 @@ def push_to_hub(
 
     private: of a repository that is made for it; one that exists stays as it is
     """
-    name = check_repository(repository)
+    name = _repository(repository)
     hub = need(PACKAGE, "push_to_hub", PACKAGE)
     with tempfile.TemporaryDirectory(prefix="autotransfer-") as place:
         folder = Path(place)
         model.save(folder)
-        _append_digests(folder, json.loads((folder / MODEL.card).read_text(encoding="utf-8")))
+        digests = json.loads((folder / CARD).read_text(encoding="utf-8"))[DIGEST]
+        lines = "\n".join(f"- {part}: `{value}`" for part, value in sorted(digests.items()))
+        page = (folder / PAGE).read_text(encoding="utf-8")
+        write_atomically(folder / PAGE, f"{page}\n## Digests\n\n{lines}\n")  # whoever has a copy can compare them
         try:
             api = hub.HfApi(token=token)
             api.create_repo(repo_id=name, private=private, exist_ok=True)
             done: Any = api.upload_folder(
-                repo_id=name, folder_path=str(folder), commit_message=message, allow_patterns=list(FILES)
+                repo_id=name, folder_path=str(folder), commit_message=message, allow_patterns=FILES
             )
         except Exception as error:  # as above
             raise UserError(f"cannot upload to {name!r} ({one_line(error)}); check its name and your login") from None
     return str(getattr(done, "commit_url", done))
-
-
-def _append_digests(folder: Path, card: dict[str, Any]) -> None:
-    """Add the digests to the page, so that whoever has a copy can compare them."""
-    page = folder / MODEL.page
-    lines = "\n".join(f"- {name}: `{value}`" for name, value in sorted(card[DIGEST].items()))
-    write_atomically(page, f"{page.read_text(encoding='utf-8')}\n## Digests\n\n{lines}\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -44,12 +43,12 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
     try:
         if any((Path(path) / name).exists() for name in LEDGERS):
             raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
-        if "\0" in str(path):
-            raise OSError(errno.EINVAL, "the name holds a null character")
         model.save(path)
-    except OSError as error:
-        where = shown(str(path))
-        raise UserError(f"cannot write to {where} ({error.strerror or error}); choose another folder") from None
+    except UserError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: the name holds a null character
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot write to {shown(str(path))} ({reason}); choose another folder") from None
 
 
 class WindowModel(ABC):

@@ -105,8 +105,8 @@ class Mixture(BaseModel):
             )
         if self.online is None and (self.card.follows is None or self.adaptation != "none"):
             raise UserError(
-                "the model has no average that could use all windows of a person (it was made by an earlier version, "
-                "or adapts already); leave --adapt all (adapt='all') out, or make it again with the usual --adaptation"
+                "the model has no average that could use all windows of a person (it adapts already, or is no run's); "
+                "leave --adapt all (adapt='all') out, or run again with the usual --adaptation"
             )
         if any(part.correction is not None for part in self.parts):
             raise UserError(

@@ -37,7 +37,7 @@ class Online:
         if not centring:
             raise ValueError("no part of the online average is centred")
         self.centring: Centring = stacked_centring(centring)
-        self.centred = Centred(self.centring, card.centring_rule)
+        self.centred = Centred(self.centring, card.rule)
 
     @torch.no_grad()
     def all_windows(self, X: Tensor, belief: NDArray[np.float64]) -> NDArray[np.float64]:

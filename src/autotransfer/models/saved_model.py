@@ -66,8 +66,7 @@ class SavedModel(BaseModel):
 
     def _check_people(self) -> None:
         """Raise where what is known of people does not fit the members."""
-        dim, classes = self.members.latent_dim, len(self.card.classes)
-        members = self.card.members
+        members, dim, classes = self.card.members, self.members.latent_dim, len(self.card.classes)
         if self.effects is not None:
             rank = self.effects.projection.shape[-1]
             shapes = [(members, dim, rank), (members, classes, rank), (members, rank), (members, rank)]

@@ -116,18 +116,8 @@ def seen_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> t
 def known_person_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> str | None:
     """The warning where windows (n, channels, times) that calibrate a model are of somebody it was trained on, else
     None; name and subject as of `seen_words`."""
-    people = [] if subject is None else as_list(subject, "subject")
-    if _unpacked(seen, TRAINING) & set(window_digests(X)):
-        return (
-            "the model was trained on windows of this person; what it scores with their labels is not what new people "
-            "get"
-        )
-    if named := _named_alike(seen, name, people):
-        return (
-            f"the model was trained on somebody of {name!r} with the same name: {_listed(named)}; if that is this "
-            "person, what it scores with their labels is not what new people get"
-        )
-    return None
+    lines, _ = seen_words(seen | {CALIBRATION: ""}, name, X, subject)
+    return lines[0] if lines else None
 
 
 def _named_alike(seen: dict[str, Any], name: str, people: Sequence[Any]) -> list[Any]:

@@ -383,4 +383,4 @@ def _online_rule(model: Model) -> CentringRule | None:
     average = model.online if isinstance(model, Mixture) else None
     if average is None or not average.card.session or any(part.correction is not None for part in model.parts):
         return None
-    return average.card.centring_rule
+    return average.card.rule
