@@ -63,7 +63,7 @@ def rewrite(folder: Path, change: Callable[[Card], Card], **dump: Any) -> None:
 def test_a_changed_card_is_told_in_one_line(folder: Path, what: str) -> None:
     """Every one of them could be used, and would predict something else or claim it."""
     rewrite(folder, CHANGES[what])
-    with pytest.raises(UserError, match=r"model\.json was changed after the model was saved") as caught:
+    with pytest.raises(UserError, match="its card changed") as caught:
         load_model(folder)
     assert "\n" not in str(caught.value)
 
@@ -71,7 +71,7 @@ def test_a_changed_card_is_told_in_one_line(folder: Path, what: str) -> None:
 def test_other_weights_are_told_in_one_line(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file({name: tensor + 1e-3 for name, tensor in tensors.items()}, folder / "model.safetensors")
-    with pytest.raises(UserError, match=r"model\.safetensors is not what model\.json was saved with"):
+    with pytest.raises(UserError, match="its weights changed"):
         load_model(folder)
 
 
@@ -81,7 +81,7 @@ def test_layout_is_no_change_and_models_without_a_digest_are_refused(folder: Pat
     rewrite(folder, lambda card: dict(sorted(card.items())), indent=None)
     np.testing.assert_array_equal(load_model(folder).predict_proba(windows), before.predict_proba(windows))
     rewrite(folder, lambda card: {k: v for k, v in card.items() if k != "digest"})
-    with pytest.raises(UserError, match=r"model\.json has no digest"):
+    with pytest.raises(UserError, match="has no digest"):
         load_model(folder)
     for digest in (None, 3, {}, {"card": 1, "weights": 2}, {"card": None}):
         rewrite(folder, lambda card, digest=digest: card | {"digest": digest})
@@ -96,7 +96,7 @@ def test_an_exported_file_is_bound_too(tmp_path: Path) -> None:
     digest = json.dumps(_metadata(path)["digest"])
     changed = as_text(model.card) | {"classes": json.dumps(model.card.classes[::-1]), "digest": digest}
     save_file(model.tensors(), path, changed)
-    with pytest.raises(UserError, match="its card was changed"):
+    with pytest.raises(UserError, match="its card changed"):
         at.load_model(path)
 
 

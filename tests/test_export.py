@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 import autotransfer as at
 from autotransfer import export
 from autotransfer.errors import UserError
-from autotransfer.export import check_target, export_model, former_words, proof
+from autotransfer.export import check_target, export_model, proof
 from autotransfer.export.formats import FORMATS, from_onnx
 from autotransfer.export.proof import BATCHES, largest_difference, sample_windows
 from autotransfer.model.stack import Size
@@ -349,25 +348,6 @@ def test_the_default_place_is_in_the_run(run: Path) -> None:
     assert load_model(exported.path).card == load_model(run).card
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("model", ["ensemble", "refit"])
-def test_exports_of_a_model_that_was_replaced_are_named(run: Path, tmp_path: Path, format: str, model: str) -> None:
-    if format == "onnx":
-        pytest.importorskip("onnxscript", reason="needs the onnx extra")
-    folder = tmp_path / "run"
-    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("*.safetensors.*", "model.onnx", "model.pt2"))
-    (folder / "model.safetensors").unlink(missing_ok=True)
-    path = export_model(folder, format, model=model).path
-    assert former_words(folder) == []
-    for kind in ("model", "model/refit"):
-        random_model("trial").save(folder / kind)
-    (line,) = former_words(folder)
-    assert line.startswith(f"{path} is of a former model")
-    assert path.exists()
-    path.write_bytes(b"somebody's own")
-    assert former_words(folder) == []
-
-
 def test_refit_is_exported_when_asked_for(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "alone.safetensors"
     exported = export_model(run, "safetensors", out, model="refit")
@@ -512,6 +492,6 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     bare = tmp_path / "bare.safetensors"
     save_file({"w": torch.zeros(2)}, bare)
     (tmp_path / "text.safetensors").write_text("not tensors")
-    for name, words in {"bare": "no card", "text": "is not a model", "absent": "cannot read"}.items():
+    for name, words in {"bare": "no file that export", "text": "cannot be read", "absent": "no folder or file"}.items():
         with pytest.raises(UserError, match=words):
             load_model(tmp_path / f"{name}.safetensors")

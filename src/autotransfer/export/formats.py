@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from io import BytesIO
@@ -25,12 +25,9 @@ from ..errors import UserError, one_line
 from ..model.encoders import ENCODERS, Encoders
 from ..models.binding import model_digests
 from ..models.card import DIGEST, Card
-from ..models.ensemble import part_name
 from ..models.graph import WithConfidence
 from ..models.loading import MARK, from_text, model_in
 from ..models.mixture import Model
-from ..models.saved_model import SavedModel
-from ..models.stacks import likeness
 from ..recordings.optional import need
 from ..versions import versions
 
@@ -81,43 +78,25 @@ def exported_program(saved: Model, *, confidence: bool = False) -> torch.export.
 
 
 @contextmanager
-def attempt(saved: Model, failed: str, instead: Sequence[str], again: Callable[[SavedModel], object]) -> Iterator[None]:
-    """Turn any exception of an exporter or runtime into one line that says what failed and with which part; the whole
-    exception goes to the log. instead: formats to try; again: repeats the step with one part, to find those that fail.
-    """
+def attempt(saved: Model, failed: str, instead: str) -> Iterator[None]:
+    """Turn any exception of an exporter or runtime into one line that says what failed and names users' encoders; the
+    whole exception goes to the log. instead: formats to try."""
     try:
         yield
     except (UserError, MemoryError):
         raise
     except Exception as error:
         logger.info("%s", failed, exc_info=error)
-        parts = ", ".join(dict.fromkeys(_failing(saved, again))) or "the parts together"
-        remedy = f"use the format {' or '.join(instead)}, or change the part"
-        raise UserError(f"{failed} of {parts} ({one_line(error)}); {remedy}") from error
-
-
-def _failing(saved: Model, again: Callable[[SavedModel], object]) -> list[str]:
-    """Names of the parts that fail by themselves, each kind tried once."""
-    kinds = {likeness(part): part for part in reversed(saved.parts)}
-    names = []
-    for part in reversed(kinds.values()):
-        ours = part.setting.encoder in ENCODERS
-        name = f"the part {part_name(part.setting)!r}" if ours else f"the encoder {part.setting.encoder!r}"
-        try:
-            if len(kinds) > 1:
-                again(part)
-                continue
-        except Exception as error:
-            logger.info("%s fails by itself", name, exc_info=error)
-        names.append(name)
-    return names
+        own = {part.setting.encoder for part in saved.parts} - set(ENCODERS)
+        of = f" of the encoder {', '.join(map(repr, sorted(own)))}" if own else ""
+        raise UserError(f"{failed}{of} ({one_line(error)}); use the format {instead}") from error
 
 
 def to_torch(saved: Model) -> bytes:
     file = BytesIO()
-    with attempt(saved, "torch cannot make a graph", ["safetensors"], exported_program):
+    with attempt(saved, "torch cannot make a graph", "safetensors"):
         program = exported_program(saved)
-    with attempt(saved, "torch cannot write a graph", ["onnx", "safetensors"], to_torch), _quiet():
+    with attempt(saved, "torch cannot write a graph", "onnx or safetensors"), _quiet():
         program.example_inputs = None  # would be saved too, and nobody needs them
         about = file_metadata(saved.card) | {DIGEST: _digest(saved)}
         torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(about)})
@@ -146,9 +125,9 @@ def need_onnx() -> tuple[Any, Any]:
 
 def to_onnx(saved: Model) -> bytes:
     onnx, _ = need_onnx()
-    with attempt(saved, "torch cannot make a graph", ["safetensors"], exported_program):
+    with attempt(saved, "torch cannot make a graph", "safetensors"):
         graph = exported_program(saved, confidence=True)
-    with attempt(saved, "torch cannot make an ONNX graph", ["torch", "safetensors"], to_onnx), _quiet():
+    with attempt(saved, "torch cannot make an ONNX graph", "torch or safetensors"), _quiet():
         names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities", "confidence"]}
         program = torch.onnx.export(graph, dynamo=True, verbose=False, **names)
         assert program is not None, "dynamo gives a program"

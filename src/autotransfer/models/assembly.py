@@ -65,20 +65,13 @@ def assemble(
         scale=scale_of(recordings),
         stay=stay_of(recordings),
     )
-    return card, stacked_tensors(recordings, setting, states, folds)
-
-
-def stacked_tensors(
-    recordings: Recordings, setting: Setting, states: Sequence[dict[str, Tensor]], folds: Sequence[Fold]
-) -> dict[str, Tensor]:
-    """Weights of members (P, ...) by name, with the preprocessing that each was trained with."""
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     training, ready = [fold.train for fold in folds], represented(recordings, setting.preprocessing)
     fitted = setting.preprocessing.fit(
         recordings.X, recordings.subject, training, recordings.derived, None if ready is None else ready[1],
         recordings.ring, ready,
     )  # fmt: skip
-    return tensors | {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
+    return card, tensors | {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
 
 
 def scale_of(recordings: Recordings) -> float | None:

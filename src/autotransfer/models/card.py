@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -13,12 +15,13 @@ from torch import Tensor
 from .. import schema
 from ..errors import UserError, check_positive, shown
 from ..recordings.filters import filter_of
+from ..settings import Setting
 from ..training.centring import CentringRule
-from ..training.conformal import Thresholds
+from ..training.conformal import FEWEST, LEVELS, Thresholds
 from ..training.sequence import check_card_stay
 
 DIGEST = "digest"  # the field beside those of a card as a file holds it (see binding.py)
-KIND = "mixture"
+KIND, REGRESSION = "mixture", "regression"
 UNTRIED = "untried"  # `follows` of a run that had no time to try adaptation and labels on held-out people
 SHARED = ("channels", "classes", "n_times", "sfreq")  # what parts must agree in
 MOST = 1e6  # an exponent; with the smallest logarithm it is still a number
@@ -26,46 +29,53 @@ MOST = 1e6  # an exponent; with the smallest logarithm it is still a number
 
 @dataclass(frozen=True, kw_only=True)
 class CommonCard:
-    """Fields of the cards of both kinds of classifier."""
+    """Fields of the cards of all kinds of model."""
 
     name: str  # of the data set
-    kind: str  # ensemble, refit, single or mixture
-    members: int  # of all parts together
+    kind: str  # ensemble, refit, single, mixture or regression
     n_times: int
     channels: list[str]
     sfreq: float | None
-    classes: list[Any]
     subjects: int  # whom it was trained on
     scores: dict[str, Any]
+    filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
+    scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
+    seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
+    made_with: dict[str, Any] = field(default_factory=dict)  # versions, and whether kernels were compiled
+
+    def __post_init__(self) -> None:
+        check_positive(self, "sfreq", "n_times", "scale")
+        filter_of(self.filter, self.sfreq)
+        if not self.channels:
+            raise UserError("the model has no channels; make it again with resume")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierCard(CommonCard):
+    """Fields of the cards of both kinds of classifier."""
+
+    members: int  # of all parts together
+    classes: list[Any]
     # How a person is followed without labels: "none" where held-out people did not gain, "untried" by a run that had no
     # time for that; None: not measured.
     follows: str | None = None
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
-    seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
     thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
     stay: float | None = None  # how often a window had the class of the one before it; None: unknown
-    made_with: dict[str, Any] = field(default_factory=dict)  # versions, and whether kernels were compiled
-
-    def __post_init__(self) -> None:
-        check_card_stay(self.stay)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelCard(CommonCard):
-    """Card of an ensemble."""
-
-    setting: dict[str, Any]
-    filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
-    scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "sfreq", "n_times", "scale")
-        filter_of(self.filter, self.sfreq)
-        sizes = {"members": self.members, "channels": len(self.channels), "classes": len(self.classes)}
-        for name, size in sizes.items():
+        check_card_stay(self.stay)
+        for name, size in {"members": self.members, "classes": len(self.classes)}.items():
             if size < 1:
                 raise UserError(f"{name} of a model is {size}, it must be at least 1; restore the model from a copy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCard(ClassifierCard):
+    """Card of an ensemble."""
+
+    setting: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,7 @@ def check_exponents(exponents: Sequence[float]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureCard(CommonCard):
+class MixtureCard(ClassifierCard):
     """Card of a mixture, with the cards of its parts."""
 
     exponents: list[float]  # (K,)
@@ -118,11 +128,6 @@ class MixtureCard(CommonCard):
         if self.members != members:
             raise UserError(f"members of the mixture is {self.members}, its parts have {members}")
 
-    @property
-    def scale(self) -> float | None:
-        """How much training windows vary, in their unit."""
-        return self.parts[0].scale
-
     def part_cards(self) -> dict[str, ModelCard]:
         """The cards of all parts, also of the online average, by what their tensors' names begin with: parts.0. …"""
         parts = {f"parts.{k}.": part for k, part in enumerate(self.parts)}
@@ -138,7 +143,8 @@ class MixtureCard(CommonCard):
         return cls(
             name=first.name, kind=KIND, members=sum(part.members for part in parts), n_times=first.n_times,
             channels=first.channels, sfreq=first.sfreq, classes=first.classes, subjects=first.subjects, scores=scores,
-            exponents=[float(value) for value in exponents], parts=list(parts), stay=first.stay,
+            exponents=[float(value) for value in exponents], parts=list(parts), stay=first.stay, filter=first.filter,
+            scale=first.scale,
         )  # fmt: skip
 
 
@@ -150,17 +156,60 @@ def check_trust(trust: dict[str, Any]) -> None:
             raise UserError(f"trust in {shown(labels)} labels is {shown(pair)}; it must be a share and a sharpness")
 
 
+@dataclass(frozen=True)
+class RegressionPart:
+    """A linear model of the average."""
+
+    setting: dict[str, Any]  # how windows are prepared and represented
+    strength: float  # of the ridge penalty
+    weight: float  # in the average
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight <= MOST:
+            raise UserError(f"a part of the model has weight {self.weight:g}")
+        setting = Setting.from_dict(self.setting)
+        if setting.encoder != "linear" or not 0 < self.strength < math.inf:
+            raise UserError(f"a part of the model has strength {self.strength:g} and is no linear one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionCard(CommonCard):
+    """Card of a model of a continuous target, with its parts."""
+
+    target: str  # where the numbers were: continuous, or continuous:NAME
+    mean: float  # of the training targets
+    parts: list[RegressionPart]
+    people: int  # whose windows the intervals rest on
+    radii: list[float | None] | None  # half-widths for coverages of 0.01 … 0.99; None: fewer than 3 people held out
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind != REGRESSION:
+            raise UserError(f"the kind of the model is {shown(self.kind)}, it must be {REGRESSION!r}")
+        if not math.isfinite(self.mean):
+            raise UserError("the parts of the model are damaged; make it again")
+        if self.radii is not None and not (_rising(self.radii) and self.people >= FEWEST):
+            raise UserError("the intervals of the model are damaged; make it again")
+
+
+def _rising(radii: list[float | None]) -> bool:
+    """Whether these are LEVELS numbers of at least 0 that rise, the last of which may be infinite (None)."""
+    values = [math.inf if radius is None else radius for radius in radii]
+    return len(values) == LEVELS and values[0] >= 0 and all(low <= high for low, high in pairwise(values))
+
+
 Card = ModelCard | MixtureCard
 
 
-def card_from(values: Any) -> Card:
-    """Read the card of either kind of classifier from JSON, with its digest or without; whatever is wrong raises."""
+def card_from(values: Any) -> Card | RegressionCard:
+    """Read the card of any kind of model from JSON, with its digest or without; whatever is wrong raises."""
     if not isinstance(values, dict):
         raise UserError("the card of a model is no JSON object")
     if "made_with" not in values:  # which every card has had since 0.2
         raise UserError("the model was saved by another version of autotransfer; make it again with a new run")
-    kind: type[Card] = MixtureCard if values.get("kind") == KIND else ModelCard
-    card: Card = schema.from_values(kind, {name: value for name, value in values.items() if name != DIGEST})
+    kinds: dict[object, type[Card | RegressionCard]] = {KIND: MixtureCard, REGRESSION: RegressionCard}
+    kind = kinds.get(str(values.get("kind")), ModelCard)
+    card: Card | RegressionCard = schema.from_values(kind, {k: v for k, v in values.items() if k != DIGEST})
     return card
 
 

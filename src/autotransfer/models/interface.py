@@ -23,9 +23,8 @@ from ..recordings.windows import (
     windows_for_model,
 )
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
-from .card import Card, as_array
+from .card import Card, RegressionCard, as_array
 from .hub import push_to_hub
-from .regression_card import RegressionCard
 from .saving import write_model
 
 LEDGERS = ("ledger.sqlite", "numbers.sqlite")  # of runs, with classes and with a continuous target

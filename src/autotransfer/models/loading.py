@@ -13,12 +13,11 @@ from ..errors import UserError, one_line, shown
 from ..files import read_plain
 from ..model.encoders import Encoders
 from .binding import check_digest, check_shapes, read_weights, split_file
-from .card import DIGEST, ModelCard, card_from
+from .card import MixtureCard, RegressionCard, card_from
 from .hub import download
 from .interface import LEDGERS
 from .mixture import Mixture, Model
 from .regression import RegressionModel
-from .regression_card import REGRESSION, regression_card
 from .saved_model import SavedModel
 from .saving import CARD, UNREADABLE, read_folder
 
@@ -43,7 +42,8 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
         raise UserError(_no_model(path, Path(error.filename))) from None
     except UNREADABLE as error:
         raise UserError(
-            f"the model in {shown(str(path))} cannot be read ({one_line(error)}); restore it from a copy, or start a new run"
+            f"the model in {shown(str(path))} cannot be read ({one_line(error)}); restore it from a copy, or make it "
+            "again"
         ) from None
 
 
@@ -126,15 +126,15 @@ def from_text(metadata: dict[str, str]) -> dict[str, Any]:
 
 def _model(values: Any, content: bytes, encoders: Encoders | None) -> Model | RegressionModel:
     """Make the model of a card as JSON holds it, and of the content of a safetensors file; whatever is wrong raises."""
-    tensors = load(content)
+    card, tensors = card_from(values), load(content)
     model: Model | RegressionModel
-    if isinstance(values, dict) and values.get("kind") == REGRESSION:
-        card = regression_card({name: value for name, value in values.items() if name != DIGEST})
+    if isinstance(card, RegressionCard):
         model = RegressionModel.restore(card, tensors)
     else:
-        known = card_from(values)
-        check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, known)
-        restore = SavedModel if isinstance(known, ModelCard) else Mixture.restore
-        model = restore(known, tensors, encoders)  # type: ignore[arg-type]  # each with its own card
+        check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, card)
+        if isinstance(card, MixtureCard):
+            model = Mixture.restore(card, tensors, encoders)
+        else:
+            model = SavedModel(card, tensors, encoders)
     check_digest(values, content)
     return model

@@ -12,8 +12,7 @@ from typing import Any
 
 from ..training.intervals import NextPerson, next_words
 from ..words import printable
-from .card import Card
-from .regression_card import RegressionCard
+from .card import Card, RegressionCard
 
 TAGS = ("autotransfer", "biosignals", "time-series", "subject-transfer", "domain-generalization")
 LETTERS = 200  # of a name

@@ -16,9 +16,9 @@ from ..preprocessing.transform import with_prefix
 from ..recordings.windows import people_of_windows
 from ..settings import Setting
 from ..training.continuous import around, radius_at
+from .card import RegressionCard
 from .ensemble import codes_of_people
 from .interface import WindowModel
-from .regression_card import RegressionCard
 
 Floats = NDArray[np.float64]
 WEIGHT, BIAS, PREPROCESSING = "weight", "bias", "preprocessing"

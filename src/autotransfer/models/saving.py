@@ -15,9 +15,8 @@ from torch import Tensor
 
 from ..files import sync_folder, write_atomically
 from .binding import model_digests
-from .card import DIGEST, Card
+from .card import DIGEST, Card, RegressionCard
 from .model_page import model_page
-from .regression_card import RegressionCard
 
 T = TypeVar("T")
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError)

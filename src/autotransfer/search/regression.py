@@ -31,8 +31,8 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..models.assembly import scale_of
+from ..models.card import REGRESSION, RegressionCard, RegressionPart
 from ..models.regression import RegressionModel, RidgePart, closed_form_codes
-from ..models.regression_card import REGRESSION, RegressionCard, RegressionPart
 from ..models.seen import training_seen
 from ..preprocessing import FittedPreprocessing
 from ..recordings import Recordings

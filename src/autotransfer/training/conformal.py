@@ -75,15 +75,6 @@ class Thresholds:
         return cls(len(y), [_short(t) for t in sets], [_short(t) for t in answers])
 
 
-def thresholds_from(values: Any) -> Thresholds | None:
-    """Those of a card, which JSON holds as a dict; whatever is wrong raises."""
-    if values is None or isinstance(values, Thresholds):
-        return values
-    if not isinstance(values, dict) or set(values) != {"people", "sets", "answers"}:
-        raise UserError("the thresholds of a model are damaged; make it again")
-    return Thresholds(**values)
-
-
 def _short(value: float) -> float:
     """Rounded down, so that a file is short and a set never loses a class by it."""
     return float(np.floor(float(value) * 1e7) / 1e7)
