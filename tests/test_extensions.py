@@ -247,22 +247,6 @@ def test_it_exports(kind: str, added: at.Setting, tmp_path: Path) -> None:
     assert found.difference < 1e-5
 
 
-@pytest.mark.parametrize("kind", ["encoder"])
-def test_a_registered_encoder_has_a_name_everywhere(kind: str, added: at.Setting, tmp_path: Path) -> None:
-    from autotransfer.cli.options import own_encoders
-
-    recordings = at.load(tiny_file(tmp_path))
-    clf = at.CensoredClassifier(encoder="perceptron", max_epochs=2, batch_size=8, device="cpu")
-    clf.fit(recordings.X.numpy(), recordings.y.numpy(), subjects=recordings.subject.numpy())
-    assert clf.setting_.encoder == "perceptron"
-    assert own_encoders("perceptron") is None
-
-
-def test_numbers_that_members_cannot_have_of_their_own_are_refused() -> None:
-    with pytest.raises(TypeError, match="dropout only"):
-        type("Odd", (PerceptronOptions,), {"per_member": ("hidden",)})
-
-
 BRIEF: dict[str, Any] = {"epochs": 2, "batch_size": 8, "seeds": 1, "folds": 3, "networks": "none", "device": "cpu"}
 
 
@@ -297,11 +281,6 @@ def test_estimators_and_commands_take_it(kind: str, added: at.Setting, tmp_path:
     assert added.replace(max_epochs=2) in [candidate.setting for candidate in choice.shortlist]
     assert [one["name"] for one in auto.choice_["shortlist"]] == [one.name for one in choice.shortlist]
     assert len(call("predict", tmp_path / "run", tmp_path / "tiny.npz").splitlines()) > tiny().n_trials
-
-
-@every_kind
-def test_the_signature_of_a_setting_shows_it(kind: str, added: at.Setting) -> None:
-    assert set(ADDED[kind][3]) <= set(inspect.signature(at.Setting).parameters)
 
 
 def test_the_signature_of_a_setting_has_every_keyword_with_its_default() -> None:

@@ -30,25 +30,6 @@ def test_every_subject_is_tested_once_and_validated_by_the_one_before() -> None:
         assert not {fold.test_subject, fold.validation_subject} & set(labels[fold.train])
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_random_validation_is_seeded_and_a_permutation(seed: int) -> None:
-    rec = recordings(6)
-    folds = at.leave_one_subject_out(rec, validation="random", seed=seed)
-    again = at.leave_one_subject_out(rec, validation="random", seed=seed)
-    assert [f.validation_subject for f in folds] == [f.validation_subject for f in again]
-    assert sorted(f.validation_subject for f in folds) == sorted(rec.subjects)
-    assert all(f.validation_subject != f.test_subject for f in folds)
-
-
-def test_random_validation_depends_on_the_seed() -> None:
-    rec = recordings(6)
-    orders = {
-        tuple(f.validation_subject for f in at.leave_one_subject_out(rec, validation="random", seed=seed))
-        for seed in range(8)
-    }
-    assert len(orders) > 1
-
-
 def test_a_fold_and_its_twin_share_the_trajectory_but_not_the_key() -> None:
     fold = at.leave_one_subject_out(recordings())[0]
     twin = fold.swapped()

@@ -81,15 +81,6 @@ def test_settings_with_penalties_alone_have_a_baseline() -> None:
     assert {(one.max_epochs, one.training.lr, one.encoder) for one in asked.settings()} == {(7, 0.5, "shallow")}
 
 
-def test_a_grid_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "mine.json"
-    path.write_text(json.dumps([{"dropout": 0.5, "max_epochs": 3}, SETTING.to_dict()]))
-    options = RunOptions.of("recommended", source="x", grid=str(path))
-    assert options.settings() == [at.Setting(dropout=0.5, max_epochs=3), SETTING]
-    assert options.adaptation is None
-    assert not options.staged
-
-
 @pytest.mark.parametrize(
     ("grid", "rest", "words"),
     [
@@ -108,11 +99,6 @@ def test_what_is_no_grid_is_refused(grid: Any, rest: dict[str, Any], words: str)
         RunOptions(source="x", grid=grid, **rest)
     with pytest.raises(UserError, match="two names"):
         at.AutoTransferClassifier("quick", settings=[SETTING]).fit(X, Y, subjects=SUBJECTS)
-
-
-def test_an_unknown_encoder_in_a_list_is_refused_before_any_work() -> None:
-    with pytest.raises(UserError, match="mine"):
-        at.AutoTransferClassifier(settings=[at.Setting(encoder="mine")]).fit(X, Y, subjects=SUBJECTS)
 
 
 @pytest.mark.parametrize("standardise", ["trial", "train", "online", "transductive"])

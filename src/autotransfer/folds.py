@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .errors import UserError, check_choice, shown
+from .errors import UserError, shown
 from .recordings import Recordings
 from .recordings.container import check_recordings
 from .recordings.units import Units
@@ -243,19 +243,11 @@ def leave_groups_out(recordings: Recordings, folds: int | None = None) -> list[F
     return [make_fold(recordings, groups[place - 1], group) for place, group in enumerate(groups)]
 
 
-def leave_one_subject_out(recordings: Recordings, *, validation: str = "previous", seed: int = 0) -> list[Fold]:
-    """One fold per subject, in order of the test subject.
-
-    validation="previous": the subject before the test subject, the last one for the first.
-    validation="random": a seeded choice in which every subject validates exactly one fold.
-    """
+def leave_one_subject_out(recordings: Recordings) -> list[Fold]:
+    """Make one fold per subject, in order of the test subject: the subject before it validates, the last one for the
+    first."""
     check_recordings(recordings, "leave_one_subject_out")
-    check_choice("validation", validation, ("previous", "random"))
-    n = recordings.n_subjects
-    order = np.arange(n) if validation == "previous" else np.random.default_rng(seed).permutation(n)
-    before = np.empty(n, dtype=np.int64)
-    before[order] = np.roll(order, 1)  # the subject before, in the given or in a shuffled circle
-    return [make_fold(recordings, int(before[test]), test) for test in range(n)]
+    return [make_fold(recordings, (test or recordings.n_subjects) - 1, test) for test in range(recordings.n_subjects)]
 
 
 def scorable(recordings: Recordings) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -18,7 +18,6 @@ import numpy as np
 from .errors import UserError, shown
 
 T = TypeVar("T")
-DEEPEST = 100  # levels of nested lists and objects in JSON
 TOO_DEEP = "it is nested too deeply"
 Counts = np.ndarray[Any, np.dtype[np.int64]]  # (C, C): a record's matrix of counts
 
@@ -32,21 +31,11 @@ def to_json(record: Any) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The values of JSON text; ValueError where it is none, or is nested too deeply to be read, written or shown."""
+    """Return the values of JSON text; ValueError where it is none, or is nested too deeply to be read."""
     try:
-        values = json.loads(text)
+        return json.loads(text)
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
-    level = [values]
-    for _ in range(DEEPEST):
-        level = [entry for nested in level for entry in _entries(nested)]
-        if not level:
-            return values
-    raise ValueError(TOO_DEEP)
-
-
-def _entries(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:

@@ -15,7 +15,6 @@ from ..errors import is_off, plain_value
 from .amplitude import Amplitude
 from .augmentation import Augmentation, Scaling, TrainingBatch
 from .channel_mask import ChannelMask
-from .channel_rotation import ChannelRotation
 from .mixup import Mixup
 from .surrogate import Surrogate
 from .time_mask import TimeMask
@@ -24,13 +23,12 @@ from .time_shift import TimeShift
 __all__ = ["AUGMENTATIONS", "Augmentation", "Scaling", "TrainingBatch", "augmentation_of", "augmentation_values"]
 
 # By the name that a Setting has for them, in the order in which they are applied: what silences comes last, so that
-# nothing is mixed, turned or moved into the silence.
+# nothing is mixed or moved into the silence.
 AUGMENTATIONS: dict[str, type[Augmentation]] = {
     "mixup": Mixup,
     "surrogate": Surrogate,
     "time_shift": TimeShift,
     "amplitude": Amplitude,
-    "channel_rotation": ChannelRotation,
     "channel_mask": ChannelMask,
     "time_mask": TimeMask,
 }

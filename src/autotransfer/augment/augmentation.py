@@ -7,12 +7,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
 from ..errors import UserError, check_types
-from ..preprocessing import Preprocessing
-from ..recordings import Recordings
 
 BELOW_ONE = math.nextafter(1.0, 0.0)
 
@@ -31,7 +28,6 @@ class Augmentation(ABC):
     augmentation's own name in the registry, and every other field under its own."""
 
     of_signals: ClassVar[bool] = False  # whether it changes signals over time; `represent` leaves none to change
-    needs_ring: ClassVar[bool] = False  # whether channels must form a ring; grids leave it out where they do not
     tried: ClassVar[tuple[Any, ...]] = ()  # values of the first field in the grid `augmented`; (): its default
     name: ClassVar[str] = ""  # in the registry, for messages
     rule: ClassVar[str] = ""  # what the first field must be, where it must lie above 0 and at most at a limit
@@ -43,11 +39,6 @@ class Augmentation(ABC):
         check_types(self, **{first: called})
         if self.rule and not 0 < getattr(self, first) <= self.limit:
             raise UserError(f"{called} is {getattr(self, first)}; it must {self.rule}")
-
-    def bound(self, recordings: Recordings, preprocessing: Preprocessing, device: torch.device) -> Augmentation:
-        """The augmentation for these recordings and their preprocessing, for subclasses that must know more than a
-        minibatch. Called once before training."""
-        return self
 
     @abstractmethod
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:

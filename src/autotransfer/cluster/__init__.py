@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import time
 import warnings
 from collections import Counter
@@ -97,28 +98,14 @@ def train_task(
 
 
 def _device_of_worker(asked: str) -> torch.device:
-    """The device asked for; workers of one host that see several GPUs take one each."""
+    """The device asked for; where a worker sees several GPUs, the one of the number at the end of its name."""
     device = resolve_device(asked)
     if device.type != "cuda" or device.index is not None or torch.cuda.device_count() < 2:
         return device
-    from distributed import get_client, get_worker
+    from distributed import get_worker
 
-    worker = get_worker()
-    if worker.id not in _positions:  # once: it must not change when other workers are lost and return
-        workers = get_client().scheduler_info(n_workers=-1)["workers"].values()
-        hosts = {str(info["name"]): info["host"] for info in workers}
-        _positions[worker.id] = _position_on_host(str(worker.name), hosts)
-    return torch.device("cuda", _positions[worker.id] % torch.cuda.device_count())
-
-
-_positions: dict[str, int] = {}  # of workers in this process, by their ids
-
-
-def _position_on_host(name: str, hosts: Mapping[str, str]) -> int:
-    """Position of a worker among those on its host, from 0. hosts: of all workers, by their names, which restarted
-    workers keep."""
-    neighbours = {other for other, host in hosts.items() if host == hosts.get(name)} | {name}
-    return sorted(neighbours, key=lambda other: (len(other), other)).index(name)
+    number = re.search(r"\d+$", str(get_worker().name))
+    return torch.device("cuda", int(number[0]) % torch.cuda.device_count() if number else 0)
 
 
 class Cluster:

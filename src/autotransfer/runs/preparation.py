@@ -92,8 +92,6 @@ def _check_suited(setting: Setting, recordings: Recordings) -> None:
     turn = setting.preprocessing.values().get("turn", "none")
     if turn != "none":
         check_ring(recordings.ring, f"turn={turn!r}")
-    for step in setting.augmentation:
-        step.bound(recordings, setting.preprocessing, torch.device("cpu"))
 
 
 def check_packages(options: RunOptions) -> None:

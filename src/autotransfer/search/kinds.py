@@ -129,8 +129,6 @@ def networks(
     settings: of the grid, the plain network first. which: of the networks beside it, one of NETWORKS. encoder: takes
     the place of EEGNet, without the options that only EEGNet has.
     """
-    if recordings.ring is None:
-        settings = [setting for setting in settings if not any(step.needs_ring for step in setting.augmentation)]
     if adaptation is None:
         return list(settings)
     plain, penalised = settings[0], PENALISED[adaptation]

@@ -19,7 +19,6 @@ from ..schema import fields_of
 from .fields import flat, picked
 from .keywords import (
     KeywordSignature,
-    WithChoices,
     check_known,
     field_names,
     values_of,
@@ -245,9 +244,6 @@ class Setting:
     def key(self) -> str:
         """16 hexadecimal digits that identify the setting in files."""
         return _key(self)
-
-
-Setting.__doc__ = WithChoices(Setting.__doc__)  # type: ignore[assignment]  # text that is made when somebody asks
 
 
 @lru_cache(maxsize=4096)

@@ -6,22 +6,19 @@ import difflib
 from collections.abc import Callable
 from dataclasses import MISSING
 from functools import cache
-from inspect import Parameter, Signature, cleandoc
-from textwrap import fill
+from inspect import Parameter, Signature
 from typing import Any, NamedTuple, get_type_hints
 
 from ..augment import AUGMENTATIONS, Augmentation, augmentation_values
-from ..censoring import CENSORS, MODES
+from ..censoring import CENSORS
 from ..errors import UserError, shown
 from ..model.encoder import EncoderOptions
 from ..model.encoders import ENCODERS, OwnEncoder
 from ..preprocessing import TRANSFORMS, Preprocessing
-from ..preprocessing.represent import REPRESENTATIONS, installed_representations
-from ..preprocessing.transform import Adapting
 from ..schema import fields_of
 from .fields import flat
 from .penalty import Penalty
-from .training import CHECKPOINTS, SCHEDULES, Training
+from .training import Training
 
 
 class Keyword(NamedTuple):
@@ -91,34 +88,6 @@ class KeywordSignature:
                 for name, (default, kind) in given.items()
             ]
         )
-
-
-def choices() -> dict[str, list[str]]:
-    """The values of keywords that have a list of them, as the registries are when somebody asks."""
-    kinds = {name: list(kind.kinds) for name, kind in TRANSFORMS.items() if issubclass(kind, Adapting)}
-    return {
-        "method": ["None", *CENSORS],
-        "mode": list(MODES),
-        "encoder": [*ENCODERS, "braindecode:MODEL", "or the name of a factory of your own"],
-        **kinds,
-        "represent": ["none", *REPRESENTATIONS, *installed_representations()],
-        "schedule": list(SCHEDULES),
-        "checkpoint": list(CHECKPOINTS),
-    }
-
-
-class WithChoices:
-    """The `__doc__` of Setting: what is written there, then the values of `choices`."""
-
-    def __init__(self, text: str | None) -> None:
-        self.text = cleandoc(text or "")
-
-    def __get__(self, setting: object, owner: type) -> str:
-        lines = [
-            fill(f"{name}: {', '.join(values)}", width=110, subsequent_indent="    ", break_on_hyphens=False)
-            for name, values in choices().items()
-        ]
-        return "\n".join([self.text, "", "Values, where there is a list of them:", "", *lines, ""])
 
 
 def values_of(

@@ -53,7 +53,7 @@ class Trainer:
         folds = [job.fold for job in self.groups.jobs]
         self.prepared = Prepared(windows, [fold.train for fold in folds], [fold.held_out_rows for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
-        self.augmentation = [step.bound(recordings, first.preprocessing, device) for step in first.augmentation]
+        self.augmentation = first.augmentation
         self.signals = first.preprocessing.signals(recordings.n_channels, recordings.n_times)
         self.held_out = HeldOut(folds, device)
         self.device, self.options = device, MemberOptions.of(settings, device, dtype)
