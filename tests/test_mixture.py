@@ -26,9 +26,9 @@ from autotransfer.export.proof import largest_difference, sample_windows
 from autotransfer.model.stack import Size
 from autotransfer.models.assembly import Part, assemble, assemble_mixture
 from autotransfer.models.binding import model_digests
-from autotransfer.models.ensemble import Correction
+from autotransfer.models.ensemble import TINY, Correction
 from autotransfer.models.loading import load_model
-from autotransfer.models.mixture import Mixture
+from autotransfer.models.mixture import Mixture, combine
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.models.saving import write_model
 from autotransfer.recordings import Raw, save_npz
@@ -348,7 +348,8 @@ def test_assembled_from_trained_states(parts: tuple[at.Recordings, list[Part]]) 
         for one in candidates
     ]
     np.testing.assert_array_equal(
-        mixed.predict_proba(recordings.X), combine([np.log(np.maximum(p, TINY)) for p in want], [one.exponent for one in candidates])
+        mixed.predict_proba(recordings.X),
+        combine([np.log(np.maximum(p, TINY)) for p in want], [one.exponent for one in candidates]),
     )
     plain = assemble_mixture(recordings, [tuple(one) for one in candidates], scores={})
     np.testing.assert_array_equal(plain.predict_proba(recordings.X), mixed.predict_proba(recordings.X))

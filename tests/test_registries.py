@@ -29,10 +29,10 @@ from autotransfer.models.loading import load_model
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.models.saving import write_model
 from autotransfer.options import AskedOptions
-from autotransfer.preprocessing import TRANSFORMS, Preprocessing
+from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.settings import field_names
 from autotransfer.training.scoring import METRICS, metric_name
-from tiny import people, tiny
+from tiny import tiny
 
 PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
 EXAMPLE = re.compile(
