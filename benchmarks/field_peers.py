@@ -23,6 +23,7 @@ from sklearn.preprocessing import StandardScaler
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import leave_groups_out
+from autotransfer.jobs import Outcome
 from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.search.kinds import HARMONICS, STIMULUS
 
@@ -314,7 +315,7 @@ def eegnet_aligned(recordings: at.Recordings, seed: int, device: str) -> Predict
     setting = at.Setting(align=TRANSDUCTIVE, standardise="none", max_epochs=_options(recordings).max_epochs)
 
     @functools.cache  # every fold in one stack, which a GPU trains in about the time of one
-    def outcomes() -> dict[str, at.Outcome]:
+    def outcomes() -> dict[str, Outcome]:
         jobs = [at.Job(setting, fold, seed) for fold in folds_of(recordings)]
         return {outcome.job.fold.key: outcome for outcome in at.train(recordings, jobs, device, progress=False)}
 

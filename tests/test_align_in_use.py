@@ -13,6 +13,7 @@ from sklearn.metrics import balanced_accuracy_score
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.jobs import Outcome
 from autotransfer.models.assembly import assemble
 from autotransfer.models.loading import load_model
 from autotransfer.models.saved_model import SavedModel
@@ -27,7 +28,7 @@ REC = people()
 X, Y, IDS = REC.X.numpy(), REC.y.numpy(), np.array([f"p{i}" for i in REC.subject])
 
 
-def trained(kind: str, align: str, folds: slice = slice(0, 2)) -> tuple[list[at.Outcome], SavedModel]:
+def trained(kind: str, align: str, folds: slice = slice(0, 2)) -> tuple[list[Outcome], SavedModel]:
     setting = at.Setting(standardise=kind, align=align, max_epochs=3, batch_size=16, lr=1e-2)
     own = at.leave_one_subject_out(REC)[folds]
     outcomes = at.train(REC, [at.Job(setting, fold) for fold in own], "cpu")

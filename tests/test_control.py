@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import autotransfer as at
+from autotransfer.jobs import Outcome
 from control import conditions, leak, median, uncensored
 
 pytestmark = pytest.mark.slow
@@ -43,10 +44,10 @@ class Problem:
         self.plain = uncensored(self.recordings, at.Setting(method="mmd", **COMMON), seeds=SEEDS)
         self.half = at.EEGNet(self.recordings.n_channels, self.recordings.n_times).latent_dim // 2
 
-    def leakage(self, outcomes: list[at.Outcome], part: slice = slice(None)) -> float:
+    def leakage(self, outcomes: list[Outcome], part: slice = slice(None)) -> float:
         return median([leak(self.recordings, outcome, part) for outcome in outcomes])
 
-    def censored(self, setting: at.Setting) -> dict[str, list[at.Outcome]]:
+    def censored(self, setting: at.Setting) -> dict[str, list[Outcome]]:
         found = conditions(self.recordings, [setting], seeds=SEEDS)
         return {condition: next(iter(own.values())) for condition, own in found.items()}
 

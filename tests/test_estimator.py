@@ -24,6 +24,7 @@ from autotransfer.errors import UserError
 from autotransfer.estimator import window_classifier
 from autotransfer.estimator.censored import validation_fold
 from autotransfer.estimator.inputs import raw_windows
+from autotransfer.jobs import Outcome
 from autotransfer.models.mixture import Mixture
 from tiny import tiny
 
@@ -402,7 +403,7 @@ def test_convergence_warning_keeps_a_good_epoch(monkeypatch: pytest.MonkeyPatch)
 
     from autotransfer.estimator import censored
 
-    def failing(*arguments: object, **named: object) -> list[at.Outcome]:
+    def failing(*arguments: object, **named: object) -> list[Outcome]:
         (outcome,) = at.train(*arguments, **named)
         return [replace(outcome, failure="the training loss became nan in epoch 4", best_epoch=3)]
 

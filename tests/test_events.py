@@ -24,7 +24,9 @@ from autotransfer.person.events import (
     EventDetector,
     EventScores,
     debounce_of,
+    detect_events,
     events_between,
+    score_events,
     scores_by_threshold,
     threshold_for,
 )
@@ -48,7 +50,7 @@ def says(text: str, sure: float = 0.9) -> np.ndarray:
 
 def detected(text: str, **rule: Any) -> list[tuple[int, str]]:
     """Windows, a second apart, at which a class becomes active."""
-    found = at.detect_events(says(text), np.arange(len(text)), CLASSES, rest="rest", **rule)
+    found = detect_events(says(text), np.arange(len(text)), CLASSES, rest="rest", **rule)
     return [(int(one.time), one.label) for one in found]
 
 
@@ -81,7 +83,7 @@ def test_a_gap_starts_votes_anew_and_without_a_rest_class_every_class_is_an_acti
     assert own.feed(p[0], 0.0) is None
     assert own.feed(p[1], 5.0, gap=True) is None
     assert own.feed(p[2], 6.0) == Activation(6.0, "left", 0.9)
-    assert [one.label for one in at.detect_events(says("rrl"), [0, 1, 2], CLASSES)] == ["rest", "left"]
+    assert [one.label for one in detect_events(says("rrl"), [0, 1, 2], CLASSES)] == ["rest", "left"]
 
 
 @pytest.mark.parametrize(
@@ -104,9 +106,9 @@ def test_rules_that_cannot_work(rule: dict[str, Any], words: str) -> None:
 
 def test_windows_that_cannot_be_are_refused() -> None:
     with pytest.raises(UserError, match=r"shape \(2, 2\)"):
-        at.detect_events(np.ones((2, 2)), [0, 1], CLASSES)
+        detect_events(np.ones((2, 2)), [0, 1], CLASSES)
     with pytest.raises(UserError, match="do not rise"):
-        at.detect_events(says("ll"), [1, 1], CLASSES)
+        detect_events(says("ll"), [1, 1], CLASSES)
 
 
 def test_debounce_in_windows_and_seconds() -> None:
@@ -128,7 +130,7 @@ def activations(*given: tuple[float, str]) -> list[Activation]:
 
 def test_scores_by_hand() -> None:
     events = [(10, 2, "left"), (20, 2, "right"), (30, 2, "left"), (40, 1, "left")]
-    found = at.score_events(
+    found = score_events(
         activations(
             (9.9, "left"),  # before its onset: false
             (10.5, "left"), (11.5, "left"),  # detected after 0.5 s; a second time: false
@@ -143,7 +145,7 @@ def test_scores_by_hand() -> None:
     assert found.share_detected == 0.5
     assert found.false_per_hour == 8
     assert found.delay() == pytest.approx(1.65)
-    both = found + at.score_events([], [(0, 1, "left")], seconds=1800)
+    both = found + score_events([], [(0, 1, "left")], seconds=1800)
     assert (both.events, both.detected, both.false_per_hour) == (5, 2, 4)
     nothing = EventScores()
     assert nothing.as_dict()["false_per_hour"] is nothing.share_detected is nothing.delay() is None
@@ -152,7 +154,7 @@ def test_scores_by_hand() -> None:
 @pytest.mark.parametrize("event", [(np.nan, 1.0, 1), (0.0, -1.0, 1), (0.0, np.inf, 1), (np.inf, 1.0, 1)])
 def test_events_that_nothing_can_detect_are_refused(event: tuple[float, float, int]) -> None:
     with pytest.raises(UserError, match=r"an event 1 begins at .* s and lasts .* s; give numbers"):
-        at.score_events([], [(0.0, 1.0, 0), event], seconds=5)
+        score_events([], [(0.0, 1.0, 0), event], seconds=5)
 
 
 @pytest.mark.parametrize(("p", "time"), [("x", 1.0), ([[1], [1, 2]], 1.0), ([0.1, 0.9], None), ([0.1, 0.9], "x")])
@@ -160,13 +162,13 @@ def test_what_is_no_number_is_refused(p: Any, time: Any) -> None:
     with pytest.raises(UserError, match="are no numbers"):
         EventDetector([0, 1]).feed(p, time)
     with pytest.raises(UserError, match="are no numbers"):
-        at.detect_events([p], [time], [0, 1])
+        detect_events([p], [time], [0, 1])
 
 
 def test_two_events_share_no_activation() -> None:
     events = [(0, 1, "left"), (1.5, 1, "left")]
-    assert at.score_events(activations((1.6, "left")), events, seconds=10, tolerance=1).detected == 1
-    assert at.score_events(activations((0.5, "left"), (1.6, "left")), events, seconds=10, tolerance=1).detected == 2
+    assert score_events(activations((1.6, "left")), events, seconds=10, tolerance=1).detected == 1
+    assert score_events(activations((0.5, "left"), (1.6, "left")), events, seconds=10, tolerance=1).detected == 2
 
 
 def test_events_as_classes_with_durations() -> None:
@@ -469,9 +471,9 @@ def test_a_stream_that_is_sent_has_a_channel_of_events(monkeypatch: pytest.Monke
 def test_a_detector_refuses_what_is_no_probability_and_begins_anew_where_time_goes_back() -> None:
     for classes in ([], ["a", "a"], "abc", None, 3):
         with pytest.raises(UserError, match="classes are"):
-            at.EventDetector(classes)
-    assert at.EventDetector([1, "1"], rest="1").rest == 1, "the class itself, not one that is written alike"
-    detector = at.EventDetector(["rest", "left", "right"], rest="rest", refractory=2.0)
+            EventDetector(classes)
+    assert EventDetector([1, "1"], rest="1").rest == 1, "the class itself, not one that is written alike"
+    detector = EventDetector(["rest", "left", "right"], rest="rest", refractory=2.0)
     for wrong in ([0.5, 0.5], [0.0, 90.0, 0.0], [0.0, math.nan, 1.0], [[0.0, 1.0, 0.0]]):
         with pytest.raises(UserError, match="probabilities of a window"):
             detector.feed(np.array(wrong), 1.0)

@@ -25,6 +25,7 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models.mixture import Mixture
+from autotransfer.person.events import detect_events
 from autotransfer.person.stream import lsl
 from autotransfer.person.stream.cutter import Cutter, Gap, Restart, Window
 from autotransfer.person.stream.run import LiveLine, Stream, StreamSummary, filter_from
@@ -317,7 +318,7 @@ def test_smoothing_goes_on_from_trial_to_trial_of_a_session(run: Path, tmp_path:
 
 def test_votes_for_events_go_on_from_trial_to_trial(run: Path, tmp_path: Path) -> None:
     likeliest = at.load_model(run).predict_proba(OWN).argmax(1)
-    expected = at.detect_events(np.eye(2)[likeliest], np.arange(40.0), ["left", "right"], debounce=(3, 3))
+    expected = detect_events(np.eye(2)[likeliest], np.arange(40.0), ["left", "right"], debounce=(3, 3))
     person_file(tmp_path / "ann.npz", OWN.numpy())
     for debounce in ("3/3", "2s"):  # windows are a second apart
         command(run, "--source", tmp_path / "ann.npz", "--debounce", debounce, "--out", tmp_path / f"{debounce[0]}.csv")

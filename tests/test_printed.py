@@ -14,7 +14,8 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer import scores
-from autotransfer.censoring import MODES, make_censor
+from autotransfer.censoring import CENSORS, MODES, make_censor
+from autotransfer.censoring.censor import Censor
 from autotransfer.errors import UserError
 from autotransfer.grids import PUBLISHED, grid
 from autotransfer.randomness import fold_in
@@ -31,17 +32,17 @@ s_of[:2] = -1  # padding
 z_of = np.random.default_rng(3).standard_normal((ROWS, WIDTH)) + 0.5 * s_of[:, None]
 
 
-def censor_of(method: str, mode: str, **options: object) -> at.Censor:
+def censor_of(method: str, mode: str, **options: object) -> Censor:
     return make_censor(
         method, mode, latent_dim=WIDTH, n_classes=CLASSES, n_subjects=SUBJECTS, as_printed=True, **options
     ).double()
 
 
-def penalty_of(censor: at.Censor, z: Floats = z_of) -> float:
+def penalty_of(censor: Censor, z: Floats = z_of) -> float:
     return float(censor(torch.from_numpy(z), torch.from_numpy(y_of), torch.from_numpy(s_of)))
 
 
-def gradient_of(censor: at.Censor) -> Floats:
+def gradient_of(censor: Censor) -> Floats:
     z = torch.from_numpy(z_of).requires_grad_()
     censor(z, torch.from_numpy(y_of), torch.from_numpy(s_of)).backward()
     assert z.grad is not None
@@ -237,7 +238,7 @@ def test_one_learning_rate() -> None:
 
 
 def test_only_the_papers_methods_are_printed() -> None:
-    for method in set(at.CENSORS) - set(PUBLISHED):
+    for method in set(CENSORS) - set(PUBLISHED):
         with pytest.raises(UserError, match="does not read as_printed"):
             censor_of(method, "marginal")
 

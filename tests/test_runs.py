@@ -23,6 +23,7 @@ from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
 from autotransfer.folds import make_fold
+from autotransfer.jobs import Outcome
 from autotransfer.recordings import save_npz
 from autotransfer.runs import lock
 from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoint
@@ -207,14 +208,14 @@ def jobs_of(recordings: at.Recordings, epochs: int = 5) -> list[at.Job]:
     return [at.Job(s, make_fold(recordings, v, t)) for s in settings for v, t in ((0, 1), (2, 1))]
 
 
-def without_times(outcome: at.Outcome) -> str:
+def without_times(outcome: Outcome) -> str:
     own = outcome.record()
     assert own.swapped is not None
     return schema.to_json(replace(own, seconds=0.0, swapped=replace(own.swapped, seconds=0.0)))
 
 
 @cache
-def uninterrupted() -> dict[at.Job, at.Outcome]:
+def uninterrupted() -> dict[at.Job, Outcome]:
     recordings = tiny()
     jobs = jobs_of(recordings)
     return dict(zip(jobs, at.train(recordings, jobs, "cpu"), strict=True))

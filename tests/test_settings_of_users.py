@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.jobs import Outcome
 from autotransfer.runs.options import RunOptions
 from tiny import tiny
 
@@ -107,7 +108,7 @@ def test_an_outcome_is_a_model_that_predicts_as_the_training_did(standardise: st
     setting = at.Setting(standardise=standardise, **SMALL)
     outcomes = at.train(RECORDINGS, [at.Job(setting, one) for one in (fold, fold.swapped())], "cpu", progress=False)
     for outcome in outcomes:
-        assert isinstance(outcome, at.Outcome)
+        assert isinstance(outcome, Outcome)
         rows = outcome.job.fold.test
         known = outcome.held_out_log_probs[
             len(outcome.job.fold.validation) :

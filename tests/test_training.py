@@ -15,6 +15,7 @@ import autotransfer as at
 from autotransfer import gpu
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold, make_fold
+from autotransfer.jobs import Outcome
 from autotransfer.settings import CHECKPOINTS, SCHEDULES
 from autotransfer.training import windows as windows_module
 from autotransfer.training.metrics import class_weights
@@ -45,7 +46,7 @@ def unlearnable() -> at.Recordings:
     return at.Recordings(recordings.X, y, recordings.subject, sfreq=32)
 
 
-def assert_same(a: at.Outcome, b: at.Outcome, tolerance: float) -> None:
+def assert_same(a: Outcome, b: Outcome, tolerance: float) -> None:
     assert a.best_epoch == b.best_epoch
     assert a.validation_score == pytest.approx(b.validation_score, abs=tolerance)
     assert a.test_score == pytest.approx(b.test_score, abs=tolerance)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import autotransfer as at
+from autotransfer.jobs import Outcome
 from autotransfer.preprocessing import Preprocessing
 from autotransfer.recordings import save_npz
 
@@ -52,7 +53,7 @@ def stacked_jobs(rec: at.Recordings, **values: object) -> list[at.Job]:
     return [at.Job(s, fold, seed) for seed in (0, 1) for s in settings for fold in at.leave_one_subject_out(rec)]
 
 
-def assert_same_outcome(found: at.Outcome, expected: at.Outcome, tolerance: float = 0.0) -> None:
+def assert_same_outcome(found: Outcome, expected: Outcome, tolerance: float = 0.0) -> None:
     assert found.best_epoch == expected.best_epoch
     assert found.test_score == expected.test_score
     for name, values in found.history.items():

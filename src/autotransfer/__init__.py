@@ -9,30 +9,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .censoring import CENSORS as CENSORS
     from .censoring import make_censor as make_censor
     from .censoring import scores as scores
-    from .censoring.censor import Censor as Censor
     from .errors import UserError as UserError
     from .estimator.auto import AutoTransferClassifier as AutoTransferClassifier
     from .estimator.censored import CensoredClassifier as CensoredClassifier
     from .estimator.regressor import AutoTransferRegressor as AutoTransferRegressor
-    from .export import Exported as Exported
     from .export import export_model as export_model
     from .folds import Fold as Fold
     from .folds import leave_one_subject_out as leave_one_subject_out
     from .grids import grid as grid
     from .jobs import Job as Job
-    from .jobs import Outcome as Outcome
-    from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
     from .models.interface import save_model as save_model
     from .models.loading import from_pretrained as from_pretrained
     from .models.loading import load_model as load_model
     from .models.outcome import train as train
-    from .person.events import EventDetector as EventDetector
-    from .person.events import detect_events as detect_events
-    from .person.events import score_events as score_events
     from .person.session import Session as Session
     from .recordings import Recordings as Recordings
     from .recordings import load as load
@@ -40,40 +32,35 @@ if TYPE_CHECKING:
     from .report.moabb_results import moabb_results as moabb_results
     from .search.study_size import plan_study as plan_study
     from .settings import Setting as Setting
-    from .training.conformal import UNANSWERED as UNANSWERED
     from .training.latent import encode as encode
-    from .training.leakage import Leakage as Leakage
     from .training.leakage import leakage as leakage
     from .training.sequence import smooth as smooth
 
 __version__ = "0.2.0.dev0"
 
 _NAMES = {  # by module
-    ".censoring": "CENSORS make_censor",
-    ".censoring.censor": "Censor",
+    ".censoring": "make_censor",
     ".censoring.scores": "scores",
     ".errors": "UserError",
     ".estimator.auto": "AutoTransferClassifier",
     ".estimator.censored": "CensoredClassifier",
     ".estimator.regressor": "AutoTransferRegressor",
-    ".export": "Exported export_model",
+    ".export": "export_model",
     ".folds": "Fold leave_one_subject_out",
     ".grids": "grid",
-    ".jobs": "Job Outcome Record",
+    ".jobs": "Job",
     ".model.eegnet": "EEGNet",
     ".models.interface": "save_model",
     ".models.loading": "from_pretrained load_model",
     ".models.outcome": "train",
-    ".person.events": "EventDetector detect_events score_events",
     ".person.session": "Session",
     ".recordings": "Recordings load",
     ".recordings.sources": "synthetic",
     ".report.moabb_results": "moabb_results",
     ".search.study_size": "plan_study",
     ".settings": "Setting",
-    ".training.conformal": "UNANSWERED",
     ".training.latent": "encode",
-    ".training.leakage": "Leakage leakage",
+    ".training.leakage": "leakage",
     ".training.sequence": "smooth",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

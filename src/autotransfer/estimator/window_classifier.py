@@ -160,7 +160,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
         abstain: the share of a person's windows to leave unanswered, such as 0.2: those that the model is least sure
         of, by a threshold below which that share of held-out people's windows lay. `unanswered_` stands in their
-        place: "unanswered" (`at.UNANSWERED`) among classes that are text, -1 among numbers, or one less than the
+        place: "unanswered" (`unanswered`) among classes that are text, -1 among numbers, or one less than the
         smallest class.
         adapt: as of `predict_proba`.
         """
