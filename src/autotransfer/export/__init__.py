@@ -19,7 +19,7 @@ from ..models.saved_model import SavedModel
 from ..recordings.optional import pip_install
 from ..runs.lock import no_run, refuse_links
 from .formats import FORMATS, attempt, need_onnx
-from .proof import BATCHES, Latency, largest_difference, latency, tolerance
+from .proof import BATCHES, largest_difference, latency, tolerance
 
 KINDS = ("ensemble", "refit")
 
@@ -34,7 +34,7 @@ class Exported:
     members: int
     size: int  # bytes
     difference: float | None  # largest, from predict_proba
-    latency: Latency | None
+    latency: float | None  # milliseconds for one window on one thread of this CPU
     parts: int = 1  # of a mixture
 
     def lines(self) -> list[str]:
@@ -46,12 +46,10 @@ class Exported:
         runtime = FORMATS[self.format].runtime
         if self.difference is None or self.latency is None:
             return [*lines, f"not checked: {runtime} is not installed ({pip_install(runtime)})"]
-        took = self.latency
         return [
             *lines,
             f"checked: on {sum(BATCHES):,} windows it differs from predict_proba by {self.difference:.1e} at most",
-            f"one window takes {took.median:.2f} ms (median of {took.times}, middle half {took.lower_quartile:.2f} to "
-            f"{took.upper_quartile:.2f}) with {runtime} on one thread of this CPU",
+            f"one window takes {self.latency:.2f} ms with {runtime} on one thread of this CPU",
         ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,16 +18,6 @@ TOLERANCE = 1e-5
 OF_ONE_PERSON = 1e-4  # where a correction may be steep, and amplifies rounding of a code
 OF_COUNTS = 1e-3  # where samples above a threshold are counted, and rounding decides about some
 TIMED, WARM_UP = 200, 20
-
-
-@dataclass(frozen=True)
-class Latency:
-    """Milliseconds for one window on one thread of this CPU."""
-
-    median: float
-    lower_quartile: float
-    upper_quartile: float
-    times: int
 
 
 def sample_windows(saved: Model, n: int, generator: torch.Generator) -> Tensor:
@@ -73,7 +62,8 @@ def tolerance(saved: Model) -> float:
     return TOLERANCE if all(part.correction is None for part in saved.parts) else OF_ONE_PERSON
 
 
-def latency(saved: Model, predict: Predict) -> Latency:
+def latency(saved: Model, predict: Predict) -> float:
+    """Measure the median time for one window on one thread of this CPU, in milliseconds."""
     window = sample_windows(saved, 1, torch.Generator().manual_seed(1))
     milliseconds = []
     with threads(1):
@@ -81,5 +71,4 @@ def latency(saved: Model, predict: Predict) -> Latency:
             start = time.perf_counter()
             predict(window)
             milliseconds.append(1e3 * (time.perf_counter() - start))
-    lower, median, upper = np.percentile(milliseconds[WARM_UP:], (25, 50, 75))
-    return Latency(float(median), float(lower), float(upper), TIMED)
+    return float(np.median(milliseconds[WARM_UP:]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -71,8 +71,6 @@ def train(
 
 
 def _with_recordings(outcome: Outcome, recordings: Recordings, encoders: Encoders | None) -> TrainedOutcome:
-    """The outcome, and that of its exchanged twin, with what makes a model of it."""
-    swapped = None if outcome.swapped is None else replace(outcome.swapped, swapped=None)
-    twin = None if swapped is None else _with_recordings(swapped, recordings, encoders)
-    values = {attribute.name: getattr(outcome, attribute.name) for attribute in fields(Outcome)}
-    return TrainedOutcome(**values | {"swapped": twin, "recordings": recordings, "encoders": encoders})
+    """Return the outcome, and that of its exchanged twin, with what makes a model of it."""
+    twin = None if outcome.swapped is None else _with_recordings(outcome.swapped, recordings, encoders)
+    return TrainedOutcome(**vars(outcome) | {"swapped": twin, "recordings": recordings, "encoders": encoders})
