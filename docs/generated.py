@@ -151,11 +151,6 @@ MEANING = {
     "template_filters": "spatial filters of xDAWN for each class; 32 in all at most, and not more than channels",
     "mixup": "mix every training window with another person's window of the same class, from the same minibatch; the "
     "other's share is uniform between 0 and this number, at most .5",
-    "surrogate": "turn the phase of every frequency, alike in all channels, by an angle that is uniform in ± this share "
-    "of half a turn; 1: phases are lost",
-    "time_shift": "shift every training window by up to this share of its length, at most .5, in either direction; what "
-    "enters at the edge is the window mirrored",
-    "time_mask": "silence a stretch of every training window in all channels, of up to this share of its length",
     "amplitude": "multiply every channel of a training window by exp(u), u uniform in ± this number",
     "channel_mask": "silence each channel of a training window with this probability",
     "warm_up": "epochs over which the strength rises linearly from 0",

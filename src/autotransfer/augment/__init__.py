@@ -16,9 +16,6 @@ from .amplitude import Amplitude
 from .augmentation import Augmentation, Scaling, TrainingBatch
 from .channel_mask import ChannelMask
 from .mixup import Mixup
-from .surrogate import Surrogate
-from .time_mask import TimeMask
-from .time_shift import TimeShift
 
 __all__ = ["AUGMENTATIONS", "Augmentation", "Scaling", "TrainingBatch", "augmentation_of", "augmentation_values"]
 
@@ -26,11 +23,8 @@ __all__ = ["AUGMENTATIONS", "Augmentation", "Scaling", "TrainingBatch", "augment
 # nothing is mixed or moved into the silence.
 AUGMENTATIONS: dict[str, type[Augmentation]] = {
     "mixup": Mixup,
-    "surrogate": Surrogate,
-    "time_shift": TimeShift,
     "amplitude": Amplitude,
     "channel_mask": ChannelMask,
-    "time_mask": TimeMask,
 }
 
 
