@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export import check_target, export_model, proof
+from autotransfer.export import export_model, proof
 from autotransfer.export.formats import FORMATS
 from autotransfer.export.proof import sample_windows
 from autotransfer.model.stack import Size
@@ -152,17 +152,6 @@ def test_flat_channels_are_zero(kind: str, value: float) -> None:
     torch.testing.assert_close(
         saved.graph()(torch.full_like(windows, value)), saved.graph()(torch.zeros_like(windows)), atol=0, rtol=0
     )
-
-
-def test_subject_models_read_one_call_as_one_person() -> None:
-    saved = random_model("transductive")
-    windows = raw_windows(saved, 20)
-    windows[10:] += 3
-    together = saved.graph()(windows).numpy()
-    people = torch.arange(20) // 10
-    apart = np.concatenate([saved.graph()(windows[people == s]).numpy() for s in (0, 1)])
-    assert np.abs(apart - saved.predict_proba(windows, people)).max() < 1e-6
-    assert np.abs(apart - together).max() > 0.01
 
 
 # the formats
@@ -375,21 +364,6 @@ def test_only_a_finished_run_is_exported(run: Path, tmp_path: Path) -> None:
         export_model(tmp_path, "torch", model="refit")
     with pytest.raises(UserError, match=r"say where to write it with out="):
         export_model(random_model("trial"), "torch")
-
-
-def test_places_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is a folder"):
-        check_target(tmp_path, "torch")
-    with pytest.raises(UserError, match=r"there is no folder .*missing"):
-        check_target(tmp_path / "missing" / "m.pt2", "torch")
-    with pytest.raises(UserError, match=r"there is no folder"):
-        check_target(Path("/dev/null/m.pt2"), "torch")
-    with pytest.raises(UserError, match=r"File name too long"):
-        check_target(tmp_path / ("m" * 300 + ".pt2"), "torch")
-    with pytest.raises(UserError, match=r"named like a file of format onnx, not torch; name it m\.pt2"):
-        check_target(tmp_path / "m.onnx", "torch")
-    with pytest.raises(UserError, match=r"cannot write"):
-        export_model(random_model("trial"), "safetensors", "/proc/m")  # not even root can
 
 
 def test_only_an_earlier_export_is_replaced(run: Path, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from sklearn.base import clone
 from torch import Tensor
 
 import autotransfer as at
-from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.export import export_model, proof
 from autotransfer.export.formats import FORMATS
@@ -31,13 +30,8 @@ from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture, combine
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.models.saving import write_model
-from autotransfer.recordings import Raw, save_npz
-from autotransfer.runs.csv_tables import csv_of
-from autotransfer.runs.predictions import predictions
 from autotransfer.training.members import Members
-from faults import assert_one_line, call
 from test_export import random_model
-from test_schema import choice
 from tiny import tiny
 
 CHANNELS, TIMES = 3, 32
@@ -382,26 +376,3 @@ def test_an_estimator_predicts_with_a_mixture(parts: tuple[at.Recordings, list[P
     person = at.Session(again)
     one_by_one = np.stack([person.predict_proba(window) for window in own])
     np.testing.assert_allclose(one_by_one, want[subjects == 1], rtol=0, atol=1e-6)
-
-
-def test_the_commands_take_a_mixture(parts: tuple[at.Recordings, list[Part]], tmp_path: Path) -> None:
-    recordings, candidates = parts
-    mixed, run = assemble_mixture(recordings, candidates, scores={}), tmp_path / "run"
-    mixed.save(run / "model")
-    save_npz(tmp_path / "new.npz", recordings)
-    result = call("predict", run, tmp_path / "new.npz")
-    assert result.code == 0, result.err
-    raw = Raw(X=recordings.X.numpy(), subject=recordings.subject.numpy())
-    table = predictions(mixed, raw)
-    assert len(table) == recordings.n_trials
-    assert result.out.splitlines()[1:] == csv_of(table).splitlines()[1:]
-    (run / "ledger.sqlite").touch()
-    (run / "choice.json").write_text(schema.to_json(choice()))
-    assert_one_line(call("export", run, "--format", "torch"), 2, "'shallow", "safetensors")
-    assert call("export", run, "--format", "safetensors").code == 0
-    np.testing.assert_array_equal(
-        at.load_model(run / "model.safetensors").predict_proba(recordings.X), mixed.predict_proba(recordings.X)
-    )
-    path = run / "model" / "model.json"
-    path.write_text(path.read_text().replace("1.1", "NaN"))
-    assert_one_line(call("predict", run, tmp_path / "new.npz"), 2, "nan")
