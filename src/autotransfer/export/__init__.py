@@ -38,7 +38,7 @@ class Exported:
     parts: int = 1  # of a mixture
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Describe the export in lines for people."""
         model = "one model" if self.members == 1 else f"an ensemble of {self.members}"
         if self.kind == "mixture":
             model = f"a mixture of {self.parts}, {self.members} models in all"
@@ -112,7 +112,7 @@ def export_model(
 
 
 def _home(run: Path, model: str) -> Path:
-    """The folder of a finished run's model."""
+    """Return the folder of a finished run's model."""
     if not run.is_dir():
         raise UserError(f"there is no folder {run}; give the folder of a finished run")
     refuse_links(run)
@@ -156,7 +156,7 @@ def _unwritable(target: Path, error: OSError) -> UserError:
 
 
 def _exported_before(path: Path) -> bool:
-    """Whether a plain file is an export."""
+    """Tell whether a plain file is an export."""
     if not path.is_file() or path.stat().st_size == 0:
         return False
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

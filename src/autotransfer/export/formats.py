@@ -41,22 +41,22 @@ NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "torch.__tra
 
 
 def file_metadata(card: Card) -> dict[str, Any]:
-    """What a file says about its model: the card, and who wrote it."""
+    """Return what a file says about its model: the card, and which version wrote it."""
     return {MARK: versions()["autotransfer"]} | asdict(card)
 
 
 def as_text(card: Card) -> dict[str, str]:
-    """The same for formats that keep text only: every value is JSON."""
+    """Return the metadata for formats that keep text only: every value is JSON."""
     return {name: json.dumps(value) for name, value in file_metadata(card).items()}
 
 
 def _tensors(saved: Model) -> dict[str, Tensor]:
-    """As RUN/model has them."""
+    """Return the tensors as RUN/model has them."""
     return {name: tensor.contiguous() for name, tensor in saved.tensors().items()}
 
 
 def _digest(saved: Model) -> dict[str, str]:
-    """As model.json has it beside the card: it tells of which model a file is."""
+    """Return the digest that model.json has beside the card; it tells of which model a file is."""
     return model_digests(from_text(as_text(saved.card)), save(_tensors(saved)))
 
 
@@ -64,7 +64,7 @@ def _digest(saved: Model) -> dict[str, str]:
 
 
 def exported_program(saved: Model, *, confidence: bool = False) -> torch.export.ExportedProgram:
-    """The model as a graph with any number of windows. confidence: as a second output."""
+    """Trace the model as a graph with any number of windows. confidence: as a second output."""
     card = saved.card
     example = torch.zeros(2, len(card.channels), card.n_times)  # of one window, the number would become a constant
     any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
@@ -119,7 +119,7 @@ def from_torch(content: bytes, _: Encoders | None = None) -> Predict:
 
 
 def need_onnx() -> tuple[Any, Any]:
-    """The packages that write ONNX files, or a UserError that says how to get them."""
+    """Import the packages that write ONNX files, or raise a UserError that says how to get them."""
     return need("onnx", *ONNX), need("onnxscript", *ONNX)
 
 
@@ -168,7 +168,7 @@ def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
 
 
 def to_safetensors(saved: Model) -> bytes:
-    """The tensors of RUN/model as they are, with the card in the header."""
+    """Write the tensors of RUN/model as they are, with the card in the header."""
     content: bytes = save(_tensors(saved), as_text(saved.card) | {DIGEST: json.dumps(_digest(saved))})
     return content
 

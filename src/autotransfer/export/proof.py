@@ -21,8 +21,8 @@ TIMED, WARM_UP = 200, 20
 
 
 def sample_windows(saved: Model, n: int, generator: torch.Generator) -> Tensor:
-    """Raw windows (n, channels, times) on about the scale of the training data: noise, drifts, offsets, and a few flat
-    channels."""
+    """Draw raw windows (n, channels, times) on about the scale of the training data: noise, drifts, offsets, and a few
+    flat channels."""
     size = (n, len(saved.card.channels), saved.card.n_times)
     noise = torch.randn(size, generator=generator)
     drift = torch.randn(size, generator=generator).cumsum(-1) / saved.card.n_times**0.5
@@ -56,7 +56,7 @@ def largest_difference(saved: Model, predict: Predict) -> float:
 
 
 def tolerance(saved: Model) -> float:
-    """How much of a difference is rounding."""
+    """Return how much of a difference is rounding."""
     if any(part.setting.preprocessing.counts for part in saved.parts):
         return OF_COUNTS
     return TOLERANCE if all(part.correction is None for part in saved.parts) else OF_ONE_PERSON

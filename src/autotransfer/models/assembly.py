@@ -75,7 +75,7 @@ def assemble(
 
 
 def scale_of(recordings: Recordings) -> float | None:
-    """The typical scale of all windows, computed once for all parts of a model."""
+    """Return the typical scale of all windows, computed once for all parts of a model."""
     return recordings.once("scale", lambda: typical_scale(recordings.X))
 
 
@@ -89,7 +89,7 @@ def ensemble(
     scores: dict[str, Any],
     encoders: Encoders | None = None,
 ) -> SavedModel:
-    """The same as a model, with the effects of the people it was trained on."""
+    """Make the model of these states, with the effects of the people it was trained on."""
     model = SavedModel(*assemble(recordings, setting, states, folds, kind=kind, scores=scores), encoders)
     model.effects, model.days = effects_of(model, recordings, folds)
     # Whether windows are centred by the mean of the training people, whoever's they are.
@@ -100,7 +100,7 @@ def ensemble(
 
 @torch.no_grad()
 def centring_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> Centring:
-    """The centres of training people's logits, for each member."""
+    """Fit the centers of training people's logits, for each member."""
     rows = _spread_rows(recordings)
     logits = model.classifier(_codes(model, recordings, rows))  # (members, n, C)
     size = model.setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
@@ -114,7 +114,7 @@ def centring_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]
 
 
 def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> tuple[Effects | None, Days | None]:
-    """How training people differ in the codes of each member, and how their days differ; None where there are fewer
+    """Fit how training people differ in the codes of each member, and how their days differ; None where there are fewer
     than two people."""
     rows = _spread_rows(recordings)
     z = _codes(model, recordings, rows, recordings.subject[rows])
@@ -138,7 +138,7 @@ def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold])
 
 
 def _codes(model: SavedModel, recordings: Recordings, rows: Tensor, subject: Tensor | None = None) -> Tensor:
-    """Codes (members, n, D) of these rows of the training recordings, from their representation where that is known."""
+    """Compute codes (members, n, D) of these rows of the training recordings, from a known representation if any."""
     ready = represented(recordings, model.setting.preprocessing)
     start, X = (0, recordings.X) if ready is None else ready
     return model.latents(X[rows], subject, start)
@@ -172,7 +172,7 @@ def with_online(
     kind: str = "ensemble",
     encoders: Encoders | None = None,
 ) -> Mixture:
-    """The mixture with the average that uses a person's windows. shared: exponents of the mixture's parts in it; parts:
+    """Add the average that uses a person's windows. shared: exponents of the mixture's parts in it; parts:
     further ones, of which those that centre people begin at the centre of the training people."""
     in_session = [
         part._replace(setting=part.setting.replace(centre="train")) if part.setting.adaptation == "online" else part
@@ -194,7 +194,7 @@ def assemble_mixture(
     kind: str = "ensemble",
     encoders: Encoders | None = None,
 ) -> Mixture:
-    """The mixture of these parts, ready to be used or saved.
+    """Make the mixture of these parts, ready to be used or saved.
 
     kind: of each part. Parts with the exponent 0 are left out, unless all are: they would be computed for nothing.
     """

@@ -29,7 +29,7 @@ Shapes = dict[str, tuple[int, ...]]  # of tensors by name
 
 
 def model_digests(card: Mapping[str, Any], weights: bytes) -> dict[str, str]:
-    """Of a card as JSON holds it and of a safetensors file, whatever else the file's header says."""
+    """Return the digests of a card as JSON holds it and of a safetensors file, whatever else the file's header says."""
     header, body = split_file(weights)
     tensors = {k: v for k, v in json.loads(header).items() if k != "__metadata__"}
     weights_digest = _hash(_canonical(tensors), body)
@@ -38,7 +38,7 @@ def model_digests(card: Mapping[str, Any], weights: bytes) -> dict[str, str]:
 
 
 def split_file(content: bytes) -> tuple[bytes, bytes]:
-    """Header (JSON) and body of a safetensors file, which begins with eight bytes that give the header's length."""
+    """Split a safetensors file, which begins with eight bytes that give its header's length, into header and body."""
     length = int.from_bytes(content[:8], "little")
     return content[8 : 8 + length], content[8 + length :]
 
@@ -54,7 +54,7 @@ def check_digest(values: Mapping[str, Any], weights: bytes) -> None:
 
 
 def _canonical(values: object) -> bytes:
-    """The same bytes for equal values, however their JSON was laid out."""
+    """Return the same bytes for equal values, however their JSON was laid out."""
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -89,7 +89,7 @@ def check_shapes(shapes: Shapes, card: Card) -> None:
 
 
 def _implied(card: ModelCard) -> Shapes:
-    """Shapes of a member's tensors by name. Users' own modules may not exist without memory: nothing is known."""
+    """Return the shapes of a member's tensors by name; none for users' own modules, which may need memory."""
     setting = Setting.from_dict(card.setting)
     if not is_ours(setting.encoder):
         return {}

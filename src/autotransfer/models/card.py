@@ -129,7 +129,7 @@ class MixtureCard(ClassifierCard):
             raise UserError(f"members of the mixture is {self.members}, its parts have {members}")
 
     def part_cards(self) -> dict[str, ModelCard]:
-        """The cards of all parts, also of the online average, by what their tensors' names begin with: parts.0. …"""
+        """Return the cards of all parts, also of the online average, by the prefix of their tensors: parts.0. …"""
         parts = {f"parts.{k}.": part for k, part in enumerate(self.parts)}
         extra = [] if self.online is None else self.online.parts
         return parts | {f"online.{k}.": part for k, part in enumerate(extra)}
@@ -193,7 +193,7 @@ class RegressionCard(CommonCard):
 
 
 def _rising(radii: list[float | None]) -> bool:
-    """Whether these are LEVELS numbers of at least 0 that rise, the last of which may be infinite (None)."""
+    """Tell whether these are LEVELS numbers of at least 0 that rise, the last of which may be infinite (None)."""
     values = [math.inf if radius is None else radius for radius in radii]
     return len(values) == LEVELS and values[0] >= 0 and all(low <= high for low, high in pairwise(values))
 

@@ -31,7 +31,7 @@ class Correction(NamedTuple):
     bias: Tensor  # (P, C)
 
     def __call__(self, z: Tensor) -> Tensor:
-        """Codes (P, n, D) -> (n, C), the mean over members, float64."""
+        """Map codes (P, n, D) to (n, C), the mean over members, float64."""
         return (torch.matmul(z, self.weight) + self.bias[:, None]).double().mean(0)
 
 
@@ -65,7 +65,7 @@ Network = Callable[[Tensor], Tensor]  # prepared windows (n, C, T) or (members, 
 def codes_of_people(
     net: Network, preprocessing: FittedPreprocessing, X: Tensor, subject: Tensor | None, start: int = 0
 ) -> Tensor:
-    """Windows (N, channels, times) of people (N,), None: of one, each in their order -> codes (members, N, D).
+    """Compute the codes (members, N, D) of windows (N, channels, times) of people (N,), None: of one, in their order.
     start: how many of the transforms they have been through; 0: they are raw."""
     if subject is None or preprocessing.spec.adaptation == "none":
         return _codes_of_person(net, X, preprocessing.follow(start))
@@ -99,6 +99,6 @@ def refuse_parts(parts: Sequence[Ensemble], check: Callable[[Ensemble], object])
 
 
 def part_name(setting: Setting) -> str:
-    """What tells a part from others: its encoder, penalty, preprocessing and augmentation."""
+    """Name a part by its encoder, penalty, preprocessing and augmentation."""
     plain = Setting(encoder=setting.encoder, network=setting.network, training=setting.training)
     return f"{setting.encoder} {setting.name_relative_to(plain)}"

@@ -56,7 +56,7 @@ class WindowModel(ABC):
     card: Card | RegressionCard
 
     def __repr__(self) -> str:
-        """What it was made for, in a line."""
+        """Say in a line what the model was made for."""
         card = self.card
         rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz"
         answer = "a number" if isinstance(card, RegressionCard) else f"classes {', '.join(map(str, card.classes))}"
@@ -64,15 +64,15 @@ class WindowModel(ABC):
         return f"<{type(self).__name__} of {card.name!r}: {windows} → {answer}; {card.subjects} training people>"
 
     def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
-        """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference.
+        """Return windows (N, channels, times) float32 that the model takes; refuse any others, naming the difference.
 
         channels: names of the data's channels. They are found by name, in any order and among others.
         """
         return windows_for_model(X, self.card, channels, sfreq)
 
     def read(self, raw: Raw) -> Tensor:
-        """Windows (N, channels, times) of a reader that the model takes, with a warning for what the data do not say,
-        and for what looks unlike training."""
+        """Return the windows (N, channels, times) of a reader that the model takes, with a warning for what the data do
+        not say, and for what looks unlike training."""
         X = self.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
         named = not all(UNNAMED.fullmatch(name) for name in self.card.channels)
         if named and all(UNNAMED.fullmatch(name) for name in names_or_numbers(raw.channels, X.shape[1])):
@@ -99,7 +99,7 @@ class WindowModel(ABC):
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
-        """What is saved beside the card, by name."""
+        """Return what is saved beside the card, by name."""
 
 
 class BaseModel(WindowModel):
@@ -121,7 +121,7 @@ class BaseModel(WindowModel):
         adapt: str | None = None,
         channels: object = None,
     ) -> NDArray[Any]:
-        """The likeliest class of each window (N,), one of `classes_`; X, subject, adapt and channels as of
+        """Return the likeliest class of each window (N,), one of `classes_`; X, subject, adapt and channels as of
         `predict_proba`.
 
         abstain: the share of a person's windows to leave unanswered, those that the model is least sure of;
@@ -134,7 +134,7 @@ class BaseModel(WindowModel):
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subject: object = None) -> NDArray[np.bool_]:
-        """Whether each class is in the prediction set of each window (N, classes); X and subject as of
+        """Tell whether each class is in the prediction set of each window (N, classes); X and subject as of
         `predict_proba`. The true class of a new person's window is in its set with about the probability `coverage`
         (docs/decisions.md)."""
         least = least_probability(self.card.thresholds, coverage)
@@ -142,13 +142,13 @@ class BaseModel(WindowModel):
 
     @property
     def unanswered_(self) -> Any:
-        """What `predict` gives in place of a class that it does not answer with."""
+        """Return what `predict` gives in place of a class that it does not answer with."""
         return unanswered_value(self.card.classes)
 
     def predict_proba(
         self, X: object, subject: object = None, *, adapt: str | None = None, channels: object = None
     ) -> NDArray[np.float64]:
-        """Raw windows (N, channels, times), an array or a tensor -> (N, classes).
+        """Map raw windows (N, channels, times), an array or a tensor, to probabilities (N, classes).
 
         subject (N,): the subject of each window, which matters to settings that adapt to people: everybody by
         themselves, in the order of the rows. Without it all windows are one person's.
@@ -160,8 +160,8 @@ class BaseModel(WindowModel):
         return self.predict_checked(windows, people_of_windows(subject, len(windows)), adapt)
 
     def features(self, X: object, subject: object = None) -> Tensor:
-        """X and subject as of `predict_proba` -> the codes of all members of all parts side by side (N, n_features):
-        all that a prediction depends on."""
+        """Return the codes of all members of all parts side by side (N, n_features): all that a prediction
+        depends on. X and subject as of `predict_proba`."""
         windows = self.check(X)
         return self.features_checked(windows, people_of_windows(subject, len(windows)))
 
@@ -174,8 +174,8 @@ class BaseModel(WindowModel):
     def predict_checked(
         self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None
     ) -> NDArray[np.float64]:
-        """As `predict_proba`, for windows that `check` gave, and people as numbers (N,)."""
+        """Do what `predict_proba` does, for windows that `check` gave, and people as numbers (N,)."""
 
     @abstractmethod
     def features_checked(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
-        """As `features`, for the same."""
+        """Do what `features` does, for windows that `check` gave."""

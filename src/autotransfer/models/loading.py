@@ -74,13 +74,13 @@ def from_pretrained(
 
 
 def model_folder(folder: Path) -> Path:
-    """Where the model of a run lies, or of a folder that is a model's itself, as people share it."""
+    """Return the folder of a run's model, or the folder itself if it is a model's, as people share it."""
     alone = (folder / CARD).is_file() and not (folder / "model").exists()
     return folder if alone else folder / "model"
 
 
 def load_classifier(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
-    """The same, for what needs classes: a model of a continuous target is refused."""
+    """Load a classifier; a model of a continuous target is refused."""
     model = load_model(path, encoders)
     if isinstance(model, RegressionModel):
         raise UserError(f"the model in {path} predicts a number, and no classes; use predict, or at.load_model")
@@ -88,13 +88,13 @@ def load_classifier(path: str | os.PathLike[str], encoders: Encoders | None = No
 
 
 def _load(path: Path, encoders: Encoders | None) -> Model | RegressionModel:
-    """From the path of its weights."""
+    """Load a model from the path of its weights."""
     values = json.loads(read_plain(path.with_name(CARD)).decode())
     return _model(values, read_weights(path), encoders)
 
 
 def _no_model(asked: Path, missing: Path) -> str:
-    """Why there is none: a run that has not made it yet or has lost it, another model of a run, or no run at all."""
+    """Say why there is no model: a run has not made it yet or has lost it, or it is no run at all."""
     run = missing.parent.parent if missing.parent.name in ("model", "refit") else asked
     if not asked.exists() and not run.exists():
         return f"there is no folder or file {asked}"
@@ -120,7 +120,7 @@ def model_in(content: bytes, encoders: Encoders | None = None) -> Model:
 
 
 def from_text(metadata: dict[str, str]) -> dict[str, Any]:
-    """The values of a card, each of which a file's header holds as JSON."""
+    """Read the values of a card, each of which a file's header holds as JSON."""
     return {name: json.loads(text) for name, text in metadata.items() if name != MARK}
 
 

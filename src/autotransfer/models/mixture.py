@@ -43,14 +43,14 @@ class Mixture(BaseModel):
         self.online: Online | None = None
 
     def with_online(self, card: OnlineCard, parts: Sequence[SavedModel]) -> Self:
-        """The same with an average that uses a person's windows; parts: its own."""
+        """Add an average that uses a person's windows; parts: its own."""
         self.online = Online(card, self.parts, parts)
         self.card = replace(self.card, online=card)
         return self
 
     @classmethod
     def restore(cls, card: MixtureCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Self:
-        """From what `tensors()` gave."""
+        """Make the model from what `tensors()` gave."""
         cards = card.part_cards()
         for name in tensors:
             if not name.startswith(tuple(cards)):
@@ -74,12 +74,12 @@ class Mixture(BaseModel):
 
     @property
     def heaviest(self) -> SavedModel:
-        """The part with the largest exponent; the first of equals."""
+        """Return the part with the largest exponent; the first of equals."""
         return self.parts[int(np.argmax(self.exponents))]
 
     @property
     def adaptation(self) -> str:
-        """As of a setting: that of the part that uses most of a new person's windows."""
+        """Return the adaptation of the part that uses most of a new person's windows."""
         return strongest(part.adaptation for part in self.parts)
 
     def predict_checked(
@@ -96,7 +96,7 @@ class Mixture(BaseModel):
         return probabilities
 
     def _for_all_windows(self, adapt: str) -> Online | None:
-        """The average that uses all windows of a person; None, with a warning, where held-out people gained nothing."""
+        """Return the average of all windows of a person; None, with a warning, if held-out people gained nothing."""
         check_choice("adapt", adapt, (None, ALL))
         if self.online is None and self.card.follows == UNTRIED and self.adaptation == "none":
             raise UserError(
@@ -127,7 +127,7 @@ class Mixture(BaseModel):
         return sum(part.n_features for part in self.parts)
 
     def graph(self) -> Graph:
-        """As of `SavedModel`."""
+        """Make a module of plain operations, as `SavedModel.graph` does."""
         return Graph(self.parts, self.exponents).eval()
 
 

@@ -69,7 +69,7 @@ def _held_out(card: Card) -> str:
 
 
 def _measured(card: Card | RegressionCard) -> Iterable[str]:
-    """The verdict and what to expect of the next person; of a model that is no run's, the score alone."""
+    """Write the verdict and what to expect of the next person; of a model that is no run's, the score alone."""
     scores = card.scores
     sentence, score = scores.get("verdict"), _score(scores)
     if isinstance(sentence, str) and sentence:
@@ -89,7 +89,7 @@ def _measured(card: Card | RegressionCard) -> Iterable[str]:
 
 
 def _score(scores: dict[str, Any]) -> float | None:
-    """Of people left out; a score by which the training was stopped is none."""
+    """Return the score on people left out; a score by which the training was stopped is none."""
     value = scores.get("nested_test_mean")
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if known and value is not None else None
@@ -106,7 +106,7 @@ def _one_line(text: object, most: int = LETTERS) -> str:
 
 
 def _markdown(text: object, most: int = LETTERS) -> str:
-    """As Markdown that shows the text and does nothing else."""
+    """Write a text as Markdown that shows it and does nothing else."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(_one_line(text, most), quote=False))
 
 

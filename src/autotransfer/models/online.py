@@ -41,8 +41,8 @@ class Online:
 
     @torch.no_grad()
     def all_windows(self, X: Tensor, belief: NDArray[np.float64]) -> NDArray[np.float64]:
-        """All raw windows (n, channels, times) of one person, and how probable their classes are to the mixture (n, C)
-        -> log-probabilities (n, C), up to a number for each window. Their order makes no difference."""
+        """Return log-probabilities (n, C), up to a number for each window, from all raw windows (n, channels, times) of
+        one person and their probabilities by the mixture (n, C). Their order makes no difference."""
         logits = [part.classifier(part.latents(X)).double().numpy() for part, _ in self.used]  # each (P, n, C)
         to_centre = [of_part for of_part, (part, _) in zip(logits, self.used, strict=True) if part.centring is not None]
         u = self.centred.beside(np.concatenate(to_centre).transpose(1, 0, 2))

@@ -26,7 +26,7 @@ class TrainedOutcome(Outcome):
     swapped: TrainedOutcome | None = field(default=None, repr=False)
 
     def model(self) -> SavedModel:
-        """The snapshot as a model that takes raw windows, with the preprocessing that it was fitted with."""
+        """Make the snapshot a model that takes raw windows, with the preprocessing that it was fitted with."""
         if self.best_epoch == 0:
             raise UserError(f"the training failed before its first epoch ended ({self.failure}); there is no model")
         setting, fold = self.job.setting, self.job.fold

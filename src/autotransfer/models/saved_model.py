@@ -91,7 +91,7 @@ class SavedModel(BaseModel):
 
     @property
     def adaptation(self) -> str:
-        """What a new person's own unlabelled windows are used for: see `Preprocessing.adaptation`."""
+        """Tell what a new person's own unlabelled windows are used for: see `Preprocessing.adaptation`."""
         return self.setting.adaptation
 
     def predict_checked(
@@ -108,20 +108,20 @@ class SavedModel(BaseModel):
 
     @torch.no_grad()
     def log_p(self, z: Tensor) -> NDArray[np.float64]:
-        """Codes (members, N, D) -> log-probabilities (N, classes), up to a number for each window: a correction may be
-        so steep that probabilities have no room for what it rules out."""
+        """Map codes (members, N, D) to log-probabilities (N, classes), up to a number for each window: a correction may
+        be so steep that probabilities have no room for what it rules out."""
         log_p = np.log(np.maximum(self._mean_probability(z), TINY))
         return log_p if self.correction is None else log_p + self.correction(z).numpy()
 
     @torch.no_grad()
     def _mean_probability(self, z: Tensor) -> NDArray[np.float64]:
-        """Of the members, before any correction."""
+        """Return the mean probability over members, before any correction."""
         mean: NDArray[np.float64] = self.classifier(z).double().softmax(-1).mean(0).numpy()
         return mean
 
     def latents(self, X: Tensor, subject: Tensor | None = None, start: int = 0) -> Tensor:
-        """Windows that `check` gave, people (N,) as numbers -> codes z (members, N, D). start: how many transforms the
-        windows have been through."""
+        """Map windows that `check` gave, of people (N,) as numbers, to codes z (members, N, D). start: how many
+        transforms the windows have been through."""
         return codes_of_people(self.net, self.preprocessing, X, subject, start)
 
     def features_checked(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
@@ -132,12 +132,12 @@ class SavedModel(BaseModel):
         return self.card.members * self.members.latent_dim
 
     def graph(self) -> Graph:
-        """The model as a module of plain operations (see `Graph`); what it cannot hold is refused."""
+        """Make a module of plain operations (see `Graph`); what it cannot hold is refused."""
         return Graph(self.parts, self.exponents).eval()
 
 
 def _restored(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
-    """A named tuple from the tensors of a model that have its name before theirs; None where there are none."""
+    """Read a named tuple from the tensors of a model that have its name before theirs; None where there are none."""
     name = kind.__name__.lower()
     fields = with_prefix(f"{name}.", tensors)
     if fields and set(fields) != set(kind._fields):

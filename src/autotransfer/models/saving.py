@@ -38,7 +38,7 @@ def write_model(folder: Path, card: Card | RegressionCard, tensors: dict[str, Te
 
 
 def read_folder(folder: Path, read: Callable[[Path], T]) -> T:
-    """What `read` makes of the path of the weights; of the next weights where those do not fit the card."""
+    """Return what `read` makes of the path of the weights; of the next weights where those do not fit the card."""
     try:
         return read(folder / WEIGHTS)
     except UNREADABLE:

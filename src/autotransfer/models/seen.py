@@ -28,7 +28,7 @@ TRAINING, PEOPLE, CALIBRATION = "windows", "people", "calibration"
 
 
 def training_seen(recordings: Recordings) -> dict[str, str]:
-    """For the card of a model that these recordings trained."""
+    """Return the digests for the card of a model that these recordings trained."""
     n = len(recordings.y)
     rows = np.unique(np.linspace(0, n - 1, min(n, MOST)).round().astype(int))
     units = recordings.units
@@ -38,12 +38,12 @@ def training_seen(recordings: Recordings) -> dict[str, str]:
 
 
 def calibration_seen(seen: dict[str, Any], X: Tensor) -> dict[str, str]:
-    """The same of a model that was calibrated with windows X (n, channels, times) of one person."""
+    """Return the digests of a model that was calibrated with windows X (n, channels, times) of one person."""
     return seen | {CALIBRATION: _packed({*_unpacked(seen, CALIBRATION), *window_digests(X)})}
 
 
 def window_digests(X: Tensor, rows: NDArray[np.int64] | None = None) -> list[bytes]:
-    """Of windows (n, channels, times), as 32-bit floats."""
+    """Return a digest of each window (n, channels, times), as 32-bit floats."""
     places = np.arange(len(X)) if rows is None else rows
     windows = (X[int(row)].to(torch.float32).contiguous().numpy() for row in places)
     return [hashlib.blake2b(window.tobytes(), digest_size=SIZE).digest() for window in windows]
@@ -114,7 +114,7 @@ def seen_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> t
 
 
 def known_person_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> str | None:
-    """The warning where windows (n, channels, times) that calibrate a model are of somebody it was trained on, else
+    """Return the warning if windows (n, channels, times) that calibrate a model are of somebody it was trained on, else
     None; name and subject as of `seen_words`."""
     lines, _ = seen_words(seen | {CALIBRATION: ""}, name, X, subject)
     return lines[0] if lines else None
