@@ -1,7 +1,7 @@
-"""Parts of the reference that the code itself knows: filled in while the site is built.
+"""Fill in the parts of the reference that follow from the code, while the site is built.
 
-A page says `<!-- generated: commands -->`, and what the function of that name returns takes its place. It extends
-Markdown, not mkdocs, so that other builders run it too.
+The result of the function of that name replaces `<!-- generated: commands -->` in a page. This is an extension of
+Markdown, not of mkdocs, so that other builders run it too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _part(found: re.Match[str]) -> str:
 
 
 def commands() -> str:
-    """Every command with its arguments and options, from the functions that typer calls."""
+    """Return every command with its arguments and options, from the functions that typer calls."""
     named = ((info.name or info.callback.__name__.replace("_", "-"), info.callback) for info in app.registered_commands)
     return "\n\n".join(_command(name, function) for name, function in named)
 
@@ -103,14 +103,14 @@ def _default(value: object) -> str:
 
 # What each field means, where more can be said than the comment beside it in the code does.
 MEANING = {
-    "method": "how dependence on the subject is estimated; none: the uncensored baseline",
+    "method": "how dependence on the subject is estimated; none: no penalty",
     "mode": "`marginal` z ⟂ s, `conditional` z ⟂ s given y, `complementary`: half of z is censored, half keeps s",
-    "strength": "λ, the weight of the penalty beside the classification loss; 0 is the baseline",
-    "estimator": "of the scores: `ssge`, `stein`, `tikhonov`, `nu_method`",
+    "strength": "λ, the weight of the penalty relative to the classification loss; 0: no penalty",
+    "estimator": "estimator of the scores: `ssge`, `stein`, `tikhonov`, `nu_method`",
     "length_scale": "σ of the kernel: `median` or `perplexity`, estimated in every batch, or a number",
-    "regularization": "γ of the estimator, whose meaning differs between estimators; none: 0.001 for `stein`, 0.01 for "
-    "the others",
-    "projection": "the scores obey Stein's identity; off is the form of the paper",
+    "regularization": "γ of the estimator ([meaning](../method.md#scores)); none: 0.001 for `stein`, 0.01 for all "
+    "others",
+    "projection": "whether the scores obey Stein's identity; the paper's do not",
     "pairs": "which pairs of subjects are compared: `all`, `bernoulli`, `clique`",
     "fraction": "with `bernoulli`: the share of pairs drawn in a step; 0.5 unless given",
     "size": "with `clique`: how many subjects are drawn in a step; 2 unless given",
@@ -120,37 +120,38 @@ MEANING = {
     "critic_lr": "learning rate of the critic",
     "critic_steps": "critic updates for each step of the encoder",
     "critic_hidden": "width of the critic's hidden layer",
-    "nuisance": "[what z should not tell](../method.md#nuisance): `subject`, `session`, a column, or several with +",
-    "shuffle_subjects": "the control: subjects are shuffled within each class before training",
+    "nuisance": "[what z should be independent of](../method.md#nuisance): `subject`, `session`, a column, or several "
+    "with +",
+    "shuffle_subjects": "control: subjects are shuffled within each class before training",
     "temporal_filters": "F1 of EEGNet",
-    "spatial_depth": "spatial filters for each temporal one",
-    "latent_filters": "F2 of EEGNet: channels of the latent code",
+    "spatial_depth": "spatial filters for each temporal filter",
+    "latent_filters": "F2 of EEGNet: channels of the latent features",
     "temporal_kernel": "samples of a temporal filter; none: half a second for `eegnet`, a fifth for `shallow`, within "
     "3 and 64; `half`: half of that",
-    "log_power": "append the log power of every spatial filter's signal to the code",
+    "log_power": "append the log power of every spatial filter's signal to the latent features",
     "dropout": "probability that a unit is dropped",
     "max_norm": "limit the norm of the spatial filters to 1, as in EEGNet's published code",
     "standardise": "`trial`: each channel of each trial; `train`: with statistics of the training subjects; `online`: "
-    "with a new person's windows so far; `transductive`: with all of the person's unlabelled windows; `none`",
-    "align": "[Euclidean alignment](../alignment.md) of each person's standardised windows: `online`: from a new "
+    "with a new person's windows so far; `transductive`: with all of the person's unlabeled windows; `none`",
+    "align": "[Euclidean alignment](../alignment.md) of each person's standardized windows: `online`: from a new "
     "person's windows so far; `transductive`: from all of them; `none`",
     "mu_law": "μ of sign(x) log(1 + μ|x|) / log(1 + μ), applied to every sample x",
-    "append_scale": "standardise every window by itself and append mean and log standard deviation of each channel as "
+    "append_scale": "standardize every window by itself and append mean and log standard deviation of each channel as "
     "constant channels; not with `standardise` trial, which removes them",
-    "delays": "copies of every channel, each some samples later than the one before, as further channels; 1: none",
-    "lag": "samples from one delayed copy to the next",
+    "delays": "number of copies of every channel, each `lag` samples later than the one before; 1: no delayed copies",
+    "lag": "samples between two delayed copies",
     "represent": "replace the window by numbers for a linear model; `features`: means, log power in bands and log "
     "deviations of each channel; `tangent`: log deviations and the matrix logarithm of the correlations; "
     "`hudgins`, `tdar`, `ls4`, `ls9`, `tdpsd`: features of muscle activity, as LibEMG groups them; "
     "`rhythms`: canonical correlations with sines; `bands`, `fine_bands`: log amplitudes in frequency bands; "
     "`band_tangent`: tangent vectors of three bands; `statistics`: of slow signals; `beats`: shapes of heartbeats; "
     "`minirocket`: random kernels; `none`",
-    "centre": "of a representation: subtract a person's mean: `online`: of a new person's windows so far; "
+    "centre": "subtract a person's mean of the representation: `online`: of a new person's windows so far; "
     "`transductive`: of all of them; `none`",
     "shrinkage": "share of the identity in the classes' common covariance, in [0, 1]; `auto`: by Ledoit and Wolf",
     "template_filters": "spatial filters of xDAWN for each class; 32 in all at most, and not more than channels",
-    "mixup": "mix every training window with another person's window of the same class, from the same minibatch; the "
-    "other's share is uniform between 0 and this number, at most .5",
+    "mixup": "mix every training window with another person's window of its class, from the same minibatch; the "
+    "share of that window is uniform between 0 and this number, at most .5",
     "amplitude": "multiply every channel of a training window by exp(u), u uniform in ± this number",
     "channel_mask": "silence each channel of a training window with this probability",
     "warm_up": "epochs over which the strength rises linearly from 0",
@@ -158,8 +159,9 @@ MEANING = {
     "a penalty, shuffled without",
     "batch_size": "rows of a minibatch",
     "lr": "learning rate of the first epoch; `schedule` determines the others",
-    "schedule": "of the learning rates, the critic's too: `inverse_sqrt`: lr/√epoch, as published; `constant`",
-    "weight_decay": "of AdamW",
+    "schedule": "schedule of the learning rates, also of the critic: `inverse_sqrt`: lr/√epoch, as published; "
+    "`constant`",
+    "weight_decay": "weight decay of AdamW",
     "max_epochs": "number of epochs",
     "checkpoint": "which weights are kept: `best`: those of the epoch with the lowest validation loss, as published; "
     "`last`: those of the last epoch; `averaged`: [the mean](../method.md#averaged-weights) over the "
@@ -171,7 +173,7 @@ MEANING = {
 
 
 def settings() -> str:
-    """Every keyword of Setting, from the registries: what it means and its default."""
+    """Return every keyword of Setting with its meaning and default, from the registries."""
     penalty = {f.name: _shown(f.default) for f in fields(Penalty) if f.name != "options"} | {"method": "none"}
     rows = [_row(Penalty, name, default) for name, default in penalty.items()]
     parts = ["## Penalty", "For all methods:", _table(HEADS, rows)]
@@ -183,7 +185,7 @@ def settings() -> str:
         own = [_row(encoder, f.name, _shown(f.default)) for f in fields(encoder)]
         parts += [f"For `{name}`:", _table(HEADS, own)] if own else []
     parts += ["## Preprocessing", "In this order:", _table(HEADS, list(_chain(TRANSFORMS)))]
-    parts += ["## Augmentation", "Of training windows only, in this order:", _table(HEADS, list(_chain(AUGMENTATIONS)))]
+    parts += ["## Augmentation", "Training windows only, in this order:", _table(HEADS, list(_chain(AUGMENTATIONS)))]
     training = [_row(Training, f.name, _shown(f.default)) for f in fields(Training)]
     text = "\n\n".join([*parts, "## Training", _table(HEADS, training)])
     missing = [name for name in field_names() if f"`{name}`" not in text]
@@ -213,7 +215,7 @@ def _row(kind: type, name: str, default: str) -> tuple[str, str, str]:
 
 
 def _comment(kind: type, name: str) -> str:
-    """What the code says beside a field."""
+    """Return the comment next to a field."""
     for owner in kind.__mro__[:-1]:
         if name in inspect.get_annotations(owner):
             return dict(COMMENT.findall(inspect.getsource(owner))).get(name, "")
@@ -229,7 +231,7 @@ def _shown(value: object) -> str:
 
 
 def grids() -> str:
-    """The quick grid, a line each."""
+    """Return the quick grid, one line for each setting."""
     rows = [
         (
             f"`{s.name_relative_to(at.Setting())}`",

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -125,17 +124,6 @@ def browser() -> Iterator[Browser]:
     started = Browser()
     yield started
     started.close()
-
-
-def test_a_browser_asks_nobody(site: Site, browser: Browser) -> None:
-    browser.problems.clear()
-    for name in ("index.html", "method.html", "reference/python.html"):
-        browser.call("Page.navigate", url=(site.folder / name).as_uri())
-        browser.wait_for(f"location.pathname.endsWith('/{name}') && document.readyState === 'complete'")
-        browser.wait_for("!!document.querySelector('h1')")
-        time.sleep(0.3)  # scripts that start late
-        assert browser.evaluate("document.fonts.size") == 0
-    assert not [problem for problem in browser.problems if problem.startswith("request:")]
 
 
 def test_every_public_name_is_in_the_reference(site: Site) -> None:
