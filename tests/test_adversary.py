@@ -56,23 +56,3 @@ def test_losses_and_gradients_equal_those_of_a_hand_written_network(mode: str):
                 method.parameters(), torch.autograd.grad(part, list(method.parameters())), strict=True
             ):
                 torch.testing.assert_close(parameter.grad[p], own[p])
-
-
-def test_complementary_critics_are_two_and_both_learn():
-    z, y, s = batch(members=1, rows=60)
-    censor = make_censor("adversary", "complementary", latent_dim=6, n_classes=3, n_subjects=4).double()
-    first, second = (list(method.parameters()) for method in censor.methods)
-    assert not torch.equal(first[0], second[0])
-    optimiser = torch.optim.Adam(censor.parameters(), lr=0.03)
-
-    def losses() -> list[float]:
-        terms = make_terms("complementary", z, y, s)
-        pairs = zip(censor.methods, terms, strict=True)
-        return [method.critic_loss(term, censor.keys[None]).item() for method, term in pairs]
-
-    before = losses()
-    for _ in range(60):
-        optimiser.zero_grad()
-        censor.critic_loss(z[0], y[0], s[0]).backward()
-        optimiser.step()
-    assert all(now < 0.7 * then for now, then in zip(losses(), before, strict=True))

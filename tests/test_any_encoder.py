@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +12,9 @@ from torch import Tensor, nn
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.model.any_module import AnyModule, build, saved_bytes
+from autotransfer.model.any_module import AnyModule, build
 from autotransfer.model.stack import Size
-from autotransfer.models.assembly import assemble
 from autotransfer.models.loading import load_model
-from autotransfer.models.saving import write_model
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
@@ -101,23 +98,6 @@ def test_stacked_equals_one_by_one_in_value_gradient_and_statistics(factory: Cal
         torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-12)
 
 
-def test_dropout_follows_the_key_and_nothing_else() -> None:
-    net = stack(Rich)
-    x, group = torch.randn(1, 8, 3, 16), torch.zeros(4, dtype=torch.long)
-    z = [net(x, group=group, noise=torch.tensor([key], dtype=torch.int32)) for key in (1, 1, 2)]
-    assert torch.equal(z[0], z[1])
-    assert not torch.equal(z[0], z[2])
-    dropped = [nn.Dropout(0.25)(torch.ones(10000)), nn.Dropout1d(0.25)(torch.ones(1, 1000, 3))]
-    from autotransfer.model.keyed_dropout import KeyedDropout
-
-    with KeyedDropout(torch.tensor(7, dtype=torch.int32)):
-        units, channels = nn.Dropout(0.25)(torch.ones(10000)), nn.Dropout1d(0.25)(torch.ones(1, 1000, 3))
-    for ours, torchs in zip((units, channels), dropped, strict=True):
-        assert set(ours.unique().tolist()) == set(torchs.unique().tolist())
-        assert float((ours == 0).float().mean()) == pytest.approx(0.25, abs=0.05)
-    assert (channels == channels[..., :1]).all(), "a channel goes as a whole"
-
-
 @pytest.mark.parametrize("factory", [Small, Rich, Noisy])
 @pytest.mark.parametrize("method", [None, "mmd", "adversary"])
 def test_a_member_of_a_stack_equals_the_same_member_alone(factory: Callable[..., nn.Module], method: str) -> None:
@@ -133,16 +113,6 @@ def test_a_member_of_a_stack_equals_the_same_member_alone(factory: Callable[...,
         for name, tensor in alone.state.items():
             torch.testing.assert_close(tensor, outcome.state[name], rtol=1e-7, atol=1e-9)
         assert outcome.history["train_loss"][0] != outcome.history["train_loss"][-1]
-
-
-def test_seeds_differ_and_repeat() -> None:
-    recordings = tiny()
-    fold = at.leave_one_subject_out(recordings)[0]
-    jobs = [at.Job(at.Setting(encoder="mine", max_epochs=1, batch_size=16), fold, seed) for seed in (0, 1)]
-    first, again = (at.train(recordings, jobs, "cpu", encoders={"mine": Noisy}) for _ in range(2))
-    name = "encoder.module.conv.weight"
-    assert torch.equal(first[0].state[name], again[0].state[name])
-    assert not torch.equal(first[0].state[name], first[1].state[name])
 
 
 def test_codes_of_a_trained_encoder_are_those_of_the_module_alone() -> None:
@@ -188,21 +158,6 @@ def test_models_of_braindecode_are_known_by_their_keywords_and_final_layer() -> 
     assert not [name for name, _ in net.named_parameters() if "final_layer" in name]
 
 
-def test_one_module_returned_again_and_again_is_copied() -> None:
-    one = Small(3, 16)
-    net = stack(lambda n_channels, n_times: one)
-    assert net.module.conv.weight.shape == (4, 4, 3, 5)
-    assert one.conv.weight.shape == (4, 3, 5)
-
-
-def test_memory_of_a_window_is_measured() -> None:
-    wide, twice = (saved_bytes(lambda: Small(3, 160), Size(3, 160, 2, None), batch) for batch in (64, 128))
-    narrow = saved_bytes(lambda: Small(3, 16), Size(3, 16, 2, None), 64)
-    assert wide > 3 * narrow
-    weights = 2 * wide - twice
-    assert 0 <= weights < wide / 10, "which every window shares"
-
-
 @pytest.mark.parametrize(
     ("factory", "words"),
     [
@@ -216,13 +171,6 @@ def test_an_unfit_encoder_is_refused_in_one_line(factory: Callable[..., nn.Modul
     with pytest.raises(UserError, match=words) as found:
         stack(factory)
     assert "\n" not in str(found.value)
-
-
-def test_an_encoder_nobody_gave_is_named() -> None:
-    recordings = tiny()
-    job = at.Job(at.Setting(encoder="mine", max_epochs=1), at.leave_one_subject_out(recordings)[0])
-    with pytest.raises(UserError, match="'mine' is not known here"):
-        at.train(recordings, [job], "cpu")
 
 
 def test_a_whole_run_with_an_own_encoder(tmp_path: Path) -> None:
@@ -240,26 +188,3 @@ def test_a_whole_run_with_an_own_encoder(tmp_path: Path) -> None:
     probability = model.predict_proba(run.recordings.X.float())
     assert probability.shape == (len(run.recordings.X), 2)
     np.testing.assert_allclose(probability.sum(1), 1)
-
-
-def test_a_model_with_an_own_encoder_says_what_is_missing(tmp_path: Path) -> None:
-    recordings = tiny()
-    fold = at.leave_one_subject_out(recordings)[0]
-    setting = at.Setting(encoder="nets:Small", max_epochs=1, batch_size=16)
-    (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu", encoders={"nets:Small": Small})
-    write_model(tmp_path, *assemble(recordings, setting, [outcome.state], [fold], kind="single", scores={}))
-    with pytest.raises(UserError, match="the encoder 'nets:Small' is not known here"):
-        load_model(tmp_path)
-    assert load_model(tmp_path, {"nets:Small": Small}).predict_proba(recordings.X).shape == (recordings.n_trials, 2)
-
-
-def test_a_factory_that_does_not_take_two_numbers_is_refused() -> None:
-    size = Size(3, 24, 2, None)
-    for factory in (len, lambda: nn.Flatten(), os.system):
-        with pytest.raises(
-            UserError, match=r"factory cannot be called .*; give a class or function \(n_channels"
-        ) as own:
-            build(factory, size)
-        assert "\n" not in str(own.value)
-    with pytest.raises(TypeError):  # a mistake inside the user's own code keeps its traceback
-        build(lambda n_channels, n_times: nn.Linear(), size)  # type: ignore[call-arg]

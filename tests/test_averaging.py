@@ -12,7 +12,6 @@ import autotransfer as at
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.executor import tensors_of
 from autotransfer.training.averaging import WeightAverage
-from autotransfer.training.prepared import Prepared
 from autotransfer.training.train import run
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
@@ -78,16 +77,6 @@ def test_batch_statistics_are_those_of_a_pass_with_the_averaged_weights() -> Non
                 torch.testing.assert_close(found[our_name(name)][member], buffer, rtol=1e-7, atol=1e-9)
 
 
-def test_before_the_end_nothing_but_the_average_differs_from_the_last_epoch() -> None:
-    rec = people()
-    averaged, last = (at.train(rec, jobs_of(rec, checkpoint=kind)) for kind in ("averaged", "last"))
-    for one, other in zip(averaged, last, strict=True):
-        assert one.history["train_loss"] == other.history["train_loss"]
-        assert one.history["validation_loss"][:-1] == other.history["validation_loss"][:-1]
-        assert one.history["validation_loss"][-1] != other.history["validation_loss"][-1]
-        assert one.best_epoch == one.epochs == 5
-
-
 @pytest.mark.slow
 def test_a_stacked_member_is_the_same_alone() -> None:
     rec = people()
@@ -96,20 +85,6 @@ def test_a_stacked_member_is_the_same_alone() -> None:
     assert max(outcome.population for outcome in together) > 20
     for found, expected in zip(together, alone, strict=True):
         assert_same_outcome(found, expected, tolerance=1e-6)
-
-
-def test_a_users_own_norms_are_followed_too() -> None:
-    def mine(n_channels: int, n_times: int) -> nn.Module:
-        return nn.Sequential(nn.BatchNorm1d(n_channels), nn.Flatten(), nn.Linear(n_channels * n_times, 4))
-
-    rec = people()
-    jobs = jobs_of(rec, encoder="mine")
-    outcomes = at.train(rec, jobs, encoders={"mine": mine})
-    fold = jobs[0].fold
-    windows = windows_for(rec, jobs[0], device=CPU, dtype=torch.float32)
-    x = Prepared(windows, [fold.train], [fold.test]).gather(torch.from_numpy(fold.train)[None])[0]
-    name = next(name for name in outcomes[0].state if name.endswith("running_mean"))
-    torch.testing.assert_close(outcomes[0].state[name], x.mean((0, 2)), atol=0.05, rtol=0)
 
 
 def test_a_checkpoint_keeps_the_average(tmp_path: Path) -> None:

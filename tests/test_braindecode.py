@@ -81,24 +81,6 @@ def test_a_name_holds_the_hyperparameters_and_equal_models_have_equal_names() ->
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("braindecode:", "give braindecode:MODEL"),
-        ("braindecode:os.system", "give braindecode:MODEL"),
-        ("braindecode:Net,a=1,a=2", "has a twice"),
-        ("braindecode:Net,a={}", "a in"),
-        ("braindecode:Net,a=1e9", "at most 1000000"),
-        ("braindecode:Net,a=NaN", "at most 1000000"),
-        ("braindecode:Net,a=", "give a number, a word"),
-    ],
-)
-def test_names_that_cannot_be_read_are_refused_without_the_package(name: str, told: str) -> None:
-    with pytest.raises(UserError, match=told) as error:
-        at.Setting(encoder=name)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
         ("SmallConfomer", "no model 'SmallConfomer'; did you mean SmallConformer"),
         ("shallownet", "did you mean ShallowNet"),
         ("a_function", "no model 'a_function'"),
@@ -122,24 +104,6 @@ def test_a_name_that_is_wrong_is_one_line_before_anything_is_written(
         at.CensoredClassifier(encoder=f"braindecode:{name}", max_epochs=1).fit(
             tiny().X, tiny().y, subjects=tiny().subject
         )
-
-
-def test_a_missing_package_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    _forget(monkeypatch)
-    monkeypatch.setitem(sys.modules, "braindecode", None)
-    with pytest.raises(UserError, match=r"needs braindecode.*pip install braindecode"):
-        at.train(tiny(), [at.Job(at.Setting(encoder="braindecode:EEGNet"), at.leave_one_subject_out(tiny())[0])])
-
-
-def test_hyperparameters_reach_the_model(package: Path) -> None:
-    recordings = tiny()
-    fold = at.leave_one_subject_out(recordings)[0]
-    setting = at.Setting(
-        encoder="braindecode:SmallConformer,n_filters=3,kernels=[7,7],activation=Tanh", max_epochs=1, batch_size=16
-    )
-    (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu")
-    assert outcome.state["encoder.module.first.weight"].shape == (3, 2, 7)
-    assert not any("final_layer" in name for name in outcome.state), "the code is what goes into the last layer"
 
 
 def test_a_run_is_resumed_and_its_model_loaded_by_name_alone(package: Path, tmp_path: Path) -> None:

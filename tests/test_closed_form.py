@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from sklearn.covariance import ledoit_wolf
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import autotransfer as at
 from autotransfer.errors import UserError
@@ -22,23 +20,12 @@ from autotransfer.models.assembly import assemble
 from autotransfer.models.loading import load_model
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.models.saving import write_model
-from autotransfer.report.collect import collect
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.executor import tensors_of
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import Preparation
-from autotransfer.runs.run import Run
-from autotransfer.search import decision, procedure
-from autotransfer.search.costs import Costs
-from autotransfer.search.planning import plan_of
-from autotransfer.search.validation import validation_scores
 from autotransfer.training.closed_form import ABSENT, Classes, ClosedForm, population_of
-from autotransfer.training.latent import encode
 from autotransfer.training.outcomes import outcome_of
-from autotransfer.training.trainer import Trainer
-from autotransfer.training.windows import Windows, windows_for
-from report_outline import light
-from tiny import people, tiny, tiny_file
+from autotransfer.training.windows import windows_for
+from tiny import people, tiny
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -99,17 +86,6 @@ def test_the_classifier_follows_from_the_formula(n: int, dim: int, share: float 
     np.testing.assert_allclose(bias, -0.5 * np.einsum("kd,de,ke->k", means, inverse, means), rtol=1e-6, atol=1e-8)
 
 
-def test_it_predicts_what_scikit_learn_s_does() -> None:
-    """With as many rows in every class its mean of their covariances is ours."""
-    z, _ = rows(300, 6)
-    y = np.tile(np.arange(3), 100)
-    z += 2 * np.eye(3, 6)[y]
-    weight, bias = solved(z, y).solve(0.3)
-    theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.3, priors=np.full(3, 1 / 3)).fit(z, y)
-    probability = (torch.from_numpy(z) @ weight.T + bias).softmax(-1)
-    np.testing.assert_allclose(probability, theirs.predict_proba(z), atol=1e-9)
-
-
 def test_a_class_without_rows_is_never_predicted() -> None:
     z, y = rows(50, 4, classes=2)
     weight, bias = solved(z, y, classes=3).solve("auto")
@@ -126,13 +102,6 @@ def test_rows_without_spread_give_finite_weights(shape: tuple[int, int], share: 
         weight, bias = solved(own, y, 2).solve(share)
         assert weight.isfinite().all()
         assert bias.isfinite().all()
-
-
-def test_many_numbers_are_solved_in_seconds() -> None:
-    z, y = np.random.default_rng(0).standard_normal((2500, 2100)), np.arange(2500) % 3
-    start = time.process_time()  # of all threads
-    solved(z, y).solve("auto")
-    assert time.process_time() - start < 20  # about one on an idle machine
 
 
 # a setting
@@ -155,35 +124,6 @@ def test_training_plays_no_role_in_a_setting(name: str) -> None:
         at.Setting(encoder=name, lr=-1.0)
 
 
-@pytest.mark.parametrize("name", SOLVED)
-def test_what_needs_steps_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=f"'{name}' is solved in closed form and has no weights for a penalty"):
-        at.Setting(encoder=name, method="mmd")
-    with pytest.raises(UserError, match=f"'{name}' is solved in closed form from all windows"):
-        at.Setting(encoder=name, amplitude=0.2)
-    assert at.Setting(encoder=name, method="mmd", strength=0.0) == at.Setting(encoder=name)
-    for share in (-0.1, 1.5, "often", float("nan")):
-        with pytest.raises(UserError, match="shrinkage is"):
-            at.Setting(encoder=name, shrinkage=share)
-
-
-def test_kinds_have_names() -> None:
-    assert at.Setting().kind == "eegnet"
-    assert at.Setting(encoder="shallow").kind == "shallow"
-    assert at.Setting(represent="features").kind == "eegnet"
-    assert [at.Setting(**WAYS[name]).kind for name in ("raw", "features", "tangent", "templates")] == [
-        "linear", "features", "tangent", "templates",
-    ]  # fmt: skip
-
-
-def test_a_name_tells_what_matters() -> None:
-    plain = at.Setting(max_epochs=50)
-    found = at.Setting(encoder="linear", standardise="none", represent="tangent", shrinkage=0.5).name_relative_to(plain)
-    assert found == "tangent with shrinkage 0.5"
-    raw = at.Setting(encoder="linear", standardise="train").name_relative_to(plain)
-    assert raw == "linear with standardise train"
-
-
 # members
 
 
@@ -201,15 +141,6 @@ def test_a_stacked_member_is_the_same_alone(way: dict[str, Any]) -> None:
         assert found.test_score == expected.test_score
         for name, tensor in found.state.items():
             torch.testing.assert_close(tensor, expected.state[name], rtol=1e-5, atol=1e-6)
-
-
-@EVERY
-def test_the_seed_does_not_matter(way: dict[str, Any]) -> None:
-    rec = people()
-    setting, fold = at.Setting(**way), at.leave_one_subject_out(rec)[0]
-    first, other = at.train(rec, [at.Job(setting, fold, seed) for seed in (0, 7)])
-    assert torch.equal(first.held_out_log_probs, other.held_out_log_probs)
-    assert all(torch.equal(tensor, other.state[name]) for name, tensor in first.state.items())
 
 
 def test_members_of_one_stack_differ_in_shrinkage() -> None:
@@ -238,20 +169,6 @@ def test_held_out_labels_matter_to_nobody(way: dict[str, Any]) -> None:
 
 
 @EVERY
-def test_windows_from_a_file_give_the_same(way: dict[str, Any]) -> None:
-    rec = people()
-    jobs = jobs_of(rec, **way)
-    found = []
-    for in_memory in (True, False):
-        windows = Windows(rec, jobs[0].setting.preprocessing, 0, device=CPU, dtype=torch.float32, in_memory=in_memory)
-        population = population_of(jobs, windows)
-        population.train_epoch()
-        population.evaluate()
-        found.append(population.snapshots.log_probs.clone())
-    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-4)
-
-
-@EVERY
 def test_saved_loaded_and_exported_predictions_agree(way: dict[str, Any], tmp_path: Path) -> None:
     rec = people()
     folds = at.leave_one_subject_out(rec)[:2]
@@ -277,18 +194,6 @@ def test_saved_loaded_and_exported_predictions_agree(way: dict[str, Any], tmp_pa
     np.testing.assert_allclose(alone.predict_proba(rec.X[folds[0].test]), expected, atol=1e-4)
 
 
-@EVERY
-def test_codes_are_standardised_over_the_training_rows(way: dict[str, Any]) -> None:
-    if way["encoder"] == "trees":
-        pytest.skip("votes are in one unit already")
-    rec = people()
-    job = jobs_of(rec, **way)[0]
-    z, _ = encode(rec, at.train(rec, [job]), job.fold.train)
-    torch.testing.assert_close(z[0].mean(0), torch.zeros(z.shape[2]), atol=1e-4, rtol=0)
-    spread = z[0].std(0, correction=0)
-    assert ((spread - 1).abs() < 1e-3).sum() + (spread == 0).sum() == z.shape[2]
-
-
 def test_a_fold_that_lacks_a_class_and_one_without_held_out_rows() -> None:
     rec = tiny(n_subjects=4)
     y = torch.where(rec.subject == 3, 2, rec.y)
@@ -306,14 +211,6 @@ def test_a_fold_that_lacks_a_class_and_one_without_held_out_rows() -> None:
 # in a run
 
 
-def test_only_what_can_be_solved_is() -> None:
-    rec = tiny()
-    for setting, kind in ((at.Setting(), Trainer), (at.Setting(encoder="linear"), ClosedForm)):
-        job = at.Job(setting, at.leave_one_subject_out(rec)[0])
-        windows = windows_for(rec, job, device=CPU, dtype=torch.float32)
-        assert type(population_of([job], windows)) is kind
-
-
 def test_a_checkpoint_brings_a_solved_population_back(tmp_path: Path) -> None:
     rec = tiny()
     jobs = jobs_of(rec, **WAYS["templates"])
@@ -328,37 +225,3 @@ def test_a_checkpoint_brings_a_solved_population_back(tmp_path: Path) -> None:
     assert type(again[0]) is ClosedForm
     for member in range(len(jobs)):
         assert tensors_of(outcome_of(again[0], member, None)) == tensors_of(outcome_of(population, member, None))
-
-
-FEW = [way for place, way in enumerate(WAYS) if place % 4 == 0]  # a whole run each; the others are in the slow suite
-
-
-@pytest.mark.parametrize(
-    "way", [pytest.param(WAYS[name], id=name, marks=[] if name in FEW else [pytest.mark.slow]) for name in WAYS]
-)
-def test_it_is_chosen_beside_a_network_and_delivered(
-    way: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever validation says, it is chosen here; refit on everybody as well."""
-    source, added = tiny_file(tmp_path), at.Setting(**way)
-    options = RunOptions(source=str(source), epochs=2, batch_size=8, final="refit", rule="published")
-    plain = options.apply(at.Setting())
-    monkeypatch.setattr(RunOptions, "settings", lambda self: [plain, added])
-    monkeypatch.setitem(decision.RULES, "published", decision.Ranking(validation_scores, lambda scores, keys: keys[-1]))
-    run = Run.create(tmp_path / "run", options)
-    choice = procedure.conduct(run, lambda line: None, shown=False)
-    assert choice.chosen.setting == added
-    page = light(collect(run))
-    run.ledger.close()
-    assert choice.chosen.name in page
-    assert load_model(tmp_path / "run" / "model").setting == added
-
-
-@pytest.mark.parametrize("name", SOLVED)
-def test_the_estimate_knows_that_one_epoch_is_all(name: str, tmp_path: Path) -> None:
-    options = RunOptions(source=str(tiny_file(tmp_path)), encoder=name, epochs=20, adaptation="none")
-    assert options.settings() == [at.Setting(encoder=name)]
-    prepared = Preparation(options, tiny())
-    plan = plan_of(prepared, Costs.measure(prepared, options.settings()))
-    assert len(plan.stages[0].trainings) * plan.folds == 4
-    assert 0 < plan.seconds < 60

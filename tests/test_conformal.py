@@ -3,18 +3,14 @@ and every door to them."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
 import autotransfer as at
-from autotransfer.cli import app
 from autotransfer.models.card import as_array
 from autotransfer.models.loading import load_model
 from autotransfer.runs.options import RunOptions
@@ -52,17 +48,6 @@ def several(draw: np.random.Generator, people: int, spread: float, **values: flo
 # thresholds
 
 
-def test_curves_are_the_share_of_sets_that_hold_the_class() -> None:
-    y, p = several(np.random.default_rng(0), 3, 1.0, n=15)
-    tried, covered = coverage_curves(y, p)
-    assert tried[0] == 0
-    assert tried[-1] == 1
-    for k in range(3):
-        for t, share in zip(tried, covered[k], strict=True):
-            inside = [p[k][i, c] >= t or c == p[k][i].argmax() for i, c in enumerate(y[k])]
-            assert share == pytest.approx(np.mean(inside))
-
-
 def test_the_cautious_threshold_is_the_formula() -> None:
     """Every mass u at which anything changes, in plain loops."""
     y, p = several(np.random.default_rng(1), 4, 1.0, n=12)
@@ -79,17 +64,6 @@ def test_the_cautious_threshold_is_the_formula() -> None:
             if (1 + sum(F[k, largest(others[k], u)] for k in range(K))) / (K + 1) >= level - 1e-9:
                 best = largest(list(range(K)), u)
         assert cautious(F, np.array([level]))[0] == best
-
-
-def test_people_who_are_all_or_nothing_are_ranked_as_in_split_conformal_prediction() -> None:
-    """With one score a person, the threshold is an order statistic: 90 % of 19 people is the second lowest."""
-    lowest = np.arange(1, 20) / 100
-    y = [np.zeros(5, dtype=np.int64)] * 19
-    p = [np.tile([own, 1 - own], (5, 1)) for own in lowest]
-    tried, covered = coverage_curves(y, p)
-    level = 0.9
-    split = lowest[int(np.floor((1 - level) * 20 + 1e-9)) - 1]  # as many below as conformal prediction allows
-    assert tried[cautious(covered, np.array([level]))[0]] == pytest.approx(split)
 
 
 def test_confidence_counts_every_person_the_same() -> None:
@@ -136,26 +110,6 @@ def test_held_out_people_are_scored_with_thresholds_of_the_others() -> None:
     assert answering({name: people[name] for name in "01"}) is None
 
 
-@pytest.mark.parametrize(
-    ("table", "change", "words"),
-    [
-        ("accuracy", {"zero": {"0": 0.5}}, "no share of windows"),
-        ("answered", {"nan": {"0": 0.5}}, "no share of windows"),
-        ("accuracy", {"0": {}}, "a table of nobody"),
-        ("accuracy", {"0.2": {"9": 0.5}}, "people of whom answered says nothing"),
-        ("set_size", {"0.9": {"0": 2.0}}, "not about the same people"),
-        ("set_size", {"0.9": {"0": float("nan")}}, "less than one class"),
-        ("coverage", {"0.9": {"0": 1.5}}, r"outside \[0, 1\]"),
-    ],
-)
-def test_damaged_tables_are_refused_when_they_are_read(table: str, change: dict[str, Any], words: str) -> None:
-    draw = np.random.default_rng(2)
-    whole = answering({str(k): drawn(draw, 1.0) for k in range(4)})
-    assert whole is not None
-    with pytest.raises(at.UserError, match=words):
-        replace(whole, **{table: getattr(whole, table) | change})
-
-
 # what is asked of them
 
 
@@ -163,30 +117,6 @@ def thresholds() -> Thresholds:
     found = Thresholds.of(*several(np.random.default_rng(3), 8, 1.0))
     assert found is not None
     return found
-
-
-def test_a_higher_coverage_never_takes_a_class_away() -> None:
-    own, (_, p) = thresholds(), drawn(np.random.default_rng(4), 1.0)
-    smaller = sets_at(p, own.set_threshold(0.5))
-    assert smaller.any(1).all()
-    for coverage in (0.6, 0.75, 0.9, 0.975, 0.999):
-        larger = sets_at(p, own.set_threshold(coverage))
-        assert (larger >= smaller).all()
-        smaller = larger
-    assert larger.all()  # above 0.99 nothing is left out
-
-
-@pytest.mark.parametrize("value", [0, 1, 1.5, -0.1, float("nan"), True, "0.9", None])
-def test_a_coverage_that_cannot_be_is_refused(value: object) -> None:
-    with pytest.raises(at.UserError, match=r"coverage is .*such as 0\.9"):
-        thresholds().set_threshold(value)  # type: ignore[arg-type]
-
-
-def test_thresholds_that_were_edited_are_refused() -> None:
-    own = thresholds()
-    for changed in ({"people": 1}, {"sets": own.sets[1:]}, {"sets": own.sets[::-1]}, {"answers": [2.0] * 99}):
-        with pytest.raises(at.UserError, match="damaged"):
-            Thresholds(**{"people": own.people, "sets": own.sets, "answers": own.answers} | changed)
 
 
 @pytest.mark.parametrize(
@@ -247,21 +177,6 @@ def test_every_door_gives_the_same_sets_and_answers(run: Path) -> None:
     assert (at.load_model(run / "file.safetensors").predict_set(X) == sets).all()
 
 
-def test_predict_writes_columns(run: Path) -> None:
-    words = ["predict", str(run / "run"), str(run / "tiny.npz"), "--out", str(run / "out.csv")]
-    found = CliRunner().invoke(app, [*words, "--coverage", ".9", "--abstain", ".2"])
-    assert found.exit_code == 0, found.output
-    head, *rows = (run / "out.csv").read_text().splitlines()
-    assert head == "window,subject,prediction,answered,p_left,p_right,set_left,set_right"
-    assert all(row.split(",")[3] in ("True", "False") for row in rows)
-    plain = CliRunner().invoke(app, words)
-    assert plain.exit_code == 0
-    assert (run / "out.csv").read_text().splitlines()[0] == "window,subject,prediction,p_left,p_right"
-    wrong = CliRunner().invoke(app, [*words, "--coverage", "90"])
-    assert isinstance(wrong.exception, at.UserError)
-    assert "coverage is 90" in str(wrong.exception)
-
-
 def test_a_model_without_thresholds_says_so() -> None:
     rec = tiny(5)
     X, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
@@ -274,18 +189,3 @@ def test_a_model_without_thresholds_says_so() -> None:
     assert set(clf.predict(X)) <= {0, 1}
     held = at.CensoredClassifier(max_epochs=1, device="cpu", validation_subjects=[2, 3, 4]).fit(X, y, subjects=s)
     assert held.predict_set(X, coverage=0.95).shape == (len(X), 2)
-
-
-@pytest.mark.slow
-def test_an_onnx_file_has_the_confidence_and_the_thresholds(run: Path) -> None:
-    pytest.importorskip("onnxscript")
-    onnxruntime = pytest.importorskip("onnxruntime")
-    rec = tiny(3)
-    part = next(part for part in load_model(run / "run/model").parts if part.adaptation == "none")
-    part.card = replace(part.card, thresholds=thresholds())
-    file = at.export_model(part, "onnx", run / "model.onnx").path
-    session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
-    probabilities, confidence = session.run(None, {"windows": rec.X.numpy()})
-    assert (confidence == probabilities.max(1)).all()
-    kept = json.loads(session.get_modelmeta().custom_metadata_map["thresholds"])
-    assert kept == asdict(thresholds())

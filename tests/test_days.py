@@ -19,7 +19,7 @@ from autotransfer.person.calibration import calibrate_model, calibrated_with
 from autotransfer.recordings import Raw
 from autotransfer.settings import Setting
 from autotransfer.training.days import Days, fit_days, on_another_day
-from autotransfer.training.effects import Effects, Evidence, fit_effects
+from autotransfer.training.effects import Effects, Evidence
 
 B, E, MU = 2.0, 0.7, torch.tensor([0.0, 1.0, -2.0])
 EVERYONE = Effects(torch.ones(1, 1, 1), MU.view(1, -1, 1), torch.full((1, 1), B), torch.full((1, 1), E))
@@ -49,41 +49,6 @@ def test_another_day_is_that_of_the_joint_gaussian() -> None:
     np.testing.assert_allclose((found.shift + found.interaction).item(), np.trace(covariance) / 3, rtol=1e-5)
     off = covariance[~np.eye(3, dtype=bool)].mean()
     np.testing.assert_allclose(found.shift.item(), off, rtol=1e-4)
-
-
-def test_all_or_nothing_is_kept() -> None:
-    x, y = np.array([3.0, 2.5, -1.0, 4.0]), np.array([0, 0, 2, 1])
-    own = evidence(x, y)
-    all_kept, today = on_another_day(EVERYONE, shares(1, 1), [own]), EVERYONE.given(own)
-    torch.testing.assert_close(all_kept.means, today.means)
-    torch.testing.assert_close(all_kept.shift + all_kept.interaction, today.shift + today.interaction)
-    for kept, wanted in zip(on_another_day(EVERYONE, shares(0, 0), [own]), EVERYONE, strict=True):
-        torch.testing.assert_close(kept, wanted)
-
-
-def people_on_days(kept: float, seed: int = 0) -> tuple[Tensor, ...]:
-    """Codes (n, 4), classes, people and days: of every effect of variance 2 or .7, a share is the person's."""
-    draw = np.random.default_rng(seed)
-    grid = np.meshgrid(np.arange(16), np.arange(3), np.arange(3), np.arange(12), indexing="ij")
-    person, day, y = (own.ravel() for own in grid[:3])
-    person_shift, day_shift = (np.sqrt(2 * s) * draw.normal(size=(16, 3, 4)) for s in (kept, 1 - kept))
-    person_own, day_own = (np.sqrt(0.7 * s) * draw.normal(size=(16, 3, 3, 4)) for s in (kept, 1 - kept))
-    z = 2 * draw.normal(size=(3, 4))[y] + person_shift[person, 0] + day_shift[person, day] + person_own[person, 0, y]
-    z = z + day_own[person, day, y] + draw.normal(size=z.shape)
-    return tuple(map(torch.from_numpy, (z, y, person, day)))
-
-
-@pytest.mark.parametrize("kept", [0.0, 0.4, 1.0])
-def test_shares_are_found_from_people_of_several_days(kept: float) -> None:
-    found = []
-    for seed in range(4):
-        z, y, person, day = people_on_days(kept, seed)
-        effects = fit_effects(z, y, person, 3)
-        days = fit_days(effects, z.float(), y, person, day, 3)
-        assert days is not None
-        found.append([own.item() for own in days])
-    np.testing.assert_allclose(np.mean(found, 0), kept, atol=0.15)
-    assert fit_days(effects, z.float(), y, person, torch.zeros_like(day), 3) is None, "one day tells nothing"
 
 
 def shares_by_loops(x: np.ndarray, y: np.ndarray, person: np.ndarray, day: np.ndarray) -> list[float]:
@@ -128,16 +93,6 @@ def test_shares_are_those_of_loops_over_people_and_pairs_of_days() -> None:
     np.testing.assert_allclose([own.item() for own in found], expected, rtol=1e-4)
 
 
-def test_shares_stay_within_0_and_1() -> None:
-    """Days that are opposite share less than nothing; a shift that windows hide shares all there is."""
-    y, person, day = (np.tile(np.repeat([0, 1, 2], 4), 6), np.repeat(np.arange(6), 12), np.tile([0, 1], 36))
-    opposite = MU.numpy()[y] + 3 * np.where(day == 0, 1.0, -1.0)
-    codes = torch.from_numpy(opposite)[:, None].float()
-    found = fit_days(EVERYONE, codes, *map(torch.from_numpy, (y, person, day)), 3)
-    assert found is not None
-    assert found.shift.item() == 0
-
-
 @pytest.mark.parametrize("people", [2, 3])
 def test_three_people_must_have_come_on_several_days(people: int) -> None:
     x, y, person, day = few_windows(0.5)
@@ -145,11 +100,6 @@ def test_three_people_must_have_come_on_several_days(people: int) -> None:
     codes = torch.from_numpy(x)[:, None].float()
     found = fit_days(EVERYONE, codes, *map(torch.from_numpy, (y, person, day)), 3)
     assert (found is None) == (people < 3)
-
-
-def test_days_without_a_label_say_nothing() -> None:
-    nothing = evidence(np.zeros(0), np.zeros(0, dtype=np.int64))
-    assert on_another_day(EVERYONE, shares(0.5, 0.5), [nothing]) is EVERYONE
 
 
 REC = at.synthetic(n_subjects=6, n_classes=3, trials_per_class=12, n_channels=4, n_times=32, subject_shift=1.0)

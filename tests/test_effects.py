@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotransfer.training.effects import Effects, Evidence, fit_effects, stacked
+from autotransfer.training.effects import Effects, fit_effects, stacked
 
 
 def people(
@@ -49,24 +49,6 @@ def test_posterior_is_that_of_the_joint_gaussian(counts: tuple[int, ...]) -> Non
     np.testing.assert_allclose(float(found.shift + found.interaction), variance, atol=1e-5)
 
 
-def test_without_labels_only_the_shift_moves() -> None:
-    effects = one(1.0, 0.5, torch.tensor([0.0, 4.0]))
-    # Two windows that are surely of the second class, 1 above its mean: e + 1/n = 1, so half of it is the person's.
-    found = effects.given(Evidence(torch.tensor([[[0.0], [10.0]]]), torch.tensor([0.0, 2.0])), classes=False, alike=1.0)
-    np.testing.assert_allclose(found.means[0, :, 0], [0.5, 4.5])
-    np.testing.assert_allclose(float(found.shift), 0.5)
-    assert float(found.interaction) == 0.5
-
-
-def test_nothing_known_changes_nothing() -> None:
-    z, y, s = people()
-    effects = fit_effects(z, y, s, 3)
-    for labelled in (False, True):
-        posterior = effects.given(effects.nothing, classes=labelled)
-        for own in effects.correction(posterior):
-            np.testing.assert_allclose(own, 0, atol=1e-6)
-
-
 def test_correction_is_the_difference_of_two_discriminants() -> None:
     """log N(x; M_c, V) − log N(x; μ_c, V₀), up to a number that classes share."""
     z, y, s = people()
@@ -84,23 +66,6 @@ def test_correction_is_the_difference_of_two_discriminants() -> None:
     wanted = discriminant(after) - discriminant(effects)
     found = x @ weight + bias[:, None]
     np.testing.assert_allclose(found - found.mean(-1, keepdim=True), wanted - wanted.mean(-1, keepdim=True), atol=1e-4)
-
-
-def test_variances_are_found_again() -> None:
-    """Directions of the fit are not those of the recipe, but how far people lie apart in sum is."""
-    z, y, s = people(n_people=200, shift=1.5, own=0.5)
-    effects = fit_effects(z, y, s, 3)
-    assert effects.shift.shape == (1, 5)
-    np.testing.assert_allclose(float(effects.shift.mean()), 1.5**2, rtol=0.15)
-    np.testing.assert_allclose(float(effects.interaction.mean()), 0.5**2, rtol=0.25)
-
-
-def test_within_a_cell_every_direction_has_variance_one() -> None:
-    z, y, s = people()
-    x = fit_effects(z, y, s, 3).project(z[None].float())[0]
-    cells = s * 3 + y
-    rest = torch.cat([x[cells == cell] - x[cells == cell].mean(0) for cell in cells.unique()])
-    np.testing.assert_allclose(rest.var(0), 1, atol=0.1)
 
 
 def accuracy(effects: Effects, posterior: Effects, z: Tensor, y: Tensor) -> float:
@@ -127,26 +92,6 @@ def test_a_shifted_person_gains_even_from_one_class_alone(labelled: bool) -> Non
         gained.append(accuracy(effects, posterior, z[others], y[others]) - before)
     assert np.mean(gained) > 0.05
     assert min(gained) > -0.03
-
-
-def test_members_are_stacked_as_they_are_alone() -> None:
-    z, y, s = people()
-    alone = [fit_effects(z, y, s, 3), fit_effects(2 * z + 1, y, s, 3)]
-    both = stacked(alone)
-    codes = torch.stack([z[:6], 2 * z[:6] + 1]).float()
-    weight = torch.eye(3)[y[:6]]
-    together = both.given(both.evidence(both.project(codes), weight))
-    for member, own in enumerate(alone):
-        single = own.given(own.evidence(own.project(codes[member : member + 1]), weight))
-        for found, wanted in zip(together[1:], single[1:], strict=True):
-            np.testing.assert_allclose(found[member], wanted[0], rtol=1e-4, atol=1e-5)
-
-
-def test_a_class_or_cell_that_nobody_has_shown_does_no_harm() -> None:
-    z, y, s = people()
-    keep = (y != 2) & ~((s == 3) & (y == 1))
-    effects = fit_effects(z[keep], y[keep], s[keep], 3)
-    assert all(torch.isfinite(own).all() for own in effects)
 
 
 def test_members_of_fewer_people_are_in_a_stack_what_they_are_alone() -> None:

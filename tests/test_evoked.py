@@ -9,7 +9,6 @@ from scipy.linalg import logm
 from sklearn.covariance import oas
 
 from autotransfer.model.evoked import EvokedOptions
-from autotransfer.model.stack import Size
 from test_templates import SIZE, in_pieces, trials
 
 
@@ -43,9 +42,3 @@ def test_a_graph_says_the_same() -> None:
     net.fit_([0], in_pieces(X, y))
     net.standardise_([0], net.raw(X[None])[0])
     torch.testing.assert_close(net.graph()(X[None]), net(X), rtol=1e-6, atol=1e-6)
-
-
-def test_filters_of_many_classes_stay_few() -> None:
-    assert EvokedOptions().filters(SIZE) == 4
-    assert EvokedOptions().filters(SIZE._replace(classes=8)) == 2
-    assert EvokedOptions().filters(Size(channels=5, times=40, classes=22, sfreq=None)) == 1

@@ -22,8 +22,8 @@ if importlib.util.find_spec("triton") is None:
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a GPU, or Triton's interpreter (TRITON_INTERPRET=1)", allow_module_level=True)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-# (members, rows, contexts, nuisances): one context; several; so many groups that some have one row; hardly any rows
-BATCHES = [(2, 16, 1, 3), (2, 37, 3, 4), (2, 21, 2, 9), (1, 2, 1, 2), (1, 1, 1, 1)]
+# (members, rows, contexts, nuisances): several contexts; so many groups that some have one row; hardly any rows
+BATCHES = [(2, 37, 3, 4), (2, 21, 2, 9), (1, 1, 1, 1)]
 
 
 def labels(members: int, rows: int, contexts: int, nuisances: int) -> tuple[Tensor, Tensor]:
@@ -47,7 +47,7 @@ def there(groups: Groups) -> Groups:
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("min_rows", [1, 2, 4])
+@pytest.mark.parametrize("min_rows", [2, 4])
 def test_find_groups(batch: tuple[int, int, int, int], min_rows: int) -> None:
     context, nuisance = labels(*batch)
     expected = rule._find_groups(context, nuisance, min_rows, torch.float32)
@@ -58,10 +58,9 @@ def test_find_groups(batch: tuple[int, int, int, int], min_rows: int) -> None:
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("width", [5, 40])
-def test_score_differences(batch: tuple[int, int, int, int], width: int) -> None:
+def test_score_differences(batch: tuple[int, int, int, int]) -> None:
     _, groups = problem(*batch)
-    z = 3.0 + torch.randn(*groups.counts.shape, width, dtype=torch.float64)
+    z = 3.0 + torch.randn(*groups.counts.shape, 40, dtype=torch.float64)
     given = torch.randn(2, *z.shape, dtype=torch.float64)
     same = torch.stack([groups.group, groups.context])
     exact = mige.stein_identity(given, z, same, groups.context)
@@ -153,9 +152,9 @@ def test_mmd_and_its_gradient(batch: tuple[int, int, int, int], length_scale: st
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("target", [30.0, 3.0])
-def test_perplexity_scales(batch: tuple[int, int, int, int], target: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_matrices, "PERPLEXITY", target)  # 3: what bounds it in batches as small as these
+def test_perplexity_scales(batch: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    target = 3.0  # what bounds it in batches as small as these
+    monkeypatch.setattr(kernel_matrices, "PERPLEXITY", target)
     z, groups = problem(*batch)
     d2, mask = kernel_matrices.own_distances(z), torch.cat([groups.group, groups.context])
     expected = kernel_matrices.perplexity_scales(d2.double().repeat(2, 1, 1), mask)
@@ -167,7 +166,7 @@ def test_perplexity_scales(batch: tuple[int, int, int, int], target: float, monk
     torch.testing.assert_close(found.cpu().double(), expected, rtol=3e-4, atol=0)
 
 
-@pytest.mark.parametrize("rows", [1, 16, 37, 70])
+@pytest.mark.parametrize("rows", [1, 37])
 def test_own_distances_and_their_gradient(rows: int) -> None:
     z = torch.randn(2, rows, 5, generator=torch.Generator().manual_seed(rows))
     z[:, rows // 2] = z[:, 0]  # two rows coincide
@@ -189,7 +188,7 @@ def test_own_distances_and_their_gradient(rows: int) -> None:
 
 
 @pytest.mark.parametrize("censor", ["mmd", "pairwise_mmd", "mige", "hsic", "cauchy_schwarz"])
-@pytest.mark.parametrize("length_scale", ["median", "perplexity", 2.0])
+@pytest.mark.parametrize("length_scale", ["median", 2.0])
 def test_censors_with_and_without_kernels(
     censor: str, length_scale: str | float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

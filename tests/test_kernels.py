@@ -9,7 +9,6 @@ from sklearn.manifold._utils import _binary_search_perplexity
 
 from autotransfer.censoring import kernel_matrices
 from autotransfer.censoring.groups import find_groups
-from autotransfer.errors import UserError
 from censor_problems import batch, single_term
 
 
@@ -80,19 +79,3 @@ def test_small_blocks_and_coinciding_points_have_finite_scales(rows: int, length
         kernel_matrices.own_distances(spread), torch.zeros_like(same), length_scale
     )
     assert nothing.isfinite().all()
-
-
-def test_a_number_is_sigma():
-    z = torch.randn(1, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    d2 = kernel_matrices.own_distances(z)
-    beta = kernel_matrices.pair_scales(
-        kernel_matrices.inverse_scales(d2, torch.ones_like(d2, dtype=torch.bool), 1.7), 1.7
-    )
-    torch.testing.assert_close(kernel_matrices.rbf(d2, beta), torch.exp(-d2 / (2 * 1.7**2)))
-
-
-def test_bad_length_scales_are_named():
-    with pytest.raises(UserError, match=r"unknown length_scale 'mean'.*'median', 'perplexity'"):
-        kernel_matrices.check_length_scale("mean")
-    with pytest.raises(UserError, match="length_scale is -1"):
-        kernel_matrices.check_length_scale(-1)

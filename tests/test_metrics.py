@@ -25,12 +25,6 @@ def test_balanced_accuracy_equals_scikit_learn_also_without_a_class() -> None:
         assert balanced_accuracy(confusion)[i].item() == pytest.approx(expected)
 
 
-def test_rows_that_do_not_count_are_left_out() -> None:
-    y, predicted = torch.tensor([[0, 1, 1]]), torch.tensor([[0, 0, 1]])
-    confusion = confusion_counts(predicted, y, torch.tensor([[True, False, True]]), 2)
-    assert balanced_accuracy(confusion).item() == 1.0
-
-
 def test_weights_follow_the_papers_formula_and_absent_classes_get_none() -> None:
     counts = torch.tensor([10.0, 40.0, 0.0])
     weights = class_weights(counts)

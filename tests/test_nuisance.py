@@ -18,13 +18,12 @@ from autotransfer.recordings import save_npz
 from autotransfer.report.collect import collect
 from autotransfer.runs import options as options_module
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.provenance import fingerprint
 from autotransfer.runs.run import Run
 from autotransfer.search import decision, procedure
 from autotransfer.search.validation import validation_scores
 from autotransfer.training.groups import MemberGroups
 from autotransfer.training.leakage import leakage_within
-from autotransfer.training.nuisance import QUANTILES, check_nuisance, cut, most_groups, nuisance_groups
+from autotransfer.training.nuisance import QUANTILES, cut, most_groups, nuisance_groups
 from report_outline import Outline, light
 from test_columns import refused, with_columns
 from tiny import assert_same_outcome, tiny
@@ -76,16 +75,6 @@ def test_a_continuous_column_is_cut_at_quantiles_of_the_training_rows() -> None:
     assert cut(few, np.arange(5)).tolist() == [0, 2, 0, 1, -1]
 
 
-def test_joined_with_a_continuous_column_no_fold_has_more_groups_than_there_can_be() -> None:
-    rec = tiny(n_subjects=5, per_class=20)
-    draw = np.random.default_rng(2)
-    rec = with_columns(rec, session=draw.integers(0, 2, rec.n_trials), age=draw.standard_normal(rec.n_trials))
-    assert most_groups(rec, "age") == QUANTILES
-    assert most_groups(rec, "session+age") == 2 * QUANTILES
-    for fold in at.leave_one_subject_out(rec):
-        assert nuisance_groups(rec, "session+age", fold.train).max() < 2 * QUANTILES
-
-
 def test_trials_without_a_value_are_drawn_and_count_in_no_penalty() -> None:
     rec = tiny(n_subjects=4, per_class=8)
     days: list[Any] = [None if n % 4 == 0 else n % 2 for n in range(rec.n_trials)]
@@ -102,68 +91,7 @@ def test_trials_without_a_value_are_drawn_and_count_in_no_penalty() -> None:
     assert (shuffled == -1).tolist() == (groups.rank[0].numpy() == -1).tolist()
 
 
-def test_batches_are_balanced_over_the_nuisance() -> None:
-    rec = with_columns(tiny(n_subjects=4, per_class=32), session=np.arange(256) % 8 // 2 * (np.arange(256) % 16 > 7))
-    fold = at.leave_one_subject_out(rec)[0]
-    job = at.Job(at.Setting(method="mmd", nuisance="session"), fold)
-    groups = MemberGroups(rec, [job, at.Job(at.Setting(method="mmd"), fold)], 16, CPU)
-    assert len(groups.jobs) == 2, "people and sessions do not share batches"
-    plan = groups.plan(3)[:, 0].numpy()
-    session = rec.session.numpy()
-    for batch in plan:
-        counts = np.bincount(session[batch])
-        assert (counts[counts > 0] == 4).all(), "four sessions, the same of each"
-    assert np.unique(session[plan]).tolist() == np.unique(session).tolist()
-
-
-def test_the_control_shuffles_the_nuisance_within_class() -> None:
-    draw = np.random.default_rng(3)
-    rec = with_columns(tiny(n_subjects=4, per_class=30), session=draw.integers(0, 3, 240))
-    fold = at.leave_one_subject_out(rec)[0]
-    true, shuffled = (
-        MemberGroups(
-            rec, [at.Job(at.Setting(method="mmd", nuisance="session", shuffle_subjects=control), fold)], 16, CPU
-        )
-        for control in (False, True)
-    )
-    y, rows = rec.y.numpy()[fold.train], fold.train
-    was, now = true.rank[0].numpy()[rows], shuffled.rank[0].numpy()[rows]
-    assert (was != now).mean() > 0.4
-    for label in (0, 1):
-        assert sorted(was[y == label]) == sorted(now[y == label])
-
-
 # --- what is unchanged, and what must be equal -------------------------------------------------------------
-
-
-def test_settings_of_people_keep_their_keys() -> None:
-    common = {"strength": 0.3, "max_epochs": 2, "batch_size": 16}
-    known = {  # as they were before a nuisance could be named
-        "836bdd89d9a59316": at.Setting(max_epochs=2, batch_size=16),
-        "aed06dd79791df8a": at.Setting(method="adversary", mode="marginal", batches="balanced", **common),
-        "b4dd6213663a8f70": at.Setting(method="adversary", mode="conditional", shuffle_subjects=True, **common),
-    }
-    for key, setting in known.items():
-        assert setting.key == setting.replace(nuisance="subject").key == key
-        assert "nuisance" not in setting.to_dict()
-        assert at.Setting.from_json(setting.to_json()) == setting
-    made = tiny(n_subjects=5, per_class=10)
-    assert fingerprint(at.Recordings(made.X, made.y, made.subject, ring=False)) == "af4426ba2cfa6c918c6ec0ab6d11a9bf"
-
-
-def test_a_setting_says_its_nuisance() -> None:
-    own = at.Setting(method="mmd", nuisance="age + session+subject")
-    assert own.nuisance == "subject+session+age"
-    assert own.key != at.Setting(method="mmd").key
-    assert own == at.Setting(method="mmd", nuisance="subject+age+session") == at.Setting.from_json(own.to_json())
-    assert own.name == "mmd marginal 1 median nuisance subject+session+age"
-    assert at.Setting(method="mmd").as_row()["nuisance"] == "subject"
-    assert at.Setting().as_row()["nuisance"] == "none"
-    assert at.Setting(nuisance="session") == at.Setting()
-    assert own.uncensored("shuffled") == at.Setting()
-    for wrong in ("", "session+", "+"):
-        refused(lambda wrong=wrong: at.Setting(method="mmd", nuisance=wrong), "nuisance is '.*give subject, session")
-    refused(lambda: at.Setting(method="mmd", nuisance=3), "nuisance is 3; it must be of type str")
 
 
 @pytest.mark.parametrize("batches", ["balanced", "shuffled"])
@@ -283,19 +211,6 @@ def test_estimators_take_columns() -> None:
 
 
 # --- whole runs --------------------------------------------------------------------------------------------
-
-
-def test_what_has_nothing_to_compare_is_refused() -> None:
-    rec = with_columns(tiny(), session=np.zeros(N), last=[1.0] * 47 + [2.0])
-    folds = [fold.train for fold in at.leave_one_subject_out(rec)]
-    check_nuisance(rec, "subject+session", folds)
-    refused(
-        lambda: check_nuisance(rec, "session", folds), "'session' has 1 value among .* choose from 'subject', 'last'"
-    )
-    refused(lambda: check_nuisance(rec, "last", folds), "'last' has 1 value among the training people of a fold")
-    refused(lambda: check_nuisance(rec, "age", folds), "no column 'age' .*there are 'subject', 'session', 'last'")
-    fold = at.leave_one_subject_out(rec)[0]
-    refused(lambda: at.train(rec, [at.Job(at.Setting(method="mmd", nuisance="last"), fold)]), "'last' has 1 value")
 
 
 def test_the_command_line_refuses_a_nuisance_that_is_not_there(

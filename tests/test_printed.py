@@ -14,13 +14,11 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer import scores
-from autotransfer.censoring import CENSORS, MODES, make_censor
+from autotransfer.censoring import MODES, make_censor
 from autotransfer.censoring.censor import Censor
-from autotransfer.errors import UserError
 from autotransfer.grids import PUBLISHED, grid
 from autotransfer.randomness import fold_in
 from autotransfer.runs.options import RunOptions
-from autotransfer.training.censored import Censors
 from tiny import tiny
 
 Floats = NDArray[np.float64]
@@ -205,42 +203,6 @@ def test_mige_weighs_subjects_and_classes_alike(mode: str, estimator: str) -> No
 
 
 # ---- settings, grids and runs ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", PUBLISHED)
-@pytest.mark.parametrize("mode", MODES)
-def test_our_form_is_another(method: str, mode: str) -> None:
-    """And what is not asked for changes nothing: neither the key nor the name of a setting."""
-    plain = {"latent_dim": WIDTH, "n_classes": CLASSES, "n_subjects": SUBJECTS}
-    ours = make_censor(method, mode, as_printed=False, **plain).double()
-    assert abs(penalty_of(ours) - penalty_of(censor_of(method, mode))) > 1e-6
-    setting = at.Setting(method=method, mode=mode, strength=0.3)
-    printed = setting.replace(as_printed=True, batches="auto")
-    assert "as_printed" not in setting.to_dict()
-    assert setting.as_printed is None
-    assert setting == at.Setting(method=method, mode=mode, strength=0.3, as_printed=False)
-    assert printed.name.endswith("as printed")
-    assert at.Setting.from_json(printed.to_json()) == printed
-    assert setting.training.batches == ("balanced" if mode == "conditional" else "people")
-    assert printed.training.batches == "shuffled"
-
-
-def test_one_learning_rate() -> None:
-    rates = []
-    for method in ("adversary", "began"):
-        for extra in ({}, {"as_printed": True}, {"as_printed": True, "critic_lr": 0.05}):
-            setting = at.Setting(method=method, lr=0.004, **extra)
-            made = Censors(
-                [setting], [0], latent_dim=4, n_classes=2, n_groups=[3], device=torch.device("cpu"), dtype=torch.float64
-            )
-            rates.append(made.parts[0].rate.item())
-    assert rates == [0.01, 0.004, 0.05] * 2
-
-
-def test_only_the_papers_methods_are_printed() -> None:
-    for method in set(CENSORS) - set(PUBLISHED):
-        with pytest.raises(UserError, match="does not read as_printed"):
-            censor_of(method, "marginal")
 
 
 def test_a_run_as_printed() -> None:

@@ -24,16 +24,6 @@ def population(settings: list[at.Setting]) -> Trainer:
     return Trainer(jobs, windows)
 
 
-def test_a_program_that_is_not_captured_is_its_work() -> None:
-    done: list[int] = []
-    program = Program(lambda: done.append(1), captured=False)
-    for _ in range(4):
-        program()
-    program.forget()
-    program()
-    assert len(done) == 5
-
-
 def test_members_that_are_over_may_stay_idle() -> None:
     """On a GPU a stack is not rebuilt for every member that ends: the idle ones change nothing for the others."""
     settings = [at.Setting(max_epochs=2 if i == 3 else 5, lr=1e-3 * (1 + i), batch_size=16) for i in range(10)]

@@ -9,7 +9,6 @@ from scipy.special import eval_jacobi
 from autotransfer.censoring import scores
 from autotransfer.censoring.filters import nu_solve, positive_part
 from autotransfer.censoring.groups import find_groups
-from autotransfer.errors import UserError
 from censor_problems import Mixture, batch, gaussian, relative_error, single_term, two_bumps
 
 ESTIMATORS = list(scores.ESTIMATORS)
@@ -69,19 +68,6 @@ def test_masked_is_group_by_group(name: str, length_scale: str | float):
                 torch.testing.assert_close(together[p, rows], alone, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_leading_axes_and_one_gamma_for_each(name: str):
-    z = normal(2, 3, 20, 4)
-    gamma = torch.tensor([[0.02, 0.05, 0.1], [0.2, 0.01, 0.03]], dtype=torch.float64)
-    estimate = scores.ESTIMATORS[name]
-    together = estimate(z, regularization=gamma)
-    assert together.shape == z.shape
-    for a in range(2):
-        for b in range(3):
-            alone = estimate(z[a, b], regularization=float(gamma[a, b]))
-            torch.testing.assert_close(together[a, b], alone, rtol=1e-9, atol=1e-9)
-
-
 def test_the_residuals_of_the_nu_method_are_jacobi_polynomials():
     """1 − μ g(μ) = ₂F₁(−t, t+2; 5/2; μ), for ν = 1: Engl, Hanke and Neubauer 1996, section 6.3."""
     mu = torch.cat([torch.zeros(1), torch.logspace(-9, 0, 60)]).double()
@@ -116,14 +102,3 @@ def test_a_member_of_nan_leaves_the_others_alone(name: str):
 def test_an_indefinite_matrix_becomes_positive():
     matrix = torch.tensor([[[0.2, 0.5], [0.5, 0.2]]], dtype=torch.float64)  # eigenvalues 0.7 and −0.3
     torch.testing.assert_close(positive_part(matrix), torch.full((1, 2, 2), 0.35, dtype=torch.float64))
-
-
-def test_estimates_have_no_gradient_and_bad_input_is_named():
-    z = normal(10, 2).requires_grad_()
-    assert not scores.stein(z).requires_grad
-    with pytest.raises(UserError, match=r"unknown length_scale 'mean'"):
-        scores.ssge(z, length_scale="mean")
-    with pytest.raises(UserError, match=r"regularization is 0"):
-        scores.tikhonov(z, regularization=0)
-    with pytest.raises(UserError, match=r"z has the shape \(10,\)"):
-        scores.stein(z[:, 0])

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from autotransfer.errors import UserError
 from autotransfer.training.metrics import balanced_accuracy_of
-from autotransfer.training.scoring import METRICS, chance_words, metric_name, metric_of
+from autotransfer.training.scoring import METRICS
 
 
 def some(n: int = 200, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -61,10 +60,3 @@ def test_chance_is_what_guessing_scores(name: str) -> None:
     y, _ = some(20_000)
     p = np.random.default_rng(1).random((len(y), 3))
     assert METRICS[name].score(y, p) == pytest.approx(METRICS[name].chance([y], 3), abs=0.015)
-
-
-def test_words() -> None:
-    assert (chance_words(0.5), chance_words(1 / 3), chance_words(0.0)) == ("chance .50", "chance .33", "chance .00")
-    with pytest.raises(UserError, match="unknown metric 'recall'; choose from 'balanced_accuracy'"):
-        metric_of("recall")
-    assert [metric_name(name) for name in ("auc", "kappa", "f1")] == ["roc_auc", "cohen_kappa", "f1_macro"]

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.training.conformal import Thresholds
-from autotransfer.training.sequence import sequences, stay_of, usable_stay
+from autotransfer.training.sequence import stay_of
 
 Floats = NDArray[np.float64]
 
@@ -47,38 +47,12 @@ def test_posteriors_are_those_of_all_paths(stay: float, classes: int) -> None:
     np.testing.assert_allclose(np.exp(causal), by_all_paths(p, stay, upto=0), atol=1e-9)
 
 
-def test_chance_changes_nothing_and_recordings_do_not_mix() -> None:
-    p = np.random.default_rng(0).dirichlet(np.ones(4), 12)
-    np.testing.assert_allclose(np.exp(at.smooth(np.log(p), 0.25)), p, atol=1e-9)
-    whose = ["a", "b"] * 6
-    found = at.smooth(np.log(p), 0.8, sequence=whose)
-    np.testing.assert_array_equal(found[::2], at.smooth(np.log(p[::2]), 0.8))
-    assert sequences(["x", "x", "y"], [1, 2, 2], 3) == [(0, 0), (0, 1), (1, 1)]
-    assert sequences(None, None, 3) is None
-
-
 def test_impossible_windows_do_not_break_it() -> None:
     with np.errstate(divide="ignore"):
         found = at.smooth(np.log(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])), 0.99)
     assert np.isfinite(found).all()
     long = at.smooth(np.log(np.full((5000, 2), 0.5)), 0.999)
     np.testing.assert_allclose(np.exp(long), 0.5)
-
-
-def test_mistakes_are_one_line() -> None:
-    p = np.log(np.full((3, 2), 0.5))
-    for stay in (0, 1, "x", True):
-        with pytest.raises(at.UserError, match="stay"):
-            at.smooth(p, stay)  # type: ignore[arg-type]
-    for bad in (p[0], p[:, :1], p * np.nan, p - np.inf):
-        with pytest.raises(at.UserError, match="log_probs"):
-            at.smooth(bad, 0.9)
-    with pytest.raises(at.UserError, match="sequence has 2"):
-        at.smooth(p, 0.9, sequence=[1, 2])
-    with pytest.raises(at.UserError, match="no order"):
-        usable_stay(0.4, 2)
-    with pytest.raises(at.UserError, match="does not know"):
-        usable_stay(None, 2)
 
 
 def in_order(n_people: int = 4, seed: int = 0) -> tuple[Any, list[str], list[int]]:
@@ -158,9 +132,3 @@ def test_predict_in_sequence(classifier: Any, tmp_path: Path) -> None:
     assert [row[place] for row in rows[1:]] == [model.card.classes[one] for one in expected]
     assert CliRunner().invoke(app, words).exception is None
     assert "smoothed" not in out.read_text()
-
-
-def test_what_is_no_logarithm_is_refused() -> None:
-    for wrong in (np.full((2, 2), np.inf), np.zeros((2, 2), dtype=complex), np.array([["a", "b"]])):
-        with pytest.raises(at.UserError, match="log_probs"):
-            at.smooth(wrong, 0.9)

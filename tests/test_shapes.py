@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 import autotransfer as at
-from autotransfer.model import layers
 from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.moments import Levelled, level_sums, levelled_moments, window_moments, window_sums
 from autotransfer.randomness import as_keys
@@ -32,37 +31,6 @@ def test_sums_of_levels_are_those_of_rows_of_one_value(kernel: int, times: int) 
     levels = torch.randn(3, 5, dtype=torch.float64)
     drawn_out = levels[..., None].expand(3, 5, times).contiguous()
     torch.testing.assert_close(level_sums(levels, times, kernel), window_sums(drawn_out, kernel))
-
-
-def test_lags_in_float32_are_those_in_float64() -> None:
-    for rows in (7, 64, 320):
-        x = torch.randn(2, rows, 50)
-        exact = window_sums(x.double(), 9)
-        assert (window_sums(x, 9) - exact).abs().max() < 2e-6 * exact.abs().max()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("group", [None, [1, 0, 0]])
-def test_mixed_channels_and_their_gradients(dtype: torch.dtype, group: list[int] | None) -> None:
-    whose = None if group is None else torch.tensor(group)
-    x = levelled(dtype)
-    w = torch.randn(2 if group is None else 3, 6, 7, dtype=dtype)
-    grad = torch.randn(len(w), 6, 5 * 40, dtype=dtype)
-    exact = x.drawn_out().transpose(1, 2).flatten(2).double()
-    mixed, slopes = [], []
-    for inputs in (x, exact):
-        own = w.clone().requires_grad_() if inputs is x else w.double().requires_grad_()
-        if isinstance(inputs, Levelled):
-            out = layers.mix_levelled(own, inputs, whose)
-        else:
-            out = torch.bmm(own, inputs if whose is None else inputs[whose])
-        out.backward(grad.to(out.dtype))
-        assert own.grad is not None
-        mixed.append(out.detach().double())
-        slopes.append(own.grad.double())
-    digits = 1e-12 if dtype is torch.float64 else 1e-5
-    torch.testing.assert_close(mixed[0], mixed[1], rtol=digits, atol=10 * digits)
-    torch.testing.assert_close(slopes[0], slopes[1], rtol=digits, atol=100 * digits)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -82,12 +82,3 @@ def test_masks_of_the_same_points_share_their_distances() -> None:
         for mask, found in zip(same, both, strict=True):
             alone = at.scores.tikhonov(z, same=mask, length_scale=length_scale, regularization=gamma)
             torch.testing.assert_close(found, alone)
-
-
-def test_iterates_of_members_with_different_numbers_of_steps() -> None:
-    """Every member stops at its own step, whoever is stacked with it."""
-    z = torch.randn(3, 30, 4, dtype=torch.float64)
-    gamma = torch.tensor([0.1, 0.01, 0.001], dtype=torch.float64)
-    together = at.scores.nu_method(z, regularization=gamma)
-    for member, own in enumerate(gamma.tolist()):
-        assert torch.equal(together[member], at.scores.nu_method(z[member], regularization=own))

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import autotransfer as at
-from autotransfer.errors import UserError
 from autotransfer.model.stack import Size
 from autotransfer.model.templates import Batches, TemplatesOptions, statistics, xdawn
 from autotransfer.preprocessing.represent.base import stretches
@@ -38,16 +36,6 @@ def test_filters_are_pyriemann_s() -> None:
     assert other.shape == found.shape == (9, 5)
     other = other / np.linalg.norm(other, axis=1, keepdims=True)
     np.testing.assert_allclose(np.abs((found * other).sum(1)), 1, atol=1e-3)
-
-
-def test_statistics_do_not_depend_on_pieces() -> None:
-    X, y = trials()
-    response, covariance, samples = statistics(in_pieces(X, y), 4)
-    np.testing.assert_allclose(response[:3], np.stack([X[y == k].mean(0) for k in range(3)]), atol=1e-12)
-    assert not response[3].any(), "a class that nobody has shown"
-    flat = X.transpose(0, 1).flatten(1).numpy()
-    np.testing.assert_allclose(covariance, np.cov(flat, bias=True), atol=1e-10)
-    assert samples == flat.shape[1]
 
 
 def test_filters_solve_the_generalised_problem() -> None:
@@ -84,16 +72,6 @@ def test_a_code_is_what_it_says() -> None:
             assert float(code[n, 96 + f]) == pytest.approx(expected, abs=1e-4)
 
 
-def test_there_are_never_too_many_filters() -> None:
-    options = TemplatesOptions(template_filters=8)
-    assert options.filters(SIZE) == 5
-    assert options.filters(SIZE._replace(channels=64)) == 8
-    assert options.filters(SIZE._replace(channels=64, classes=10)) == 3
-    assert options.filters(SIZE._replace(channels=64, classes=40)) == 1
-    with pytest.raises(UserError, match="template_filters is 0"):
-        at.Setting(encoder="templates", template_filters=0)
-
-
 def test_flat_channels_and_silence_are_no_trouble() -> None:
     X, y = trials()
     X[:, 1] = 0
@@ -102,10 +80,3 @@ def test_flat_channels_and_silence_are_no_trouble() -> None:
         net.fit_([0], in_pieces(windows.float(), y))
         assert all(buffer.isfinite().all() for buffer in net.buffers())
         assert net.raw(windows.float()[None]).isfinite().all()
-
-
-def test_event_locked_responses_are_recognised() -> None:
-    X, y = trials(240)
-    rec = at.Recordings(X, y, np.arange(240) // 60, sfreq=40)
-    jobs = [at.Job(at.Setting(encoder="templates", standardise="train"), f) for f in at.leave_one_subject_out(rec)]
-    assert np.mean([outcome.test_score for outcome in at.train(rec, jobs)]) > 0.75

@@ -5,16 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-import autotransfer as at
-from autotransfer.censoring import MODES as TABLE
 from autotransfer.censoring.groups import equal_shares, find_groups
 from autotransfer.censoring.terms import make_terms, term_dims
 from autotransfer.errors import UserError
-from autotransfer.model.eegnet import EEGNet
-from autotransfer.training.trainer import Trainer
-from autotransfer.training.windows import windows_for
 from censor_problems import MODES, batch, counting_groups, single_term
-from tiny import tiny
 
 
 def test_the_three_modes_are_the_table_of_the_method():
@@ -31,17 +25,6 @@ def test_the_three_modes_are_the_table_of_the_method():
     padded = torch.where(known[..., None], z, 0.0)
     assert torch.equal(torch.cat([first.z, second.z], -1), padded)
     assert torch.equal(first.context, second.context)
-
-
-def test_what_a_padding_row_holds_reaches_nothing():
-    z, y, s = batch()
-    z[:, -1] = float("nan")
-    z.requires_grad_()
-    for mode in MODES:
-        for term in make_terms(mode, z, y, s):
-            assert term.z.isfinite().all()
-            (grad,) = torch.autograd.grad(term.z.sum(), z)
-            assert torch.equal(grad[:, -1], torch.zeros_like(grad[:, -1]))
 
 
 def test_a_row_without_class_is_padding_only_where_the_class_is_the_context():
@@ -103,10 +86,6 @@ def test_equal_shares_give_every_set_the_same_weight():
     torch.testing.assert_close(per_group, 1 / number)
 
 
-def test_the_table_of_modes_is_the_one_of_the_settings():
-    assert tuple(TABLE) == MODES
-
-
 def test_both_branches_of_a_code_are_split() -> None:
     """Else the second branch alone would be told to keep the subject."""
     z = torch.arange(6.0).expand(1, 3, 6)
@@ -117,17 +96,3 @@ def test_both_branches_of_a_code_are_split() -> None:
     assert make_terms("marginal", z, y, s, branches=(4, 2))[0].z is not None
     with pytest.raises(UserError, match=r"latent_dim is 3 \+ 3; the complementary mode splits"):
         term_dims("complementary", (3, 3))
-
-
-def test_eegnet_says_what_its_code_is_made_of() -> None:
-    """Halves of features of the convolution, then halves of the log power: 4 steps of 16 and of 16."""
-    with_power, plain = (EEGNet(3, 128, 2, log_power=log_power) for log_power in (True, False))
-    assert (with_power.branches, plain.branches) == ((64, 64), (64,))
-    recordings, cpu = tiny(), torch.device("cpu")
-    job = at.Job(
-        at.Setting(method="mmd", mode="complementary", log_power=True, batch_size=8),
-        at.leave_one_subject_out(recordings)[0],
-    )
-    windows = windows_for(recordings, job, device=cpu, dtype=torch.float32)
-    (part,) = Trainer([job], windows).censors.parts
-    assert part.censor.branches == part.censor.branches[:1] * 2

@@ -5,26 +5,20 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 import autotransfer as at
-from autotransfer import gpu
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold, make_fold
 from autotransfer.jobs import Outcome
-from autotransfer.settings import CHECKPOINTS, SCHEDULES
-from autotransfer.training import windows as windows_module
 from autotransfer.training.metrics import class_weights
-from autotransfer.training.packing import pack, resolve_device
-from autotransfer.training.program import Program
+from autotransfer.training.packing import pack
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
 from plain_eegnet import PlainEEGNet, copy_member, our_name
-from tiny import tiny
 
 
 def ragged(n_subjects: int = 7, seed: int = 0, n_classes: int = 3) -> at.Recordings:
@@ -87,27 +81,8 @@ def test_a_member_of_32_equals_itself_alone(dtype: torch.dtype, tolerance: float
         assert_same(alone, together[position], tolerance)
 
 
-@pytest.mark.parametrize("standardise", ["train", "transductive", "none"])
-def test_standardisations_are_independent_of_the_stack(standardise: str) -> None:
-    recordings = ragged()
-    jobs = [replace_setting(job, standardise=standardise) for job in many_jobs(recordings)[::4]]
-    together = at.train(recordings, jobs, device="cpu", dtype=torch.float64)
-    (alone,) = at.train(recordings, [jobs[3]], device="cpu", dtype=torch.float64)
-    assert_same(alone, together[3], 1e-9)
-
-
 def replace_setting(job: at.Job, **changes: object) -> at.Job:
     return at.Job(replace(job.setting, **changes), job.fold, job.seed)
-
-
-def test_the_size_of_populations_changes_nothing() -> None:
-    recordings = ragged()
-    jobs = many_jobs(recordings)[:10]
-    whole = at.train(recordings, jobs, device="cpu")
-    cut = at.train(recordings, jobs, device="cpu", population=3)
-    assert {outcome.population for outcome in cut} <= {2, 3}
-    for a, b in zip(whole, cut, strict=True):
-        assert_same(a, b, 0)
 
 
 @pytest.mark.parametrize(("channels", "times", "batch"), [(4, 64, 32), (3, 100, 23), (8, 128, 128)])
@@ -191,37 +166,6 @@ def test_both_schedules_equal_a_plain_loop_for_the_network_and_its_critic() -> N
         assert (falling[name] - constant[name]).abs().max() > 1e-4, f"{name} must tell the schedules apart"
 
 
-def test_schedules_and_kept_epochs_are_each_members_own() -> None:
-    """In one stack, whose members leave at different times."""
-    recordings = unlearnable()
-    folds = at.leave_one_subject_out(recordings)
-    kinds = [
-        {"schedule": schedule, "checkpoint": keep, **censor}
-        for censor, schedules in (
-            ({}, SCHEDULES),
-            ({"method": "adversary", "strength": 0.3}, SCHEDULES),
-            ({"method": "began", "strength": 0.3}, SCHEDULES[::-1]),  # critics that follow others in the stack
-        )
-        for schedule in schedules
-        for keep in CHECKPOINTS
-    ]
-    jobs = [
-        at.Job(at.Setting(max_epochs=4 + place % 3, batch_size=16, lr=0.02, **own), folds[place % 2])
-        for place, own in enumerate(kinds)
-    ]
-    together = at.train(recordings, jobs, device="cpu")
-    assert {outcome.population for outcome in together} == {len(jobs)}
-    for keep, early in (("best", True), ("last", False)):
-        own = [outcome for job, outcome in zip(jobs, together, strict=True) if job.setting.training.checkpoint == keep]
-        assert any(min(o.best_epoch, o.swapped.best_epoch) < o.epochs for o in own) == early, "or nothing is seen here"
-    assert [outcome.epochs for outcome in together] == [job.setting.max_epochs for job in jobs]
-    every = enumerate(zip(jobs, together, strict=True))
-    for job, outcome in [one for place, one in every if place % 4 in (0, 3)]:  # each schedule, checkpoint, censor, fold
-        (alone,) = at.train(recordings, [job], device="cpu")
-        assert_same(alone, outcome, 0)
-        assert_same(alone.swapped, outcome.swapped, 0)
-
-
 def test_patience_ends_a_member() -> None:
     recordings = ragged()
     fold = at.leave_one_subject_out(recordings)[0]
@@ -295,28 +239,6 @@ def test_weights_that_become_nan_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
         assert ruined.test_score == expected.test_score
         for name, tensor in expected.state.items():
             assert torch.equal(tensor, ruined.state[name]), name
-
-
-def test_an_outcome_is_shown_in_a_line_and_a_job_without_a_fold_is_refused_in_one() -> None:
-    rec = tiny()
-    fold = at.leave_one_subject_out(rec)[1]
-    setting = at.Setting(method="mmd", batch_size=16, max_epochs=2)
-    (outcome,) = at.train(rec, [at.Job(setting, fold, 5)], device="cpu")
-    for part in (
-        "TrainedOutcome",
-        "mmd marginal 1",
-        "test 1, validation 0",
-        "seed 5",
-        f"epoch {outcome.best_epoch} of",
-    ):
-        assert part in repr(outcome)
-    assert f"test score {outcome.test_score:.3f}" in repr(outcome)
-    assert len(repr(outcome)) < 300
-    assert "test 0, validation 1" in repr(outcome.swapped)
-    for wrong in ((setting, None), (None, fold), (setting, 3)):
-        with pytest.raises(UserError, match=r"of a job is .*; give") as caught:
-            at.train(rec, [at.Job(*wrong)])  # type: ignore[arg-type]
-        assert "\n" not in str(caught.value)
 
 
 def test_the_swapped_pair_is_the_same_trajectory() -> None:
@@ -417,54 +339,6 @@ def test_packing_by_program_and_memory() -> None:
         at.train(recordings, jobs, population=0)
 
 
-def test_populations_shrink_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotransfer.training import packing
-
-    recordings = ragged()
-    jobs = many_jobs(recordings)
-    largest = max(packing.member_bytes(recordings, job, torch.float32) for job in jobs)
-    monkeypatch.setattr(packing, "free_memory", lambda device: 8 * largest)
-    assert max(map(len, pack(recordings, jobs, "auto", device=torch.device("cpu"), dtype=torch.float32))) == 4
-
-
-def test_unknown_device_is_refused() -> None:
-    with pytest.raises(UserError, match=r"cannot use the device 'toaster'.*choose auto, cpu or cuda"):
-        resolve_device("toaster")
-    if not torch.cuda.is_available():
-        with pytest.raises(UserError, match="cannot use the device 'cuda'"):
-            at.train(ragged(), [], device="cuda")
-        assert resolve_device("auto") == torch.device("cpu")
-
-
-def test_foreign_folds_and_jobs_are_refused() -> None:
-    recordings = ragged()
-    fold = make_fold(recordings, 0, 1)
-    far = Fold(fold.train, fold.validation, fold.test + 10_000, 0, 1)
-    with pytest.raises(UserError, match="make the folds from the same recordings"):
-        at.train(recordings, [at.Job(at.Setting(), far)])
-    with pytest.raises(UserError, match="train needs Jobs, not Setting"):
-        at.train(recordings, [at.Setting()])
-    for seen in (Fold(fold.train, fold.validation, fold.train[:3]), Fold(fold.train, fold.train[2:5], fold.test)):
-        with pytest.raises(UserError, match=r"a fold holds out row \d+, which it trains on"):
-            at.train(recordings, [at.Job(at.Setting(), seen)])
-    with pytest.raises(UserError, match="train needs Recordings, not int; make them with"):
-        at.train(3, [])
-    with pytest.raises(UserError, match="leave_one_subject_out needs Recordings, not int; make them with"):
-        at.leave_one_subject_out(3)
-    job = at.Job(at.Setting(max_epochs=1), fold)
-    with torch.no_grad():
-        (without,) = at.train(recordings, [job], device="cpu")
-    with torch.inference_mode():
-        (inference,) = at.train(recordings, [job], device="cpu")
-    assert_same(without, inference, 0)
-    for jobs in (None, job):
-        with pytest.raises(UserError, match=r"train needs a list of Jobs, not (NoneType|Job); give \[at\.Job"):
-            at.train(recordings, jobs)
-    assert len(at.train(recordings, (one for one in [job]), device="cpu")) == 1, "jobs that come one by one"
-    with pytest.raises(UserError, match=r"no validation rows.*checkpoint='last'"):
-        at.train(recordings, [at.Job(at.Setting(), Fold(fold.train))])
-
-
 def test_folds_that_hold_out_one_set_or_nobody() -> None:
     """The weights depend on the training rows alone; what is not held out has no score."""
     recordings = ragged()
@@ -483,63 +357,6 @@ def test_folds_that_hold_out_one_set_or_nobody() -> None:
         assert torch.equal(tensor, nobody.final_state[name]), name
 
 
-def test_progress_is_told_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    recordings = ragged()
-    at.train(recordings, [at.Job(at.Setting(max_epochs=2), make_fold(recordings, 0, 1))], device="cpu", progress=True)
-    assert "1 of 1 training done" in capsys.readouterr().err
-
-
-def test_data_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-
-    class Counting(windows_module.Windows):
-        def __init__(self, *args: object, **kwargs: object) -> None:
-            made.append(args[1:])
-            super().__init__(*args, **kwargs)
-
-    monkeypatch.setattr(windows_module, "Windows", Counting)
-    recordings = ragged()
-    at.train(recordings, many_jobs(recordings, epochs=1)[:6], device="cpu", population=2)
-    assert len(made) == 1
-
-
-def test_no_wide_tensor_is_ever_built() -> None:
-    """The (B, F1, channels, times) tensor of the published order would be the largest by far."""
-    generator = np.random.default_rng(0)
-    X = generator.standard_normal((96, 32, 64))
-    recordings = at.Recordings(X, np.arange(96) % 2, np.arange(96) // 24, sfreq=64)
-    job = at.Job(at.Setting(batch_size=32), at.leave_one_subject_out(recordings)[0])
-    windows = windows_for(recordings, job, device=torch.device("cpu"), dtype=torch.float32)
-    stack = Trainer([job], windows)
-    largest = 0
-
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            nonlocal largest
-            out = function(*args, **(kwargs or {}))
-            for tensor in out if isinstance(out, (tuple, list)) else (out,):
-                if isinstance(tensor, torch.Tensor):
-                    largest = max(largest, tensor.numel())
-            return out
-
-    with Watch():
-        stack.train_epoch()
-    assert 32 * 32 * 64 <= largest < 32 * 8 * 32 * 64
-
-
-def test_windows_of_earlier_preprocessings_are_let_go() -> None:
-    recordings = ragged()
-    fold = at.leave_one_subject_out(recordings)[0]
-    place = {"device": torch.device("cpu"), "dtype": torch.float32}
-    kinds = ("trial", "train", "online", "none")
-    for kind in kinds:
-        job = at.Job(at.Setting(standardise=kind), fold)
-        own = windows_for(recordings, job, **place)
-        assert windows_for(recordings, job, **place) is own
-    kept = [key[0] for key in recordings.derived["windows"]]
-    assert kept == [at.Setting(standardise=kind).preprocessing for kind in kinds[2:]]
-
-
 @pytest.mark.parametrize("standardise", ["trial", "train", "none"])
 def test_the_layout_of_an_array_does_not_matter(standardise: str) -> None:
     """Recordings keep a float32 array as it is, whatever its strides."""
@@ -552,23 +369,27 @@ def test_the_layout_of_an_array_does_not_matter(standardise: str) -> None:
     assert first.history == second.history
 
 
-def test_a_short_training_waits_for_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels for GPUs are compiled when first launched: in trainings that gain by it, and nowhere else."""
-    signal = SimpleNamespace(  # a stand-in, where there is no GPU
-        device=torch.device("cuda"), dtype=torch.float32
-    )
-    monkeypatch.setattr(gpu, "_kernels", lambda: True)
-    monkeypatch.setattr(gpu, "_modern", lambda _: True)
+def test_foreign_and_overlapping_folds_are_refused() -> None:
     recordings = ragged()
-    fold = at.leave_one_subject_out(recordings)[0]
-    seen: list[bool] = []
-    for members in (1, 300):
-        jobs = [at.Job(at.Setting(max_epochs=100, batch_size=8), fold, seed) for seed in range(members)]
-        windows = windows_for(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
-        trainer = Trainer(jobs, windows)
-        watched = Program(lambda: seen.append(gpu.available(signal)), captured=False)  # type: ignore[arg-type]
-        trainer.step = trainer.measure = watched
-        trainer.train_epoch(1)
-        trainer.evaluate()
-        assert not gpu.available(signal)  # type: ignore[arg-type]
-    assert seen == [False, False, True, True]
+    fold = make_fold(recordings, 0, 1)
+    for wrong in (
+        Fold(fold.train, fold.validation, fold.test + 10_000, 0, 1),
+        Fold(fold.train, fold.validation, fold.train[:3]),
+        Fold(fold.train, fold.train[2:5], fold.test),
+        Fold(fold.train),
+    ):
+        with pytest.raises(UserError):
+            at.train(recordings, [at.Job(at.Setting(), wrong)])
+    for jobs in (None, [at.Setting()], at.Job(at.Setting(), fold)):
+        with pytest.raises(UserError):
+            at.train(recordings, jobs)
+
+
+def test_training_works_where_gradients_are_off() -> None:
+    recordings = ragged()
+    job = at.Job(at.Setting(max_epochs=1), make_fold(recordings, 0, 1))
+    (expected,) = at.train(recordings, [job], device="cpu")
+    for off in (torch.no_grad(), torch.inference_mode()):
+        with off:
+            (found,) = at.train(recordings, [job], device="cpu")
+        assert_same(found, expected, 0)

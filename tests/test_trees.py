@@ -47,14 +47,6 @@ def test_votes_are_those_of_scikit_learn(depth: int) -> None:
     assert torch.allclose(net.raw(new[None])[0].exp(), torch.tensor(1 / 3)), "the other member was not fitted"
 
 
-def test_a_class_that_nobody_shows_gets_no_vote() -> None:
-    x, y = spirals(classes=2)
-    net, forest = fitted(x, 2 * y, 4, trees=10)
-    said = net.raw(x[None])[1].exp().numpy()
-    np.testing.assert_allclose(said[:, [1, 3]], DOUBT / 4, atol=1e-7)
-    np.testing.assert_allclose(said[:, [0, 2]], (1 - DOUBT) * forest.predict_proba(x.flatten(1)) + DOUBT / 4, atol=1e-6)
-
-
 def test_thresholds_in_single_precision_divide_as_in_double() -> None:
     draw = np.random.default_rng(0)
     for value in [*draw.standard_normal(200), 1 / 3, -1 / 3, 0.1, 2.0]:

@@ -186,26 +186,16 @@ class Censor(nn.Module):
             if self._checked_on == s.device:
                 return
             self._checked_on = s.device
-        y = y[s >= 0]
-        if y.numel() == 0:
-            return
-        least, most, subject = int(y.min()), int(y.max()), int(s.max())
-        classes, subjects = self.n_classes, self.n_subjects
-        if 0 <= least <= most < classes and subject < subjects:
-            return
-        if most >= classes and most < subjects and subject < classes:
-            raise UserError(
-                f"y goes up to {most} and s up to {subject}, but there are {classes} classes and {subjects} subjects; "
-                "they seem to have changed places: censor(z, y, s)"
-            )
-        wrong = ("s", subject, "n_subjects", subjects)
-        if not 0 <= least <= most < classes:
-            wrong = ("y", least if least < 0 else most, "n_classes", classes)
-        name, value, sizes, size = wrong
-        raise UserError(
-            f"{name} holds {value}, but this censor has {sizes}={size}; number them from 0 to {size - 1}, as "
-            "numpy.unique(ids, return_inverse=True) does"
-        )
+        known = s >= 0
+        for name, ids, sizes, size in (
+            ("y", y[known], "n_classes", self.n_classes), ("s", s[known], "n_subjects", self.n_subjects),
+        ):  # fmt: skip
+            outside = ids[(ids < 0) | (ids >= size)]
+            if outside.numel():
+                raise UserError(
+                    f"{name} holds {int(outside[0])}, but this censor has {sizes}={size}; number them from 0 to "
+                    f"{size - 1}, as numpy.unique(ids, return_inverse=True) does"
+                )
 
 
 def _ids(name: str, ids: object, z: Tensor) -> Tensor:

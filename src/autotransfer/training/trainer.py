@@ -12,7 +12,6 @@ from torch import Tensor
 from ..augment import Scaling, TrainingBatch
 from ..gpu import using_kernels
 from ..gpu.autograd import with_gradient
-from ..gpu.loading import precompiling
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..model.moments import Levelled, Moments
@@ -34,9 +33,7 @@ from .windows import Windows
 # Kernels are compiled once for many trainings of a user: ten seconds, for what takes a second or more without them.
 SAVED_BY_KERNELS, WORTH_KERNELS = 1e-5, 1.0
 AUGMENTED = 1000  # random keys of augmentations are numbered from here on, those of dropout below
-
-
-_precompiled: dict[tuple[object, ...], bool] = {}  # kinds of steps that this process has met: whether kernels serve
+_kernels_serve: dict[tuple[object, ...], bool] = {}  # by the kinds of steps that this process has tried
 
 
 class Trainer:
@@ -47,7 +44,7 @@ class Trainer:
         settings = [job.setting for job in jobs]
         first, members = settings[0], len(jobs)
         self.jobs, self.size = list(jobs), members
-        self.precompiled = False
+        self.kernels_tried = False
         self.kind = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
         self.groups = MemberGroups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
         folds = [job.fold for job in self.groups.jobs]
@@ -115,8 +112,8 @@ class Trainer:
         self.decay.fill_(1.0).masked_fill_(self.options.falls, self.epoch**-0.5)
         self.tick.zero_()
         self.losses.zero_()
-        if self.step.captured and self.kernels and not self.precompiled:
-            self.kernels, self.precompiled = self._precompile(plan), True
+        if self.step.captured and self.kernels and not self.kernels_tried:
+            self.kernels, self.kernels_tried = self._kernels_serve(plan[0].to(self.device)), True
         with using_kernels(wanted=self.kernels):
             self._train(plan, plan[:most])
             self._finish_averages(plan)
@@ -132,40 +129,29 @@ class Trainer:
             for _ in range(len(steps)):
                 self.step()
 
-    def _precompile(self, plan: Tensor) -> bool:
-        """Compile the kernels of a step, where this process has not seen such a one, and take the step once; what it
-        changes is undone. Returns whether kernels can be used: where one cannot be compiled or launched, the plain path
-        serves, with a line."""
-        paths = frozenset(job.setting.code_path for job in self.jobs)
-        kind = (self.kind, self.groups.shared is None, paths)
-        if kind not in _precompiled:
+    def _kernels_serve(self, rows: Tensor) -> bool:
+        """Return whether kernels can take a step on these rows (G, B); otherwise warn, and the plain path serves.
+
+        One step of each kind is tried in a process. What it changes is undone.
+        """
+        kind = (self.kind, self.groups.shared is None, frozenset(job.setting.code_path for job in self.jobs))
+        if kind not in _kernels_serve:
             moved = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
             before = {name: tensor.clone() for name, tensor in moved.items()}
-            failure = self._try_kernels(plan[0].to(self.device))
-            if failure is not None:
-                warnings.warn(f"kernels are not used: {str(failure).strip().partition(chr(10))[0]}", stacklevel=2)
-            _precompiled[kind] = failure is None
+            try:
+                with using_kernels(wanted=True):
+                    self._step(rows, self._gather(rows))
+                _kernels_serve[kind] = True
+            except Exception as error:  # compilers and drivers fail in many ways
+                if out_of_memory(error):
+                    raise
+                warnings.warn(f"kernels are not used: {str(error).strip().partition(chr(10))[0]}", stacklevel=2)
+                _kernels_serve[kind] = False
             for name, tensor in moved.items():
                 tensor.copy_(before[name])
             self.tick.zero_()
             self.losses.zero_()
-        return _precompiled[kind]
-
-    def _try_kernels(self, rows: Tensor) -> BaseException | None:
-        """Why a step on these rows (G, B) cannot be taken with kernels; None where it can."""
-        with using_kernels(wanted=True):
-            x = self._gather(rows)
-            with precompiling(self.device) as precompiled:
-                self._step(rows, x)
-            failure = precompiled.failure()
-            if failure is None:
-                try:
-                    self._step(rows, x)
-                except Exception as error:  # compilers and drivers fail in many ways
-                    if out_of_memory(error):
-                        raise
-                    failure = error
-        return failure
+        return _kernels_serve[kind]
 
     def _plan_of(self, epoch: int) -> Tensor:
         """(steps, G, B) rows, made once."""
