@@ -132,21 +132,6 @@ LAUNCHERS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = 
     "own_distances": (pairs.own_distances, lambda: {"z": floats(P, B, F)}),
     "fold_in": (elementwise.fold_in, lambda: {"keys": index(P, B).int(), "values": index(P, B)}),
     "bits": (elementwise.bits, lambda: {"keys": index(P).int(), "n": 9}),
-    "cumulate_diagonals": (elementwise.cumulate_diagonals, lambda: {"a": floats(P, B, B)}),
-    "levels": (
-        elementwise.levels,
-        lambda: (
-            {name: floats(9, C).double() for name in ("mean", "deviation")}
-            | {"rows": index(G, B), "shift": floats(G, C), "inv_std": floats(G, C), "quiet": 1e-6}
-        ),
-    ),
-    "track": (
-        elementwise.track,
-        lambda: (
-            numbers("running_mean", "running_var", "mean", "var", "offset")
-            | {"active": mask(P), "share": 1.0, "momentum": 0.1}
-        ),
-    ),
     "adamw": (
         elementwise.adamw,
         lambda: (
@@ -163,10 +148,10 @@ FREE = {
     ("product", "b"), ("bits", "keys"), ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"),
 }  # fmt: skip
 FREE_ROWS = {
-    ("sum_scaled_rows", "table"), ("cumulate_diagonals", "a"), ("sign", "matrix"),
+    ("sum_scaled_rows", "table"), ("sign", "matrix"),
 }  # fmt: skip
 FREE_COLUMNS = {
-    ("product of each", "b"), ("accelerate", "vectors"), ("solve", "vectors"), ("correlate", "x"), ("levels", "rows"),
+    ("product of each", "b"), ("accelerate", "vectors"), ("solve", "vectors"), ("correlate", "x"),
 }  # fmt: skip
 FREE_NUMBERS = {("fold_in", "values"), ("accelerate", "steps")}
 

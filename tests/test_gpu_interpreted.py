@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-LEAST = {"test_gpu_elementwise.py": 10, "test_gpu_step.py": 5, "test_gpu_kernels.py": 15, "test_gpu_pairs.py": 30}
+LEAST = {"test_gpu_elementwise.py": 6, "test_gpu_step.py": 5, "test_gpu_kernels.py": 15, "test_gpu_pairs.py": 30}
 LONG = ("test_gpu_pairs.py", "test_gpu_step.py", "test_gpu_kernels.py")  # 20 seconds and more: in the slow suite
 
 

@@ -261,7 +261,6 @@ def test_a_run_has_the_nuisance_on_its_penalties_and_resumes_with_it(run: Run, t
     again.ledger.close()
     changed = with_columns(run.recordings, session=np.arange(N) % 2)
     refused(lambda: Run.open(run.folder, recordings=changed), "has changed since")
-    assert RunOptions.from_dict({"source": "a"}).nuisance == "subject"
 
 
 def test_the_report_reads_every_column(run: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .groups import Groups, equal_shares, find_groups, over_context
+from .groups import equal_shares, find_groups, over_context
 from .kernel_matrices import KernelMethod
 from .mmd import other_rows_kernel
 from .terms import Term
@@ -31,22 +31,17 @@ class CauchySchwarz(KernelMethod):
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
         d2, beta = self.distances(term.z, groups.context)
-        return divergence(d2, beta, groups)
-
-
-def divergence(d2: Tensor, beta: Tensor, groups: Groups) -> Tensor:
-    """The estimate from distances (P, B, B) and inverse scales of pairs: -> (P,)."""
-    n, N = groups.group_rows, groups.context_rows
-    group, context = groups.group.to(d2.dtype), groups.context.to(d2.dtype)
-    kernel = context * other_rows_kernel(d2, beta)
-    # Mean kernel of row i with the others of its context and of its group, and means of these: (P, B)
-    to_context = kernel.sum(-1) / (N - 1).clamp(min=1)
-    to_group = (kernel * group).sum(-1) / (n - 1).clamp(min=1)
-    within_context = over_context(to_context, context) / N
-    within_group = (group * to_group[..., None, :]).sum(-1) / n
-    cross = (group * to_context[..., None, :]).sum(-1) / n
-    angle = _log(within_group) + _log(within_context) - 2 * _log(cross) + bias(kernel, context, n, N)
-    return (equal_shares(groups.counts, n) * angle).sum(-1)
+        n, N = groups.group_rows, groups.context_rows
+        group, context = groups.group.to(d2.dtype), groups.context.to(d2.dtype)
+        kernel = context * other_rows_kernel(d2, beta)
+        # Mean kernel of row i with the others of its context and of its group, and means of these: (P, B)
+        to_context = kernel.sum(-1) / (N - 1).clamp(min=1)
+        to_group = (kernel * group).sum(-1) / (n - 1).clamp(min=1)
+        within_context = over_context(to_context, context) / N
+        within_group = (group * to_group[..., None, :]).sum(-1) / n
+        cross = (group * to_context[..., None, :]).sum(-1) / n
+        angle = _log(within_group) + _log(within_context) - 2 * _log(cross) + bias(kernel, context, n, N)
+        return (equal_shares(groups.counts, n) * angle).sum(-1)
 
 
 def bias(kernel: Tensor, context: Tensor, n: Tensor, N: Tensor) -> Tensor:

@@ -42,15 +42,10 @@ class CORAL(Method):
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
-        return moment_distance(term.z, groups, means=self.options.means)
-
-
-def moment_distance(z: Tensor, groups: Groups, *, means: bool) -> Tensor:
-    """The estimate from z (P, B, D): -> (P,)."""
-    z, dim = standardised(z, groups), z.shape[-1]
-    product = (z @ z.mT).masked_fill(diagonal(z), 0.0)
-    kernel = product.square() / (4 * dim**2)
-    return mean_discrepancy(kernel + product / dim if means else kernel, groups)
+        z, dim = standardised(term.z, groups), term.z.shape[-1]
+        product = (z @ z.mT).masked_fill(diagonal(z), 0.0)
+        kernel = product.square() / (4 * dim**2)
+        return mean_discrepancy(kernel + product / dim if self.options.means else kernel, groups)
 
 
 def standardised(z: Tensor, groups: Groups) -> Tensor:

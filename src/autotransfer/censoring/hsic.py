@@ -31,13 +31,9 @@ class HSIC(KernelMethod):
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
         d2, beta = self.distances(term.z, groups.context)
-        nuisance = term.once("hsic", lambda: of_nuisance(nuisance_kernel(term), groups))
-        return normalised_hsic(rbf(d2, beta), nuisance)
-
-
-def nuisance_kernel(term: Term) -> Tensor:
-    """How alike two rows are in the nuisance, a label: 1 or 0, (P, B, B). A number could have an RBF kernel here."""
-    return (term.nuisance[..., :, None] == term.nuisance[..., None, :]).to(term.z.dtype)
+        nuisance = term.once("hsic", lambda: of_nuisance(term, groups))
+        own = hsic(nuisance.others * rbf(d2, beta), nuisance.kernel, nuisance.context)
+        return (nuisance.weight * own).sum(-1)
 
 
 class OfNuisance(NamedTuple):
@@ -49,16 +45,12 @@ class OfNuisance(NamedTuple):
     weight: Tensor  # (P, B) of a row's context, over HSIC(s, s) there
 
 
-def of_nuisance(kernel: Tensor, groups: Groups) -> OfNuisance:
+def of_nuisance(term: Term, groups: Groups) -> OfNuisance:
+    kernel = (term.nuisance[..., :, None] == term.nuisance[..., None, :]).to(term.z.dtype)
     others = groups.context & ~diagonal(kernel)
     context, kernel = groups.context.to(kernel.dtype), others * kernel
     weight = equal_shares(groups.counts, groups.context_rows) / hsic(kernel, kernel, context).clamp(min=1e-12)
     return OfNuisance(others, context, kernel, weight)
-
-
-def normalised_hsic(of_z: Tensor, nuisance: OfNuisance) -> Tensor:
-    """Mean over contexts of HSIC(z, s)/HSIC(s, s), from a kernel on z (P, B, B): -> (P,)."""
-    return (nuisance.weight * hsic(nuisance.others * of_z, nuisance.kernel, nuisance.context)).sum(-1)
 
 
 def hsic(k: Tensor, l: Tensor, context: Tensor) -> Tensor:  # noqa: E741

@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from .kernel_matrices import rbf
@@ -46,15 +45,15 @@ class Sets(NamedTuple):
 
 def find_sets(term: Term) -> Sets:
     """Every set there is, however small, in the dtype of z."""
-    return term.once("sets", lambda: _find_sets(term.context, term.nuisance, term.z.dtype))
 
+    def find() -> Sets:
+        present = term.context >= 0
+        context = (term.context[..., :, None] == term.context[..., None, :]) & present[..., None]
+        group = context & (term.nuisance[..., :, None] == term.nuisance[..., None, :])
+        numbers = [mask.to(term.z.dtype) for mask in (present, context, group)]
+        return Sets(*numbers, *(mask.sum(-1).clamp(min=1) for mask in numbers[1:]))
 
-def _find_sets(contexts: Tensor, nuisances: Tensor, dtype: torch.dtype) -> Sets:
-    present = contexts >= 0
-    context = (contexts[..., :, None] == contexts[..., None, :]) & present[..., None]
-    group = context & (nuisances[..., :, None] == nuisances[..., None, :])
-    numbers = [mask.to(dtype) for mask in (present, context, group)]
-    return Sets(*numbers, *(mask.sum(-1).clamp(min=1) for mask in numbers[1:]))
+    return term.once("sets", find)
 
 
 def row_sums(term: Term, contexts: int) -> Tensor:

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from . import available as has_kernels
-from . import tile
-from .loading import CONTIGUOUS, ROWS, Given, loaded
+from .loading import CONTIGUOUS, Given, loaded
 
 _BLOCK = 256
-WIDEST = 64  # columns of a matrix whose diagonals are cumulated on chip
 
 
 def _kernels() -> Any:
@@ -56,44 +54,6 @@ def bits(keys: Tensor, n: int) -> Tensor:
         grid = keys.numel(), -(-n // block)
         _kernels().bits[grid](Given(keys, keys.shape, torch.int32), out, n, BLOCK=block)
     return out
-
-
-def cumulate_diagonals(a: Tensor) -> Tensor:
-    """Sums along each diagonal from its start, (..., n, n) with n ≤ WIDEST."""
-    n, out = a.shape[-1], torch.empty_like(a, memory_format=torch.contiguous_format)
-    square = Given(a, (*a.shape[:-2], n, n))
-    _kernels().cumulate_diagonals[(a.numel() // (n * n),)](square, out, n, SIDE=tile(n))
-    return out
-
-
-def levels(mean: Tensor, deviation: Tensor, rows: Tensor, shift: Tensor, inv_std: Tensor, quiet: float) -> Tensor:
-    """training.shapes.Shapes.levels: tables (N, C) float64, rows (G, B), shift and scale (G, C) -> (G, B, 2C)."""
-    (groups, batch), (windows, channels) = rows.shape, mean.shape
-    out = torch.empty(*rows.shape, 2 * channels, device=rows.device)
-    n = rows.numel() * channels
-    tables = (Given(table, (windows, channels), torch.float64) for table in (mean, deviation))
-    _kernels().levels[(-(-n // _BLOCK),)](
-        *tables, Given(rows, rows.shape, torch.int64), *(Given(each, (groups, channels)) for each in (shift, inv_std)),
-        out, n, batch, channels, QUIET=quiet, BLOCK=_BLOCK,
-    )  # fmt: skip
-    return out
-
-
-def track(
-    running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, offset: Tensor | None, active: Tensor | None,
-    share: float, momentum: float,
-) -> None:  # fmt: skip
-    """Statistics (P, F) towards mean + offset and share · var by `momentum`, in place; members that are not active
-    (P,) stay. A row of running statistics is contiguous."""
-    n, (members, features) = mean.numel(), mean.shape
-    shape = members, features
-    _kernels().track[(-(-n // _BLOCK),)](
-        *(Given(running, shape, layout=ROWS) for running in (running_mean, running_var)),
-        *(Given(mean if values is None else values, shape) for values in (mean, var, offset)),
-        Given(mean, shape) if active is None else Given(active, (members,), torch.bool), n, features,
-        running_mean.stride(0), running_var.stride(0), share, momentum, OFFSET=offset is not None,
-        ACTIVE=active is not None, BLOCK=_BLOCK,
-    )  # fmt: skip
 
 
 def adamw(

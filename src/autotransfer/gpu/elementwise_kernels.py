@@ -38,58 +38,6 @@ def bits(keys, out, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def cumulate_diagonals(a, out, n, SIDE: tl.constexpr):
-    """out[i, j] = sum over s ≥ 0 of a[i - s, j - s], one program for a matrix (n, n): diagonals become columns."""
-    matrix = tl.program_id(0).to(tl.int64) * n * n
-    i = tl.arange(0, SIDE)[:, None]
-    j = i + tl.arange(0, 2 * SIDE)[None, :] - (n - 1)
-    inside = (i < n) & (j >= 0) & (j < n)
-    terms = tl.load(a + matrix + i * n + j, mask=inside, other=0.0)
-    tl.store(out + matrix + i * n + j, tl.cumsum(terms, 0), mask=inside)
-
-
-@triton.jit
-def levels(mean, deviation, rows, shift, inv_std, out, n, batch, channels, QUIET: tl.constexpr, BLOCK: tl.constexpr):
-    """training.shapes.Shapes.levels, entry by entry of (G, B, C), in float64."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < n
-    window, channel = at // channels, at % channels
-    source = tl.load(rows + window, mask=inside, other=0).to(tl.int64) * channels + channel
-    fold = window // batch * channels + channel
-    scale = tl.load(inv_std + fold, mask=inside, other=1.0).to(tl.float64)
-    level = tl.load(mean + source, mask=inside, other=0.0) - tl.load(shift + fold, mask=inside, other=0.0).to(
-        tl.float64
-    )
-    spread = tl.load(deviation + source, mask=inside, other=1.0) * scale + QUIET
-    place = out + window * 2 * channels + channel
-    tl.store(place, (level * scale).to(tl.float32), mask=inside)
-    tl.store(place + channels, tl.log(spread).to(tl.float32), mask=inside)
-
-
-@triton.jit
-def track(
-    running_mean, running_var, mean, var, offset, active, n, features, mean_stride, var_stride, share, momentum,
-    OFFSET: tl.constexpr, ACTIVE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Running statistics, rows of features that are strides apart, towards those of a batch (P, F)."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < n
-    member, feature = at // features, at % features
-    rate = momentum
-    if ACTIVE:
-        rate = momentum * tl.load(active + member, mask=inside, other=0).to(tl.float32)
-    level = tl.load(mean + at, mask=inside, other=0.0)
-    if OFFSET:
-        level += tl.load(offset + at, mask=inside, other=0.0)
-    place = running_mean + member.to(tl.int64) * mean_stride + feature
-    before = tl.load(place, mask=inside, other=0.0)
-    tl.store(place, before + (level - before) * rate, mask=inside)
-    place = running_var + member.to(tl.int64) * var_stride + feature
-    before = tl.load(place, mask=inside, other=0.0)
-    tl.store(place, before + (tl.load(var + at, mask=inside, other=0.0) * share - before) * rate, mask=inside)
-
-
-@triton.jit
 def adamw(
     values, first, second, steps, grads, lr, weight_decay, active, n, LOG_1: tl.constexpr, LOG_2: tl.constexpr,
     BETA_1: tl.constexpr, BETA_2: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,

@@ -40,7 +40,6 @@ def loaded(name: str) -> Any:
 # How a tensor that a kernel is given may lie in memory.
 COPIED = "as it likes: a copy is contiguous"
 CONTIGUOUS = "contiguous: it is written to, or too large for copies"
-ROWS = "rows contiguous each: the kernel knows how far apart they are"
 STRIDED = "as it likes: the kernel knows its strides"
 
 
@@ -55,11 +54,7 @@ class Given(NamedTuple):
 
     def checked(self, operation: str, name: str, device: torch.device) -> Tensor:
         tensor, shape, dtype, layout = self
-        lies_well = (
-            layout in (COPIED, STRIDED)
-            or tensor.is_contiguous()
-            or (layout == ROWS and (tensor.stride(-1) == 1 or tensor.shape[-1] == 1))
-        )
+        lies_well = layout in (COPIED, STRIDED) or tensor.is_contiguous()
         if tensor.dtype is not dtype or tensor.device != device or tensor.shape != tuple(shape) or not lies_well:
             raise refusal(operation, name, tensor, shape, dtype, device)
         tensor = tensor.contiguous() if layout == COPIED else tensor

@@ -18,7 +18,6 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import cpu, gpu
-from ..gpu import elementwise
 from ..gpu.autograd import apply
 from ..kernels import Kernels, kernels_for
 from .moments import Levelled
@@ -221,11 +220,6 @@ class BatchNorm(nn.Module):
         """Move the running statistics towards (P, F) batch ones, the mean plus `offset`; members that are not active
         stay."""
         with torch.no_grad():
-            if elementwise.available(mean):
-                share = count / max(count - 1, 1)
-                running = self.running_mean.view(mean.shape), self.running_var.view(mean.shape)
-                elementwise.track(*running, mean, var, offset, active, share, self.momentum)
-                return
             mean = mean if offset is None else mean + offset
             rate = self.momentum if active is None else self.momentum * active.to(mean.dtype)[:, None]
             self.running_mean.view(mean.shape).lerp_(mean, rate)

@@ -18,7 +18,6 @@ from scipy.fft import next_fast_len
 from torch import Tensor
 
 from .. import cpu
-from ..gpu import elementwise
 
 PIECE = 64  # rows that a kernel sums up in float32
 PRODUCTS = 1024  # small ones, that keep a GPU busy
@@ -162,8 +161,6 @@ def _triangle(n: int, begin: int) -> Tensor:
 
 def _cumulate_diagonals(a: Tensor) -> Tensor:
     """(..., n, n) -> sums along each diagonal from its start: out[i, j] = Σ_{s≥0} a[i-s, j-s]."""
-    if a.shape[-1] <= elementwise.WIDEST and not a.requires_grad and elementwise.available(a):
-        return elementwise.cumulate_diagonals(a)
     shift = 1
     while shift < a.shape[-1]:  # doubling: each pass covers twice as many terms
         a = a + F.pad(a, (shift, 0, shift, 0))[..., : a.shape[-2], : a.shape[-1]]
@@ -201,11 +198,7 @@ def window_moments(x: Tensor, kernel: int) -> Moments:
 
 def moments_of(sums: Tensor, kernel: int, positions: int) -> Moments:
     """sums: (..., n_sums) of windows with so many rows × times."""
-    mean, covariance = _moments_of(sums, *_places(kernel, sums.device), positions)
-    return Moments(mean, covariance, positions)
-
-
-def _moments_of(sums: Tensor, missed: Tensor, lags: Tensor, products: Tensor, positions: int) -> tuple[Tensor, Tensor]:
+    missed, lags, products = _places(kernel, sums.device)
     mean = (sums[..., :1] - sums[..., missed]) / positions
     second = (sums[..., lags] - sums[..., products]) / positions
-    return mean, second - mean[..., :, None] * mean[..., None, :]
+    return Moments(mean, second - mean[..., :, None] * mean[..., None, :], positions)

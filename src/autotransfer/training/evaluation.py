@@ -14,11 +14,7 @@ from .metrics import balanced_accuracy, confusion_counts, weighted_nll
 
 CHUNK = 128  # rows a member evaluates at once; a constant, so that no result depends on who else is evaluated
 MEASURED = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")  # each epoch, by held-out set
-# Tensors of `Snapshots` by their names in checkpoints.
-STATE = {
-    "loss": "loss", "epoch": "epoch", "values": "values", "stats": "stats", "confusion": "confusion",
-    "said": "log_probs", "history": "history",
-}  # fmt: skip
+STATE = ("loss", "epoch", "values", "stats", "confusion", "log_probs", "history")  # tensors of `Snapshots`
 
 
 class HeldOut:
@@ -117,14 +113,14 @@ class Snapshots:
     def select(self, keep: Tensor, filled: Tensor) -> None:
         """Keep these members and chunks."""
         self.latest = self.latest[keep]
-        for name in STATE.values():
+        for name in STATE:
             setattr(self, name, getattr(self, name)[keep])
         self.log_probs = self.log_probs[:, filled]
 
     def state(self) -> dict[str, Tensor]:
-        return {saved: getattr(self, name) for saved, name in STATE.items()}
+        return {name: getattr(self, name) for name in STATE}
 
     def load(self, state: dict[str, Tensor]) -> None:
         # Assigned, not copied: members that have left may have needed a longer history.
-        for saved, name in STATE.items():
-            setattr(self, name, state[saved])
+        for name in STATE:
+            setattr(self, name, state[name])

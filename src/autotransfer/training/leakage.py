@@ -88,18 +88,13 @@ def leakage_within(z: Any, s: Any, context: Any) -> Leakage | None:
 
 def _checked(z: ArrayLike, s: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Codes, subjects as 0, 1, ... and their counts."""
-    if hasattr(z, "detach"):
-        z = z.detach().cpu()
-    if hasattr(s, "detach"):
-        s = s.detach().cpu()
+    z, s = (values.detach().cpu() if hasattr(values, "detach") else values for values in (z, s))
     codes, labels = np.asarray(z, dtype=np.float64), np.asarray(s)
     if codes.ndim != 2 or labels.shape != (len(codes),):
         raise UserError(f"leakage needs z (N, D) and s (N,), not {codes.shape} and {labels.shape}")
     if not np.isfinite(codes).all():
         raise UserError("z has values that are not finite; a probe cannot read them")
     _, subjects, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    if len(counts) < 2:
-        raise UserError(f"leakage needs at least 2 subjects, not {len(counts)}")
-    if counts.min() < 2:
-        raise UserError("leakage needs at least 2 trials of every subject: one to learn from, one to test on")
+    if len(counts) < 2 or counts.min() < 2:
+        raise UserError(f"leakage needs at least 2 subjects with 2 trials each, not {counts.tolist()} trials")
     return codes, subjects.astype(np.int64), counts

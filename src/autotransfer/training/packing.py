@@ -22,21 +22,15 @@ SHARE = 0.5  # of the free memory that a population may fill
 
 
 def resolve_device(name: str | torch.device) -> torch.device:
-    """'auto' is the first GPU, else the CPU; anything torch does not know or have is refused."""
+    """Return the device of this name; 'auto' is the first GPU, else the CPU. Refuse what torch does not have."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    refused = f"cannot use the device {shown(str(name))}"
     try:
         device = torch.device(name)
-    except (RuntimeError, TypeError):  # torch would list what it was compiled for
-        raise UserError(f"{refused}; choose auto, cpu or cuda") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"{refused} (there is no GPU that torch can use); choose auto, cpu or cuda")
-    try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # not compiled in, without memory
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:  # not known, not there, no memory
         reason = str(error).splitlines()[0][:160]
-        raise UserError(f"{refused} ({reason}); choose auto, cpu or cuda") from None
+        raise UserError(f"cannot use the device {shown(str(name))} ({reason}); choose auto, cpu or cuda") from None
     return device
 
 

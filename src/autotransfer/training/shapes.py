@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from .. import gpu
-from ..gpu import elementwise
 from ..model.moments import edge_sums, lag_sums, linear_sums
 from ..preprocessing.append_scale import FLAT, QUIET
 
@@ -74,8 +73,6 @@ class Shapes:
 
     def levels(self, rows: Tensor, shift: Tensor, inv_std: Tensor) -> Tensor:
         """Of rows (G, B) in folds with these shifts and scales (G, C): means and log deviations (G, B, 2C)."""
-        if elementwise.available(self.x):
-            return elementwise.levels(self.mean, self.deviation, rows, shift, inv_std, QUIET)
         scale = inv_std[:, None].double()
         mean = (self.mean[rows] - shift[:, None]) * scale
         return torch.cat([mean, (self.deviation[rows] * scale + QUIET).log()], -1).to(self.x.dtype)

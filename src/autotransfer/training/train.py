@@ -113,21 +113,19 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
         if job.fold.key in seen:
             continue
         seen.add(job.fold.key)
-        rows = np.concatenate([job.fold.train, job.fold.validation, job.fold.test])
-        strange = rows[(rows < 0) | (rows >= recordings.n_trials)]
-        if len(strange):
+        held_out = job.fold.held_out_rows
+        rows = np.concatenate([job.fold.train, held_out])
+        if ((rows < 0) | (rows >= recordings.n_trials)).any():
             raise UserError(
-                f"a fold names row {int(strange.max())}, but there are {recordings.n_trials} trials; "
+                f"a fold names rows {rows.min()} to {rows.max()}, but there are {recordings.n_trials} trials; "
                 "make the folds from the same recordings"
             )
-        held_out = np.concatenate([job.fold.validation, job.fold.test])
         if len(both := np.intersect1d(job.fold.train, held_out)):
             raise UserError(
                 f"a fold holds out row {int(both[0])}, which it trains on ({job.fold}); leave it out of one"
             )
         if len(job.fold.train) < 2:
-            n = len(job.fold.train)
-            raise UserError(f"a fold has {n} training rows ({job.fold}); batch normalisation needs at least 2")
+            raise UserError(f"a fold has fewer than 2 training rows ({job.fold}), which batch normalisation needs")
         if len(job.fold.validation) == 0 and job.setting.training.checkpoint == "best":
             raise UserError(
                 f"a fold has no validation rows ({job.fold}), so nothing can choose the best epoch; "
