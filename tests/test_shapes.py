@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import autotransfer as at
+from autotransfer.model import layers
 from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.moments import Levelled, level_sums, levelled_moments, window_moments, window_sums
 from autotransfer.randomness import as_keys
@@ -25,12 +26,32 @@ def levelled(dtype: torch.dtype, groups: int = 2, batch: int = 5, channels: int 
     return Levelled(signals, torch.randn(groups, batch, 4, dtype=dtype))
 
 
+def drawn_out(x: Levelled) -> Tensor:
+    """(G, B, C + L, T), channel-major in memory."""
+    levels = x.levels[..., None].expand(*x.levels.shape, x.signals.shape[3])
+    return torch.cat([part.transpose(1, 2) for part in (x.signals, levels)], 1).transpose(1, 2)
+
+
 @pytest.mark.parametrize("kernel", [1, 2, 9, 64])
 @pytest.mark.parametrize("times", [8, 40, 101])
 def test_sums_of_levels_are_those_of_rows_of_one_value(kernel: int, times: int) -> None:
     levels = torch.randn(3, 5, dtype=torch.float64)
     drawn_out = levels[..., None].expand(3, 5, times).contiguous()
     torch.testing.assert_close(level_sums(levels, times, kernel), window_sums(drawn_out, kernel))
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("group", [None, [1, 0, 0]])
+def test_mixed_channels_and_their_gradients(dtype: torch.dtype, digits: float, group: list[int] | None) -> None:
+    whose = None if group is None else torch.tensor(group)
+    x = levelled(dtype)
+    w = torch.randn(2 if group is None else 3, 6, 7, dtype=dtype, requires_grad=True)
+    exact = drawn_out(x).transpose(1, 2).flatten(2)
+    grad = torch.randn(len(w), 6, 5 * 40, dtype=dtype)
+    found, wanted = layers.mix_levelled(w, x, whose), torch.bmm(w, exact if whose is None else exact[whose])
+    torch.testing.assert_close(found, wanted, rtol=digits, atol=10 * digits)
+    slopes = [torch.autograd.grad(out, w, grad)[0] for out in (found, wanted)]
+    torch.testing.assert_close(*slopes, rtol=digits, atol=100 * digits)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -41,7 +62,7 @@ def test_a_network_sees_no_difference(masked: bool) -> None:
     if masked:
         x = x.times((torch.rand(2, 5, 7) > 0.3).double())
     results: list[list[Tensor]] = []
-    for windows in (x, x.drawn_out()):
+    for windows in (x, drawn_out(x)):
         net = EEGNet(7, 40, 2, temporal_kernel=9, log_power=True, seeds=[1, 2]).double()
         z = net(windows, noise=as_keys([5, 6]))
         z.square().sum().backward()
@@ -49,7 +70,7 @@ def test_a_network_sees_no_difference(masked: bool) -> None:
     assert len(results[0]) > 10
     for found, plain in zip(*results, strict=True):
         torch.testing.assert_close(found, plain, rtol=1e-9, atol=1e-9)
-    moments = levelled_moments(x, 9), window_moments(x.drawn_out().transpose(1, 2).flatten(1, 2), 9)
+    moments = levelled_moments(x, 9), window_moments(drawn_out(x).transpose(1, 2).flatten(1, 2), 9)
     torch.testing.assert_close(moments[0].covariance, moments[1].covariance)
 
 
@@ -87,9 +108,9 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     rows = found.groups.plan(1)[0]
     x = found.prepared.levelled(rows)
     assert x is not None
-    torch.testing.assert_close(x.drawn_out(), plain.prepared.gather(rows), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(drawn_out(x), plain.prepared.gather(rows), rtol=1e-9, atol=1e-9)
     tabulated = found.prepared.moments(x, rows)
-    exact = window_moments(x.drawn_out().transpose(1, 2).flatten(1, 2), found.prepared.windows.kernel)
+    exact = window_moments(drawn_out(x).transpose(1, 2).flatten(1, 2), found.prepared.windows.kernel)
     assert tabulated is not None
     torch.testing.assert_close(tabulated.covariance, exact.covariance)
     torch.testing.assert_close(tabulated.mean, exact.mean)
@@ -97,7 +118,7 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     factors = torch.rand(3, len(rows[0]), x.n_channels, dtype=torch.float64)
     changed = x.times(factors)
     tabulated = found.prepared.moments_of_shapes(changed, rows, factors)
-    exact = window_moments(changed.drawn_out().transpose(1, 2).flatten(1, 2), found.prepared.windows.kernel)
+    exact = window_moments(drawn_out(changed).transpose(1, 2).flatten(1, 2), found.prepared.windows.kernel)
     torch.testing.assert_close(tabulated.covariance, exact.covariance)
     torch.testing.assert_close(tabulated.mean, exact.mean)
     for _ in range(2):
@@ -108,7 +129,7 @@ def test_a_training_is_the_same_without_shapes(options: dict[str, Any]) -> None:
     found.select([2])
     x = found.prepared.levelled(rows[2:])
     assert x is not None
-    torch.testing.assert_close(x.drawn_out(), plain.prepared.gather(rows)[2:], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(drawn_out(x), plain.prepared.gather(rows)[2:], rtol=1e-9, atol=1e-9)
 
 
 def test_a_channel_that_hardly_moves_is_left_to_the_transform() -> None:

@@ -99,16 +99,10 @@ class AnyModule(Stack):
         self.stacked = self._can_stack(window) if stacked is None else stacked
 
     def forward(
-        self,
-        x: Tensor,
-        *,
-        group: Tensor | None = None,
-        moments: object = None,
-        noise: Tensor | None = None,
-        drop: object = None,
-        active: Tensor | None = None,
-    ) -> Tensor:
-        """Latent codes (P, B, D); the keywords as in EEGNet, of which `moments` and `drop` mean nothing here."""
+        self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, active: Tensor | None = None,
+        **_: object,
+    ) -> Tensor:  # fmt: skip
+        """Return latent codes (P, B, D); keywords as in EEGNet, of which `moments` and `drop` are ignored."""
         if x.dim() == 3:
             x = x.expand(self.members, *x.shape)
         elif group is not None:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import gpu
-from ..cpu.blocks import Form, LaidOut
+from ..cpu.blocks import Form
 from ..errors import UserError, check_at_most, check_positive
 from ..kernels import kernels_for
 from .blocks import first_block, laid_out, second_block
@@ -184,49 +184,37 @@ class EEGNet(Stack):
         temporal = self.temporal.reshape(-1, self.filters, self.kernel)
         members = spatial.shape[0]
         draws = draws_of(noise, group, drop, spatial, self.dropout) if self.training else None
-        if draws is not None and self.norm2.training:
-            windows = laid_out(x, group, self.kernel, self.pools[0], MIXED_AGAIN)
-            if windows is not None:
-                return self._forward_laid_out(x, windows, spatial, temporal, moments, draws, active)
         if isinstance(x, Levelled):
             batch, times, signal = x.signals.shape[1], x.signals.shape[3], None
-            u = mix_levelled(spatial, x, group)
             if moments is None and self.norm1.training:
                 moments = levelled_moments(x, self.kernel)
         else:
             batch, times = x.shape[1], x.shape[3]
             signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
-            u = mix_signals(spatial, signal.reshape(signal.shape[0], self.n_channels, batch * times), group)
-
         scale, shift = self._first_norm(temporal, signal, group, moments, active)
-        u = u.view(members * self.filters, self.depth * batch, times)
-        w = (temporal * scale[..., None]).reshape(members * self.filters, self.kernel)
-        v = filter_times(u, w).reshape(members, wide, batch * times)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
-        h, squares = self._block(self.norm2, v, batch, self.pools[0], offset, draws, active)
-        power = None if squares is None else pooled_again(squares, self.pools[1])
-        z = self._code(h, power, draws, active)
-        return z[0] if self.members is None and signal is not None else z
-
-    def _forward_laid_out(
-        self, x: Tensor | Levelled, windows: LaidOut, spatial: Tensor, temporal: Tensor, moments: Moments | None,
-        draws: Draws, active: Tensor | None,
-    ) -> Tensor:  # fmt: skip
-        """The same in training by kernels for a CPU, up to the first pooling in one of them."""
-        batch, times, signal = windows.batch, windows.times, None
-        if isinstance(x, Tensor):
-            signal = x.transpose(1, 2)
-        elif moments is None:
-            moments = levelled_moments(x, self.kernel)
-        scale, shift = self._first_norm(temporal, signal, draws.group, moments, active)
-        offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
-        steps = times // self.pools[0]
-        stretches = 0 if self.power_norm is None else steps // self.pools[1]
-        form = Form(padding(self.kernel)[0], self.pools[0], stretches, self.pools[0] * self.pools[1], self.norm2.eps)
-        dropping = draws.of_layer(1, spatial.shape[1] * batch * steps)
-        h, power = first_block(
-            self.norm2, x, windows, spatial, temporal * scale[..., None], form, dropping, offset, active
-        )
+        w = temporal * scale[..., None]
+        windows = None
+        if draws is not None and self.norm2.training:
+            windows = laid_out(x, group, self.kernel, self.pools[0], MIXED_AGAIN)
+        power: Tensor | None
+        if draws is not None and windows is not None:  # kernels for a CPU do all up to the first pooling in one pass
+            steps = times // self.pools[0]
+            stretches = 0 if self.power_norm is None else steps // self.pools[1]
+            form = Form(
+                padding(self.kernel)[0], self.pools[0], stretches, self.pools[0] * self.pools[1], self.norm2.eps
+            )
+            dropping = draws.of_layer(1, wide * batch * steps)
+            h, power = first_block(self.norm2, x, windows, spatial, w, form, dropping, offset, active)
+        else:
+            if isinstance(x, Levelled):
+                u = mix_levelled(spatial, x, group)
+            else:
+                u = mix_signals(spatial, x.transpose(1, 2).flatten(2), group)
+            u = u.view(members * self.filters, self.depth * batch, times)
+            v = filter_times(u, w.reshape(members * self.filters, self.kernel)).reshape(members, wide, batch * times)
+            h, squares = self._block(self.norm2, v, batch, self.pools[0], offset, draws, active)
+            power = None if squares is None else pooled_again(squares, self.pools[1])
         z = self._code(h, power, draws, active)
         return z[0] if self.members is None and signal is not None else z
 

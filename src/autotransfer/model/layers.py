@@ -97,38 +97,14 @@ def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
     return torch.bmm(w, x if group is None else x[group])
 
 
-class _LevelledProduct(Function):
-    """mix_signals of channels of which the last ones have one value a window: nobody draws these out over time."""
-
-    @staticmethod
-    def forward(ctx: Any, kernels: Kernels, w: Tensor, x: Tensor, levels: Tensor, group: Tensor | None) -> Tensor:
-        channels = x.shape[1]
-        mixed = kernels.product(w[..., :channels], x, group)
-        ctx.save_for_backward(x, levels, group)
-        ctx.kernels = kernels
-        level = torch.bmm(w[..., channels:], transposed(levels if group is None else levels[group]))  # (P, out, B)
-        mixed.view(*level.shape, -1).add_(level[..., None])
-        return mixed
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None, None]:
-        x, levels, group = ctx.saved_tensors
-        kernels: Kernels = ctx.kernels
-        signals = kernels.product(grad, x.transpose(1, 2), group)
-        total = grad.view(*grad.shape[:2], levels.shape[1], -1).sum(-1)
-        constant = torch.bmm(total, levels if group is None else levels[group])
-        return None, torch.cat([signals, constant], -1), None, None, None
-
-
 def mix_levelled(w: Tensor, x: Levelled, group: Tensor | None) -> Tensor:
-    """Windows mixed by each member's w (P, out, C + L) -> (P, out, B·T); group: (P,), None where G = P."""
-    signals = x.signals.transpose(1, 2).flatten(2)  # (G, C, B·T)
-    kernels = kernels_for(signals)
-    if kernels is None:
-        return mix_signals(w, x.drawn_out().transpose(1, 2).flatten(2), group)
-    mixed: Tensor = apply(_LevelledProduct, kernels, w, signals, x.levels, group)
-    return mixed
+    """Windows mixed by each member's w (P, out, C + L) -> (P, out, B·T); group: (P,), None where G = P. Channels of one
+    value a window are not drawn out over time."""
+    channels = x.signals.shape[2]
+    mixed = mix_signals(w[..., :channels], x.signals.transpose(1, 2).flatten(2), group)
+    levels = x.levels if group is None else x.levels[group]
+    level = torch.bmm(w[..., channels:], transposed(levels))  # (P, out, B)
+    return mixed.view(*level.shape, -1).add_(level[..., None]).flatten(2)
 
 
 class _Normalise(Function):

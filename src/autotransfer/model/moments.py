@@ -38,11 +38,6 @@ class Levelled(NamedTuple):
         channels = self.signals.shape[2]
         return Levelled(self.signals * factors[..., :channels, None], self.levels * factors[..., channels:])
 
-    def drawn_out(self) -> Tensor:
-        """(G, B, C + L, T), channel-major in memory."""
-        levels = self.levels[..., None].expand(*self.levels.shape, self.signals.shape[3])
-        return torch.cat([part.transpose(1, 2) for part in (self.signals, levels)], 1).transpose(1, 2)
-
 
 class Moments(NamedTuple):
     """Of the padded windows of a batch, averaged over `positions` = rows × times."""

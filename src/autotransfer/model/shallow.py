@@ -28,7 +28,7 @@ from .blocks import first_block, laid_out
 from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
-from .moments import Moments, padding
+from .moments import padding
 from .norm_pool import draws_of, dropped
 from .power import FLOOR, codes_of_power, log_of
 from .stack import Size, Stack
@@ -163,16 +163,10 @@ class Shallow(Stack):
         fill_uniform(self.temporal, temporal_kernel, generators)
 
     def forward(
-        self,
-        x: Tensor,
-        *,
-        group: Tensor | None = None,
-        moments: Moments | None = None,
-        noise: Tensor | None = None,
-        drop: Tensor | None = None,
-        active: Tensor | None = None,
-    ) -> Tensor:
-        """Latent codes (P, B, D); the keywords as in EEGNet, of which `moments` means nothing here."""
+        self, x: Tensor, *, group: Tensor | None = None, noise: Tensor | None = None, drop: Tensor | None = None,
+        active: Tensor | None = None, **_: object,
+    ) -> Tensor:  # fmt: skip
+        """Return latent codes (P, B, D); keywords as in EEGNet, of which `moments` is ignored."""
         members = self.spatial.shape[0]
         if x.dim() == 3:
             x, group = x[None], torch.zeros(members, dtype=torch.long, device=x.device)
