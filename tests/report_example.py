@@ -15,9 +15,8 @@ import numpy as np
 
 import autotransfer as at
 from autotransfer.jobs import Record
-from autotransfer.report.comparison import ranking
-from autotransfer.report.outcomes import scores_on_test
-from autotransfer.report.summary import Leak, Point, Split, Summary, WeightsStory
+from autotransfer.report.comparison import ranking, scores_on_test
+from autotransfer.report.summary import Leak, Summary
 from autotransfer.runs.choice import (
     Answering,
     Average,
@@ -77,21 +76,14 @@ def finished(
             n_trials=sum(trials), n_channels=8, n_times=256, sfreq=256.0, classes=classes, subjects=subjects,
             channels=("Oz", "O1", "O2", "POz", "PO3", "PO4", "PO7", "PO8"), trials=tuple(trials),
         ),
-        splits=tuple(
-            Split(i, s, subjects[i - 1], sum(trials) - trials[i] - trials[i - 1], trials[i - 1], trials[i])
-            for i, s in enumerate(subjects)
-        ),
+        folds=n_subjects,
         trainings=tuple(trainings),
     )  # fmt: skip
     choice = _choice(run, chosen)
-    people = subjects[2:] or subjects
-    weights = WeightsStory(
-        {"baseline": _leakage(draw, subjects, 0.72), "chosen": _leakage(draw, subjects, 0.31)},
-        {"baseline": _latent(draw, people, classes, 3.0), "chosen": _latent(draw, people, classes, 0.5)},
-    )
+    leakage = {"baseline": _leakage(draw, subjects, 0.72), "chosen": _leakage(draw, subjects, 0.31)}
     if choice.baseline_won:
-        weights = WeightsStory({"baseline": weights.leakage["baseline"]}, {"baseline": weights.latent["baseline"]})
-    return replace(run, choice=choice, weights=weights)
+        leakage.pop("chosen")
+    return replace(run, choice=choice, leakage=leakage)
 
 
 def _trainings(
@@ -199,14 +191,6 @@ def _leakage(draw: Any, subjects: tuple[str, ...], level: float) -> list[Leak]:
     return [Leak(s, a, 1 / max(len(subjects) - 2, 1), 2 * a * level) for s, a in zip(subjects, read, strict=True)]
 
 
-def _latent(draw: Any, subjects: tuple[str, ...], classes: tuple[str, ...], apart: float) -> list[Point]:
-    s, c = draw.integers(0, len(subjects), 200), draw.integers(0, len(classes), 200)
-    turn, side = 2 * np.pi * s / len(subjects), 2 * np.pi * c / len(classes)
-    xy = apart * np.stack([np.cos(turn), np.sin(turn)], 1) + 1.6 * np.stack([np.cos(side), np.sin(side)], 1)
-    xy += draw.normal(0, 0.5, (200, 2))
-    return [Point(*where, subjects[i], classes[j]) for where, i, j in zip(xy.tolist(), s, c, strict=True)]
-
-
 KINDS = {"tangent": 0.28, "shallow": 0.14, "features": 0.1, "templates": 0.0, "my_encoder": 0.03}
 
 
@@ -306,7 +290,7 @@ def unfinished() -> Summary:
     """Stopped in stage two, with two failed jobs."""
     run = finished(10, seed=2)
     run = failing(run, {36: "the loss is not finite after epoch 3", 38: "out of memory"})
-    return replace(run, trainings=run.trainings[:40], choice=None, weights=WeightsStory(), jobs_done=38, jobs_total=132)
+    return replace(run, trainings=run.trainings[:40], choice=None, leakage={}, jobs_done=38, jobs_total=132)
 
 
 def hostile(name: str = HOSTILE[0], *, names: tuple[str, ...] = HOSTILE) -> Summary:
@@ -320,7 +304,7 @@ def hostile(name: str = HOSTILE[0], *, names: tuple[str, ...] = HOSTILE) -> Summ
 
 def empty() -> Summary:
     """Asked for a report before the first job has ended."""
-    return replace(unfinished(), trainings=(), splits=(), jobs_done=0, jobs_total=12)
+    return replace(unfinished(), trainings=(), folds=0, jobs_done=0, jobs_total=12)
 
 
 EXAMPLES: dict[str, Callable[[], Summary]] = {

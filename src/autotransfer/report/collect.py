@@ -1,4 +1,4 @@
-"""Collect a Summary from a run: scores from the ledger, leakage and a latent picture from the stored weights."""
+"""Collect a Summary from a run: scores from the ledger, and leakage from the stored weights."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError
-from ..recordings import Recordings
 from ..runs.choice import Choice, read_choice
-from ..runs.data_facts import Data
 from ..runs.ledger import FINISHED, Entry
 from ..runs.options import RunOptions
 from ..runs.results import trained
@@ -27,21 +24,20 @@ from ..training.latent import encode_states
 from ..training.leakage import leakage_within
 from ..training.nuisance import columns_of, nuisance_groups
 from ..training.packing import resolve_device
-from .summary import Leak, Point, Split, Summary, WeightsStory
+from .summary import Leak, Summary
 
 SHOWN = ("search", "folds")  # what is solved for sessions is no candidate
 PROBED_FOLDS = 6  # leakage is read on this many folds, evenly spread
 PROBED_TRIALS = 2000  # of a fold's training trials at most, the same for both models
-DRAWN_TRIALS = 600
-PROBED_COLUMNS = 6  # beside the subject
+PROBED_COLUMNS = 6  # in addition to the subject
 PROBED_PEOPLE = 8  # within whom a column is read
 
 
 def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Summary:
-    """Everything the page shows.
+    """Collect everything that the page shows.
 
-    weights: include leakage and latent codes, which take time and are kept in the ledger. until: time of the monotonic
-    clock after which fewer folds are probed.
+    weights: include leakage, which takes time and is kept in the ledger. until: time of the monotonic clock after which
+    fewer folds are probed.
     """
     data, ledger, options = run.data, run.ledger, run.options
     entries = ledger.entries()
@@ -61,12 +57,12 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
         versions=ledger.recall("versions", dict[str, str]) or {},
         options=options,
         data=data,
-        splits=_splits(data, run.groups, shown),
+        folds=len({entry.test for entry in shown}),
         trainings=tuple(trained(shown, data.subjects, options.name_of, run.groups)),
         choice=choice,
-        weights=WeightsStory()
+        leakage={}
         if choice is None or not weights or not complete
-        else _weights_story(run, roles(choice, shown), shown, until),
+        else _leakage(run, roles(choice, shown), shown, until),
     )
 
 
@@ -77,9 +73,11 @@ def _asked(run: Run) -> RunOptions:
 
 
 def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
-    """Settings of networks to compare: the baseline; the chosen one; and the chosen one without its penalty, if that
-    is neither and was trained on the same folds, because the baseline may preprocess windows differently. A model in
-    closed form has no learned representation to probe."""
+    """Return the networks to compare: the baseline, the chosen one, and the chosen one without its penalty.
+
+    The last is left out unless it was trained on the same folds; the baseline may preprocess windows differently. A
+    model in closed form has no learned representation to probe.
+    """
     baseline, chosen = choice.baseline.setting, choice.chosen.setting
     settings = {"baseline": baseline} | ({} if choice.baseline_won else {"chosen": chosen})
     if chosen.penalty is not None:
@@ -93,51 +91,38 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
     return {role: setting for role, setting in settings.items() if not setting.network.closed_form}
 
 
-def _splits(data: Data, groups: Sequence[Sequence[int]], entries: Sequence[Entry]) -> tuple[Split, ...]:
-    """All but the two held-out people, or groups of them, train."""
-    pairs = {entry.test: entry.validation for entry in entries}
-    names = [", ".join(data.subjects[person] for person in group) for group in groups]
-    trials = [sum(data.trials[person] for person in group) for group in groups]
-    return tuple(
-        Split(
-            test, names[test], names[other], data.n_trials - trials[test] - trials[other], trials[other], trials[test]
-        )
-        for test, other in sorted(pairs.items())
-    )
-
-
-def _weights_story(run: Run, probed: dict[str, Setting], entries: Sequence[Entry], until: float | None) -> WeightsStory:
-    """Leakage and latent pictures, computed once per run; left out where the recordings are not available."""
-    known = run.ledger.recall("weights story", WeightsStory) or WeightsStory()
-    missing = {role: setting for role, setting in probed.items() if role not in known.leakage}
+def _leakage(
+    run: Run, probed: dict[str, Setting], entries: Sequence[Entry], until: float | None
+) -> dict[str, list[Leak]]:
+    """Probe the stored weights, once per run; nothing is added if the recordings are not available."""
+    known = run.ledger.recall("leakage", dict[str, list[Leak]]) or {}
+    missing = {role: setting for role, setting in probed.items() if role not in known}
     if missing:
         try:
             _ = run.recordings
         except UserError as error:
-            warnings.warn(f"the report has no figures of leakage and representation: {error}", stacklevel=3)
+            warnings.warn(f"the report has no figure of leakage: {error}", stacklevel=3)
             return known
-    story = WeightsStory(dict(known.leakage), dict(known.latent))
+    found = dict(known)
     for role, setting in missing.items():
         # A failed training has left no weights to read.
         done = [e for e in entries if e.setting == setting and e.seed == run.options.seed and e.status == "done"]
         if not done:
             continue
         spread = np.unique(np.linspace(0, len(done) - 1, PROBED_FOLDS).astype(int))
-        story.leakage[role] = []
+        found[role] = []
         for n, entry in enumerate(done[place] for place in spread):
             if n and until is not None and time.monotonic() > until:
                 break
             z, rows = _codes(run, entry)
-            story.leakage[role] += _leaks(run, entry, z, rows, every=n == 0)
-            if n == 0 and role != "uncensored":
-                story.latent[role] = _picture(z, rows, run.recordings)
-    if story != known:
-        run.ledger.remember(**{"weights story": story})
-    return story
+            found[role] += _leaks(run, entry, z, rows, every=n == 0)
+    if found != known:
+        run.ledger.remember(leakage=found)
+    return found
 
 
 def _codes(run: Run, entry: Entry) -> tuple[Tensor, NDArray[np.int64]]:
-    """z of the fold's training trials at the last epoch, at most PROBED_TRIALS of them, and their rows."""
+    """Return z of at most PROBED_TRIALS training windows of the fold, at the last epoch, and their rows."""
     job = run.job(entry)
     rows = np.random.default_rng(0).permutation(job.fold.train)[:PROBED_TRIALS]
     tensors = run.weights(entry.key)
@@ -147,7 +132,7 @@ def _codes(run: Run, entry: Entry) -> tuple[Tensor, NDArray[np.int64]]:
 
 
 def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64], *, every: bool) -> list[Leak]:
-    """Leakage of the subject and of the run's nuisance; with `every`, of other columns too, which takes time.
+    """Measure leakage of the subject and of the run's nuisance; with `every`, of other columns too, which takes time.
 
     A column that varies within people is probed within each person, so that it cannot be inferred from who they are.
     One that does not, such as an age, is probed among all trials.
@@ -167,16 +152,3 @@ def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64], *, every:
             where = ", ".join(str(recordings.subjects[person]) for person in run.groups[entry.test])
             leaks.append(Leak(where, leak.accuracy, leak.chance, leak.bits, name, inside is not None))
     return leaks
-
-
-def _picture(z: Tensor, rows: NDArray[np.int64], recordings: Recordings) -> list[Point]:
-    """Two principal components of the codes."""
-    z, rows = z[:DRAWN_TRIALS].double(), rows[:DRAWN_TRIALS]
-    z = (z - z.mean(0)) / z.std(0).clamp(min=1e-9)
-    _, _, directions = torch.linalg.svd(z, full_matrices=False)
-    plane = (z @ directions[:2].T).numpy().round(3).tolist()
-    people, classes = recordings.subject[rows].tolist(), recordings.y[rows].tolist()
-    return [
-        Point(x, y, str(recordings.subjects[who]), str(recordings.classes[what]))
-        for (x, y), who, what in zip(plane, people, classes, strict=True)
-    ]

@@ -1,25 +1,28 @@
-"""Who is compared with whom: the rows of the results figure, each a test score per subject."""
+"""Scores by subject of what a run delivers, of its baselines and of the settings that it trained."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..censoring import CENSORS
+from ..runs.choice import Choice
+from ..runs.results import Trained
 from ..training.scoring import BALANCED_ACCURACY
-from .outcomes import finite_scores, scores_on_test, scores_on_validation
 from .summary import Summary
 from .wording import method_label
 
-ESTIMATES = ("published", "nested")
-PEER = "peer"  # how keys of simple models begin; the number of each, which decides how it is drawn, comes next
-OURS = (*ESTIMATES, "choosing", "equal")  # what AutoTransfer delivers, and what its candidates could have given
+PEER = "peer"  # keys of baselines begin with it, followed by a number
+DELIVERED = "nested"
+Scores = dict[str, dict[str, float]]  # name of a setting -> subject -> mean score
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting of stage two by its validation scores. Test scores are not in it."""
+    """A setting and its validation scores. Test scores are not in it."""
 
     name: str
     method: str  # "none": uncensored
@@ -29,30 +32,85 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Contender:
-    """One row of the results figure."""
+    """A model and its test scores by subject, mean over seeds."""
 
-    key: str  # "none", "uncensored", a method or one of OURS: decides the colour
+    key: str  # "nested", "published", "choosing", "equal", "ensemble", "uncensored", "none", a peer or a method
     label: str
     setting: str | None  # its name; None: it differs between subjects
-    scores: dict[str, float]  # test score by subject, mean over seeds
+    scores: dict[str, float]
 
     @property
-    def is_autotransfer(self) -> bool:
-        return self.key in ESTIMATES
+    def mean(self) -> float:
+        return float(np.mean(list(self.scores.values())))
 
     @property
     def is_method(self) -> bool:
         """Whether it is a penalty method, one of the candidates."""
-        return self.key not in ("none", *OURS) and not self.is_peer
+        return self.key in CENSORS
 
     @property
     def is_peer(self) -> bool:
-        """Whether it is a simple model, a few lines of code without a network."""
+        """Whether it is a baseline without a network."""
         return self.key.startswith(PEER)
 
 
+def choice_rows(choice: Choice) -> list[Contender]:
+    """Return what is delivered, the baselines, alternatives from the same candidates, and the plain network."""
+    tests, average = choice.test_scores, choice.average
+    name = "nested choice" if average is None else "average, nested"
+    rows = [Contender(DELIVERED, name, None, choice.estimate)]
+    if average is None:
+        rows.append(Contender("published", "as published", choice.chosen.name, tests["chosen"]))
+    rows += [Contender(f"{PEER} {n}", label, None, scores) for n, (label, scores) in enumerate(choice.peers.items())]
+    if average is not None:
+        rows.append(Contender("choosing", "best single, nested", None, average.choosing_test_scores))
+        rows.append(Contender("equal", "equal weights, nested", None, average.equal_test_scores))
+    if choice.has_plain_network:
+        ensemble = choice.delivered_test_scores.get("baseline", {})
+        rows.append(Contender("ensemble", "ensemble, plain networks", None, ensemble))
+    if choice.best_uncensored.name != choice.baseline.name:
+        scores = tests.get("best_uncensored", {})
+        rows.append(Contender("uncensored", "best uncensored", choice.best_uncensored.name, scores))
+    if choice.has_plain_network:
+        rows.append(Contender("none", "plain network (baseline)", choice.baseline.name, tests["baseline"]))
+    return _with_scores(rows)
+
+
+def contenders(summary: Summary) -> list[Contender]:
+    """Return the rows of the choice, then each penalty method with the setting that validation ranks first."""
+    best: dict[str, str] = {}  # method -> the setting that stands for it, by validation alone
+    for candidate in ranking(summary):
+        best.setdefault(candidate.method, candidate.name)
+    scores, choice = scores_on_test(summary), summary.choice
+    order = dict.fromkeys(["none", *CENSORS, *best])
+    methods = [Contender(m, method_label(m), best[m], scores.get(best[m], {})) for m in order if m in best]
+    if choice is None:
+        return _with_scores(methods)
+    # Records of trainings hold balanced accuracies, which cannot be compared with another metric.
+    own = methods if choice.metric == BALANCED_ACCURACY else []
+    return _with_scores([*choice_rows(choice), *(row for row in own if row.key != "none")])
+
+
+def _with_scores(rows: Iterable[Contender]) -> list[Contender]:
+    finite = (Contender(row.key, row.label, row.setting, finite_scores(row.scores)) for row in rows)
+    return [row for row in finite if row.scores]
+
+
+def find(rows: Iterable[Contender], key: str) -> Contender | None:
+    return next((row for row in rows if row.key == key), None)
+
+
+def best_baseline(rows: Iterable[Contender]) -> Contender | None:
+    """Return the baseline with the highest mean, or the plain network if no baseline was scored."""
+    rows = list(rows)
+    return max((row for row in rows if row.is_peer), key=lambda row: row.mean, default=find(rows, "none"))
+
+
+# ---- trainings -------------------------------------------------------------------------------------------------------
+
+
 def ranking(summary: Summary) -> list[Candidate]:
-    """The candidates of stage two, the best first: by mean where candidates are averaged, else by lower quartile."""
+    """Return the candidates, the best first: by mean if candidates are averaged, else by lower quartile."""
     candidates = []
     for name, scores in scores_on_validation(summary).items():
         values, method = list(scores.values()), summary.settings[name].method or "none"
@@ -62,57 +120,53 @@ def ranking(summary: Summary) -> list[Candidate]:
     return sorted(candidates, key=lambda candidate: (-candidate.q25, -candidate.mean))
 
 
-def contenders(summary: Summary) -> list[Contender]:
-    """Baseline, methods in their usual order, simple models, alternatives with the same candidates, and the nested
-    estimates of AutoTransfer."""
-    best: dict[str, str] = {}  # method -> the setting that stands for it, by validation alone
-    for candidate in ranking(summary):
-        best.setdefault(candidate.method, candidate.name)
-    scores, choice = scores_on_test(summary), summary.choice
-    order = dict.fromkeys(["none", *CENSORS, *best])
-    rows = [Contender(m, method_label(m), best[m], scores.get(best[m], {})) for m in order if m in best]
-    if choice is not None:
-        baseline = Contender("none", method_label("none"), choice.baseline.name, choice.test_scores["baseline"])
-        front = [baseline] if choice.has_plain_network else []
-        if (uncensored := choice.best_uncensored.name) != choice.baseline.name:
-            tests = choice.test_scores.get("best_uncensored", {})
-            front.append(Contender("uncensored", "Best uncensored", uncensored, tests))
-        # Records of trainings hold balanced accuracies, which stand beside no other metric.
-        methods = rows if choice.metric == BALANCED_ACCURACY else []
-        rows = [*front, *(row for row in methods if row.key != "none")]
-        peers = enumerate(choice.peers.items())
-        rows += [Contender(f"{PEER} {place} {name}", name, None, tests) for place, (name, tests) in peers]
-        if choice.average is None:
-            tests = choice.test_scores["chosen"]
-            rows.append(Contender("published", "AutoTransfer, published", choice.chosen.name, tests))
+def stage_two_trainings(summary: Summary) -> list[Trained]:
+    """Return the trainings of settings that were trained on every fold, failed ones too.
+
+    A finished job is not trained again, so the first fold of a candidate may belong to the stage "search".
+    """
+    if summary.choice is not None:
+        listed = {named.name for named in summary.choice.shortlist}
+    else:
+        listed = {training.name for training in summary.trainings if training.stage == "folds"}
+    return [training for training in summary.trainings if training.name in listed]
+
+
+def scores_on_test(summary: Summary) -> Scores:
+    """Return the score of each setting on every test subject, mean over seeds."""
+    done = [training for training in stage_two_trainings(summary) if not training.failed]
+    rows = ((training.name, who, score) for training in done for who, score in training.scores.items())
+    return _by_subject(summary, rows)
+
+
+def scores_on_validation(summary: Summary) -> Scores:
+    """Return the scores that decide the choice, by validation subject; a failed job counts as 0.
+
+    Both held-out subjects are absent from training, so each fold gives two scores: the second with validation and test
+    exchanged. If groups are held out, each is scored by the snapshot that the other chose.
+    """
+    rows = []
+    for training in stage_two_trainings(summary):
+        twin = training.record.swapped
+        if len(training.scores) > 1 or len(training.swapped_scores) > 1:
+            scores = training.scores | training.swapped_scores
         else:
-            rows.append(Contender("choosing", "Choosing alone", None, choice.average.choosing_test_scores))
-            rows.append(Contender("equal", "Equal weights", None, choice.average.equal_test_scores))
-        rows.append(Contender("nested", "AutoTransfer, nested", None, choice.nested_test_scores))
-    rows = [replace(row, scores=finite_scores(row.scores)) for row in rows]
-    return [row for row in rows if row.scores]
+            scores = {str(training.validation_subject): training.record.validation_score}
+            scores |= {} if twin is None else {str(training.test_subject): twin.validation_score}
+        rows += [(training.name, who, 0.0 if training.failed else score) for who, score in scores.items()]
+    return _by_subject(summary, rows)
 
 
-def find(rows: list[Contender], *keys: str) -> Contender | None:
-    """The first of `keys` that is there."""
-    return next((row for key in keys for row in rows if row.key == key), None)
+def _by_subject(summary: Summary, rows: Iterable[tuple[str, str, float]]) -> Scores:
+    """Return means over finite scores; if parts of subjects are held out, the mean over each subject's parts."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for name, subject, value in rows:
+        if math.isfinite(value):
+            values.setdefault(name, {}).setdefault(subject, []).append(value)
+    means = {name: {s: float(np.mean(v)) for s, v in by_subject.items()} for name, by_subject in values.items()}
+    units = summary.data.units
+    return means if units is None else {name: units.by_person(scores) for name, scores in means.items()}
 
 
-def strictest_estimate(rows: list[Contender]) -> Contender | None:
-    """The estimate that the headline rests on: the strictest there is."""
-    return find(rows, "nested", "published")
-
-
-def rival(rows: list[Contender]) -> Contender | None:
-    """What the delivered model has to beat to be worth its cost: the simple model that scores highest, or the plain
-    network where no simple model was scored."""
-    peers = [row for row in rows if row.is_peer]
-    return max(peers, key=lambda row: np.mean(list(row.scores.values())), default=find(rows, "none"))
-
-
-def subject_order(rows: list[Contender]) -> list[str]:
-    """Test subjects from worst to best under the baseline; those it was not tested on come last."""
-    base = find(rows, "none")
-    first = base.scores if base else {}
-    others = dict.fromkeys(s for row in rows for s in row.scores if s not in first)
-    return sorted(first, key=lambda s: first[s]) + list(others)
+def finite_scores(scores: Mapping[str, float]) -> dict[str, float]:
+    return {key: value for key, value in scores.items() if math.isfinite(value)}

@@ -1,4 +1,4 @@
-"""The one way user text enters the page: cleaned, then escaped for where it goes."""
+"""Cleaning of users' text: templates escape it for HTML, this module prepares it for labels, plots and JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
-from html import escape
 from typing import Any
+
+from markupsafe import Markup, escape
 
 from ..errors import plain_value
 
@@ -16,19 +17,13 @@ from ..errors import plain_value
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 
-class Html(str):
-    """Text that is markup already. Every other string is escaped before it becomes part of the page."""
-
-    __slots__ = ()
-
-
 def plain(value: object) -> str:
-    """Text without characters that cannot be shown."""
+    """Return text without characters that cannot be shown."""
     return _UNSHOWABLE.sub("\ufffd", str(value))
 
 
 def short(value: object, length: int = 22) -> str:
-    """For labels: the middle is cut, because names of one study tend to differ at their ends."""
+    """Shorten a label in the middle, because names of one study tend to differ at their ends."""
     text = " ".join(plain(value).split())
     if len(text) <= length:
         return text
@@ -37,56 +32,42 @@ def short(value: object, length: int = 22) -> str:
 
 
 def plot_text(value: object, length: int = 22) -> str:
-    """For labels that plotly draws: it reads tags such as <b> and <a href>, and entities, hence these two."""
+    """Shorten and escape a label for plotly, which reads tags such as <b> and <a href>, and entities."""
     return short(value, length).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def distinct_labels(values: Iterable[str], length: int) -> dict[str, str]:
-    """Each as `plot_text` has it, but long enough to differ from the others."""
+    """Apply `plot_text` to each value, with more letters where shortened labels would be equal."""
     cut = {value: plot_text(value, length) for value in values}
     times = Counter(cut.values())
     alike = [value for value in cut if times[cut[value]] > 1]
     return cut | distinct_labels(alike, length + 10) if length < max(map(len, alike), default=0) else cut
 
 
-def tag(name: str, *children: object, **attributes: object) -> Html:
-    """tag("p", text, class_="note"): children and attributes are escaped unless they are Html.
-
-    An attribute that is None or False is left out, True is written without a value; "_" stands for "-".
-    """
-    written = ""
-    for key, value in attributes.items():
-        if value is not None and value is not False:
-            label = key.rstrip("_").replace("_", "-")
-            written += f" {label}" if value is True else f' {label}="{escape(plain(value), quote=True)}"'
-    inside = "".join(
-        child if isinstance(child, Html) else escape(plain(child), quote=True)
-        for child in children
-        if child is not None
+def muted_brackets(sentence: str) -> Markup:
+    """Escape a sentence and put its text in brackets into spans, which the page prints in a lighter color."""
+    pieces = re.split(r"(\([^()]*\))", plain(sentence).replace(" %", "\u00a0%"))
+    return Markup("").join(
+        Markup("<span>{}</span>").format(piece) if piece.startswith("(") else escape(piece) for piece in pieces
     )
-    return Html(f"<{name}{written}>{inside}</{name}>")
 
 
-def join_html(*parts: Html | None) -> Html:
-    return Html("".join(part for part in parts if part is not None))
-
-
-def script_json(value: Any) -> Html:
-    """JSON for a <script> element: no "<" is left that could end it, and no number that JSON does not know."""
-    text = json.dumps(_known(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+def script_json(value: Any) -> Markup:
+    """Write JSON for a <script> element: without "<", which could end it, and without numbers unknown to JSON."""
+    text = json.dumps(_cleaned(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return Html(text)
+    return Markup(text)
 
 
-def _known(value: Any) -> Any:
-    if isinstance(value, str):  # as most are
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
         return plain(value)
     if isinstance(value, dict):
-        return {plain(key): _known(item) for key, item in value.items()}
+        return {plain(key): _cleaned(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_known(item) for item in value]
+        return [_cleaned(item) for item in value]
     value = plain_value(value)
     if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None  # more digits are never seen, only stored
+        return float(f"{value:.6g}") if math.isfinite(value) else None
     return value if value is None or isinstance(value, int) else plain(value)

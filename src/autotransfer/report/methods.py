@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..folds import SESSION
 from ..runs.choice import Choice
 from ..runs.data_facts import Data
 from ..runs.ledger import Ledger
-from ..runs.number_run import SOLVED
+from ..runs.number_run import SOLVED, TRAINED
 from ..runs.options import RunOptions
 from ..runs.regression import NUMBERS, SIMPLE, RegressionChoice
 from ..runs.study import command_of
 from ..runs.verdict import mean
-from ..search.regression import STRENGTHS, candidate_name
-from ..settings import SUBJECT
+from ..search.number_networks import candidate_name
+from ..search.regression import STRENGTHS
 from ..training.scoring import label_of
-from . import result_words
+from .findings import ADAPTATIONS, headline, hold_out_words, missing_words, regression_headline
 from .summary import Summary
-from .wording import capital, count, kind_words, score, setting_names, share
+from .wording import count, kind_words, score, setting_names, share
 
 CITATION = (
     "Smedemark-Margulies, N., Wang, Y., Koike-Akino, T., Erdoğmuş, D. AutoTransfer: Subject Transfer Learning with "
@@ -34,7 +33,7 @@ INTERVALS = "Intervals of means are 95 % bootstrap intervals over people (10,000
 
 
 def methods_paragraph(summary: Summary) -> str:
-    """Data, split, candidates, weights, seeds, scores with intervals, versions, citation."""
+    """Describe data, split, candidates, weights, seeds, scores with intervals and versions, with the citation."""
     choice = summary.choice
     if choice is None:
         raise UserError("the run is not finished, so there is nothing to report yet; continue it with resume")
@@ -66,29 +65,12 @@ def _data(name: str, data: Data, target: str) -> Iterable[str]:
 
 
 def _split(summary: Summary) -> Iterable[str]:
-    options, folds = summary.options, len(summary.splits)
-    if options.hold_out == SESSION:
-        yield (
-            f"Split: sessions of known people were held out, each once ({count(folds, 'fold')}); every fold left out a "
-            "session of each person, of half of the people for validation and of the other half for the test, and all "
-            "of them trained with their other sessions. No session's windows were on both sides of a split."
-        )
-        return
-    if options.hold_out != SUBJECT:
-        yield (
-            f"Split: all windows of a value of {options.hold_out} were held out at a time ({count(folds, 'fold')}); in "
-            "every fold those of another value were held out for validation and the rest trained. People with windows "
-            "of several values were on both sides of a split."
-        )
-        return
-    who = "each person was" if options.n_folds is None else f"{folds} groups of people were"
+    options, folds = summary.options, count(summary.folds, "fold")
+    grouped = "" if options.n_folds is None else " Subjects were held out in groups."
     yield (
-        f"Split: {who} held out once ({count(folds, 'fold')}); in every fold another "
-        f"{'person' if options.n_folds is None else 'group'} was held out for validation and the rest trained. No "
-        "person's windows were on both sides of a split."
+        f"Split: {folds}; in every fold one part was held out for the test, another for validation, and the rest "
+        f"trained.{grouped} {hold_out_words(options.hold_out)}"
     )
-    if summary.choice is not None:
-        yield from _sentences(result_words.not_scored_words(summary.choice))
 
 
 def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
@@ -100,16 +82,9 @@ def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
     with_seeds = f"networks with {count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
     trained = f"{with_seeds} for at most {count(options.max_epochs, 'epoch')}" if seeds else "no network was among them"
     yield f"Candidates: {len(choice.shortlist)} settings were trained on every fold ({listed}); {trained}."
-    online = {training.setting for training in summary.trainings if training.stage == "sessions"}
-    if online:
-        yield f"On every fold {count(len(online), 'more setting')} had a training for the average for sessions."
     if options.time is not None:
         yield f"The run was planned for {options.time}."
-    yield from _sentences(result_words.left_out_words(choice))
-
-
-def _sentences(lines: Iterable[str]) -> Iterable[str]:
-    return (f"{capital(line)}." for line in lines)
+    yield from missing_words(choice)
 
 
 def _delivered(summary: Summary, choice: Choice) -> Iterable[str]:
@@ -126,22 +101,21 @@ def _delivered(summary: Summary, choice: Choice) -> Iterable[str]:
             if candidate.share > 0
         )
         yield (
-            "Model: log-probabilities of the candidates, averaged with weights that minimise the class-balanced "
+            "Model: log-probabilities of the candidates, averaged with weights that minimize the class-balanced "
             f"log-loss on held-out people, and a temperature ({choice.average.temperature:.2f}); for each person's own "
             "score, weights and temperature were found again without the trainings that held them out (nested). "
             f"Weights of the delivered model: {weights}."
         )
-    yield result_words.USED_OF_A_PERSON.get(choice.adaptation, f"Adaptation: {choice.adaptation}.")
+    yield ADAPTATIONS.get(choice.adaptation, f"Adaptation: {choice.adaptation}.")
 
 
 def _scores(choice: Choice) -> Iterable[str]:
-    yield f"Results: {' '.join(result_words.headline(choice))}"
+    yield f"Results: {' '.join(headline(choice))}"
     single = {"a single plain network": choice.test_scores["baseline"]} if choice.has_plain_network else {}
     means = {name: mean(by_person) for name, by_person in (choice.peers | single).items()}
     listed = "; ".join(f"{name} {score(value)}" for name, value in means.items() if value is not None)
     if listed:
         yield f"On the same folds, {label_of(choice.metric)}, mean over people: {listed}."
-    yield from _sentences(result_words.skipped_words(choice))
     yield INTERVALS
 
 
@@ -154,14 +128,18 @@ def _software(versions: dict[str, str], device: str, seed: int, command: str) ->
 
 
 def regression_methods(folder: Path, choice: RegressionChoice) -> str:
-    """The same of a run with a continuous target, from its ledger."""
+    """Describe a run with a continuous target, from its ledger."""
     with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
         data, versions = ledger.recall("data", Data), ledger.recall("versions", dict[str, str])
         stored = ledger.recall("options", dict[str, Any])
-        tried = dict.fromkeys(entry.setting for entry in ledger.entries(SOLVED, records=False))
+        tried = {
+            stage: list(dict.fromkeys(entry.setting for entry in ledger.entries(stage, records=False)))
+            for stage in (SOLVED, TRAINED)
+        }
     if data is None or versions is None or stored is None:
         raise UserError(f"{folder} does not say what it was made from; run it again into another folder")
     options = RunOptions.from_dict(stored)
+    forms, networks = ([candidate_name(setting) for setting in tried[stage]] for stage in (SOLVED, TRAINED))
     target = options.target.removeprefix("continuous").lstrip(":")
     return _text(
         _data(data.name, data, f"a continuous target{f' ({target})' * bool(target)}"),
@@ -169,33 +147,47 @@ def regression_methods(folder: Path, choice: RegressionChoice) -> str:
             f"Split: {count(choice.folds, 'group')} of people were held out in turn, and everybody else trained; no "
             "person's windows were on both sides of a split."
         ],
-        _number_candidates(list(map(candidate_name, tried))),
+        _number_candidates(choice, options, forms, networks),
         _number_model(choice),
         _number_scores(choice),
         _software(versions, options.device, options.seed, command_of(options, folder)),
     )
 
 
-def _number_candidates(forms: list[str]) -> Iterable[str]:
+def _number_candidates(
+    choice: RegressionChoice, options: RunOptions, forms: list[str], networks: list[str]
+) -> Iterable[str]:
     yield (
         f"Candidates: ridge regressions on {count(len(forms), 'representation')} ({'; '.join(forms)}), with "
         f"{len(STRENGTHS)} strengths from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}."
     )
+    if networks:
+        seeds = ", ".join(map(str, options.every_seed))
+        yield (
+            f"Networks ({'; '.join(networks)}) learned the standardized target with the {options.loss} loss, with "
+            f"{count(options.seeds, 'seed')} ({seeds}) for {count(options.max_epochs, 'epoch')}."
+        )
+    if options.time is not None:
+        yield f"The run was planned for {options.time}."
+    yield from (f"Left out: {line}." for line in choice.left_out)
 
 
 def _number_model(choice: RegressionChoice) -> Iterable[str]:
-    weights = "; ".join(f"{part.name} (strength {part.strength:g}) {share(part.weight)}" for part in choice.chosen)
+    weights = "; ".join(
+        f"{part.name}{'' if part.strength is None else f' (strength {part.strength:g})'} {share(part.weight)}"
+        for part in choice.chosen
+    )
     yield (
         "Model: the mean of the training people's targets, and deviations from it that the candidates predict, "
-        "averaged with weights of at least 0 and at most 1 together that minimise squared errors on held-out people, "
+        "averaged with weights of at least 0 and at most 1 together that minimize squared errors on held-out people, "
         "of whom each counts the same; for each person's own score, strengths and weights were found again without "
         f"their windows. Weights of the delivered model: {weights or 'the mean alone'}."
     )
-    yield result_words.USED_OF_A_PERSON.get(choice.adaptation, f"Adaptation: {choice.adaptation}.")
+    yield ADAPTATIONS.get(choice.adaptation, f"Adaptation: {choice.adaptation}.")
 
 
 def _number_scores(choice: RegressionChoice) -> Iterable[str]:
-    yield f"Results: {' '.join(result_words.regression_headline(choice, hint=False))}"
+    yield f"Results: {' '.join(regression_headline(choice, hint=False))}"
     listed = "; ".join(f"{name} {score(mean(choice.test_scores[name]))}" for name in SIMPLE)
     yield f"On the same folds, R², mean over people: {listed}."
     yield INTERVALS

@@ -1,86 +1,78 @@
-"""The report: one HTML file that needs nothing but a browser."""
+"""The report: one HTML file that needs nothing but a browser. Its layout is in templates/."""
 
 from __future__ import annotations
 
 import base64
 import gzip
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
 from ..files import write_atomically
+from ..folds import name_of
 from ..recordings.optional import need
 from ..runs.options import RunOptions
-from .answer import answer
-from .answering_figures import abstention, coverage
-from .averaging import alternatives, contributions, kinds, reliability, shares
-from .escaping import Html, join_html, script_json, tag
-from .latent_figures import latent_by_class, latent_by_subject, leakage
-from .mistake_figures import confusion, mistakes_by_person, recall_by_class, reliability_by_person
-from .person_figures import adaptation, labels, windows_seen
+from ..training.scoring import chance_words
+from ..words import range_words
+from .comparison import contenders, find
+from .escaping import muted_brackets, plain, script_json
+from .findings import headline, missing_words, notes
+from .model_figures import adaptation, confusion, curves, labels, leakage, reliability
 from .plot import Figure
-from .result_figures import differences, glance, results, scores_by_subject, stages
-from .search_figures import candidates, tried_settings
+from .score_figures import candidates, contributions, differences, glance, stages
+from .statistics import holm, paired, spread
 from .summary import Summary
-from .tables import estimates, facts, failures, groups, leakages, settings, splits, subjects
-from .training_figures import curves
-from .wording import count, date_and_time, duration
+from .wording import (
+    capital,
+    count,
+    date_and_time,
+    duration,
+    interval,
+    probability,
+    score,
+    setting_names,
+    share,
+    signed,
+)
 
-# Nothing may be fetched, sent or framed; what runs is written in this file.
+# Nothing may be fetched, sent or framed; scripts are only those written in this file.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-NOSCRIPT = tag("noscript", tag("p", "The figures need JavaScript; text and tables do not."))
-FOOTER = tag("footer", "Made by AutoTransfer. This file is complete in itself and loads nothing from the network.")
+MOST_FAILURES = 50
+MOST_ROWS = 300  # of the numbers of a figure
+CONCERNS = {"worse": "clearly worse", "few": "too few people to say", "": ""}  # of groups
+
+
+class Table(NamedTuple):
+    """A table whose columns from `numeric` on are numbers; a phone leaves out the columns in `less`."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: list[list[Any]]
+    numeric: int
+    less: Sequence[int] = ()
+    note: str = ""
 
 
 class Section(NamedTuple):
-    """A folded part of the page, left out where the run has no data for it."""
+    """A folded part of the page, left out if the run has no data for it."""
 
     title: str
     inside: str
     figures: tuple[Callable[[Summary], Figure | None], ...] = ()
-    tables: tuple[Callable[[Summary], Html | None], ...] = ()
+    tables: tuple[Callable[[Summary], Table | None], ...] = ()
 
 
-FIRST, LAST = "answer", "details"  # which have their own places
-SECTIONS = {
-    FIRST: Section("", "", (glance,)),
-    "stages": Section("How the score grew with time", "what the run had come to after every stage", (stages,)),
-    "results": Section(
-        "Results on what was held out", "every method and every subject, with tests",
-        (results, scores_by_subject, differences), (estimates, subjects),
-    ),
-    "mistakes": Section(
-        "Which mistakes it makes", "confused classes and overconfidence, by person",
-        (confusion, reliability, reliability_by_person), (recall_by_class, mistakes_by_person),
-    ),
-    "answering": Section(
-        "When it should not answer", "prediction sets and abstention, by person", (coverage, abstention)
-    ),
-    "groups": Section("For whom it works", "scores by group: age, sex, site, session, …", (), (groups,)),
-    "average": Section(
-        "What each kind contributes", "weights, and what each is worth", (shares, contributions), (kinds, alternatives)
-    ),
-    "person": Section(
-        "A new person with a minute of their own", "what a few labels and adaptation are worth",
-        (labels, adaptation, windows_seen),
-    ),
-    "search": Section(
-        "How the setting was found", "what was tried, and how one was chosen", (tried_settings, candidates), (settings,)
-    ),
-    "people": Section(
-        "What the representation still tells about people", "whether the subject can be read from it",
-        (leakage, latent_by_subject, latent_by_class), (leakages,),
-    ),
-    "training": Section("Inside the models", "learning curves", (curves,)),
-    LAST: Section("Data, splits and how to repeat it", "command, options, seeds, folds, versions"),
-}  # fmt: skip
+# ---- writing ---------------------------------------------------------------------------------------------------------
 
 
 def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
@@ -91,160 +83,234 @@ def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
 
 
 def render(summary: Summary) -> str:
-    """The whole page as text."""
+    """Return the whole page as text."""
     return document(summary, plotly=plotly_library())
 
 
+def document(run: Summary, *, plotly: Markup) -> str:
+    """Return the page. plotly: base64 of the gzipped library; without it the page still has its text and tables."""
+    first, *others = (
+        {
+            "title": section.title,
+            "inside": section.inside,
+            "figures": [figure for make in section.figures if (figure := make(run)) is not None],
+            "tables": [table for make in section.tables if (table := make(run)) is not None],
+        }
+        for section in SECTIONS
+    )
+    shown = [section for section in others if section["figures"] or section["tables"]]
+    data, choice = run.data, run.choice
+    return render_page(
+        "report.html",
+        title=f"{run.mark}{run.name} – AutoTransfer report",
+        run=run,
+        size=[
+            count(len(data.people), "subject"), count(data.n_trials, "window"),
+            count(len(data.classes), "class", "classes"), count(data.n_channels, "channel"),
+            f"{data.n_times:,} samples{f' at {data.sfreq:g} Hz' if data.sfreq else ''}",
+        ],
+        answer=first,
+        sections=shown,
+        drawn=[figure for section in (first, *shown) for figure in section["figures"]],
+        headline=[] if choice is None else headline(choice),
+        missing=[] if choice is None else missing_words(choice),
+        notes=[] if choice is None else notes(choice, run.plain),
+        standing=standing(choice),
+        failed=sum(training.failed for training in run.trainings),
+        failures=failures(run),
+        facts=_facts(run),
+        plotly=plotly,
+    )  # fmt: skip
+
+
+def standing(choice: Any) -> str:
+    """Return the class of the answer: guessing, better, level, worse, few or unknown."""
+    if choice is None:
+        return "incomplete"
+    return "guessing" if choice.guesses else "unknown" if choice.best_peer is None else choice.best_peer.comparison
+
+
+def render_page(template: str, drawn: Sequence[Figure] = (), **values: Any) -> str:
+    """Fill a template. drawn: the figures that the page has a place for."""
+    figures = [{"key": f.key, "title": f.title, "data": f.data, "layout": f.layout, "height": f.height,
+                "legend": f.legend} for f in drawn]  # fmt: skip
+    page = _environment().get_template(template)
+    return page.render(policy=POLICY, drawn=drawn, figure_data=script_json(figures), most_rows=MOST_ROWS, **values)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    """Escape every value, after characters that cannot be shown are replaced."""
+    found = Environment(
+        loader=PackageLoader("autotransfer.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=lambda value: value if isinstance(value, Markup) else plain(value),
+    )  # fmt: skip
+    found.filters |= {"muted_brackets": muted_brackets, "number": number_words}
+    return found
+
+
+def number_words(value: Any) -> str:
+    """Write a value of a figure's table with at most four digits."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def import_plotly() -> Any:
-    """The part of plotly that a page needs. Called before a run too, so that a missing package is noticed early."""
+    """Import the part of plotly that a page needs; called before a run too, so that an absence is noticed early."""
     return need("plotly.offline", "the report", "plotly")
 
 
 @lru_cache(maxsize=1)
-def plotly_library() -> Html:
-    """plotly.js, packed: the page unpacks it in memory, which makes the file less than half as large."""
-    packed = gzip.compress(
-        import_plotly().get_plotlyjs().encode(), 9, mtime=0
-    )  # without a time, equal runs give equal files
-    return Html(base64.b64encode(packed).decode())
+def plotly_library() -> Markup:
+    """Return plotly.js, packed: the page unpacks it in memory, which makes the file less than half as large."""
+    # without a time, equal runs give equal files
+    packed = gzip.compress(import_plotly().get_plotlyjs().encode(), 9, mtime=0)
+    return Markup(base64.b64encode(packed).decode())
 
 
-def document(run: Summary, *, plotly: Html) -> str:
-    """plotly: base64 of the gzipped library; without it the page still has its text and tables."""
-    shown = figures(run)
-    title = f"{run.mark}{run.name} – AutoTransfer report"
-    parts = {
-        key: [*map(figure_html, shown[key]), *(make(run) for make in section.tables)]
-        for key, section in SECTIONS.items()
-    }
-    first = parts.pop(FIRST)
-    body = join_html(
-        tag("a", "Skip to the figures", href="#figures", class_="skip"),
-        header_html(run.name, _size(run)),
-        NOSCRIPT,
-        tag("main", answer(run, join_html(*first)),
-            tag("div", *(_section(key, *inside, opened=not run.complete) for key, inside in parts.items()
-                         if any(inside)), _details(run), id="figures"),
-            tag("p", tag("button", "Open all", type="button", data_open=True), class_="tools")),
-        FOOTER,
-    )  # fmt: skip
-    return page_html(title, body, [figure for drawn in shown.values() for figure in drawn], plotly=plotly)
+# ---- tables ----------------------------------------------------------------------------------------------------------
 
 
-def figures(summary: Summary) -> dict[str, list[Figure]]:
-    """Section -> its figures."""
-    made = {key: [make(summary) for make in section.figures] for key, section in SECTIONS.items()}
-    return {key: [figure for figure in drawn if figure is not None] for key, drawn in made.items()}
-
-
-def page_html(title: str, body: Html, figures: Sequence[Figure], *, plotly: Html) -> str:
-    """A page with these figures, each of which has its place in the body (`figure_html`)."""
-    everything = [_for_script(figure) for figure in figures]
-    return bare_page(
-        title,
-        body,
-        tag("script", script_json(everything), type="application/json", id="figure-data"),
-        tag("script", plotly if everything else "", type="text/plain", id="plotly-packed"),
-        Html(f"<script>{asset('page.js')}</script>"),
+def estimates(summary: Summary) -> Table | None:
+    """Compare what is delivered, baselines and every penalty method with the plain network."""
+    rows = contenders(summary)
+    base = find(rows, "none")
+    if summary.choice is None:
+        return None
+    pairs = {row.key: paired(row.scores, base.scores) for row in rows if row is not base} if base else {}
+    corrected = holm({row.key: pair.p for row in rows if row.is_method and (pair := pairs.get(row.key))})
+    lines: list[list[Any]] = []
+    for row in rows:
+        described, pair = spread(list(row.scores.values())), pairs.get(row.key)
+        against = ["–"] * 4
+        if pair is not None:
+            signs, p = f"{pair.wins} / {pair.ties} / {pair.losses}", corrected.get(row.key, pair.p)
+            against = [signed(pair.mean), interval(pair), signs, probability(p)]
+        lines.append([row.label, *map(score, (described.mean, described.lower_quartile, described.minimum)), *against])
+    return Table(
+        f"{capital(summary.metric)} ({chance_words(summary.chance)}) on the test subjects, and the difference to the plain network. p: Wilcoxon signed-rank "
+        "test, for methods with Holm's correction",
+        ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p"),
+        lines,
+        numeric=1,
+        less=(2, 3, 6, 7),
     )
 
 
-def bare_page(title: str, *content: Html) -> str:
-    """A page that looks as the report does."""
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="color-scheme" content="light dark">',
-            tag("title", title),
-            f"<style>{asset('page.css')}</style></head><body>",
-            *content,
-            "</body></html>\n",
-        ]
-    )
-
-
-def asset(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _size(run: Summary) -> list[str]:
-    data = run.data
-    rate = f" at {data.sfreq:g} Hz" if data.sfreq else ""
-    return [
-        count(len(data.people), "subject"),
-        count(data.n_trials, "trial"),
-        count(len(data.classes), "class", "classes"),
-        count(data.n_channels, "channel"),
-        f"{data.n_times:,} samples{rate}",
+def sets(summary: Summary) -> Table | None:
+    """List how often prediction sets hold the true class."""
+    answering = None if summary.choice is None else summary.choice.answering
+    if answering is None or not answering.coverage:
+        return None
+    rows = [
+        [share(float(asked)), share(_mean(held)), share(min(held.values())), f"{_mean(answering.set_size[asked]):.1f}"]
+        for asked, held in answering.coverage.items()
     ]
+    heads = ("coverage asked for", "windows whose set holds the true class", "worst person", "classes in a set")
+    return Table("Prediction sets, mean over people; thresholds come from the other people", heads, rows, numeric=1)
 
 
-def header_html(name: str, size: Sequence[str]) -> Html:
-    return tag("header", tag("p", "AutoTransfer report", class_="brand"), tag("h1", name),
-               tag("p", " · ".join(size), class_="size"))  # fmt: skip
+def abstention(summary: Summary) -> Table | None:
+    """List the accuracy of what is answered if the model may leave windows unanswered."""
+    answering = None if summary.choice is None else summary.choice.answering
+    if answering is None or not answering.accuracy:
+        return None
+    rows = [
+        [share(float(asked)), share(1 - _mean(answering.answered[asked])), score(_mean(right)),
+         score(min(right.values()))]
+        for asked, right in answering.accuracy.items()
+    ]  # fmt: skip
+    heads = ("to be left unanswered", "left unanswered", "accuracy of the answers", "worst person")
+    return Table("Abstention, mean over people; thresholds come from the other people", heads, rows, numeric=1)
 
 
-def _section(key: str, *content: Html | None, opened: bool = False) -> Html:
-    heading = tag("summary", tag("h2", SECTIONS[key].title, id=key), tag("span", SECTIONS[key].inside))
-    return tag("section", tag("details", heading, *content, open=opened, class_="part"), aria_labelledby=key)
+def _mean(values: Mapping[str, float]) -> float:
+    return sum(values.values()) / len(values)
 
 
-def figure_html(figure: Figure) -> Html:
-    kinds = [(kind, kind.upper()) for kind in ("png", "svg", "csv")]
-    label = f"Save “{figure.title}” as"
-    buttons = [tag("button", n, type="button", data_save=kind, aria_label=f"{label} {n}") for kind, n in kinds]
-    numbers = tag("details", tag("summary", "Numbers"), tag("div", class_="table"))
-    return tag(
-        "figure",
-        tag("h3", figure.title, id=f"{figure.key}-title"),
-        tag("figcaption", figure.caption),
-        tag("div", class_="plot", role="img", aria_label=f"{figure.title}. {figure.caption}"),
-        tag("div", numbers, tag("span", "Save as "), *buttons, class_="tools"),
-        id=f"figure-{figure.key}",
-        data_figure=figure.key,
-        aria_labelledby=f"{figure.key}-title",
+def groups(summary: Summary) -> Table | None:
+    """List scores by group of the columns of the data, and name groups that are much worse."""
+    scores = [] if summary.choice is None else summary.choice.groups
+    if not scores:
+        return None
+    worse = [f"{row.column} {row.group}" for row in scores if row.concern == "worse"]
+    limits = [[score(end) for end in row.interval] for row in scores]
+    return Table(
+        "Scores decided without each person. The last interval is of the difference to other people, or to the same "
+        "people's other windows if a column varies within people",
+        ("column", "group", "people", summary.metric, "95 % interval", "minus the others", ""),
+        [
+            [row.column, row.group, row.people, score(row.mean), " to ".join(ends) or "–",
+             range_words(tuple(row.difference)) if row.difference else "–", CONCERNS.get(row.concern, "")]
+            for row, ends in zip(scores, limits, strict=True)
+        ],
+        numeric=2,
+        less=(4, 5),
+        note=f"Clearly worse than the others: {', '.join(worse)}." if worse else "No group is clearly worse.",
+    )  # fmt: skip
+
+
+def failures(summary: Summary) -> Table | None:
+    """List jobs that failed, and why."""
+    failed = [training for training in summary.trainings if training.failed]
+    names = setting_names(summary)
+    rest = len(failed) - MOST_FAILURES
+    if not failed:
+        return None
+    return Table(
+        "Failed jobs",
+        ("setting", "test subject", "seed", "what happened"),
+        [
+            [names[training.name], name_of(training.test_subject), training.seed, (training.record.failure or "")[:300]]
+            for training in failed[:MOST_FAILURES]
+        ],
+        numeric=9,
+        note=f"{rest} more are in results.csv." if rest > 0 else "",
     )
 
 
-def _for_script(figure: Figure) -> dict[str, object]:
+SECTIONS = (
+    Section("", "", (glance,)),
+    Section(
+        "Results on what was held out", "every subject, every stage and every method", (differences, stages),
+        (estimates,),
+    ),
+    Section("Mistakes and confidence", "confused classes, overconfidence, abstention",
+            (confusion, reliability), (sets, abstention)),
+    Section("For whom it works", "scores by group: age, sex, site, session, …", (), (groups,)),
+    Section("A new person with a minute of their own", "what labels and unlabelled windows are worth",
+            (labels, adaptation)),
+    Section("How the model was found", "kinds, candidates and learning curves", (contributions, candidates, curves)),
+    Section("What the representation tells about people", "whether the subject can be read from it", (leakage,)),
+)  # fmt: skip
+
+
+def _facts(run: Summary) -> dict[str, dict[str, object]]:
+    """Return what is needed to repeat the run, by heading."""
+    data = run.data
     return {
-        "key": figure.key, "title": figure.title, "data": figure.data, "layout": figure.layout, "panels": figure.panels,
-        "height": figure.height, "square": figure.square, "legend": figure.legend, "axes": figure.axes,
-        "table": {"columns": figure.columns, "rows": figure.rows},
-    }  # fmt: skip
-
-
-def _details(run: Summary) -> Html:
-    data = {
-        "source": run.source,
-        "trials": run.data.n_trials,
-        "samples per trial": run.data.n_times,
-        "sampling rate (Hz)": "unknown" if run.data.sfreq is None else f"{run.data.sfreq:g}",
-        "channel names": ", ".join(run.data.channels),
-        "classes": ", ".join(run.data.classes),
-        "trials per subject": ", ".join(f"{s}: {n}" for s, n in zip(run.data.subjects, run.data.trials, strict=True)),
+        "Options and seeds": _shown_options(run.options),
+        "Data": {
+            "source": run.source,
+            "channel names": ", ".join(data.channels),
+            "classes": ", ".join(data.classes),
+            "windows per subject": ", ".join(f"{s}: {n}" for s, n in zip(data.subjects, data.trials, strict=True)),
+        },
+        "Time and place": {
+            "started": date_and_time(run.started),
+            "computing time": duration(run.seconds),
+            "device": run.device,
+            "jobs": f"{run.jobs_done:,} of {run.jobs_total:,}",
+            "folds": run.folds,
+        },
+        "Versions": dict(run.versions),
     }
-    time = {"started": date_and_time(run.started), "computing time": duration(run.seconds), "device": run.device,
-            "jobs": f"{run.jobs_done:,} of {run.jobs_total:,}"}  # fmt: skip
-    return _section(
-        LAST,
-        failures(run),
-        tag("h3", "Repeat this run"),
-        tag("pre", tag("code", run.command), tabindex="0"),
-        facts("Options and seeds", _shown_options(run.options)),
-        splits(run),
-        facts("Data", data),
-        facts("Time and place", time),
-        facts("Versions", run.versions),
-    )
 
 
 def _shown_options(options: RunOptions) -> dict[str, object]:
-    """The options that were used."""
-    unused = {"source"} | (set() if options.search == "tpe" else {"trials"})
+    """Return the options that were used."""
+    unused = {"source", "storage"} | (set() if options.search == "tpe" else {"trials"})  # a storage has a password
     unused |= {name for name in ("shuffle_subjects", "as_printed") if not getattr(options, name)}
     shown = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in unused}
     return {name: value for name, value in (shown | {"epochs": options.max_epochs}).items() if value is not None}

@@ -11,21 +11,30 @@ from ..runs.csv_tables import csv_of
 from ..runs.regression import CONSTANT, PEER, RegressionChoice, write_regression_choice
 from ..runs.verdict import mean
 from ..search.regression import AVERAGE, Regression
-from .answer import answer_section
-from .escaping import Html, join_html, tag
-from .page import FOOTER, NOSCRIPT, figure_html, header_html, page_html, plotly_library
-from .plot import ACCENT, GREY, MUTED, Figure, axes, horizontal_line, merge_layouts, names_axis, plain_axis, points
-from .result_words import regression_headline
-from .tables import details, table
+from .escaping import plot_text
+from .findings import regression_headline
+from .page import Table, plotly_library, render_page, standing
+from .plot import ACCENT, GREY, MUTED, Figure, horizontal_line, merge_layouts, names_axis, plain_axis, points
 from .wording import count, score
 
 REPORT, RESULTS = "report.html", "results.csv"
+NOTES = (
+    "Groups of people were held out in turn. What predicted a person was neither trained on their windows nor given "
+    "strengths or weights by them.",
+    f"The baseline is {PEER} (means of stretches and log power of bands of each channel), on the same folds; the "
+    "constant is the mean of the training people's targets.",
+    "R² is computed for each person against their own mean: an offset lowers it even if ups and downs are predicted "
+    "well. Correlation does not depend on offsets.",
+    "Intervals are calibrated by person: errors on other held-out people give their half-width.",
+)
 LOWEST_SHOWN = -1.0  # R²: who is below it is told in words and tables, and would flatten everybody else
 
 
 def write_run(folder: str | os.PathLike[str], regression: Regression) -> Path:
-    """Write model, results.csv, choice.json and report to a run's folder, whose lock is held; returns the path of the
-    report. Each is replaced whole."""
+    """Write model, results.csv, choice.json and report to a run's folder, each atomically; return the report's path.
+
+    The lock of the folder is held.
+    """
     home = Path(folder)
     try:
         regression.model.save(home / "model")
@@ -45,23 +54,26 @@ def write_page(folder: Path, choice: RegressionChoice) -> Path:
 
 
 def render_regression(choice: RegressionChoice) -> str:
-    """The whole page as text."""
-    figures = [r2_by_person(choice)]
-    size = [count(len(choice.nested_test_scores), "person", "people"), f"target: {choice.target}", choice.adaptation]
-    main = answer_section(
-        choice,
-        regression_headline(choice),
-        *map(figure_html, figures),
-        details("What these numbers are", tag("ul", *(tag("li", note) for note in _notes(choice)), class_="caveats")),
-        details("Every person", _people(choice)),
-        details("What is delivered", _parts(choice)),
+    """Return the whole page as text."""
+    tables = {"Every person": _people(choice), "What is delivered": _parts(choice)}
+    if len(choice.stages) > 1 or choice.left_out:
+        tables["What each stage gave"] = _stages(choice)
+    return render_page(
+        "regression.html",
+        drawn=[r2_by_person(choice)],
+        title=f"{choice.name} – AutoTransfer report",
+        name=choice.name,
+        size=[count(len(choice.nested_test_scores), "person", "people"), f"target: {choice.target}", choice.adaptation],
+        standing=standing(choice),
+        headline=regression_headline(choice),
+        notes=NOTES,
+        tables=tables,
+        plotly=plotly_library(),
     )
-    body = join_html(header_html(choice.name, size), NOSCRIPT, tag("main", main), FOOTER)
-    return page_html(f"{choice.name} – AutoTransfer report", body, figures, plotly=plotly_library())
 
 
 def r2_by_person(choice: RegressionChoice) -> Figure:
-    """R² of every person under the delivered model, the simple model and the constant."""
+    """Draw R² of every person under the delivered model, the baseline and the constant."""
     order = sorted(choice.nested_test_scores, key=lambda who: choice.nested_test_scores[who])
     series = {
         "the model": (choice.nested_test_scores, ACCENT, "circle"),
@@ -71,12 +83,12 @@ def r2_by_person(choice: RegressionChoice) -> Figure:
     data = [
         points(
             list(range(len(order))), [max(scores[who], LOWEST_SHOWN) for who in order], name, fill=fill, symbol=symbol,
-            text=[f"{who}: {name} {score(scores[who])}" for who in order],
+            text=[f"{plot_text(who)}: {name} {score(scores[who])}" for who in order],
         )
         for name, (scores, fill, symbol) in series.items()
     ]  # fmt: skip
     layout = merge_layouts(
-        axes(names_axis(order, "person"), plain_axis("R²", range=[LOWEST_SHOWN - 0.05, 1.05])),
+        {"xaxis": names_axis(order, "person"), "yaxis": plain_axis("R²", range=[LOWEST_SHOWN - 0.05, 1.05])},
         horizontal_line(0.0, "a person's own mean"),
     )
     return Figure(
@@ -88,24 +100,11 @@ def r2_by_person(choice: RegressionChoice) -> Figure:
         layout=layout,
         columns=("person", *series),
         rows=[[who, *(scores[who] for scores, _, _ in series.values())] for who in order],
+        legend=True,
     )
 
 
-def _notes(choice: RegressionChoice) -> list[str]:
-    return [
-        f"Groups of people were held out in turn ({choice.folds} groups). What predicted a person was neither trained "
-        "on them nor given strengths or weights by their windows.",
-        f"The simple model is {PEER} (means of stretches and log power of bands of each channel), on the same folds; "
-        "the constant is the mean of the training people's targets.",
-        "R² is of each person alone, against their own mean: who differs from others by an offset has a low one, even "
-        "where ups and downs are predicted well. Correlation does not see offsets.",
-        "Intervals are calibrated by person: people left out gave their half-width, and its coverage is measured on "
-        "each person by the others' errors. Trainings that predict the others had this person in: no pairs are held "
-        "out.",
-    ]
-
-
-def _people(choice: RegressionChoice) -> Html:
+def _people(choice: RegressionChoice) -> Table:
     rows = [
         [
             who, score(r2), score(choice.correlations[who]), f"{choice.errors[who]:.4g}",
@@ -114,7 +113,7 @@ def _people(choice: RegressionChoice) -> Html:
         ]
         for who, r2 in choice.nested_test_scores.items()
     ]  # fmt: skip
-    return table(
+    return Table(
         "R² and errors of every person left out",
         ("person", "R²", "correlation", "error (RMS)", PEER, CONSTANT, "in 90 % interval"),
         rows,
@@ -122,9 +121,20 @@ def _people(choice: RegressionChoice) -> Html:
     )
 
 
-def _parts(choice: RegressionChoice) -> Html:
-    rows = [[part.name, f"{part.strength:g}", f"{part.weight:.2f}", score(part.r2)] for part in choice.chosen]
+def _parts(choice: RegressionChoice) -> Table:
+    rows = [
+        [part.name, "–" if part.strength is None else f"{part.strength:g}", f"{part.weight:.2f}", score(part.r2)]
+        for part in choice.chosen
+    ]
     rows.append([CONSTANT, "–", f"{1 - sum(part.weight for part in choice.chosen):.2f}",
                  score(mean(choice.test_scores[CONSTANT]))])  # fmt: skip
     rows.append([AVERAGE, "–", "–", score(mean(choice.nested_test_scores))])
-    return table("The parts of the average", ("linear model", "ridge strength", "weight", "R² alone"), rows, numeric=1)
+    return Table(
+        "The parts of the average", ("closed form or network", "ridge strength", "weight", "R² alone"), rows, numeric=1
+    )
+
+
+def _stages(choice: RegressionChoice) -> Table:
+    rows = [[stage.name, score(stage.r2)] for stage in choice.stages]
+    rows += [[f"left out: {line}", "–"] for line in choice.left_out]
+    return Table("R² on people left out after each stage", ("with, in addition", "R²"), rows, numeric=1)

@@ -14,21 +14,8 @@ from ..training.scoring import BALANCED_ACCURACY, label_of
 
 
 @dataclass(frozen=True)
-class Split:
-    """Who trains, validates and tests, in trials."""
-
-    fold: int
-    test_subject: str
-    validation_subject: str
-    n_train: int
-    n_validation: int
-    n_test: int
-
-
-@dataclass(frozen=True)
 class Leak:
-    """How well a fresh probe reads the subject, or another column, from z of a fold's training trials at the last
-    epoch."""
+    """Accuracy of a fresh probe that reads the subject, or another column, from z of a fold's training windows."""
 
     test_subject: str  # of the fold
     accuracy: float
@@ -36,25 +23,6 @@ class Leak:
     bits: float
     nuisance: str = "subject"  # what is read
     within: bool = False  # among the trials of one person, mean over people
-
-
-@dataclass(frozen=True)
-class Point:
-    """z of a training trial in two dimensions."""
-
-    x: float
-    y: float
-    subject: str
-    label: str  # of its class
-
-
-@dataclass(frozen=True)
-class WeightsStory:
-    """Leakage and latent codes by role: "baseline", "chosen" and, for leakage, "uncensored", the chosen setting without
-    its penalty. They take time to compute, so the ledger keeps them."""
-
-    leakage: dict[str, list[Leak]] = field(default_factory=dict)
-    latent: dict[str, list[Point]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +40,11 @@ class Summary:
     versions: dict[str, str]  # autotransfer, python, torch, numpy ...
     options: RunOptions
     data: Data
-    splits: tuple[Split, ...] = ()
+    folds: int = 0
     trainings: tuple[Trained, ...] = ()
     choice: Choice | None = None  # None: the run is not finished
-    weights: WeightsStory = field(default_factory=WeightsStory)
+    # By role ("baseline", "chosen" and "uncensored", the chosen setting without its penalty): what probes read.
+    leakage: dict[str, list[Leak]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:

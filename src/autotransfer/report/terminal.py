@@ -1,78 +1,90 @@
-"""The answer of a run in a few lines of text."""
+"""Results of one run, and of two runs compared, as lines for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
-from ..runs.choice import Average, Choice
+from ..errors import UserError
+from ..runs.choice import Choice, read_choice
 from ..runs.ending import longer_words
-from . import result_words as words
+from ..runs.ledger import Ledger
+from .comparison import choice_rows
 from .escaping import short
-from .outcomes import finite_scores
-from .statistics import spread
-from .wording import kind_label, score
-
-ScoreRows = dict[str, Mapping[str, float]]  # by label: scores by person
+from .findings import ADAPTATIONS, NO_BETTER, average_words, guessing_words, headline, metric_words, missing_words
+from .statistics import paired, spread
+from .wording import interval, kind_label, probability, score, signed
 
 
 def answer_lines(choice: Choice, folder: Path | None = None) -> list[str]:
-    """The headline, the delivered model, and its scores with those of simple models and the plain network. folder: of
-    the run, to say how it goes on."""
+    """Return the headline, the delivered model, and its scores with those of baselines and the plain network.
+
+    folder: of the run, to say how it can continue.
+    """
+    lines, average = headline(choice), choice.average
+    if average is None:
+        lines.append(f"chosen: {choice.chosen.name}")
+        if choice.baseline_won:
+            lines.append(f"{NO_BETTER}, so it was kept.")
+    else:
+        used = {short(kind_label(kind), 40): weight for kind, weight in average.kinds.items() if weight > 0}
+        shares = ", ".join(f"{label} {100 * weight:.0f} %" for label, weight in used.items())
+        lines.append(f"{average_words(average)}: {shares}")
+    if choice.adaptation in ("online", "transductive"):
+        lines.append(f"  {ADAPTATIONS[choice.adaptation]}")
+    rows = {short(row.label, 60): spread(list(row.scores.values())) for row in choice_rows(choice)}
+    width = max(map(len, rows))
+    lines += [f"{metric_words(choice)}:", *(f"  {label:{width}}  {scores}" for label, scores in rows.items())]
+    if average is not None:
+        calibration = average.calibration
+        lines.append(
+            f"temperature {average.temperature:.2f}: expected calibration error {score(calibration.error)}, without it "
+            f"{score(calibration.error_before)}"
+        )
+        lines.append(f"best single candidate: {choice.chosen.name}")
     longer = "" if folder is None else longer_words(choice.ended, folder)
-    ended = [f"ended: {choice.ended}{longer}"] if choice.ended is not None else []
-    missing = [*words.skipped_words(choice), *words.left_out_words(choice)]
-    return [*words.headline(choice), *_delivered(choice), *missing, *ended]
+    ended = [] if choice.ended is None else [f"ended: {choice.ended}{longer}"]
+    return [*lines, *missing_words(choice), *ended]
 
 
-def _delivered(choice: Choice) -> list[str]:
-    used = words.ADAPTATIONS.get(choice.adaptation)
-    adapts = [] if used is None else [f"  {used}; these are not zero-shot scores"]
-    lines, rows, after = _chosen(choice) if choice.average is None else _averaged(choice, choice.average)
-    return [*lines, *adapts, f"{words.metric_words(choice)}:", *_table(rows), *after, *words.not_scored_words(choice)]
+# ---- two runs --------------------------------------------------------------------------------------------------------
 
 
-def _chosen(choice: Choice) -> tuple[list[str], ScoreRows, list[str]]:
-    """What is delivered, the rows of the table, and what stands below it."""
-    lines = [f"chosen: {choice.chosen.name}"]
-    if choice.baseline_won:
-        lines.append(f"{words.NO_BETTER}, so it was kept" + ("; censoring did not help" if choice.censor_tried else ""))
-    tests, ensembles = choice.test_scores, choice.delivered_test_scores
-    rows: ScoreRows = {"nested choice": choice.nested_test_scores, "as published": tests["chosen"]}
-    rows |= choice.peers
-    if "nested" in ensembles and "baseline" in ensembles:
-        rows |= {"ensemble, nested": ensembles["nested"], "ensemble, plain networks": ensembles["baseline"]}
-    best = choice.best_uncensored.name
-    if best != choice.baseline.name and "best_uncensored" in tests:
-        rows[f"best uncensored ({short(best, 40)})"] = tests["best_uncensored"]
-    return lines, rows | {"plain network (baseline)": tests["baseline"]}, []
+def comparison_lines(first: Path, second: Path) -> list[str]:
+    """Return lines on how the second run differs from the first; runs on different recordings are refused."""
+    (data, before), (other_data, after) = (_finished(folder) for folder in (first, second))
+    if data != other_data:
+        raise UserError(f"{first} and {second} are runs on different data; compare runs on the same recordings")
+    if before.metric != after.metric:
+        raise UserError(f"{first} has {before.metric}, {second} {after.metric}; compare runs of one metric")
+    pair = paired(after.estimate, before.estimate)
+    if pair is None:
+        raise UserError(f"{first} and {second} have scored no person in common")
+    names = [short(folder.name or folder, 30) for folder in (first, second)]
+    names = names if names[0] != names[1] else [short(folder, 60) for folder in (first, second)]
+    everybody = len(before.estimate) == len(after.estimate) == pair.n
+    lines = [f"{metric_words(before)}{'' if everybody else f', the {pair.n} that both runs scored'}:"]
+    for name, scores, choice in zip(names, (pair.second, pair.first), (before, after), strict=True):
+        doubt = f"; {guessing_words(choice.chance).lower()}" if choice.guesses else ""
+        lines.append(f"  {name:{max(map(len, names))}}  {scores}{doubt}")
+    limits = f", 95 % interval {interval(pair)}" if pair.interval else ""
+    tested = "" if pair.p is None else f", p {probability(pair.p, equals=True)}"
+    lines.append(f"{names[1]} minus {names[0]}: {signed(pair.mean)}{limits}{tested}")
+    lines.append(f"of {pair.n} people {pair.wins} gained, {pair.ties} tied, {pair.losses} lost")
+    if pair.interval is None:
+        lines.append("Too few people to tell")
+    elif pair.interval[0] <= 0 <= pair.interval[1]:
+        lines.append("No clear difference: the interval includes zero")
+    else:
+        lines.append(f"{names[1] if pair.mean > 0 else names[0]} is better on these people")
+    return lines
 
 
-def _averaged(choice: Choice, average: Average) -> tuple[list[str], ScoreRows, list[str]]:
-    used = {short(kind_label(kind), 40): weight for kind, weight in average.kinds.items() if weight > 0}
-    shares = ", ".join(f"{label} {100 * weight:.0f} %" for label, weight in used.items())
-    calibration = average.calibration
-    after = [
-        f"temperature {average.temperature:.2f}: expected calibration error {score(calibration.error)}, without it "
-        f"{score(calibration.error_before)}",
-        f"best single candidate: {choice.chosen.name}",
-        *words.playback_words(choice),
-    ]
-    rows: ScoreRows = {"average, nested": choice.nested_test_scores}
-    rows |= choice.peers
-    rows["best single, nested"] = average.choosing_test_scores
-    if choice.has_plain_network:
-        if "baseline" in choice.delivered_test_scores:
-            rows["ensemble, plain networks"] = choice.delivered_test_scores["baseline"]
-        rows["plain network (baseline)"] = choice.test_scores["baseline"]
-    return [f"{words.average_words(average)}: {shares}"], rows, after
-
-
-def _table(rows: ScoreRows) -> list[str]:
-    labels = [short(label, 60) for label in rows]
-    width = max(map(len, labels))
-    values = [list(finite_scores(scores).values()) for scores in rows.values()]
-    return [
-        f"  {label:{width}}  {spread(known) if known else 'no scores'}"
-        for label, known in zip(labels, values, strict=True)
-    ]
+def _finished(folder: Path) -> tuple[str, Choice]:
+    """Return the fingerprint of a finished run's recordings, and its choice."""
+    with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
+        windows = ledger.recall("windows", str) or ledger.recall("fingerprint", str) or ""
+        complete = ledger.recall("complete", bool)
+    if not complete:
+        raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
+    return windows, read_choice(folder)

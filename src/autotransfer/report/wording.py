@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -16,7 +15,7 @@ from ..words import count as count
 from ..words import range_words
 from ..words import score as score
 from ..words import signed as signed
-from .statistics import FEWEST_TO_TEST, Paired
+from .statistics import Paired
 from .summary import Summary
 
 SIGNIFICANT = 0.05  # corrected p below this is called significant
@@ -127,22 +126,3 @@ def date_and_time(iso: str) -> str:
         return iso
     zone = "" if time.tzinfo is None else " UTC" if not time.utcoffset() else f" UTC{time:%z}"
     return f"{time.day} {time:%B %Y, %H:%M}{zone}"
-
-
-def significance(corrected: Mapping[str, float | None], gains: Mapping[str, float]) -> str:
-    """Which methods differ from the baseline once p is corrected for their number. gains: their mean differences."""
-    tested = {name: p for name, p in corrected.items() if p is not None}
-    if not tested:
-        return f"No method could be tested against the baseline: that takes {FEWEST_TO_TEST} subjects that differ."
-    significant = {name: p for name, p in tested.items() if p < SIGNIFICANT}
-    if not significant:
-        least = probability(min(tested.values()), equals=True)
-        return (
-            f"No method differs significantly from the baseline: after correction for {count(len(tested), 'method')} "
-            f"the smallest p\u00a0{least}. Differences of this size may be chance."
-        )
-    sides = {"better": [n for n in significant if gains[n] > 0], "worse": [n for n in significant if gains[n] <= 0]}
-    parts = [f"{' and '.join(method_label(n) for n in names)} {side}" for side, names in sides.items() if names]
-    rest = len(tested) - len(significant)
-    others = f"; {count(rest, 'method')} without a significant difference" if rest else ""
-    return f"Significantly different from the baseline, corrected for {len(tested)}: {', '.join(parts)}{others}."

@@ -1,0 +1,236 @@
+"""What a run found, in sentences that terminal, page, Python and the methods paragraph share.
+
+The verdict itself is made in runs/verdict.py, because choice.json and the model's card keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..folds import SESSION
+from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
+from ..runs.choice import HARM, Average, Choice, Playback
+from ..runs.ending import out_of_time
+from ..runs.regression import LOWEST, RegressionChoice
+from ..runs.verdict import MOST_NAMES, mean, peer_name, shown_name
+from ..settings import SUBJECT, Setting
+from ..training.intervals import next_words
+from ..training.scoring import BALANCED_ACCURACY, chance_words, label_of
+from ..words import count, score, signed
+from .statistics import paired
+from .wording import interval, kind_words, setting_words, share
+
+NO_BETTER = "No setting is clearly better than the plain network"
+ADAPTATIONS = {
+    **dict.fromkeys(("none", "zero-shot"), "Nothing of a new person was used before their predictions (zero-shot)."),
+    "online": "Each window of a new person was predicted with their own unlabelled windows before it (online), so "
+    "these are not zero-shot scores.",
+    "transductive": "All unlabelled windows of a new person were used before their predictions (transductive), so "
+    "these are not zero-shot scores.",
+}
+
+
+# ---- the headline ----------------------------------------------------------------------------------------------------
+
+
+def headline(choice: Choice) -> list[str]:
+    """Return the verdict, the next person, the worst one, and the gains from unlabelled windows and from labels."""
+    worst = worst_words(choice.estimate, choice.below, choice.at_least) if choice.estimate else None
+    lines = (choice.verdict, next_words(choice.next_person, choice.hold_out), worst)
+    return [*(line for line in lines if line), *replay_words(choice)]
+
+
+def regression_headline(choice: RegressionChoice, *, hint: bool = True) -> list[str]:
+    """Return the same lines for a continuous target, with intervals. hint: also say what else may be tried."""
+    scores = choice.nested_test_scores
+    expected = next_words(choice.next_person, metric="R²", lowest=LOWEST)
+    lines = [choice.verdict, expected, worst_words(scores, choice.below, choice.at_least, metric="R²")]
+    if choice.radius is None:
+        people = count(len(scores) + len(choice.not_scored), "person", "people")
+        lines.append(
+            f"Intervals: {people} are too few for a 90 % interval, so it reaches from −∞ to ∞. Record more people, or "
+            "ask for less coverage (predict --coverage)."
+        )
+    elif choice.coverage:
+        lines.append(
+            f"Intervals: 90 % intervals (±{choice.radius:.3g}) held {100 * (mean(choice.coverage) or 0):.0f} % of "
+            "held-out people's targets."
+        )
+    if hint and (rescaled := choice.rescaled) is not None:
+        lines.append(
+            f"Gain and offset: corrected for each person, predictions would have R² {score(rescaled)}. If a new "
+            "person's windows are recorded before they are predicted, try --adaptation transductive."
+        )
+    if choice.not_scored:
+        lines.append(f"Not scored: {count(len(choice.not_scored), 'person', 'people')} whose target never changes.")
+    return [line for line in lines if line]
+
+
+def worst_words(
+    scores: Mapping[str, float], below: Mapping[str, float], at_least: float | None, metric: str = ""
+) -> str:
+    """Name the lowest score and, if the user gave a threshold, everybody below it. scores: by person."""
+    person, lowest = min(scores.items(), key=lambda item: item[1])
+    worst = f"Worst person: {f'{metric} {score(lowest)}'.lstrip()} (subject {shown_name(person)})."
+    if at_least is None:
+        return worst
+    if not below:
+        return f"{worst} Nobody scores below {at_least:g}."
+    names = [f"{shown_name(name)}: {score(value)}" for name, value in below.items()]
+    return f"{worst} Below {at_least:g}: {len(below)} of {len(scores)} people ({', '.join(names)})."
+
+
+def replay_words(choice: Choice) -> list[str]:
+    """Say what held-out people gained in replayed sessions, without labels and with a few, in balanced accuracy."""
+    played = choice.playback
+    if played is None:
+        if choice.adaptation == "transductive":
+            return []
+        why = " The time was too short." if out_of_time(choice.ended) else ""
+        return [f"Unlabelled windows: neither adaptation nor labels were tried on held-out people.{why}"]
+    people = len(next(iter(played.zero_shot.values())))
+    metric = "" if choice.metric == BALANCED_ACCURACY else " balanced accuracy"
+    lines = [
+        f"Unlabelled windows: {signed(played.gain)}{metric} in an online session, mean over {people} held-out people; "
+        f"{session_words(played)}."
+    ]
+    if played.calibrated:
+        gains = {n: paired(scores, played.before[n]) for n, scores in played.calibrated.items()}
+        listed = [f"{signed(pair.mean)} with {n}" for n, pair in gains.items() if pair is not None]
+        lines.append(f"Labels: {', '.join(listed)} labelled windows of each class,{metric} on the others.")
+    return lines
+
+
+def session_words(played: Playback) -> str:
+    """Say whether a session of the delivered model adapts to unlabelled windows, and how."""
+    if played.session == NO_ADAPTATION:
+        return "a session does not adapt to unlabelled windows"
+    method = ADAPTATION_METHODS[played.session].label if played.session in ADAPTATION_METHODS else played.session
+    return f"a session adapts to unlabelled windows ({method})"
+
+
+def harm_words(played: Playback) -> str:
+    """Say how many people lose by online adaptation and by calibration."""
+    parts = {"an online session": played.harmed}
+    parts |= {f"calibration with {n} of each class": part for n, part in played.harmed_by_labels.items()}
+    losing = [f"{round(part * people)} of {people} by {name}" for name, (part, people) in parts.items()]
+    return f"People who lose more than {HARM:g}: {', '.join(losing)}."
+
+
+# ---- scores ----------------------------------------------------------------------------------------------------------
+
+
+def metric_words(choice: Choice) -> str:
+    """Return, for example, 'balanced accuracy on 12 test subjects (chance .25)'."""
+    guessing = "" if choice.chance is None else f" ({chance_words(choice.chance)})"
+    return f"{label_of(choice.metric)} on {count(len(choice.estimate), 'test subject')}{guessing}"
+
+
+def guessing_words(chance: float | None) -> str:
+    """Return 'Not clearly better than guessing (chance .50)'."""
+    return "Not clearly better than guessing" + ("" if chance is None else f" ({chance_words(chance)})")
+
+
+def hold_out_words(hold_out: str) -> str:
+    """Say what was held out and what the scores therefore are about."""
+    if hold_out == SUBJECT:
+        return "Each person was predicted by models that were trained on other people only."
+    if hold_out == SESSION:
+        return (
+            "Sessions were held out, not people: each session was predicted by models that were trained on other "
+            "sessions of the same person. Scores say nothing about people whom the model does not know."
+        )
+    return (
+        f"Each {hold_out} was held out, not each person: models may have been trained on other windows of the person "
+        "whom they predict."
+    )
+
+
+# ---- what is delivered, and what is missing --------------------------------------------------------------------------
+
+
+def average_words(average: Average) -> str:
+    """Return 'average of 12 candidates of 5 kinds: EEGNet 45 %, …'."""
+    used = [candidate.kind for candidate in average.weights if candidate.share > 0]
+    return f"average of {count(len(used), 'candidate')} of {count(len(set(used)), 'kind')}"
+
+
+def delivered_words(choice: Choice, plain: Setting) -> str:
+    """Name the delivered model in a sentence. plain: the setting of the plain network."""
+    if choice.average is not None:
+        heaviest = next(iter(choice.average.kinds.items()), None)
+        words = "" if heaviest is None else f" Most weight, {share(heaviest[1])}, lies on {kind_words(heaviest[0])}."
+        return f"Delivered: an {average_words(choice.average)}.{words}"
+    if not choice.baseline_won:
+        return f"Delivered: {setting_words(choice.chosen.setting, plain)}, which validation favored."
+    tried = "censoring did not help on these recordings" if choice.censor_tried else "no censor was tried"
+    return f"Delivered: the plain network. {NO_BETTER}; {tried}."
+
+
+def missing_words(choice: Choice) -> list[str]:
+    """Say which baselines, stages and people have no scores, and why."""
+    lines = []
+    if choice.skipped_peers:
+        peers = [f"{peer_name(name)} ({why})" for name, why in choice.skipped_peers.items()]
+        lines.append(f"Baselines not scored: {'; '.join(peers)}.")
+    if choice.left_out:
+        lines.append(f"Left out or shortened because there was no time: {'; '.join(choice.left_out)}.")
+    if choice.not_scored:
+        more = len(choice.not_scored) - MOST_NAMES
+        names = ", ".join(map(shown_name, choice.not_scored[:MOST_NAMES])) + (f" and {more} more" if more > 0 else "")
+        lines.append(f"Not scored because all their windows are of one class: {names}.")
+    return lines
+
+
+# ---- how the numbers were found --------------------------------------------------------------------------------------
+
+
+def estimate_words(choice: Choice) -> str:
+    """Say how each person's score was kept free of their own labels."""
+    if choice.average is None:
+        found = "the setting was chosen again without the validation scores measured on that person"
+    else:
+        found = "weights and temperature were found again without the trainings that held that person out"
+    return (
+        f"Scores are nested: for each person {found}. Their labels took part in the other trainings, so a little "
+        "optimism may remain."
+    )
+
+
+def stability_words(choice: Choice) -> str | None:
+    """Say how much depends on one subject: the weight that moves, or the number of nested choices."""
+    if choice.average is None:
+        picks = len(set(choice.nested_choices.values()))
+        return f"The nested choice varies between {count(picks, 'setting')}." if picks > 1 else None
+    delivered = {candidate.name: candidate.share for candidate in choice.average.weights}
+    moved = [
+        sum(abs(nested.get(name, 0.0) - delivered.get(name, 0.0)) for name in {*nested, *delivered}) / 2
+        for nested in choice.average.nested_weights.values()
+    ]
+    if not moved:
+        return None
+    return f"Without one subject, {share(sum(moved) / len(moved))} of the weight moves to other candidates on average."
+
+
+def censoring_words(choice: Choice) -> list[str]:
+    """Say what an ensemble of plain networks scores, and how much of the score is due to censoring."""
+    others = {"An ensemble of plain networks": choice.delivered_test_scores.get("baseline", {})}
+    others = others if choice.has_plain_network else {}
+    others["The same procedure with uncensored candidates only"] = choice.nested_uncensored_test_scores
+    lines = []
+    for name, scores in others.items():
+        pair = paired(choice.estimate, scores)
+        if pair is not None and pair.ties < pair.n:
+            gain = f"the delivered model minus it is {signed(pair.mean)} ({interval(pair)})"
+            lines.append(f"{name} scores {score(pair.second.mean)}; {gain}.")
+    return lines
+
+
+def notes(choice: Choice, plain: Setting) -> list[str]:
+    """Return what a careful reader wants to know about the numbers, one sentence or two each."""
+    adaptation = ADAPTATIONS.get(choice.adaptation)
+    lines = [
+        delivered_words(choice, plain), hold_out_words(choice.hold_out), adaptation, estimate_words(choice),
+        stability_words(choice), *censoring_words(choice),
+    ]  # fmt: skip
+    return [line for line in lines if line]

@@ -1,0 +1,262 @@
+"""Figures of the delivered model: its mistakes, its confidence, what a person's own windows add, how it was trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import chain
+
+import numpy as np
+
+from ..runs.choice import Scores
+from ..settings import SUBJECT
+from . import plot
+from .escaping import plot_text
+from .findings import harm_words, session_words
+from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
+from .summary import Summary
+from .wording import score, share, signed
+
+MOST_CELLS = 12  # classes of a matrix whose cells have room for a number
+MOST_EPOCHS = 150  # drawn; more cannot be told apart on a screen
+LARGEST = 34  # diameter of a dot that stands for all windows, in pixels
+
+
+def _mean(values: Mapping[str, float]) -> float:
+    return float(np.mean(list(values.values())))
+
+
+# ---- mistakes and confidence -----------------------------------------------------------------------------------------
+
+
+def confusion(summary: Summary) -> Figure | None:
+    """Draw which class is taken for which, over all test subjects; rows sum to one."""
+    names = list(summary.data.classes)
+    known = {} if summary.choice is None else summary.choice.confusions
+    tables = {who: np.array(counts, dtype=np.int64) for who, counts in known.items()}
+    tables = {who: counts for who, counts in tables.items() if counts.shape == (len(names), len(names))}
+    if not tables:
+        return None
+    whole = np.sum(list(tables.values()), 0)
+    totals = whole.sum(1, keepdims=True)
+    shares = np.divide(whole, totals, out=np.full(whole.shape, math.nan), where=totals > 0)
+    cut = [plot_text(name) for name in names]
+    texts = [
+        [f"true {cut[i]}<br>predicted {cut[j]}<br>{n} of {totals[i, 0]} windows" for j, n in enumerate(row)]
+        for i, row in enumerate(whole.tolist())
+    ]
+    cells: Json = {"type": "heatmap", "z": shares.tolist(), "zmin": 0, "zmax": 1, "xgap": 2, "ygap": 2}
+    cells |= {"colorscale": [[0, plot.BACKGROUND], [1, ACCENT]], "showscale": False}
+    cells |= {"hovertext": texts, "hovertemplate": "%{hovertext}<extra></extra>"}
+    if len(names) <= MOST_CELLS:
+        cells |= {"texttemplate": "%{z:.2f}", "textfont": {"size": 12}}
+    down = plot.names_axis(names, "true", length=12) | {"range": [len(names) - 0.4, -0.6]}
+    return Figure(
+        key="confusion",
+        title="Which class is taken for which",
+        caption="The delivered model on held-out people, over all their windows. Rows are the true classes; the "
+        "diagonal is the share that is recognized. The numbers have the counts of every person.",
+        data=[cells],
+        layout={
+            "xaxis": plot.names_axis(names, "predicted", length=12) | {"constrain": "domain"},
+            "yaxis": down | {"scaleanchor": "x", "constrain": "domain"},
+        },
+        columns=("subject", "true", "predicted", "count"),
+        rows=[
+            [who, names[i], names[j], n]
+            for who, counts in {"everybody": whole, **tables}.items()
+            for i, row in enumerate(counts.tolist())
+            for j, n in enumerate(row)
+        ],
+        height=440,
+    )
+
+
+def reliability(summary: Summary) -> Figure | None:
+    """Draw accuracy against confidence, over all windows and for each person."""
+    choice = summary.choice
+    if choice is None:
+        return None
+    people = {who: own for who, own in choice.reliability.items() if math.isfinite(own.overconfidence)}
+    bins: list[tuple[float, float, float]] = []
+    if choice.average is not None:
+        found = choice.average.calibration
+        every = zip(found.confidence, found.accuracy, found.share, strict=False)
+        bins = [bin_ for bin_ in every if all(map(math.isfinite, bin_)) and bin_[2] > 0]
+    rows: list[list[object]] = [[who, own.confidence, own.accuracy, None] for who, own in people.items()]
+    rows += [["all windows", *bin_] for bin_ in bins]
+    if not rows:
+        return None
+    data = [plot.line([0, 1], [0, 1], "as claimed", stroke=MUTED, width=1.5, line={"dash": "dot"})]
+    if people:
+        x, y = [own.confidence for own in people.values()], [own.accuracy for own in people.values()]
+        texts = [f"subject {plot_text(who)}<br>confidence {score(a)}, right {score(b)}" for (who, _), a, b in zip(
+            people.items(), x, y, strict=True)]  # fmt: skip
+        data.append(plot.points(x, y, "one person, mean", fill=GREY, text=texts))
+    if bins:
+        sizes = [max(6.0, LARGEST * math.sqrt(min(1.0, part))) for *_, part in bins]
+        texts = [f"confidence {score(a)}<br>right {score(b)}<br>{share(c)} of the windows" for a, b, c in bins]
+        x, y = [a for a, _, _ in bins], [b for _, b, _ in bins]
+        data.append(plot.path(x, y, "all windows", fill=ACCENT, width=1.5, text=texts, marker={"size": sizes}))
+    worst = max(people, key=lambda who: people[who].overconfidence, default=None)
+    words = ""
+    if worst is not None and (gap := people[worst].overconfidence) > 0:
+        words = f" It claims most too much of subject {worst} ({signed(gap)})."
+    if choice.average is not None:
+        errors = choice.average.calibration
+        words += f" Expected calibration error: {score(errors.error)}, without the temperature "
+        words += f"{score(errors.error_before)}."
+    both = [value for _, a, b, _ in rows for value in (a, b) if isinstance(value, float)]
+    across = plot.score_axis("confidence: probability of the predicted class", [*both, summary.data.chance])
+    return Figure(
+        key="reliability",
+        title="How far confidence can be trusted",
+        caption="On the diagonal, predictions are right as often as they claim; below it the model claims too much."
+        + words,
+        data=data,
+        layout=plot.scores_over(across, "accuracy", both, summary.data.chance),
+        columns=("of", "confidence", "accuracy", "share_of_windows"),
+        rows=rows,
+        height=440,
+        legend=True,
+    )
+
+
+# ---- a person's own windows ------------------------------------------------------------------------------------------
+
+
+def labels(summary: Summary) -> Figure | None:
+    """Draw the score against the number of labelled windows of each class."""
+    played = None if summary.choice is None else summary.choice.playback
+    if played is None or not played.calibrated:
+        return None
+    lines: dict[str, tuple[dict[str, Scores], str, str]] = {
+        "calibrated with the labels": (played.calibrated, ACCENT, "circle"),
+        "as delivered": (played.before, MUTED, "diamond"),
+        "a classifier of the labels alone": (played.own, LOSS, "square"),
+    }
+    data, rows = [], []
+    for name, (tables, fill, symbol) in lines.items():
+        means = [_mean(by_person) for by_person in tables.values()]
+        texts = [f"{name}<br>{n} of each class: {score(mean)}" for n, mean in zip(tables, means, strict=True)]
+        if tables:
+            data.append(plot.path([*tables], means, name, fill=fill, symbol=symbol, text=texts))
+        rows += [[name, int(n), mean, len(tables[n])] for n, mean in zip(tables, means, strict=True)]
+    across = plot.plain_axis("labelled windows of each class", type="category")
+    return Figure(
+        key="labels",
+        title="What a few labels are worth",
+        caption="Mean balanced accuracy over held-out people on the windows that are not labelled. "
+        f"{harm_words(played)}",
+        data=data,
+        layout=plot.scores_over(across, "balanced accuracy", [row[2] for row in rows], summary.data.chance),
+        columns=("model", "labels_of_each_class", "mean", "subjects"),
+        rows=rows,
+        height=360,
+        legend=True,
+    )
+
+
+def adaptation(summary: Summary) -> Figure | None:
+    """Draw what people gain in an online session, by the order in which their windows come."""
+    played = None if summary.choice is None else summary.choice.playback
+    if played is None:
+        return None
+    orders = {
+        order: {who: played.adapted[order][who] - value for who, value in before.items()}
+        for order, before in played.zero_shot.items()
+    }
+    gains, means = [list(own.values()) for own in orders.values()], [_mean(own) for own in orders.values()]
+    across = plot.difference_axis("online session minus as delivered", chain(*gains), least=0.01)
+    titles = [f"{plot_text(order)}: {score(_mean(played.adapted[order]))}" for order in orders]
+    heights, layout, height = plot.dot_rows(gains, across, titles, [signed(mean) for mean in means])
+    data = []
+    for i, own in enumerate(orders.values()):
+        texts = [f"subject {plot_text(who)}: {signed(gain)}" for who, gain in own.items()]
+        look = {"size": plot.DOT, "opacity": 0.6}
+        data.append(plot.points(gains[i], heights[i], "people", fill=GREY, text=texts, marker=look))
+        mean = {"text": [signed(means[i])], "marker": {"size": 12}}
+        data.append(plot.points([means[i]], [i], "mean", fill=plot.gain_color(means[i]), **mean))
+    return Figure(
+        key="adaptation",
+        title="What unlabelled windows are worth",
+        caption="Windows of held-out people are replayed one by one, without labels, in several orders. A dot is a "
+        "person's balanced accuracy in an online session minus that of the delivered model; the large dot is the mean. "
+        f"In the delivered model, {session_words(played)}.",
+        data=data,
+        layout=layout,
+        columns=("order", "subject", "gain"),
+        rows=[[order, who, gain] for order, own in orders.items() for who, gain in own.items()],
+        height=height,
+    )
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+def curves(summary: Summary) -> Figure | None:
+    """Draw the median losses over folds by epoch, up to the epoch that half of the folds reached."""
+    data: list[Json] = []
+    rows: list[list[object]] = []
+    for role, setting in summary.roles.items():
+        histories = [training.record.history for training in summary.trainings if training.setting == setting]
+        for key, dash in (("train_loss", "dot"), ("validation_loss", "solid")):
+            known = [np.array(history[key]) for history in histories if np.isfinite(history[key]).any()]
+            length = int(np.median([len(history) for history in known])) if known else 0
+            epochs = np.unique(np.linspace(0, length - 1, MOST_EPOCHS).astype(int))[:length]
+            losses = [[own[e] for own in known if e < len(own) and math.isfinite(own[e])] for e in epochs]
+            drawn = [(int(e) + 1, float(np.median(own))) for e, own in zip(epochs, losses, strict=True) if own]
+            if not drawn:
+                continue
+            name = f"{summary.role_names[role]}, {'training' if key == 'train_loss' else 'validation'}"
+            fill, x, y = ACCENT if role == "chosen" else GREY, [x for x, _ in drawn], [y for _, y in drawn]
+            data.append(plot.line(x, y, name, stroke=fill, line={"dash": dash}))
+            rows += [[name, epoch, loss] for epoch, loss in drawn]
+    if not rows:
+        return None
+    return Figure(
+        key="curves",
+        title="Learning curves",
+        caption="Median loss over folds. If the validation loss still falls at the end, train longer; if it rises "
+        "early, the network is too large for the data.",
+        data=data,
+        layout={"xaxis": plot.plain_axis("epoch", rangemode="tozero"), "yaxis": plot.plain_axis("loss")},
+        columns=("model", "epoch", "loss"),
+        rows=rows,
+        legend=True,
+    )
+
+
+def leakage(summary: Summary) -> Figure | None:
+    """Draw how well a fresh probe reads the subject from z, for each network and fold."""
+    fills = {"baseline": GREY, "uncensored": LOSS, "chosen": ACCENT}
+    leaks = {role: [leak for leak in found if leak.nuisance == SUBJECT] for role, found in summary.leakage.items()}
+    folds = list(dict.fromkeys(leak.test_subject for found in leaks.values() for leak in found))
+    if not folds:
+        return None
+    data = []
+    for role, found in leaks.items():
+        name, x = summary.role_names[role], [folds.index(leak.test_subject) for leak in found]
+        texts = [f"test subject {plot_text(leak.test_subject)}<br>{name}: {score(leak.accuracy)}" for leak in found]
+        y = [leak.accuracy for leak in found]
+        data.append(plot.points(x, y, name, fill=fills[role], text=texts, marker={"size": 10}))
+    every = [leak for found in leaks.values() for leak in found]
+    chance = float(np.mean([leak.chance for leak in every]))
+    across = plot.names_axis(folds, "fold, by its test subject")
+    return Figure(
+        key="leakage",
+        title="Can the subject be read from the representation?",
+        caption="Accuracy of a fresh classifier that tells from the network's latent features which training subject a "
+        "window belongs to. A censor's effect is the difference to the same network without it; the baseline may "
+        "preprocess windows in another way. The numbers also have other columns of the data.",
+        data=data,
+        layout=plot.scores_over(across, "accuracy of reading the subject", [k.accuracy for k in every], chance),
+        columns=("test_subject", "model", "column", "within_people", "accuracy", "chance", "bits"),
+        rows=[
+            [leak.test_subject, role, leak.nuisance, leak.within, leak.accuracy, leak.chance, leak.bits]
+            for role, found in summary.leakage.items()
+            for leak in found
+        ],
+        height=320,
+        legend=True,
+    )

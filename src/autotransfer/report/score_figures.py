@@ -1,0 +1,226 @@
+"""Figures of scores: every subject, differences to the best baseline, stages, what each kind adds, candidates."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+
+from ..runs.choice import Average
+from ..settings import SUBJECT
+from ..training.intervals import bootstrap_interval
+from ..training.scoring import METRICS
+from . import plot
+from .comparison import DELIVERED, best_baseline, choice_rows, find, finite_scores, ranking, scores_on_validation
+from .escaping import distinct_labels, plot_text
+from .plot import ACCENT, GREY, INK, MUTED, SOFT, Figure, Json
+from .statistics import paired
+from .summary import Summary
+from .wording import duration, interval, kind_words, score, setting_names, share, signed
+
+ROW = 44  # height of a row without a swarm, in pixels
+
+
+def glance(summary: Summary) -> Figure | None:
+    """Draw the scores of all subjects under the delivered model, the baselines (best first) and the plain network."""
+    if summary.choice is None:
+        return None
+    rows = choice_rows(summary.choice)
+    first, plain = find(rows, DELIVERED), find(rows, "none")
+    peers = sorted((row for row in rows if row.is_peer), key=lambda row: -row.mean)
+    shown = [row for row in (first, *peers, plain) if row is not None]
+    values = [list(row.scores.values()) for row in shown]
+    across = plot.score_axis(f"{summary.metric} on the test subject", chain(*values), summary.chance)
+    titles, means = [plot_text(row.label, 40) for row in shown], [score(row.mean) for row in shown]
+    titles[0], means[0] = "<b>AutoTransfer, as delivered</b>", f"<b>{means[0]}</b>"
+    heights, layout, height = plot.dot_rows(values, across, titles, means)
+    data, bands = [], []
+    for i, row in enumerate(shown):
+        fill, soft = (ACCENT, SOFT) if row is first else (GREY, plot.GREY_SOFT)
+        texts = [f"{titles[i]}<br>subject {plot_text(who)}: {score(value)}" for who, value in row.scores.items()]
+        look = {"opacity": 0.85, "size": plot.DOT}
+        data.append(plot.points(values[i], heights[i], titles[i], fill=fill, text=texts, marker=look))
+        bands += _band(row.mean, bootstrap_interval(values[i], seed=0), fill, soft, y0=i - 0.3, y1=i + 0.3)
+    metrics = summary.choice.other_metrics.items()
+    others = {METRICS[name].label: finite_scores(scores) for name, scores in metrics if name in METRICS}
+    head = {"annotations": [plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)], "shapes": bands}
+    return Figure(
+        key="glance",
+        title="Every person it has not seen" if summary.options.hold_out == SUBJECT else "Every person",
+        caption="Dots are people, lines are means, bands are 95 % intervals of the means. The numbers list every person.",
+        data=data,
+        layout=plot.merge_layouts(layout, plot.vertical_line(summary.chance), head),
+        columns=("subject", *(row.label for row in shown), *others),
+        rows=[
+            [who, *(scores.get(who) for scores in (*(row.scores for row in shown), *others.values()))]
+            for who in sorted(shown[0].scores, key=shown[0].scores.__getitem__)
+        ],
+        height=height,
+    )
+
+
+def _band(mean: float, limits: tuple[float, float] | None, fill: str, soft: str, **across: float) -> list[Json]:
+    """Draw a mean as a line and its interval as a band behind the dots of a row."""
+    look: Json = {"layer": "below", **across}
+    line = {**look, "type": "line", "x0": mean, "x1": mean, "line": {"color": fill, "width": 2.5}}
+    if limits is None:
+        return [line]
+    return [{**look, "type": "rect", "x0": limits[0], "x1": limits[1], "fillcolor": soft, "line": {"width": 0}}, line]
+
+
+def differences(summary: Summary) -> Figure | None:
+    """Draw the delivered model minus the best baseline, by subject, with the interval of the mean."""
+    rows = [] if summary.choice is None else choice_rows(summary.choice)
+    best, other = find(rows, DELIVERED), best_baseline(rows)
+    pair = None if best is None or other is None else paired(best.scores, other.scores)
+    if pair is None or other is None or pair.ties == pair.n:
+        return None
+    listed = sorted(pair.differences.items(), key=lambda item: other.scores[item[0]])
+    names, values = [name for name, _ in listed], [value for _, value in listed]
+    fills = list(map(plot.gain_color, values))
+    texts = [f"subject {plot_text(name)}: {signed(value)}" for name, value in listed]
+    stems = [plot.line([i, i], [0, value], "", stroke=fills[i], width=3) for i, value in enumerate(values)]
+    limits = pair.interval
+    band: list[Json] = []
+    if limits is not None:
+        look: Json = {"xref": "x domain", "x0": 0, "x1": 1, "layer": "below", "fillcolor": SOFT, "line": {"width": 0}}
+        band = [{**look, "type": "rect", "y0": limits[0], "y1": limits[1]}]
+    words = f"Mean {signed(pair.mean)}" + (f", 95 % interval {interval(pair)}" if limits else "")
+    return Figure(
+        key="differences",
+        title="Gain or loss of every subject",
+        caption=f"Score of the delivered model minus {other.label}, sorted from worst to best under {other.label}. "
+        f"{words}: the band. If it reaches zero, the difference may be chance.",
+        data=[*stems, plot.points([*range(len(names))], values, "difference", fill=fills, text=texts)],
+        layout={
+            "xaxis": plot.names_axis(names, "test subject"),
+            "yaxis": plot.difference_axis("difference", [*values, *(limits or ())], least=0.05),
+            "shapes": band,
+        },
+        columns=("test_subject", "difference"),
+        rows=[[name, value] for name, value in listed],
+        height=300,
+    )
+
+
+def stages(summary: Summary) -> Figure | None:
+    """Draw the mean score after each stage against the time since the run began."""
+    known = [] if summary.choice is None else summary.choice.stages
+    ended = [stage for stage in known if math.isfinite(stage.score) and math.isfinite(stage.seconds)]
+    if not ended:
+        return None
+    unit, size = ("minutes", 60.0) if ended[-1].seconds >= 120 else ("seconds", 1.0)
+    x, y = [stage.seconds / size for stage in ended], [stage.score for stage in ended]
+    bars = [(at, value) for at, stage in zip(x, ended, strict=True) for value in (*stage.interval, None)]
+    named = [f"{number} {stage.name} ({duration(stage.seconds)})" for number, stage in enumerate(ended, 1)]
+    texts = [f"{plot_text(name)}<br>mean {score(value)}" for name, value in zip(named, y, strict=True)]
+    across = plot.plain_axis(f"{unit} since the run began", range=[0, 1.06 * max(x) or 1.0])
+    numbers = {"mode": "markers+text", "textposition": "top right", "texttemplate": "%{customdata}"}
+    return Figure(
+        key="stages",
+        title="Score after each stage",
+        caption="Mean over people with everything trained up to then; bars are 95 % intervals. If the last stage "
+        f"gained little, a longer run would not help. Stages: {'; '.join(named)}.",
+        data=[
+            plot.line([at for at, _ in bars], [value for _, value in bars], "95 % interval", stroke=MUTED, width=1.5),
+            plot.line(x, y, "mean", stroke=SOFT, line={"shape": "hv"}),
+            plot.points(x, y, "stage", fill=ACCENT, text=texts, customdata=[*range(1, len(ended) + 1)], **numbers),
+        ],
+        layout=plot.scores_over(across, "mean score", [*y, *(value for _, value in bars)], summary.chance),
+        columns=("stage", "seconds", "score", "low", "high"),
+        rows=[[stage.name, stage.seconds, stage.score, *(stage.interval or (None, None))] for stage in ended],
+        height=300,
+    )
+
+
+def contributions(summary: Summary) -> Figure | None:
+    """Draw the average minus itself without one kind, minus the best single candidate, and minus equal weights."""
+    average = summary.average
+    if summary.choice is None or average is None:
+        return None
+    nested = summary.choice.estimate
+    without = {
+        f"Without {kind_words(kind)} ({share(weight)} of the weights)": average.without_kind.get(kind, {})
+        for kind, weight in _every_kind(average).items()
+    }
+    others = {"Best single candidate": average.choosing_test_scores, "Equal weights": average.equal_test_scores}
+    pairs = {name: paired(nested, scores) for name, scores in (without | others).items()}
+    shown = [(name, pair) for name, pair in pairs.items() if pair is not None]
+    if not shown:
+        return None
+    data = []
+    for i, (name, pair) in enumerate(shown):
+        fill = plot.gain_color(pair.mean)
+        text = f"{plot_text(name, 60)}: {score(pair.second.mean)}<br>average minus it {signed(pair.mean)}"
+        if pair.interval is not None:
+            data.append(plot.line(pair.interval, [i, i], "", stroke=fill, width=3))
+        data.append(plot.points([pair.mean], [i], "", fill=fill, text=[f"{text}<br>95 % interval {interval(pair)}"]))
+    ends = [value for _, pair in shown for value in (pair.mean, *(pair.interval or ()))]
+    across = plot.difference_axis("average minus the row", ends, least=0.01) | {"tickformat": "+.3f"}
+    titles, numbers = [plot_text(name, 60) for name, _ in shown], [signed(pair.mean) for _, pair in shown]
+    return Figure(
+        key="contributions",
+        title="What each kind of candidate adds",
+        caption=f"Difference in {summary.metric} between the average and the row, with the 95 % interval of the mean "
+        "over test subjects. Right of zero the kind that the row leaves out helps; if the line reaches zero, the kind "
+        "may not be needed.",
+        data=data,
+        layout=plot.rows_layout(across, titles, numbers, height=ROW),
+        columns=("row", "test_score", "average_minus_row", "low", "high"),
+        rows=[[name, pair.second.mean, pair.mean, *(pair.interval or (None, None))] for name, pair in shown],
+        height=ROW * len(shown) + 70,
+    )
+
+
+def _every_kind(average: Average) -> dict[str, float]:
+    """Return the share of each kind, those without weight too."""
+    return average.kinds | {kind: 0.0 for kind in average.without_kind if kind not in average.kinds}
+
+
+def candidates(summary: Summary) -> Figure | None:
+    """Draw the mean and the lower quartile of each candidate's validation scores, the best first."""
+    q25 = {candidate.name: candidate.q25 for candidate in ranking(summary)}
+    mean = {candidate.name: candidate.mean for candidate in ranking(summary)}
+    if summary.choice is not None:  # candidates of an average may have no trainings of their own
+        q25, mean = finite_scores(summary.choice.validation_q25), finite_scores(summary.choice.validation_mean)
+    names = sorted((name for name in mean if name in q25), key=lambda name: (-mean[name], -q25[name]))
+    if summary.average is None:
+        names.sort(key=lambda name: (-q25[name], -mean[name]))
+    if not names:
+        return None
+    words = {name: setting_names(summary).get(name, name) for name in names}
+    cut = distinct_labels(words.values(), 60)
+    scores = {name: finite_scores(scores) for name, scores in scores_on_validation(summary).items()}
+    people = [(i, who, value) for i, name in enumerate(names) for who, value in scores.get(name, {}).items()]
+    titles = [f"<b>{cut[words[name]]} · chosen</b>" if name == summary.chosen else cut[words[name]] for name in names]
+    rule = (
+        "The highest lower quartile is chosen, because a mean can be carried by a few easy subjects."
+        if summary.average is None
+        else "The mean decides which single candidate is best; an average of several is delivered."
+    )
+    shown = [*(value for *_, value in people), *(table[name] for table in (q25, mean) for name in names)]
+    across = plot.score_axis("score on validation subjects", shown, summary.chance)
+    data = [
+        plot.points(
+            [table[name] for name in names], [*range(len(names))], label, fill=fill, symbol=symbol,
+            text=[f"{cut[words[name]]}<br>{label} {score(table[name])}" for name in names],
+            marker={"size": 12, "line": {"color": fill, "width": 2}},
+        )
+        for label, table, fill, symbol in (("mean", mean, INK, "x-thin"), ("lower quartile", q25, ACCENT, "diamond"))
+    ]  # fmt: skip
+    if people:
+        texts = [f"{cut[words[names[i]]]}<br>subject {plot_text(who)}: {score(value)}" for i, who, value in people]
+        look = {"opacity": 0.6, "line": {"color": GREY, "width": 1.5}}
+        x, y = [value for *_, value in people], [i for i, *_ in people]
+        data.insert(0, plot.points(x, y, "one subject", fill=GREY, symbol="line-ns", text=texts, marker=look))
+    return Figure(
+        key="candidates",
+        title="How the candidates compare on validation",
+        caption=f"Validation scores of each candidate; the number is the mean. {rule} If several are close together, "
+        "other seeds might rank them otherwise.",
+        data=data,
+        layout=plot.rows_layout(across, titles, [score(mean[name]) for name in names], height=ROW, top=50),
+        columns=("setting", "validation_q25", "validation_mean", "chosen"),
+        rows=[[name, q25[name], mean[name], name == summary.chosen] for name in names],
+        height=ROW * len(names) + 100,
+        legend=True,
+    )
