@@ -13,12 +13,12 @@ from ..runs.choice import HARM, Average, Choice, Playback
 from ..runs.ending import out_of_time
 from ..runs.regression import LOWEST, RegressionChoice
 from ..runs.verdict import MOST_NAMES, mean, peer_name, shown_name
-from ..settings import SUBJECT, Setting
+from ..settings import SUBJECT
 from ..training.intervals import next_words
 from ..training.scoring import BALANCED_ACCURACY, chance_words, label_of
 from ..words import count, score, signed
 from .statistics import paired
-from .wording import interval, kind_words, setting_words, share
+from .wording import interval, kind_words, share
 
 NO_BETTER = "No setting is clearly better than the plain network"
 ADAPTATIONS = {
@@ -155,14 +155,14 @@ def average_words(average: Average) -> str:
     return f"average of {count(len(used), 'candidate')} of {count(len(set(used)), 'kind')}"
 
 
-def delivered_words(choice: Choice, plain: Setting) -> str:
-    """Name the delivered model in a sentence. plain: the setting of the plain network."""
+def delivered_words(choice: Choice) -> str:
+    """Name the delivered model in a sentence."""
     if choice.average is not None:
         heaviest = next(iter(choice.average.kinds.items()), None)
         words = "" if heaviest is None else f" Most weight, {share(heaviest[1])}, lies on {kind_words(heaviest[0])}."
         return f"Delivered: an {average_words(choice.average)}.{words}"
     if not choice.baseline_won:
-        return f"Delivered: {setting_words(choice.chosen.setting, plain)}, which validation favored."
+        return f"Delivered: {choice.chosen.name}, which validation favored."
     tried = "censoring did not help on these recordings" if choice.censor_tried else "no censor was tried"
     return f"Delivered: the plain network. {NO_BETTER}; {tried}."
 
@@ -226,11 +226,11 @@ def censoring_words(choice: Choice) -> list[str]:
     return lines
 
 
-def notes(choice: Choice, plain: Setting) -> list[str]:
+def notes(choice: Choice) -> list[str]:
     """Return what a careful reader wants to know about the numbers, one sentence or two each."""
     adaptation = ADAPTATIONS.get(choice.adaptation)
     lines = [
-        delivered_words(choice, plain), hold_out_words(choice.hold_out), adaptation, estimate_words(choice),
+        delivered_words(choice), hold_out_words(choice.hold_out), adaptation, estimate_words(choice),
         stability_words(choice), *censoring_words(choice),
     ]  # fmt: skip
     return [line for line in lines if line]

@@ -7,18 +7,16 @@ import gzip
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from ..files import write_atomically
 from ..folds import name_of
 from ..recordings.optional import need
-from ..runs.options import RunOptions
 from ..training.scoring import chance_words
 from ..words import range_words
 from .comparison import contenders, find
@@ -32,12 +30,10 @@ from .summary import Summary
 from .wording import (
     capital,
     count,
-    date_and_time,
     duration,
     interval,
     probability,
     score,
-    setting_names,
     share,
     signed,
 )
@@ -53,13 +49,12 @@ CONCERNS = {"worse": "clearly worse", "few": "too few people to say", "": ""}  #
 
 
 class Table(NamedTuple):
-    """A table whose columns from `numeric` on are numbers; a phone leaves out the columns in `less`."""
+    """A table whose columns from `numeric` on are numbers."""
 
     caption: str
     heads: Sequence[str]
     rows: list[list[Any]]
     numeric: int
-    less: Sequence[int] = ()
     note: str = ""
 
 
@@ -107,14 +102,14 @@ def document(run: Summary, *, plotly: Markup) -> str:
         size=[
             count(len(data.people), "subject"), count(data.n_trials, "window"),
             count(len(data.classes), "class", "classes"), count(data.n_channels, "channel"),
-            f"{data.n_times:,} samples{f' at {data.sfreq:g} Hz' if data.sfreq else ''}",
+            count(data.n_times, "sample") + (f" at {data.sfreq:g} Hz" if data.sfreq else ""),
         ],
         answer=first,
         sections=shown,
         drawn=[figure for section in (first, *shown) for figure in section["figures"]],
         headline=[] if choice is None else headline(choice),
         missing=[] if choice is None else missing_words(choice),
-        notes=[] if choice is None else notes(choice, run.plain),
+        notes=[] if choice is None else notes(choice),
         standing=standing(choice),
         failed=sum(training.failed for training in run.trainings),
         failures=failures(run),
@@ -138,14 +133,21 @@ def render_page(template: str, drawn: Sequence[Figure] = (), **values: Any) -> s
     return page.render(policy=POLICY, drawn=drawn, figure_data=script_json(figures), most_rows=MOST_ROWS, **values)
 
 
+def text_of(template: str, **values: Any) -> str:
+    """Fill a template of plain text and write each of its paragraphs in one line."""
+    paragraphs = _environment().get_template(template).render(values).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    """Escape every value, after characters that cannot be shown are replaced."""
+    """Replace characters that cannot be shown, and escape every value in HTML."""
     found = Environment(
-        loader=PackageLoader("autotransfer.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, finalize=lambda value: value if isinstance(value, Markup) else plain(value),
+        loader=PackageLoader("autotransfer.report"), autoescape=select_autoescape(["html"]), undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else plain(value),
     )  # fmt: skip
-    found.filters |= {"muted_brackets": muted_brackets, "number": number_words}
+    found.filters |= {"muted_brackets": muted_brackets, "number": number_words, "count": count}
     return found
 
 
@@ -189,12 +191,11 @@ def estimates(summary: Summary) -> Table | None:
             against = [signed(pair.mean), interval(pair), signs, probability(p)]
         lines.append([row.label, *map(score, (described.mean, described.lower_quartile, described.minimum)), *against])
     return Table(
-        f"{capital(summary.metric)} ({chance_words(summary.chance)}) on the test subjects, and the difference to the plain network. p: Wilcoxon signed-rank "
-        "test, for methods with Holm's correction",
+        f"{capital(summary.metric)} ({chance_words(summary.chance)}) on the test subjects, and the difference to the "
+        "plain network. p: Wilcoxon signed-rank test, for methods with Holm's correction",
         ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p"),
         lines,
         numeric=1,
-        less=(2, 3, 6, 7),
     )
 
 
@@ -246,7 +247,6 @@ def groups(summary: Summary) -> Table | None:
             for row, ends in zip(scores, limits, strict=True)
         ],
         numeric=2,
-        less=(4, 5),
         note=f"Clearly worse than the others: {', '.join(worse)}." if worse else "No group is clearly worse.",
     )  # fmt: skip
 
@@ -254,7 +254,6 @@ def groups(summary: Summary) -> Table | None:
 def failures(summary: Summary) -> Table | None:
     """List jobs that failed, and why."""
     failed = [training for training in summary.trainings if training.failed]
-    names = setting_names(summary)
     rest = len(failed) - MOST_FAILURES
     if not failed:
         return None
@@ -262,7 +261,7 @@ def failures(summary: Summary) -> Table | None:
         "Failed jobs",
         ("setting", "test subject", "seed", "what happened"),
         [
-            [names[training.name], name_of(training.test_subject), training.seed, (training.record.failure or "")[:300]]
+            [training.name, name_of(training.test_subject), training.seed, (training.record.failure or "")[:300]]
             for training in failed[:MOST_FAILURES]
         ],
         numeric=9,
@@ -287,30 +286,16 @@ SECTIONS = (
 
 
 def _facts(run: Summary) -> dict[str, dict[str, object]]:
-    """Return what is needed to repeat the run, by heading."""
+    """Return what is needed to repeat the run, by heading. A storage has a password."""
     data = run.data
+    options = {name: value for name, value in run.options.to_dict().items() if value is not None and name != "storage"}
     return {
-        "Options and seeds": _shown_options(run.options),
+        "Options and seeds": options,
         "Data": {
-            "source": run.source,
             "channel names": ", ".join(data.channels),
             "classes": ", ".join(data.classes),
             "windows per subject": ", ".join(f"{s}: {n}" for s, n in zip(data.subjects, data.trials, strict=True)),
         },
-        "Time and place": {
-            "started": date_and_time(run.started),
-            "computing time": duration(run.seconds),
-            "device": run.device,
-            "jobs": f"{run.jobs_done:,} of {run.jobs_total:,}",
-            "folds": run.folds,
-        },
+        "Time and place": {"started": run.started, "computing time": duration(run.seconds), "device": run.device},
         "Versions": dict(run.versions),
     }
-
-
-def _shown_options(options: RunOptions) -> dict[str, object]:
-    """Return the options that were used."""
-    unused = {"source", "storage"} | (set() if options.search == "tpe" else {"trials"})  # a storage has a password
-    unused |= {name for name in ("shuffle_subjects", "as_printed") if not getattr(options, name)}
-    shown = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in unused}
-    return {name: value for name, value in (shown | {"epochs": options.max_epochs}).items() if value is not None}

@@ -15,7 +15,7 @@ from .escaping import distinct_labels, plot_text
 from .plot import ACCENT, GREY, INK, MUTED, SOFT, Figure, Json
 from .statistics import paired
 from .summary import Summary
-from .wording import duration, interval, kind_words, score, setting_names, share, signed
+from .wording import duration, interval, kind_words, score, share, signed
 
 ROW = 44  # height of a row without a swarm, in pixels
 
@@ -46,7 +46,7 @@ def glance(summary: Summary) -> Figure | None:
     return Figure(
         key="glance",
         title="Every person it has not seen" if summary.options.hold_out == SUBJECT else "Every person",
-        caption="Dots are people, lines are means, bands are 95 % intervals of the means. The numbers list every person.",
+        caption="Dots are people, lines are means, bands are 95 % intervals of the means.",
         data=data,
         layout=plot.merge_layouts(layout, plot.vertical_line(summary.chance), head),
         columns=("subject", *(row.label for row in shown), *others),
@@ -187,11 +187,10 @@ def candidates(summary: Summary) -> Figure | None:
         names.sort(key=lambda name: (-q25[name], -mean[name]))
     if not names:
         return None
-    words = {name: setting_names(summary).get(name, name) for name in names}
-    cut = distinct_labels(words.values(), 60)
+    cut = distinct_labels(names, 60)
     scores = {name: finite_scores(scores) for name, scores in scores_on_validation(summary).items()}
     people = [(i, who, value) for i, name in enumerate(names) for who, value in scores.get(name, {}).items()]
-    titles = [f"<b>{cut[words[name]]} · chosen</b>" if name == summary.chosen else cut[words[name]] for name in names]
+    titles = [f"<b>{cut[name]} · chosen</b>" if name == summary.chosen else cut[name] for name in names]
     rule = (
         "The highest lower quartile is chosen, because a mean can be carried by a few easy subjects."
         if summary.average is None
@@ -202,13 +201,13 @@ def candidates(summary: Summary) -> Figure | None:
     data = [
         plot.points(
             [table[name] for name in names], [*range(len(names))], label, fill=fill, symbol=symbol,
-            text=[f"{cut[words[name]]}<br>{label} {score(table[name])}" for name in names],
+            text=[f"{cut[name]}<br>{label} {score(table[name])}" for name in names],
             marker={"size": 12, "line": {"color": fill, "width": 2}},
         )
         for label, table, fill, symbol in (("mean", mean, INK, "x-thin"), ("lower quartile", q25, ACCENT, "diamond"))
     ]  # fmt: skip
     if people:
-        texts = [f"{cut[words[names[i]]]}<br>subject {plot_text(who)}: {score(value)}" for i, who, value in people]
+        texts = [f"{cut[names[i]]}<br>subject {plot_text(who)}: {score(value)}" for i, who, value in people]
         look = {"opacity": 0.6, "line": {"color": GREY, "width": 1.5}}
         x, y = [value for *_, value in people], [i for i, *_ in people]
         data.insert(0, plot.points(x, y, "one subject", fill=GREY, symbol="line-ns", text=texts, marker=look))
