@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from typer import Option
 
 from .options import UNSAID, Source, Windowing
-from .outputs import check_outputs
 from .voice import say
 
 
 def inspect(
     data: Source,
-    html: Annotated[Path | None, Option(help="File for a page with the pictures.")] = None,
     windowing: Windowing = UNSAID,
 ) -> None:
     """What recordings hold: people, classes, counts, a window of each class, and what looks wrong."""
     from ..recordings.overview import overview
 
-    check_outputs(data, html=html)
-    contents = overview(windowing.read(data))
-    say(*contents.lines())
-    if html is not None:
-        from ..report.preview import write_preview
-
-        write_preview(contents, html)
-        say(f"page: {html.resolve()}")
+    say(*overview(windowing.read(data)).lines())
 
 
 def plan_study(

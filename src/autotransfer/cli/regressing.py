@@ -53,8 +53,8 @@ def resume_regression(folder: Path, source: str | None) -> None:
 
 
 def _carry_through(run: NumberRun) -> None:
+    from ..report.findings import regression_headline
     from ..report.regression_page import REPORT, write_run
-    from ..report.result_words import regression_headline
     from ..search.regression import conduct_regression
 
     with stoppable(run.folder):

@@ -40,20 +40,17 @@ def report(
         Path | None, Option("--moabb", metavar="FILE", help="CSV file for the scores in MOABB's columns.")
     ] = None,
     methods: Annotated[bool, Option("--methods", help="Print a draft of a paper's methods section instead.")] = False,
-    person: Annotated[
-        str | None, Option("--person", metavar="NAME", help="Print what one person got from it instead.")
-    ] = None,
     at_least: AtLeast = None,
 ) -> None:
-    """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there. With
-    --tensorboard, --moabb, --methods or --person, write or print that instead."""
+    """Write RUN/report.html, also of a run that is not finished. The recordings need not be there. With --tensorboard,
+    --moabb or --methods, write or print that instead."""
     from ..runs.regression import is_regression
     from ..runs.run import Run, check_is_run
     from ..training.intervals import check_at_least
 
     check_at_least(at_least)
     if is_regression(folder):
-        if tensorboard is not None or moabb is not None or person is not None:
+        if tensorboard is not None or moabb is not None:
             raise UserError(
                 f"{folder} has a continuous target, of which there are the page and --methods; leave the rest out"
             )
@@ -67,7 +64,7 @@ def report(
         else:
             say(f"report: {write_page(folder, choice).resolve()}")
             if at_least is not None:
-                from ..report.result_words import worst_words
+                from ..report.findings import worst_words
 
                 say(worst_words(choice.nested_test_scores, choice.below, at_least, metric="R²"))
         return
@@ -76,28 +73,22 @@ def report(
         check_outputs(moabb=moabb)
         _report_elsewhere(folder, tensorboard, moabb)
         return
-    prints = methods or person is not None
-    opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True, read_only=prints)
+    opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True, read_only=methods)
     with closing(opened.ledger):
-        if not prints:
+        if not methods:
             say(f"report: {write_report(opened, at_least).resolve()}", *_worst_lines(folder, at_least))
             return
         from ..report.collect import collect
         from ..report.methods import methods_paragraph
-        from ..report.one_person import person_lines
 
-        summary = collect(opened, weights=False).asking(at_least)
-        if methods:
-            print(terminal_text(methods_paragraph(summary)))
-        elif person is not None:
-            say(*person_lines(summary, person))
+        print(terminal_text(methods_paragraph(collect(opened, weights=False).asking(at_least))))
 
 
 def _worst_lines(folder: Path, at_least: float | None) -> list[str]:
     """Who scores lowest and who is below the score that is asked for, where there is an answer."""
     if at_least is None or not (folder / "choice.json").exists():
         return []
-    from ..report.result_words import worst_words
+    from ..report.findings import worst_words
     from ..runs.choice import read_choice
 
     choice = replace(read_choice(folder), at_least=at_least)

@@ -11,13 +11,12 @@ from typing import Any
 from ..errors import UserError
 from ..runs.data_facts import Data
 from ..runs.ledger import Ledger
-from ..runs.number_run import SOLVED, TRAINED
+from ..runs.number_run import SOLVED
 from ..runs.options import RunOptions
 from ..runs.regression import NUMBERS, SIMPLE, RegressionChoice
 from ..runs.study import command_of
 from ..runs.verdict import mean
-from ..search.number_networks import candidate_name
-from ..search.regression import STRENGTHS
+from ..search.regression import STRENGTHS, candidate_name
 from ..training.scoring import label_of
 from .findings import ADAPTATIONS, headline, hold_out_words, missing_words, regression_headline
 from .page import text_of
@@ -41,7 +40,7 @@ def methods_paragraph(summary: Summary) -> str:
     trained = "no network was among them"
     if seeds:
         epochs = count(options.max_epochs, "epoch")
-        trained = f"networks with {count(len(seeds), 'seed')} ({_listed(seeds)}) for at most {epochs}"
+        trained = f"networks with {count(len(seeds), 'seed')} ({', '.join(map(str, seeds))}) for at most {epochs}"
     if choice.average is None:
         model = f"the setting {choice.chosen.name}, chosen by the lower quartile of validation scores over people; for "
         model += "each person's own score it was chosen again without theirs."
@@ -75,34 +74,21 @@ def regression_methods(folder: Path, choice: RegressionChoice) -> str:
     with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
         data, versions = ledger.recall("data", Data), ledger.recall("versions", dict[str, str])
         stored = ledger.recall("options", dict[str, Any])
-        forms, networks = (
-            list(dict.fromkeys(candidate_name(entry.setting) for entry in ledger.entries(stage, records=False)))
-            for stage in (SOLVED, TRAINED)
-        )
+        solved = ledger.entries(SOLVED, records=False)
     if data is None or versions is None or stored is None:
         raise UserError(f"{folder} does not say what it was made from; run it again into another folder")
     options = RunOptions.from_dict(stored)
     target = options.target.removeprefix("continuous").lstrip(":")
-    candidates = (
-        f"ridge regressions on {count(len(forms), 'representation')} ({'; '.join(forms)}), with {len(STRENGTHS)} "
-        f"strengths from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}."
-    )
-    if networks:
-        candidates += (
-            f" Networks ({'; '.join(networks)}) learned the standardized target with the {options.loss} loss, with "
-            f"seeds {_listed(options.every_seed)} for {count(options.max_epochs, 'epoch')}."
-        )
-    weights = [
-        f"{part.name}{'' if part.strength is None else f' (strength {part.strength:g})'} {share(part.weight)}"
-        for part in choice.chosen
-    ]
+    forms = list(dict.fromkeys(candidate_name(entry.setting) for entry in solved))
+    weights = [f"{part.name} (strength {part.strength:g}) {share(part.weight)}" for part in choice.chosen]
     return _filled(
         data, options, versions,
         target=f"a continuous target{f' ({target})' * bool(target)}",
         split=f"{count(choice.folds, 'group')} of people were held out in turn, and everybody else trained. "
         f"{hold_out_words(options.hold_out)}",
-        candidates=candidates,
-        missing=[f"Left out: {line}." for line in choice.left_out],
+        candidates=f"ridge regressions on {count(len(forms), 'representation')} ({'; '.join(forms)}), with "
+        f"{len(STRENGTHS)} strengths from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}.",
+        missing=[],
         model="the mean of the training people's targets plus deviations that the candidates predict, averaged with "
         "weights of at least 0 and at most 1 together that minimize squared errors on held-out people; for each "
         "person's own score, strengths and weights were found again without their windows. Weights of the delivered "
@@ -122,7 +108,3 @@ def _filled(data: Data, options: RunOptions, versions: Mapping[str, str], **valu
 def _means(scores: Mapping[str, Mapping[str, float]]) -> str:
     means = {name: mean(by_person) for name, by_person in scores.items()}
     return "; ".join(f"{name} {score(value)}" for name, value in means.items() if value is not None) or "none"
-
-
-def _listed(seeds: Any) -> str:
-    return ", ".join(map(str, seeds))

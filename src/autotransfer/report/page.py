@@ -286,9 +286,9 @@ SECTIONS = (
 
 
 def _facts(run: Summary) -> dict[str, dict[str, object]]:
-    """Return what is needed to repeat the run, by heading. A storage has a password."""
+    """Return what is needed to repeat the run, by heading."""
     data = run.data
-    options = {name: value for name, value in run.options.to_dict().items() if value is not None and name != "storage"}
+    options = {name: value for name, value in run.options.to_dict().items() if value is not None}
     return {
         "Options and seeds": options,
         "Data": {

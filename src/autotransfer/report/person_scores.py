@@ -24,7 +24,7 @@ from ..runs.verdict import measured_words
 from ..training.intervals import bootstrap_interval
 from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, is_metric, label_of, metric_of
 from .escaping import short
-from .result_words import guessing_words
+from .findings import guessing_words
 from .statistics import spread
 from .wording import count, score
 

@@ -55,9 +55,6 @@ def write_page(folder: Path, choice: RegressionChoice) -> Path:
 
 def render_regression(choice: RegressionChoice) -> str:
     """Return the whole page as text."""
-    tables = {"Every person": _people(choice), "What is delivered": _parts(choice)}
-    if len(choice.stages) > 1 or choice.left_out:
-        tables["What each stage gave"] = _stages(choice)
     return render_page(
         "regression.html",
         drawn=[r2_by_person(choice)],
@@ -67,7 +64,7 @@ def render_regression(choice: RegressionChoice) -> str:
         standing=standing(choice),
         headline=regression_headline(choice),
         notes=NOTES,
-        tables=tables,
+        tables={"Every person": _people(choice), "What is delivered": _parts(choice)},
         plotly=plotly_library(),
     )
 
@@ -122,19 +119,8 @@ def _people(choice: RegressionChoice) -> Table:
 
 
 def _parts(choice: RegressionChoice) -> Table:
-    rows = [
-        [part.name, "–" if part.strength is None else f"{part.strength:g}", f"{part.weight:.2f}", score(part.r2)]
-        for part in choice.chosen
-    ]
+    rows = [[part.name, f"{part.strength:g}", f"{part.weight:.2f}", score(part.r2)] for part in choice.chosen]
     rows.append([CONSTANT, "–", f"{1 - sum(part.weight for part in choice.chosen):.2f}",
                  score(mean(choice.test_scores[CONSTANT]))])  # fmt: skip
     rows.append([AVERAGE, "–", "–", score(mean(choice.nested_test_scores))])
-    return Table(
-        "The parts of the average", ("closed form or network", "ridge strength", "weight", "R² alone"), rows, numeric=1
-    )
-
-
-def _stages(choice: RegressionChoice) -> Table:
-    rows = [[stage.name, score(stage.r2)] for stage in choice.stages]
-    rows += [[f"left out: {line}", "–"] for line in choice.left_out]
-    return Table("R² on people left out after each stage", ("with, in addition", "R²"), rows, numeric=1)
+    return Table("The parts of the average", ("linear model", "ridge strength", "weight", "R² alone"), rows, numeric=1)
