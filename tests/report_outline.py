@@ -8,7 +8,8 @@ from functools import lru_cache
 from html.parser import HTMLParser
 from typing import Any
 
-from autotransfer.report.escaping import Html
+from markupsafe import Markup
+
 from autotransfer.report.page import document
 from autotransfer.report.summary import Summary
 from report_example import EXAMPLES
@@ -53,7 +54,7 @@ class Outline(HTMLParser):
 
 def light(summary: Summary) -> str:
     """The page without plotly: the same text and figures, quick to make and to read."""
-    return document(summary, plotly=Html(""))
+    return document(summary, plotly=Markup(""))
 
 
 @lru_cache

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from autotransfer.report.one_person import person_lines
 from sklearn.metrics import f1_score, roc_auc_score
 from typer.testing import CliRunner
 
@@ -15,7 +16,6 @@ from autotransfer.censoring import CENSORS
 from autotransfer.cli import app
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
-from autotransfer.report.one_person import person_lines
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.runs.run import Run

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from autotransfer.report.preview import render_preview
 
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import Raw, save_npz
 from autotransfer.recordings.concerns import concerns
 from autotransfer.recordings.overview import WIDTH, overview, sparklines
-from autotransfer.report.preview import render_preview
 from faults import call
 from real_data import NAMES, real_file
 from tiny import tiny, tiny_file

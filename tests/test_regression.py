@@ -28,8 +28,8 @@ from autotransfer.models.loading import load_classifier
 from autotransfer.models.regression import RegressionModel
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import Targets
+from autotransfer.report.findings import regression_headline
 from autotransfer.report.regression_page import render_regression
-from autotransfer.report.result_words import regression_headline
 from autotransfer.runs.number_run import NumberRun
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.regression import (

@@ -17,9 +17,9 @@ from plotly.offline import get_plotlyjs
 
 from autotransfer import Setting
 from autotransfer.report import page
-from autotransfer.report.escaping import plain, plot_text, short, tag
+from autotransfer.report.escaping import muted_brackets, plain, plot_text, short
 from autotransfer.report.page import plotly_library, render, write
-from autotransfer.report.summary import Leak, Point, Summary, WeightsStory
+from autotransfer.report.summary import Leak, Summary
 from autotransfer.runs.choice import NamedSetting
 from report_example import EXAMPLES, HOSTILE, empty, finished, hostile
 from report_outline import Outline, example, figure_data, labels, light
@@ -33,7 +33,7 @@ def test_structure(name: str) -> None:
     assert outline.tags.count("h1") == outline.tags.count("main") == outline.tags.count("title") == 1
     assert set(outline.values("aria-labelledby")) <= set(ids)
     assert {link[1:] for link in outline.values("href")} <= set(ids)
-    assert len(outline.values("data-figure")) == len(figure_data(example(name)))
+    assert len(outline.values("data-figure")) == len(figure_data(example(name))) <= 12
 
 
 def test_nothing_is_loaded_from_anywhere() -> None:
@@ -53,12 +53,10 @@ def test_plotly_is_in_the_file_once_and_packed() -> None:
     packed = re.findall(r'<script type="text/plain" id="plotly-packed">([A-Za-z0-9+/=]+)</script>', text)
     assert len(packed) == 1
     assert gzip.decompress(base64.b64decode(packed[0])).decode() == get_plotlyjs()
-    assert len(text.encode()) < 0.45 * len(get_plotlyjs()) + 600_000
 
 
 def test_equal_runs_give_equal_files() -> None:
     assert light(finished()) == example("gain")
-    plotly_library.cache_clear()
     first = plotly_library()
     plotly_library.cache_clear()
     assert first == plotly_library()
@@ -72,13 +70,11 @@ def test_numbers_that_are_not_finite_are_left_out() -> None:
         history = {key: [1.0, math.inf, math.nan] for key in one.record.history}
         record = replace(one.record, validation_score=math.nan, test_score=math.nan, history=history)
         trainings[place] = replace(one, record=record)
-    weights = WeightsStory(
-        {"baseline": [Leak("1", math.nan, 0.2, math.inf)]}, {"baseline": [Point(math.nan, 1, "1", "a")]}
-    )
+    leakage = {"baseline": [Leak("1", math.nan, 0.2, math.inf)]}
     assert run.choice is not None
     choice = replace(run.choice, nested_test_scores=run.choice.nested_test_scores | {"1": math.nan})
-    text = light(replace(run, trainings=tuple(trainings), weights=weights, choice=choice))
-    assert not re.search(r"\bNaN\b|Infinity|\bnan\b", text)
+    text = light(replace(run, trainings=tuple(trainings), leakage=leakage, choice=choice))
+    assert not re.search(r"\bNaN\b|Infinity|\bnan\b|\binf\b", text)
     figure_data(text)
 
 
@@ -87,9 +83,11 @@ def test_names_in_a_choice_that_were_never_trained_are_shown_as_they_are() -> No
     run = finished(6)
     assert run.choice is not None
     other = NamedSetting("stranger", Setting(method="mige"))
-    picks = dict.fromkeys(run.choice.nested_choices, "nobody")
-    choice = replace(run.choice, chosen=other, shortlist=[other], nested_choices=picks, validation_q25={"nobody": 0.5})
-    assert "nobody" in Outline(light(replace(run, choice=choice))).text
+    validation = {"validation_q25": {"nobody": 0.5}, "validation_mean": {"nobody": 0.6}}
+    choice = replace(run.choice, chosen=other, shortlist=[other], **validation)
+    text = Outline(light(replace(run, choice=choice))).text
+    assert "nobody" in text
+    assert "stranger" in text
 
 
 @lru_cache
@@ -120,8 +118,7 @@ names = st.text(st.characters(), min_size=1, max_size=30) | st.sampled_from(HOST
 def test_no_name_changes_the_page(name: str, others: list[str]) -> None:
     text = light(hostile(name, names=tuple(others)))
     text.encode()  # no lone surrogate is left
-    assert Outline(text).tags.count("script") == 3
-    assert text.count("<script") == text.count("</script>") == 3
+    assert text.count("<script") == text.count("</script>") == Outline(text).tags.count("script") == 3
     _no_markup_in_plots(text)
 
 
@@ -134,17 +131,15 @@ def test_short_is_short_and_keeps_the_ends(text: str, length: int) -> None:
     assert cut == clean or (clean.startswith(cut.split("…")[0]) and "…" in cut)
 
 
-def test_markup_is_escaped_unless_it_is_ours() -> None:
-    assert tag("p", "<b>", tag("i", "&"), title='"') == '<p title="&quot;">&lt;b&gt;<i>&amp;</i></p>'
-    assert tag("details", open=True, hidden=False) == "<details open></details>"
+def test_users_text_is_escaped() -> None:
     assert plot_text("<b>&lt;") == "&lt;b>&amp;lt;"
+    assert str(muted_brackets("<b> (a & b)\u202e")) == "&lt;b&gt; <span>(a &amp; b)</span>\ufffd"
 
 
 def test_write_replaces_the_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "report.html"
     assert write(empty(), target) == target
     before = target.read_bytes()
-    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
     def fail(summary: Summary) -> str:
         raise RuntimeError("no room")

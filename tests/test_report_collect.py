@@ -9,7 +9,7 @@ import pytest
 
 from autotransfer import Setting
 from autotransfer.report.collect import collect, roles
-from autotransfer.report.summary import WeightsStory
+from autotransfer.report.summary import Leak
 from autotransfer.runs import options as options_module
 from autotransfer.runs.choice import NamedSetting, read_choice
 from autotransfer.runs.ledger import Entry
@@ -44,27 +44,26 @@ def test_a_finished_run_is_told_whole(run: Run) -> None:
     assert summary.complete
     assert summary.choice == read_choice(run.folder)
     assert summary.jobs_done == summary.jobs_total == len(summary.trainings) == 12
-    assert [split.test_subject for split in summary.splits] == list(summary.data.subjects) == ["0", "1", "2", "3"]
+    assert summary.folds == 4
     assert sum(summary.data.trials) == summary.data.n_trials == 48
-    assert list(summary.weights.leakage) == ["baseline", "chosen", "uncensored"]
-    assert list(summary.weights.latent) == ["baseline", "chosen"]
+    assert list(summary.leakage) == ["baseline", "chosen", "uncensored"]
     text = light(summary)
-    assert {figure["key"] for figure in figure_data(text)} >= {"results", "tried", "leakage", "confusion", "curves"}
-    assert "MMD, marginal" in Outline(text).text
+    assert {figure["key"] for figure in figure_data(text)} >= {"glance", "candidates", "leakage", "confusion", "curves"}
+    assert "mmd marginal" in Outline(text).text
 
 
 def test_weights_are_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = collect(run).weights
-    assert run.ledger.recall("weights story", WeightsStory) == first
+    first = collect(run).leakage
+    assert run.ledger.recall("leakage", dict[str, list[Leak]]) == first
     monkeypatch.setattr(run, "weights", lambda key: pytest.fail("read again"))
-    assert collect(run).weights == first
+    assert collect(run).leakage == first
 
 
 def test_a_run_that_is_not_complete_claims_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "folder", run.folder / "elsewhere")  # where no choice.json is
     summary = collect(run)
     assert not summary.complete
-    assert summary.weights == WeightsStory()
+    assert summary.leakage == {}
     assert Outline(light(summary)).title.startswith("INCOMPLETE")
 
 

@@ -89,7 +89,7 @@ def replay_words(choice: Choice) -> list[str]:
         why = " The time was too short." if out_of_time(choice.ended) else ""
         return [f"Unlabelled windows: neither adaptation nor labels were tried on held-out people.{why}"]
     people = len(next(iter(played.zero_shot.values())))
-    metric = "" if choice.metric == BALANCED_ACCURACY else " balanced accuracy"
+    metric = "" if choice.metric == BALANCED_ACCURACY else " (balanced accuracy)"
     lines = [
         f"Unlabelled windows: {signed(played.gain)}{metric} in an online session, mean over {people} held-out people; "
         f"{session_words(played)}."
@@ -97,7 +97,7 @@ def replay_words(choice: Choice) -> list[str]:
     if played.calibrated:
         gains = {n: paired(scores, played.before[n]) for n, scores in played.calibrated.items()}
         listed = [f"{signed(pair.mean)} with {n}" for n, pair in gains.items() if pair is not None]
-        lines.append(f"Labels: {', '.join(listed)} labelled windows of each class,{metric} on the others.")
+        lines.append(f"Labels: {', '.join(listed)} labelled windows of each class{metric}, on the other windows.")
     return lines
 
 

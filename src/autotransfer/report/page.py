@@ -43,6 +43,7 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
+PAIRED = ", and the difference to the plain network. p: Wilcoxon signed-rank test, for methods with Holm's correction"
 MOST_FAILURES = 50
 MOST_ROWS = 300  # of the numbers of a figure
 CONCERNS = {"worse": "clearly worse", "few": "too few people to say", "": ""}  # of groups
@@ -191,8 +192,7 @@ def estimates(summary: Summary) -> Table | None:
             against = [signed(pair.mean), interval(pair), signs, probability(p)]
         lines.append([row.label, *map(score, (described.mean, described.lower_quartile, described.minimum)), *against])
     return Table(
-        f"{capital(summary.metric)} ({chance_words(summary.chance)}) on the test subjects, and the difference to the "
-        "plain network. p: Wilcoxon signed-rank test, for methods with Holm's correction",
+        f"{capital(summary.metric)} ({chance_words(summary.chance)}) on the test subjects{PAIRED if base else ''}",
         ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p"),
         lines,
         numeric=1,

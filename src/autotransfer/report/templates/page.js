@@ -79,7 +79,7 @@
     }, true);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll());
     addEventListener("beforeprint", () => {
-      closed = [...document.querySelectorAll(boxes)].filter((box) => !box.open);
+      closed.push(...[...document.querySelectorAll(boxes)].filter((box) => !box.open));
       closed.forEach((box) => (box.open = true));
       figures.forEach((figure) => draw(figure, getComputedStyle(light), 690)); // between the margins of A4 and US letter
     });

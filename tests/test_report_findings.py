@@ -1,0 +1,213 @@
+"""What terminal, page and methods paragraph say of a choice: its numbers, and what they must not claim."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotransfer import Setting
+from autotransfer.model.encoders import ENCODERS
+from autotransfer.preprocessing.represent import REPRESENTATIONS
+from autotransfer.report.comparison import choice_rows
+from autotransfer.report.findings import censoring_words, estimate_words, headline, notes, replay_words, stability_words
+from autotransfer.report.methods import methods_paragraph
+from autotransfer.report.statistics import paired
+from autotransfer.report.summary import Summary
+from autotransfer.report.terminal import answer_lines
+from autotransfer.report.wording import duration, kind_label, kind_words, signed
+from autotransfer.runs.choice import Average, Choice, NamedSetting
+from autotransfer.runs.ending import OVER
+from report_example import averaged, baseline_won, empty, failing, finished
+from report_outline import Outline, example, figure_data, light, place
+
+
+def of(run: Summary, **changes: Any) -> Choice:
+    """The run's choice, changed."""
+    assert run.choice is not None
+    return replace(run.choice, **changes)
+
+
+def page(run: Summary, **changes: Any) -> str:
+    """The text of the run's page once its choice has been changed."""
+    return Outline(light(replace(run, choice=of(run, **changes)))).text
+
+
+def average_of(run: Summary) -> Average:
+    assert run.average is not None
+    return run.average
+
+
+# ---- page and terminal -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [finished, averaged, baseline_won])
+def test_page_terminal_and_methods_have_the_headline_first(make: Any) -> None:
+    run = make().asking(0.6)
+    lines, text = headline(of(run)), page(run)
+    assert answer_lines(of(run))[: len(lines)] == lines
+    places = [place(line, text) for line in lines]
+    assert places == sorted(places)
+    assert places[-1] < text.index("Every person it has not seen")
+    assert " ".join(lines) in methods_paragraph(run)
+    assert run.command in text
+    assert all(place(note, text) > places[-1] for note in notes(of(run)))
+
+
+@pytest.mark.parametrize("make", [finished, averaged, baseline_won])
+def test_what_is_not_better_than_guessing_is_called_that_first(make: Any) -> None:
+    run = make()
+    near_chance = {s: 0.255 + 0.03 * (-1) ** n for n, s in enumerate(of(run).nested_test_scores)}
+    guessing = of(run, nested_test_scores=near_chance)
+    assert guessing.verdict.startswith("Not clearly better than guessing")
+    assert answer_lines(guessing)[0] == guessing.verdict
+    assert 'class="answer guessing"' in light(replace(run, choice=guessing))
+    assert 'class="answer guessing"' not in light(run)
+
+
+def test_rows_of_the_terminal_are_scores_of_the_choice() -> None:
+    for run in (finished(), averaged()):
+        choice = of(run)
+        rows, lines = choice_rows(choice), answer_lines(choice)
+        assert rows[0].scores == choice.estimate
+        assert {row.label: row.scores for row in rows if row.is_peer} == choice.peers
+        assert rows[-1].scores == choice.test_scores["baseline"]
+        for row in rows:
+            assert any(line.startswith(f"  {row.label} ") and f"mean {row.mean:.3f}" in line for line in lines)
+        assert any("balanced accuracy on 12 test subjects (chance .25)" in line for line in lines)
+    average = average_of(averaged())
+    scores = {row.key: row.scores for row in rows}
+    assert scores["choosing"] == average.choosing_test_scores
+    assert scores["equal"] == average.equal_test_scores
+    assert any("0.021" in line and "0.083" in line for line in lines), "calibration errors"
+
+
+def test_names_cannot_control_the_terminal() -> None:
+    run = averaged()
+    average = average_of(run)
+    rude = replace(average, weights=[replace(average.weights[0], kind="a\x1b[31m\nb")])
+    assert all(line.isprintable() for line in answer_lines(of(run, average=rude)))
+    assert all(line.isprintable() for line in headline(of(run, nested_test_scores={"a\x1b[31m\nb": 0.5})))
+
+
+def test_an_unfinished_run_claims_nothing() -> None:
+    text = example("unfinished")
+    outline = Outline(text)
+    assert outline.title.startswith("INCOMPLETE")
+    assert "38 of the 132 jobs" in outline.text
+    assert "2 jobs failed" in outline.text
+    assert "out of memory" in outline.text
+    for claim in ("Next person", "average, nested", "chosen</b>"):
+        assert claim not in text
+    assert "INCOMPLETE" not in example("gain")
+    nothing = light(empty())
+    assert figure_data(nothing) == []
+    assert "0 of the 12 jobs" in Outline(nothing).text
+
+
+def test_failed_jobs_are_listed_but_not_all() -> None:
+    text = Outline(light(failing(finished(6), dict.fromkeys(range(60), "the loss is not finite")))).text
+    assert "60 jobs failed" in text
+    assert "10 more are in results.csv" in text
+
+
+# ---- sentences -------------------------------------------------------------------------------------------------------
+
+
+def test_gains_without_labels_and_with_a_few_are_means_over_people() -> None:
+    choice = of(averaged())
+    played = choice.playback
+    assert played is not None
+    unlabelled, labels = replay_words(choice)
+    assert signed(played.gain) in unlabelled
+    assert "12 held-out people" in unlabelled
+    for n, scores in played.calibrated.items():
+        gain = np.mean([value - played.before[n][who] for who, value in scores.items()])
+        assert f"{signed(float(gain))} with {n}" in labels
+    nobody = replace(choice, playback=None)
+    assert "were tried" in replay_words(nobody)[0]
+    assert "too short" in replay_words(replace(nobody, ended=OVER))[0]
+    assert replay_words(replace(nobody, adaptation="transductive")) == []
+
+
+def test_no_plain_network_is_mentioned_before_it_was_trained() -> None:
+    """The baseline of such a run is the first thing that was trained."""
+    run = averaged()
+    features = Setting(encoder="linear", standardise="none", represent="features")
+    early = replace(run, choice=of(run, baseline=NamedSetting("features", features)))
+    for tell in (lambda own: "\n".join(answer_lines(of(own))), page, methods_paragraph):
+        assert "lain network" in tell(run)
+        assert "lain network" not in tell(early)
+    assert early.plain == run.options.plain
+
+
+def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> None:
+    run = finished()
+    nested = of(run).nested_test_scores
+    plain = {subject: value - 0.01 * (1 + n % 3) for n, (subject, value) in enumerate(nested.items())}
+    part = paired(nested, plain)
+    assert part is not None
+    (line,) = censoring_words(of(run, nested_uncensored_test_scores=plain))
+    assert f"{part.second.mean:.3f}" in line
+    assert signed(part.mean) in line
+    assert censoring_words(of(run, nested_uncensored_test_scores=nested)) == []
+    assert "censoring did not help" in page(baseline_won())
+    assert "no censor was tried" in page(baseline_won(), shortlist=[of(baseline_won()).baseline])
+
+
+def test_how_stable_the_weights_are() -> None:
+    run = averaged()
+    average = average_of(run)
+    delivered = {one.name: one.share for one in average.weights}
+    heaviest = average.weights[0]
+    alone = {"1": {heaviest.name: 1.0}, "2": {"stranger": 1.0}}
+    for nested, moved in ((dict.fromkeys(average.nested_weights, delivered), 0.0), (alone, 1 - heaviest.share / 2)):
+        words = stability_words(of(run, average=replace(average, nested_weights=nested)))
+        assert words is not None
+        assert f"{100 * moved:.0f}\u00a0%" in words
+    assert stability_words(of(run, average=replace(average, nested_weights={}))) is None
+
+
+@pytest.mark.parametrize("adaptation", ["online", "transductive"])
+def test_scores_of_adapted_models_are_not_called_zero_shot(adaptation: str) -> None:
+    run = averaged()
+    adapted = replace(run, choice=of(run, adaptation=adaptation))
+    for tell in (lambda own: "\n".join(answer_lines(of(own))), page, methods_paragraph):
+        assert f"({adaptation}), so these are not zero-shot scores" in tell(adapted)
+        assert "not zero-shot" not in tell(run)
+
+
+@pytest.mark.parametrize(("hold_out", "word"), [("session", "Sessions"), ("site", "Each site")])
+def test_what_was_held_out_is_said(hold_out: str, word: str) -> None:
+    run = finished()
+    text = page(run, hold_out=hold_out)
+    assert f"{word} " in text
+    assert "trained on other people only" not in text
+    assert "weights and temperature" in estimate_words(of(averaged()))
+    assert "setting was chosen again" in estimate_words(of(run))
+
+
+def test_missing_scores_of_an_average_leave_gaps_and_no_claims() -> None:
+    """As where there is one kind: nothing is left without it."""
+    run = averaged()
+    gone = dict.fromkeys(of(run).nested_test_scores, float("nan"))
+    average = replace(
+        average_of(run), without_kind={"eegnet": gone}, choosing_test_scores={}, equal_test_scores=gone, weights=[]
+    )
+    text = page(run, average=average)
+    assert "nan" not in text.lower().split()
+    assert "equal weights" not in text
+    assert all(line for line in answer_lines(of(run, average=average)))
+
+
+def test_every_kind_of_ours_has_a_name() -> None:
+    kinds = {*ENCODERS, *REPRESENTATIONS} - {"linear"}
+    assert sorted(kind for kind in kinds if kind_label(kind) == kind) == []
+    assert len({kind_label(kind) for kind in kinds}) == len({kind_words(kind) for kind in kinds}) == len(kinds)
+
+
+def test_numbers_in_words() -> None:
+    assert (duration(12.3), duration(600), duration(7300)) == ("12 s", "10 min", "2 h 2 min")
+    assert (signed(0.0421), signed(-0.0421), signed(0.0001)) == ("+0.042", "−0.042", "0.000")
