@@ -278,4 +278,4 @@ def test_a_run_without_gain_says_so() -> None:
 
     plain = choice().baseline
     found = choice(chosen=plain, baseline_won=True, average=None)
-    assert "censoring did not help" in "\n".join(answer_lines(found)).lower()
+    assert "no setting is clearly better" in "\n".join(answer_lines(found)).lower()

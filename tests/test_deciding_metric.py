@@ -7,13 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from autotransfer.report.one_person import person_lines
 from sklearn.metrics import f1_score, roc_auc_score
-from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.censoring import CENSORS
-from autotransfer.cli import app
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.runs.choice import Choice, read_choice
@@ -134,10 +131,3 @@ def test_costs_of_mistakes_decide(run: Run, tmp_path: Path) -> None:
         assert from_values(Choice, to_values(choice)).metric == asked.metric
     finally:
         run.options = before
-
-
-def test_one_person_is_told_on_the_command_line(run: Run) -> None:
-    told = CliRunner().invoke(app, ["report", str(run.folder), "--person", "2"])
-    assert told.exit_code == 0, told.output
-    assert told.output.splitlines() == person_lines(collect(run, weights=False), "2")
-    assert f"AUC {read_choice(run.folder).estimate['2']:.3f}" in told.output

@@ -245,7 +245,7 @@ def test_terminal_report_methods_and_card_say_what_was_held_out(finished: tuple[
         assert "not seen" not in text
         assert "never seen" not in text
     assert (card.subjects, card.scores["hold_out"]) == (PEOPLE, "session")
-    assert len(summary.splits) == 2 * SESSIONS
+    assert summary.folds == 2 * SESSIONS
     seen = RunFollower(run.folder).look().trainings
     assert {one.test_subject for one in seen} == {one.test_subject for one in summary.trainings}
     with pytest.raises(UserError, match="held out each session"):

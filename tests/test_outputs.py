@@ -77,7 +77,6 @@ def test_files_of_the_user_are_replaced_and_two_outputs_are_two_files(here: Path
         ["predict", "run", "victim.npz", "--out", "victim.npz"],
         ["predict", "run", "victim.npz", "--scores", "victim.npz"],
         ["predict", "run", "victim.npz", "--out", "run/ledger.sqlite"],
-        ["inspect", "victim.npz", "--html", "victim.npz"],
         ["report", "run", "--moabb", "run/ledger.sqlite"],
     ],
 )

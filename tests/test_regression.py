@@ -151,7 +151,7 @@ def test_too_few_people_for_an_interval_are_told_in_place_of_what_it_would_hold(
     assert "86 %" in line
     unlimited = described(radius=None)
     (line,) = [line for line in regression_headline(unlimited) if line.startswith("Intervals")]
-    assert "8 people, as different as they are, are too few for a 90 % interval; it reaches from −∞ to ∞" in line
+    assert "8 people are too few for a 90 % interval" in line
     assert unlimited.coverage == {}
     assert "0.860" in render_regression(described())
     assert "0.860" not in render_regression(unlimited)
@@ -175,7 +175,8 @@ def test_gain_and_offset_are_a_hint_where_a_run_does_not_adapt() -> None:
 
     high = dict.fromkeys(described().correlations, 0.9)
     (line,) = hints(correlations=high)
-    assert line.startswith("Gain and offset: set right for each person, predictions would have R² 0.810;")
+    assert line.startswith("Gain and offset: ")
+    assert "R² 0.810" in line
     assert not hints(correlations=high, adaptation="transductive")
     assert not hints()  # a low correlation
     assert not hints(correlations=high, nested_test_scores=dict.fromkeys(high, 0.75))  # little is lost
@@ -425,7 +426,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
         assert fact in told, fact
     assert "class" not in told
     (run / "report.html").unlink()
-    assert "leave the rest out" in str(call("report", run, "--person", "p1").exception)
+    assert "leave the rest out" in str(call("report", run, "--moabb", "scores.csv").exception)
     assert "Below 0.99: " in call("report", run, "--at-least", 0.99).stdout
     assert (run / "report.html").exists()
     for command in ("status", "resume"):
