@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -135,7 +136,8 @@ def labels(summary: Summary) -> Figure | None:
         "as delivered": (played.before, MUTED, "diamond"),
         "a classifier of the labels alone": (played.own, LOSS, "square"),
     }
-    data, rows = [], []
+    data: list[Json] = []
+    rows: list[list[Any]] = []
     for name, (tables, fill, symbol) in lines.items():
         means = [_mean(by_person) for by_person in tables.values()]
         texts = [f"{name}<br>{n} of each class: {score(mean)}" for n, mean in zip(tables, means, strict=True)]
@@ -175,8 +177,8 @@ def adaptation(summary: Summary) -> Figure | None:
         texts = [f"subject {plot_text(who)}: {signed(gain)}" for who, gain in own.items()]
         look = {"size": plot.DOT, "opacity": 0.6}
         data.append(plot.points(gains[i], heights[i], "people", fill=GREY, text=texts, marker=look))
-        mean = {"text": [signed(means[i])], "marker": {"size": 12}}
-        data.append(plot.points([means[i]], [i], "mean", fill=plot.gain_color(means[i]), **mean))
+        text, size = [signed(means[i])], {"size": 12}
+        data.append(plot.points([means[i]], [i], "mean", fill=plot.gain_color(means[i]), text=text, marker=size))
     return Figure(
         key="adaptation",
         title="What unlabelled windows are worth",

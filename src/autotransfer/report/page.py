@@ -17,6 +17,8 @@ from markupsafe import Markup
 from ..files import write_atomically
 from ..folds import name_of
 from ..recordings.optional import need
+from ..runs.choice import Choice
+from ..runs.regression import RegressionChoice
 from ..training.scoring import chance_words
 from ..words import range_words
 from .comparison import contenders, find
@@ -68,6 +70,15 @@ class Section(NamedTuple):
     tables: tuple[Callable[[Summary], Table | None], ...] = ()
 
 
+class FilledSection(NamedTuple):
+    """A section with the figures and tables of a run."""
+
+    title: str
+    inside: str
+    figures: list[Figure]
+    tables: list[Table]
+
+
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -85,16 +96,8 @@ def render(summary: Summary) -> str:
 
 def document(run: Summary, *, plotly: Markup) -> str:
     """Return the page. plotly: base64 of the gzipped library; without it the page still has its text and tables."""
-    first, *others = (
-        {
-            "title": section.title,
-            "inside": section.inside,
-            "figures": [figure for make in section.figures if (figure := make(run)) is not None],
-            "tables": [table for make in section.tables if (table := make(run)) is not None],
-        }
-        for section in SECTIONS
-    )
-    shown = [section for section in others if section["figures"] or section["tables"]]
+    first, *others = (_filled(section, run) for section in SECTIONS)
+    shown = [section for section in others if section.figures or section.tables]
     data, choice = run.data, run.choice
     return render_page(
         "report.html",
@@ -107,7 +110,7 @@ def document(run: Summary, *, plotly: Markup) -> str:
         ],
         answer=first,
         sections=shown,
-        drawn=[figure for section in (first, *shown) for figure in section["figures"]],
+        drawn=[figure for section in (first, *shown) for figure in section.figures],
         headline=[] if choice is None else headline(choice),
         missing=[] if choice is None else missing_words(choice),
         notes=[] if choice is None else notes(choice),
@@ -119,7 +122,12 @@ def document(run: Summary, *, plotly: Markup) -> str:
     )  # fmt: skip
 
 
-def standing(choice: Any) -> str:
+def _filled(section: Section, run: Summary) -> FilledSection:
+    figures, tables = (make(run) for make in section.figures), (make(run) for make in section.tables)
+    return FilledSection(section.title, section.inside, [one for one in figures if one], [one for one in tables if one])
+
+
+def standing(choice: Choice | RegressionChoice | None) -> str:
     """Return the class of the answer: guessing, better, level, worse, few or unknown."""
     if choice is None:
         return "incomplete"

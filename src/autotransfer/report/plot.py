@@ -119,7 +119,7 @@ def rows_layout(
 
     height: of a row; reach: from its middle to its highest mark; top: of the margin; all in pixels.
     """
-    down = {"showgrid": False, "zeroline": False, "showticklabels": False}
+    down: Json = {"showgrid": False, "zeroline": False, "showticklabels": False}
     down["range"] = [len(titles) - 0.5, -0.5 - 14 / height]
     notes = []
     for row, (title, number) in enumerate(zip(titles, numbers, strict=True)):
