@@ -71,7 +71,6 @@ def test_whole_numbers_and_text_are_groups_and_other_numbers_are_continuous() ->
         ({"age": [1, "x"] * 24}, r"the column 'age' holds \[1, 'x'.*numbers alone or text alone"),
         ({"age": [None, ""] * 24}, "the column 'age' holds .* at least one of them"),
         ({"age": [(1, 2)] * N}, r"the column 'age' holds \[\(1, 2\)"),
-        ({"age": [1.5, 10**400] * 24}, "no float can hold"),
         ({"y": [1] * N}, "a column is called 'y'"),
         ({"session": [1] * N}, "a column is called 'session'"),
         ({"../../x": [1] * N}, "a column is called '../../x'"),

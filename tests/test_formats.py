@@ -11,7 +11,6 @@ import re
 import struct
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from autotransfer.recordings import Cutting, Raw, absolute, read
 from autotransfer.recordings.clock import Clock
 from autotransfer.recordings.cutting import Continuous, Event, cut, events_of
 from autotransfer.recordings.pattern import matcher
-from autotransfer.recordings.wfdb_records import _averaged
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.study import study_text
 
@@ -328,17 +326,6 @@ def test_an_annotation_that_begins_before_the_recording_keeps_its_onset(tmp_path
         assert any(note.endswith(": 1") for note in raw.notes)
 
 
-def test_channels_of_several_rates_are_told(tmp_path: Path) -> None:
-    edfio = pytest.importorskip("edfio", reason="the tests write .edf files with edfio")
-    pytest.importorskip("mne", reason="needs the mne extra")
-    for name, rates in (("ann", (100, 50)), ("bob", (100, 100))):
-        signals = [edfio.EdfSignal(np.sin(np.arange(10 * rate)), rate, label=f"C{n}") for n, rate in enumerate(rates)]
-        edfio.Edf(signals).write(tmp_path / f"{name}.edf")
-    told = read(tmp_path / "ann.edf", Cutting(window=1.0)).notes
-    assert told == ("channels are sampled at 50 and 100 Hz: all are resampled to 100 Hz",)
-    assert read(tmp_path / "bob.edf", Cutting(window=1.0)).notes == ()
-
-
 def test_a_damaged_edf_is_one_line(tmp_path: Path) -> None:
     path = edf_file(tmp_path / "ann.edf")
     path.write_bytes(path.read_bytes()[:300])
@@ -563,11 +550,7 @@ def test_wfdb_records_with_annotations(tmp_path: Path) -> None:
     rhythm = read(tmp_path / "study" / "ann.hea", Cutting.of(window=1.0, hop=1.0, events="(AFIB=af,(N=sinus"))
     assert firsts(rhythm) == [500, 600, 700, 800, 900]
     assert rhythm.y == ["af", "af", "sinus", "sinus", "sinus"]
-    assert beats.notes == ()
-    several = SimpleNamespace(fs=125.0, samps_per_frame=[1, 4])
-    assert list(_averaged(several)) == ["signals are sampled at 125 and 500 Hz: faster ones are averaged to 125 Hz"]
     refused("there is no file .*ann.qrs", f"{tmp_path / 'study' / 'ann.hea'}?annotator=qrs", window=1.0)
-    refused("the annotator is", f"{tmp_path / 'study' / 'ann.hea'}?annotator=../x", window=1.0)
 
 
 def test_an_annotation_without_a_symbol_has_a_name(tmp_path: Path) -> None:

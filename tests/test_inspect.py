@@ -43,14 +43,6 @@ def said(text: str, **changes: Any) -> str:
     return found[0]
 
 
-def test_names_of_channels_control_no_terminal() -> None:
-    rec = at.synthetic(n_subjects=3, trials_per_class=2, n_channels=2, n_times=16)
-    hostile = Raw(X=rec.X.numpy(), y=rec.y.tolist(), subject=rec.subject.tolist(), channels=("a\u202eb", "c"))
-    shown = overview(hostile)
-    assert dict(shown.facts())["channels"] == "2: a?b, c"
-    assert "\u202e" not in "".join(shown.lines())
-
-
 def test_nothing_is_said_of_what_is_right() -> None:
     assert concerns(raw()) == []
     assert concerns(raw(y=None)) == []
@@ -63,7 +55,10 @@ def test_nothing_is_said_of_what_is_right() -> None:
 # What is true of the sets: at 50 or 60 Hz lies most of what these channels hold, and one armband was at its limits.
 TRUE = {
     "eeg_smni": ["channel 'FP1' of 'co2a0000371': 82% of the power is mains hum"],
-    "emg_myo_readings": ["channel 'myo3' of '21547': 9% of the samples are clipped", "'45678': 66% of the power is"],
+    "emg_myo_readings": [
+        "channel 'myo3' of '21547': 9% of the samples are clipped",
+        "'45678' (the worst of 3 in 1 people): 66% of",
+    ],
 }
 
 
@@ -96,10 +91,7 @@ def test_a_class_that_training_people_lack() -> None:
 def test_people_of_one_class_and_of_one_trial() -> None:
     y = np.asarray(raw().y).copy()
     y[:PER] = 0
-    said("1 subject with trials of one class .*'0'.* cannot be scored", y=y)
-    keep = np.r_[0, PER : PEOPLE * PER]
-    parts = {name: np.asarray(getattr(raw(), name))[keep] for name in ("X", "y", "subject", "session")}
-    said("1 subject with trials of one class", **parts)
+    said("1 of 6 people have trials of one class .*'0'.* cannot be scored", y=y)
 
 
 def test_subjects_that_are_trials(tmp_path: Path) -> None:
@@ -135,7 +127,7 @@ def test_channels_that_never_change_and_lost_values() -> None:
     X[:PER, 1] = 5
     said("channel 'b' never changes in '0'", X=X)
     X[:, 1] = 5
-    said("channel 'b' never changes, in all 6 people: leave the channel out", X=X)
+    said("channel 'b' never changes in all 6 people", X=X)
     X = np.asarray(raw().X).copy()
     X[7, 2, 3] = np.nan
     said("NaN or infinite values in 1 of 144 trials .*'c'", X=X)
@@ -198,30 +190,6 @@ def test_classes_that_look_alike() -> None:
     assert f"! {line}" in list(overview(raw(y=y, classes=None)).lines())
 
 
-def test_blanks_around_names_say_nothing() -> None:
-    people = np.where(np.arange(PEOPLE * PER) % 2, np.char.add(np.asarray(raw().subject, str), " "), raw().subject)  # type: ignore[call-overload]
-    y = np.where(
-        np.arange(PEOPLE * PER) % 3 == 0,
-        np.where(raw().y == 0, " rest", "move "),
-        np.where(raw().y == 0, "rest", "move"),
-    )  # type: ignore[comparison-overlap]
-    assert concerns(raw(subject=people, y=y, classes=None)) == []
-    with pytest.warns(UserWarning, match="^class ' rest' is called 'rest': blanks around names are left out$"):
-        rec = at.Recordings(raw().X, y, people, sfreq=32)
-    assert (rec.n_subjects, rec.classes) == (PEOPLE, ("move", "rest"))
-    np.testing.assert_array_equal(rec.subject, raw().subject)  # type: ignore[arg-type]
-    named = at.Recordings(raw().X, raw().y, raw().subject, classes=("rest ", " move"), sfreq=32)
-    assert named.classes == ("rest", "move")
-
-
-def test_people_with_other_classes() -> None:
-    y = np.random.default_rng(0).permutation(np.resize([0, 1, 2], PEOPLE * PER))
-    y[:PER] = np.where(y[:PER] == 2, 1, y[:PER])
-    said(
-        "1 of 6 people lacks classes that others have .most often 'c': '0'.: they train, and", y=y, classes=list("abc")
-    )
-
-
 # --- artefacts -------------------------------------------------------------------------------------------------------
 
 
@@ -234,27 +202,13 @@ def test_channels_that_are_clipped_flat_or_hum() -> None:
     X = np.asarray(raw().X).copy()
     X[: 2 * PER // 3, 1] = 5
     said("channel 'b' of 0: nothing changes in 67% of the windows", X=X)
-    X = np.asarray(raw().X).copy()
     X[:, 1] = np.arange(PEOPLE * PER)[:, None]  # as a battery: another value in every window
-    said("^channel 'b' never changes, in all 6 people, while a window lasts; leave", X=X)
-    X[:, 2] = X[:, 1]
-    said("^channels 'b, c' never change, in all 6 people, while a window lasts; leave", X=X)
-    X[: 5 * PER, 1] = np.asarray(raw().X)[: 5 * PER, 1]
-    said("^some of the channels 'b, c' never change, in all 6 people", X=X)
-    X[:PER], X[-PER:, 1] = np.asarray(raw().X)[:PER], np.asarray(raw().X)[-PER:, 1]
-    said("^channel 'c' never changes, in 5 of 6 people .'1, 2, 3, 4, 5'., while", X=X)
+    said("channel 'b' of 0 .the worst of 6 in 6 people.: nothing changes in 100%", X=X)
     long = np.random.default_rng(0).standard_normal((PEOPLE * PER, 3, 200))
     assert concerns(raw(X=long, sfreq=200)) == []
-    hum = 3 * np.sin(2 * np.pi * 50 * np.arange(200) / 200 + 0.3)
-    long[2 * PER : 3 * PER, 2] += hum
+    long[2 * PER : 3 * PER, 2] += 3 * np.sin(2 * np.pi * 50 * np.arange(200) / 200 + 0.3)
     said("channel 'c' of 2: 8[0-9]% of the power is mains hum", X=long, sfreq=200)
     assert concerns(raw(X=long, sfreq=2000)) == [], "at another rate it is another frequency"
-
-
-def test_a_channel_far_from_other_peoples() -> None:
-    X = np.asarray(raw().X).copy()
-    X[PER : 2 * PER, 2] *= 100
-    said("channel 'c' of 1 varies 100 times as much as in others", X=X)
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
@@ -273,18 +227,6 @@ def test_one_recording_under_two_names() -> None:
     X = np.asarray(raw().X).copy()
     X[::5] = 0
     assert concerns(raw(X=X)) == [], "what rests is nobody's copy"
-
-
-def test_one_recording_in_two_units() -> None:
-    X = np.asarray(raw().X).astype(np.float32)
-    X[PER : 2 * PER] = np.float32(0.37) * X[:PER] + np.float32(1.5)
-    said("0 and 1 are one recording in two units or with two offsets, by (9.|100)%", X=X)
-    X[PER : 2 * PER : 2] = np.random.default_rng(1).standard_normal(X[PER : 2 * PER : 2].shape)
-    X[PER + 1] *= 1.01 + 0.01 * np.arange(X.shape[-1])
-    assert concerns(raw(X=X)) == [], "fewer than half"
-    steps = np.random.default_rng(0).integers(0, 2, (PEOPLE, 1, 3, 32))
-    X = np.repeat(steps[:1] * np.arange(1.0, PEOPLE + 1)[:, None, None, None], PER, 1).reshape(-1, 3, 32)
-    assert not any("two units" in line for line in concerns(raw(X=X))), "two levels are in nobody's recording alone"
 
 
 def test_sessions_that_share_samples() -> None:
@@ -365,18 +307,6 @@ def test_a_run_warns_before_it_starts(tmp_path: Path) -> None:
         Run.create(tmp_path / "run", RunOptions(source=str(tmp_path / "units.npz"))).ledger.close()
 
 
-def test_a_model_warns_of_another_unit() -> None:
-    from autotransfer.runs.predictions import predictions
-
-    rec = tiny()
-    X, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
-    model = at.CensoredClassifier(max_epochs=1, device="cpu").fit(X, y, subjects=s).model_
-    assert model.parts[0].card.scale == pytest.approx(np.median(np.sqrt(X.var(-1).mean(0))), rel=1e-4)
-    assert len(predictions(model, Raw(X=X))) == len(X)
-    with pytest.warns(UserWarning, match=r"a factor of about 1,000,000: give them in the same unit"):
-        predictions(model, Raw(X=1e6 * X))
-
-
 # --- what inspect shows ----------------------------------------------------------------------------------------------
 
 
@@ -431,44 +361,6 @@ def test_inspect(tmp_path: Path) -> None:
     assert (wrong.code, len(wrong.err.splitlines())) == (2, 1)
 
 
-def test_a_run_cuts_again_when_it_is_resumed(tmp_path: Path) -> None:
-    from autotransfer.runs.options import RunOptions
-    from autotransfer.runs.run import Run
-    from test_formats import PATTERN, csv_folder
-
-    folder = csv_folder(tmp_path / "study")
-    draw = np.random.default_rng(0)
-    for path in folder.rglob("*.csv"):
-        np.savetxt(path, draw.standard_normal((400, 2)), delimiter=",", header="a,b", comments="")
-    options = RunOptions(source=str(folder), pattern=PATTERN, window=1.0, hop=0.5, sfreq=100.0)
-    run = Run.create(tmp_path / "run", options)
-    shape = tuple(run.recordings.X.shape)
-    run.ledger.close()
-    assert shape == (84, 2, 100)
-    again = Run.open(tmp_path / "run")
-    assert tuple(again.recordings.X.shape) == shape
-    again.ledger.close()
-    result = call("inspect", folder, "--pattern", PATTERN, "--window", 1, "--sfreq", 100)
-    assert "fist 24, open 24" in result.out, result.err
-
-
-@pytest.mark.parametrize(
-    ("levels", "told"),
-    [
-        ([0.0, 20.0, 30.0, 40.0, 50.0, 60.0, 80.0, 100.0], True),
-        ([0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0], True),
-        ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], False),  # classes that are counted, stored as floats
-        ([0, 20, 30, 40, 50, 60, 80, 100], False),  # codes of events are whole numbers like these
-        ([0.0, 10.0, 20.0], False),
-    ],
-)
-def test_floats_that_may_be_measured_are_told_of_before_a_run(levels: list[float], told: bool) -> None:
-    y = np.resize(np.array(levels), PEOPLE * PER)
-    lines = [line for line in concerns(raw(y=y, classes=None)) if "--target continuous" in line]
-    assert len(lines) == told
-    if told:
-        shown = f"y holds 8 different numbers from {min(levels):g} to {max(levels):g}, which are taken for classes"
-        assert lines[0].startswith(shown)
 
 
 def test_measurements_are_no_classes() -> None:

@@ -158,8 +158,8 @@ def test_a_window_that_starts_between_two_samples_keeps_all_of_them() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"channels": {"C3": "eeg", "Pz": "eeg"}}, "subject 'a' has the channels 'Cz', subject 'b' has not; .*pick"),
-        ({"channels": {**CHANNELS, "Pz": "eeg"}}, "subject 'b' has the channels 'Pz', subject 'a' has not; .*pick"),
+        ({"channels": {"C3": "eeg", "Pz": "eeg"}}, "subject 'a' has the channel 'Cz', subject 'b' has not; .*pick"),
+        ({"channels": {**CHANNELS, "Pz": "eeg"}}, "subject 'b' has the channel 'Pz', subject 'a' has not; .*pick"),
         ({"sfreq": 50.0, "tmin": -0.04}, "subject 'b' is sampled at 50 Hz, subject 'a' at 100 Hz; .*resample"),
         ({"n_times": 17}, "subject 'b' has windows of 17 samples, subject 'a' of 16; .*crop"),
         ({"tmin": 0.0}, "subject 'b' has windows that start at 0.0 s, subject 'a' at -0.05 s; .*crop"),
@@ -173,12 +173,12 @@ def test_people_who_differ(changes: dict[str, Any], text: str) -> None:
 def test_what_cannot_be_recordings() -> None:
     from_epochs = at.Recordings.from_epochs
     refused(lambda: from_epochs(make()), "'epochs' holds no subject; to train, give the epochs a metadata column")
-    refused(lambda: from_epochs(make(), subject="who"), "the epochs has no metadata, so no column 'who'")
+    refused(lambda: from_epochs(make(), subject="who"), "the metadata of the epochs has no column 'who'")
     epochs = make(metadata={"a": [0] * N, "b": [0] * N})
     refused(lambda: from_epochs(epochs, subject="who"), "no column 'who' for the subject; there are 'a', 'b'")
     refused(lambda: from_epochs(epochs, subject="a", label="c"), "no column 'c' for the label")
     refused(lambda: from_epochs(epochs, subject="a", session="c"), "no column 'c' for the session")
-    refused(lambda: from_epochs([]), "epochs are empty")
+    refused(lambda: from_epochs([]), "holds no recordings")
     refused(lambda: from_epochs([make(), 3]), "the epochs of 1 are 3; give mne.Epochs")
     for wrong in (None, 3, "x-epo.fif", np.zeros((3, 2, 9))):
         refused(lambda wrong=wrong: from_epochs(wrong), "give mne.Epochs, or a list or dict of them")

@@ -10,8 +10,7 @@ import pytest
 import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.recordings import Raw
-from autotransfer.recordings.concerns import times
-from autotransfer.recordings.new_windows import unlike_training
+from autotransfer.recordings.concerns import times, unlike_training
 from autotransfer.recordings.windows import channel_places
 
 X = np.random.default_rng(0).normal(size=(9, 2, 50))

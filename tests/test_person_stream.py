@@ -32,10 +32,9 @@ from autotransfer.person.stream.run import LiveLine, Stream, StreamSummary, filt
 from autotransfer.person.stream.sink import CsvSink, open_sink
 from autotransfer.person.stream.smoothing import Majority, Posterior, smoothing_of
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
-from autotransfer.recordings.causal import Causal
 from autotransfer.recordings.cutting import Cutting
 from autotransfer.recordings.cutting import cut as cut_windows
-from autotransfer.recordings.filters import Filter
+from autotransfer.recordings.filters import Causal, Filter
 from autotransfer.recordings.pace import BACK, PIECE, Pace
 from autotransfer.recordings.xdf import open_xdf
 from test_session import OWN, REC, model

@@ -198,7 +198,7 @@ def test_names_give_the_order_of_labels_that_are_names() -> None:
         ({"subject": SUBJECT[:-2]}, r"subject has 10 entries but X has 12 trials"),
         ({"session": [1, 2]}, r"session has 2 entries but X has 12 trials"),
         ({"session": [1, None] * 6}, r"session\[1\] is None"),
-        ({"subject": ["a"] * 12}, r"there is 1 subject \('a'\); at least 3"),
+        ({"subject": ["a"] * 12}, r"1 subject \('a'\); at least 3"),
         ({"subject": ["a", "b"] * 6}, r"there are 2 subjects \('a', 'b'\); at least 3"),
         ({"y": ["left"] * N}, r"every trial is of the class 'left'; at least 2"),
         ({"channels": ["x", "y"]}, r"channels holds 2 names but X has 3"),

@@ -13,7 +13,7 @@ from ..folds import Fold
 from ..model.encoders import Encoders
 from ..preprocessing.centre import Centre
 from ..recordings import Recordings
-from ..recordings.concerns import typical_scale
+from ..recordings.signals import typical_scale
 from ..settings import Setting
 from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
 from ..training.days import Days, fit_days

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError, shown
+from ..recordings.concerns import unlike_training
 from ..recordings.container import check_sfreq
-from ..recordings.new_windows import unlike_training
 from ..recordings.raw import Raw
 from ..recordings.windows import (
     UNNAMED,

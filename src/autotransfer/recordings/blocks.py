@@ -133,10 +133,9 @@ def _hertz(sfreq: float | None) -> str:
 
 
 def _channel_difference(block: Block, first: Block) -> str:
-    """Which channels only one of two blocks has: the first few of them."""
+    """Name a channel that only one of two blocks has."""
     for having, lacking in ((first, block), (block, first)):
         extra = [name for name in having.channels if name not in lacking.channels]
         if extra:
-            more = f" and {len(extra) - 3} more" if len(extra) > 3 else ""
-            return f"{having.name} has the channels {', '.join(map(show, extra[:3]))}{more}, {lacking.name} has not"
+            return f"{having.name} has the channel {show(extra[0])}, {lacking.name} has not"
     return f"{block.name} has {len(block.channels)} channels, {first.name} has {len(first.channels)}"

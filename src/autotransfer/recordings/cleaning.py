@@ -13,38 +13,34 @@ import numpy as np
 
 from ..errors import UserError, shown
 from .chunks import window_chunks
-from .concerns import SAME, codes_of
+from .concerns import FLAT, SAME, codes_of
 from .copies import shared_samples, stretches
 from .raw import Array, Raw
 from .unlabelled import rows_of
 from .windows import channel_names, window_array
 
-DEAD = 0.5  # share of a person's windows in which a channel does not change
 MANY = 0.25  # share of people with the same dead channel, from which the channel goes and not the people
 
 
 def clean(raw: Raw) -> tuple[Raw, list[str]]:
-    """The windows that are kept, and a line for everything that is left out."""
-    lines: list[str] = []
+    """Return the windows that are kept, and a line for everything that is left out."""
     X = window_array(raw.X)
-    raw = replace(raw, X=X, channels=channel_names(raw.channels, X.shape[1]))
+    raw, notes = replace(raw, X=X, channels=channel_names(raw.channels, X.shape[1])), []
     for step in (_whole_windows, _live_channels, _without_copies):
-        raw, notes = step(raw)
-        lines += notes
-    return raw, lines
+        raw, told = step(raw)
+        notes += told
+    return raw, [f"left out: {note}" for note in notes]
 
 
 def _whole_windows(raw: Raw) -> tuple[Raw, list[str]]:
     finite, moving = _states(raw)
     whole, alive = np.asarray(finite.all(1)), np.asarray(moving.any(1))
     kept = np.flatnonzero(whole & alive)
-    if len(kept) == len(whole):
-        return raw, []
     if not len(kept):
         raise UserError("no window is left to train on: all have lost values or do not change")
     broken = {"with NaN or infinite values": ~whole, "in which no channel changes": whole & ~alive}
-    notes = [f"left out: {rows.sum()} of {len(rows)} windows {why}" for why, rows in broken.items() if rows.any()]
-    return rows_of(raw, kept), notes
+    notes = [f"{rows.sum()} of {len(rows)} windows {why}" for why, rows in broken.items() if rows.any()]
+    return (rows_of(raw, kept), notes) if notes else (raw, [])
 
 
 def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
@@ -53,41 +49,37 @@ def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
     counts = np.bincount(person, minlength=len(people))[:, None]
     flat = np.zeros((len(people), moving.shape[1]))
     np.add.at(flat, person, ~moving)
-    dead = flat > DEAD * counts  # (S, C)
+    dead = flat > FLAT * counts  # (S, C)
     names = channel_names(raw.channels, moving.shape[1])
     notes = []
-    gone = np.flatnonzero(dead.mean(0) >= MANY) if len(people) > 1 else np.flatnonzero(dead.all(0))
-    if len(gone) == len(names):
+    gone = dead.mean(0) >= MANY if len(people) > 1 else dead.all(0)
+    if gone.all():
         raise UserError("no channel is left to train on: in many people none of them changes")
-    if len(gone):
-        listed = ", ".join(names[c] for c in gone.tolist())
-        notes.append(f"left out: channels {listed}, dead in {int(dead[:, gone].any(1).sum())} of {len(people)} people")
-        left = [c for c in range(len(names)) if c not in set(gone.tolist())]
+    if gone.any():
+        listed = ", ".join(names[c] for c in np.flatnonzero(gone).tolist())
+        notes.append(f"channels {listed}, dead in {int(dead[:, gone].any(1).sum())} of {len(people)} people")
+        left = np.flatnonzero(~gone).tolist()
         ring = None if raw.ring is None or isinstance(raw.ring, bool) else False  # one with a hole is none
         raw = replace(raw, X=raw.X[:, left], channels=tuple(names[c] for c in left), ring=ring)
-        dead = dead[:, left]
-    broken = np.flatnonzero(dead.any(1)) if len(people) > 1 else np.empty(0, np.int64)
+    broken = np.flatnonzero(dead[:, ~gone].any(1)) if len(people) > 1 else np.empty(0, np.int64)
     if len(broken):
         listed = ", ".join(str(people[s]) for s in broken.tolist())
-        notes.append(f"left out: {len(broken)} of {len(people)} people with a dead channel ({shown(listed, 200)})")
+        notes.append(f"{len(broken)} of {len(people)} people with a dead channel ({shown(listed, 200)})")
         raw = rows_of(raw, np.flatnonzero(~np.isin(person, broken)))
     return raw, notes
 
 
 def _without_copies(raw: Raw) -> tuple[Raw, list[str]]:
-    if raw.subject is None:
-        return raw, []
     person, people = codes_of(raw.subject, len(raw.X), "subject", raw.subjects)
     same = [pair for pair in shared_samples(stretches(raw.X), person) if pair.share >= SAME]
-    twice = sorted({pair.second for pair in same})
-    if not twice:
+    if not same:
         return raw, []
-    notes = [f"left out: {shown(people[p.second])}, whose recording is that of {shown(people[p.first])}" for p in same]
-    return rows_of(raw, np.flatnonzero(~np.isin(person, twice))), notes
+    notes = [f"{shown(people[p.second])}, whose recording is that of {shown(people[p.first])}" for p in same]
+    return rows_of(raw, np.flatnonzero(~np.isin(person, [pair.second for pair in same]))), notes
 
 
 def _states(raw: Raw) -> tuple[Array, Array]:
-    """Whether each window is finite, and whether it changes; both (N, C) bool."""
+    """Return whether each window is finite, and whether it changes; both (N, C) bool."""
     finite, moving = np.empty(raw.X.shape[:2], bool), np.empty(raw.X.shape[:2], bool)
     for rows in window_chunks(raw.X):
         values = np.asarray(raw.X[rows])

@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..words import count
 from .columns import Column
 from .filters import Filter, filter_of
-from .labels import alike_warning, blanks_warning, encode, encode_columns, encode_session
+from .labels import alike_warning, encode, encode_columns, encode_session
 from .messages import show
 from .raw import STORED, Label, Raw
 from .ring import ring_of
@@ -85,7 +85,7 @@ class Recordings:
         names = channel_names(channels, source.shape[1])
         raw = Raw(X=source, y=y, subject=subject, session=session, columns=columns, classes=classes)
         raw, missing = without_unlabelled(raw)
-        warned = [unlabelled_warning(missing, source.shape[0]), axes_concern(source.shape, names), blanks_warning(y)]
+        warned = [unlabelled_warning(missing, source.shape[0]), axes_concern(source.shape, names)]
         source, y, subject, session, columns = raw.X, raw.y, raw.subject, raw.session, raw.columns
         n_trials = source.shape[0]
         y_codes, class_names = encode(y, n_trials, "y", classes)
@@ -123,7 +123,7 @@ class Recordings:
         return self.__dict__ | {"derived": {}}
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What `compute` returns, kept under this key in `derived`: later calls return the same object."""
+        """Return what `compute` returns, and keep it in `derived`: later calls return the same object."""
         if key not in self.derived:
             self.derived[key] = compute()
         value: T = self.derived[key]
@@ -131,11 +131,11 @@ class Recordings:
 
     @classmethod
     def of(cls, raw: Raw) -> Recordings:
-        """Recordings from what a reader returned, validated."""
+        """Make recordings from what a reader returned, and validate them."""
         return cls(**raw.labelled())
 
     def raw(self) -> Raw:
-        """The data in the form in which a reader returns them."""
+        """Return the data in the form in which a reader returns them."""
         stored = {name: getattr(self, name) for name in STORED}
         return Raw(**stored | {"ring": self.ring or False, "checked": True})
 
@@ -210,11 +210,9 @@ class Recordings:
 def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:
     if len(subjects) < MIN_SUBJECTS:
         names = ", ".join(show(label) for label in subjects)
-        there_are = f"there {'is' if len(subjects) == 1 else 'are'} {count(len(subjects), 'subject')}"
         raise UserError(
-            f"{there_are} ({names}); at least {MIN_SUBJECTS} are needed, "
-            "for training, validation and testing; new people for a model that is trained come as arrays or mne.Epochs "
-            "to its predict, or as a file to `autotransfer predict`"
+            f"there are {count(len(subjects), 'subject')} ({names}); at least {MIN_SUBJECTS} are needed, for training, "
+            "validation and testing; windows of new people go to predict of a trained model"
         )
     if len(classes) < 2:
         raise UserError(f"every trial is of the class {show(classes[0])}; at least 2 classes are needed")

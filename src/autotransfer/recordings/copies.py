@@ -4,7 +4,7 @@ sessions of a person, they show windows that overlap, so that test windows hold 
 Overlapping windows may begin at different samples. Every stretch of LENGTH samples therefore has a fingerprint that
 does not depend on its position. One fingerprint in KEPT is kept, chosen by its value, so that the same stretches are
 kept of every copy. Windows with a common fingerprint share samples: 64 bits do not coincide by chance in a million
-windows. A copy in another unit or with another offset shares no sample; `shapes` find it where it was cut alike.
+windows. A copy in another unit or with another offset shares no sample.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from .raw import Array
 
 LENGTH = 16  # samples of a stretch; of shorter windows half of them
 KEPT = 8
-SOME = 8  # channels that tell a window's shape
 VARIED = 4  # different values that a stretch must have at least: resting or lost signals are alike in everybody
 
 
@@ -45,7 +44,7 @@ class Stretches(NamedTuple):
 def shared_samples(
     stretches: Stretches, group: NDArray[np.int64], within: NDArray[np.int64] | None = None
 ) -> list[Shared]:
-    """Pairs of groups that share samples, most first. group (N,); within (N,): only groups of the same."""
+    """Return pairs of groups that share samples, most first. group (N,); within (N,): only groups of the same."""
     keys, rows = stretches
     if not len(keys):
         return []
@@ -70,7 +69,7 @@ def shared_samples(
 
 
 def stretches(X: Array | Tensor) -> Stretches:
-    """The stretches that are kept of windows X (N, C, T)."""
+    """Return the stretches that are kept of windows X (N, C, T)."""
     draw = np.random.default_rng(0)
     n_channels, n_times = int(X.shape[1]), int(X.shape[2])
     length = 1 << (min(LENGTH, max(2, n_times // 2)).bit_length() - 1)
@@ -93,37 +92,11 @@ def stretches(X: Array | Tensor) -> Stretches:
         where, _ = np.nonzero(kept)
         keys.append(prints[kept])
         rows.append(where + part.start)
-    return _in_order(keys, rows)
-
-
-def shapes(X: Array | Tensor) -> Stretches:
-    """A fingerprint of each window of X (N, C, T) that neither its unit nor its offset changes: some samples of some
-    channels, each channel standardised over the window, to three digits. A copy in float32 differs in one window in a
-    hundred or so. Windows whose samples take few values have none."""
-    n_channels, n_times = min(int(X.shape[1]), SOME), int(X.shape[2])
-    places = np.unique(np.linspace(0, n_times - 1, LENGTH).astype(np.int64))
-    odd = np.random.default_rng(0).integers(1, 2**63, n_channels * len(places), dtype=np.uint64) | np.uint64(1)
-    keys, rows = [], []
-    for part in row_chunks(int(X.shape[0]), 4 * n_channels * n_times):
-        values = np.asarray(X[part][:, :n_channels], dtype=np.float64)
-        with np.errstate(all="ignore"):  # of constant and of lost channels nothing is left
-            centred = values - values.mean(-1, keepdims=True)
-            standard = centred[..., places] / centred.std(-1, keepdims=True)
-        codes = np.rint(500 * np.nan_to_num(standard, posinf=0.0, neginf=0.0)).astype(np.int64).reshape(len(values), -1)
-        different = (np.diff(np.sort(codes, 1), axis=1) != 0).sum(1) + 1
-        kept = np.flatnonzero(2 * different > codes.shape[1])
-        keys.append(_mixed(codes[kept].view(np.uint64) * odd).sum(1, dtype=np.uint64))
-        rows.append(kept + part.start)
-    return _in_order(keys, rows)
-
-
-def _in_order(keys: list[NDArray[np.uint64]], rows: list[NDArray[np.int64]]) -> Stretches:
-    """Of fingerprints and windows that were found in parts."""
     every, where = np.concatenate(keys), np.concatenate(rows)
     order = np.argsort(every, kind="stable")
     return Stretches(every[order], where[order])
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Every bit of the result depends on every bit of the value, modulo 2⁶⁴."""
+    """Mix bits: every bit of the result depends on every bit of the value, modulo 2⁶⁴."""
     return (values ^ (values >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -18,13 +18,9 @@ def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Cont
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     mne = need("mne", f"reading {ending} files", "mne")
     with quiet(mne):
-        recording = continuous_of(raw := mne.io.read_raw(path, preload=False))
+        recording = continuous_of(mne.io.read_raw(path, preload=False))
         if ending in (".edf", ".bdf"):
             recording.events, n_early = _from_their_onset(recording.events, mne, path)
-            rates = _rates(path, raw.ch_names)
-            if len(rates) > 1:
-                listed = " and ".join(f"{rate:g}" for rate in sorted(rates))
-                recording.notes[f"channels are sampled at {listed} Hz: all are resampled to {recording.sfreq:g} Hz"] = 1
             if n_early:
                 recording.notes[EARLY] = n_early
         return recording
@@ -72,19 +68,6 @@ def _from_their_onset(events: list[Event], mne: Any, path: Path) -> tuple[list[E
         for event in events
     ]
     return moved, sum(event.onset < 0 for event in moved)
-
-
-def _rates(path: Path, channels: list[str]) -> set[float]:
-    """Sampling rates (Hz) that the header of an EDF or BDF file states for these channels."""
-    with path.open("rb") as file:
-        head = file.read(256)
-        n, seconds = int(head[252:256]), float(head[244:252])
-        names = [file.read(16).decode("latin-1").strip() for _ in range(n)]
-        file.seek(256 + 216 * n)
-        samples = [int(file.read(8)) for _ in range(n)]
-    if seconds <= 0:
-        return set()
-    return {count / seconds for name, count in zip(names, samples, strict=True) if name in channels}
 
 
 def _triggers(mne: Any, raw: Any) -> Iterator[Event]:

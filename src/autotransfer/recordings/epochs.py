@@ -53,8 +53,6 @@ def _blocks(epochs: Any, subject: str | None, session: str | None, label: str | 
     if not isinstance(epochs, (Mapping, list, tuple)):
         raise UserError(f"epochs are {show(epochs)}; give mne.Epochs, or a list or dict of them")
     people = list(epochs.items()) if isinstance(epochs, Mapping) else _numbered(epochs)
-    if not people:
-        raise UserError("epochs are empty; give mne.Epochs of at least 3 subjects")
     for who, part in people:
         if not isinstance(part, base):
             raise UserError(f"the epochs of {show(who)} are {show(part)}; give mne.Epochs")
@@ -152,9 +150,8 @@ def _others(epochs: Any, used: set[str | None]) -> dict[Any, list[Label]]:
 
 
 def _column(epochs: Any, column: str, what: str, name: str) -> list[Label]:
-    if epochs.metadata is None:
-        raise UserError(f"{name} has no metadata, so no column {column!r} for the {what}; set epochs.metadata")
-    if column not in epochs.metadata.columns:
-        there = ", ".join(map(repr, map(str, epochs.metadata.columns)))
+    columns = [] if epochs.metadata is None else list(epochs.metadata.columns)
+    if column not in columns:
+        there = ", ".join(repr(str(other)) for other in columns) or "none"
         raise UserError(f"the metadata of {name} has no column {column!r} for the {what}; there are {there}")
     return list(epochs.metadata[column].tolist())

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import UserError, shown
 from .messages import show
@@ -29,7 +30,6 @@ NUMBER = r"\d+\.?\d*|\.\d+"
 BAND, NOTCH = rf"\s*({NUMBER})?-({NUMBER})?\s*", rf"\s*notch:({NUMBER})\s*"
 ORDER = 4  # of the Butterworth filter
 QUALITY = 30.0  # of a notch: its frequency over its width
-MOST_SECTIONS = 64
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,9 @@ def _finite(value: object) -> bool:
 
 
 def _sections(value: object) -> tuple[tuple[float, ...], ...]:
-    """Sections from a card or meta, which may be damaged: six finite numbers each, the fourth of them 1, and stable."""
+    """Check sections from a card or meta, which may be damaged: six finite numbers each, and stable."""
     rows = value or ()
-    if not isinstance(rows, (list, tuple)) or len(rows) > MOST_SECTIONS:
+    if not isinstance(rows, (list, tuple)):
         raise UserError(f"the sections of the filter are {show(value)}; they must be lists of six numbers")
     for row in rows:
         whole = isinstance(row, (list, tuple)) and len(row) == 6 and all(map(_finite, row))
@@ -131,3 +131,29 @@ def _sections(value: object) -> tuple[tuple[float, ...], ...]:
         if not whole or row[3] != 1 or not (abs(row[5]) < 1 and abs(row[4]) < 1 + row[5]):
             raise UserError(f"a section of the filter is {show(row)}; it must be six numbers of a stable filter")
     return tuple(tuple(map(float, row)) for row in rows)
+
+
+class Causal:
+    """A causal filter that keeps its state between calls. Where only the band of the recordings' filter is known, it
+    has the same band, but delays the signal."""
+
+    def __init__(self, spec: Filter | None, sfreq: float, n_channels: int) -> None:
+        self.sections = None if spec is None else np.array(spec.designed(sfreq).sections)
+        self.n_channels = n_channels
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin a new recording: the state becomes that of a signal that always had the value of the next sample."""
+        self.state: NDArray[np.float64] | None = None
+
+    def feed(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The next samples (n, channels), n ≥ 1."""
+        if self.sections is None:
+            return values
+        from scipy.signal import sosfilt, sosfilt_zi  # takes long to import, and few filter
+
+        if self.state is None:
+            start = sosfilt_zi(self.sections)  # (sections, 2)
+            self.state = start[:, :, None] * values[0].astype(np.float64)
+        filtered, self.state = sosfilt(self.sections, values.astype(np.float64), axis=0, zi=self.state)
+        return np.asarray(filtered, dtype=np.float32)

@@ -46,13 +46,13 @@ def encode(values: object, n_trials: int, what: str, names: object = None) -> tu
 
 
 def named(values: object, n_trials: int, what: str, names: object = None) -> list[Label]:
-    """Labels (N,), as names where they count into `names`."""
+    """Return labels (N,), as names where they count into `names`."""
     codes, known = encode(values, n_trials, what, names)
     return [known[code] for code in codes.tolist()]
 
 
 def encode_session(values: object, n_trials: int) -> Tensor:
-    """Sessions (N,) int64: integers stay as they are, anything else is numbered like labels."""
+    """Return sessions (N,) int64: integers stay as they are, anything else is numbered like labels."""
     labels = as_list(values, "session")
     if labels and all(isinstance(label, int) and -(2**63) <= label < 2**63 for label in labels):
         check_length(len(labels), n_trials, "session")
@@ -61,7 +61,7 @@ def encode_session(values: object, n_trials: int) -> Tensor:
 
 
 def encode_columns(columns: object, n_trials: int) -> dict[str, Column]:
-    """Columns by name, from a dict or a DataFrame of anything that gives one value per trial."""
+    """Return columns by name, from a dict or a DataFrame of anything that gives one value per trial."""
     if columns is None:
         return {}
     items: Callable[[], Iterable[tuple[Any, object]]] | None = getattr(columns, "items", None)
@@ -89,10 +89,7 @@ def _column(values: object, n_trials: int, what: str) -> Column:
         raise UserError(f"{what} holds {show(given)}; give numbers alone or text alone, at least one of them")
     known = {value for value in plain if value is not None}
     if any(isinstance(value, float) for value in known):
-        try:
-            return Column(np.array([np.nan if value is None else float(value) for value in plain]))
-        except OverflowError:
-            raise UserError(f"{what} holds a number that no float can hold; give smaller numbers") from None
+        return Column(np.array([np.nan if value is None else float(value) for value in plain]))
     labels = tuple(sorted(known))  # all numbers or all text
     code = {label: k for k, label in enumerate(labels)} | {None: -1}
     return Column(np.array([code[value] for value in plain], dtype=np.int64), labels)
@@ -104,31 +101,20 @@ def check_length(length: int, n_trials: int, what: str) -> None:
 
 
 def as_list(values: object, what: str) -> list[Label]:
-    """Plain Python values from a list, an array, a Series or a tensor with one axis; text without blanks around it."""
+    """Return plain Python values from a list, an array, a Series or a tensor with one axis."""
     if isinstance(values, (str, bytes, dict, set, frozenset)) or not isinstance(values, Iterable):
         raise UserError(f"{what} is {show(values)}; give a list or an array with one axis")
     shape = getattr(values, "shape", None)
     if isinstance(shape, tuple) and len(shape) != 1:
         raise UserError(f"{what} has the shape {tuple(shape)}; give a list or an array with one axis")
-    if isinstance(values, np.ndarray) and values.dtype.kind == "S":
-        values = _decoded(values)
-    if isinstance(values, Tensor) and values.is_meta:
-        raise UserError(f"{what} is a tensor on the device meta, which has no values; give one on a CPU or GPU")
+    if isinstance(values, np.ndarray) and values.dtype.kind == "S":  # as C programs and HDF5 write text
+        values = np.char.decode(values, "utf-8", errors="replace")
     to_list = getattr(values, "tolist", None)  # numpy, torch and pandas: far quicker than iterating
     return [_plain(value) for value in (to_list() if callable(to_list) else values)]
 
 
-def _decoded(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Fixed-width bytes, as C programs and HDF5 write text, as str."""
-    try:
-        return np.char.decode(values, "utf-8")
-    except UnicodeDecodeError:
-        return values
-
-
 def _plain(value: Label) -> Label:
-    """Without numpy's and torch's scalar types, which neither print nor store as what they mean, and without blanks
-    around text, which nobody sees."""
+    """Return a value without NumPy's and torch's scalar types, and without blanks around text."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, (np.generic, np.ndarray, Tensor)) and value.ndim == 0:
@@ -138,24 +124,13 @@ def _plain(value: Label) -> Label:
     return value
 
 
-def blanks_warning(y: object) -> str | None:
-    """The warning where predictions will be called otherwise than y (N,), because text in it has blanks around it."""
-    listed = isinstance(y, (list, tuple)) or getattr(getattr(y, "dtype", None), "kind", "") in ("U", "O")
-    texts = (label for label in y if isinstance(label, str)) if listed and isinstance(y, Iterable) else ()
-    padded = next((text for text in texts if text != text.strip() and text.strip()), None)
-    return padded and f"class {show(str(padded))} is called {show(padded.strip())}: blanks around names are left out"
-
-
-def alike(labels: Sequence[Label]) -> list[tuple[Label, Label]]:
-    """Pairs of labels that differ only by upper and lower case, leading zeros or their type: ann and Ann, S01 and S1,
-    1 and '1'."""
-    first: dict[object, Label] = {}
-    return [(other, label) for label in labels if (other := first.setdefault(_loosely(label), label)) is not label]
-
-
 def alike_warning(labels: Sequence[Label], what: str) -> str | None:
-    """The warning about such labels of people or classes; what: either word."""
-    if not (pairs := alike(labels)) or (what == "classes" and "N" in labels and BEATS.issuperset(labels)):
+    """Return a warning about people or classes (`what`) that differ only by case, leading zeros or type: S01 and S1."""
+    if what == "classes" and "N" in labels and BEATS.issuperset(labels):
+        return None
+    first: dict[object, Label] = {}
+    pairs = [(other, label) for label in labels if (other := first.setdefault(_loosely(label), label)) is not label]
+    if not pairs:
         return None
     listed = ", ".join(f"{show(a)} and {show(b)}" for a, b in pairs[:MOST_ALIKE])
     more = f" and {len(pairs) - MOST_ALIKE} more" if len(pairs) > MOST_ALIKE else ""
@@ -164,7 +139,7 @@ def alike_warning(labels: Sequence[Label], what: str) -> str | None:
 
 
 def _loosely(label: Label) -> object:
-    """What labels that look alike have in common."""
+    """Return what labels that look alike have in common."""
     text = unicodedata.normalize("NFKC", str(label)).strip().casefold()
     try:
         return float(text)
@@ -180,7 +155,7 @@ def _in_order(unique: list[Label]) -> list[Label]:
 
 
 def _named(unique: list[Label], names: object, what: str) -> tuple[list[Label], tuple[Label, ...]]:
-    """The labels that occur, in the order of their names, and those names."""
+    """Return the labels that occur, in the order of their names, and those names."""
     known = as_list(names, f"the names for {what}")
     check_distinct(known, f"the names for {what}")
     n = len(known)

@@ -83,13 +83,9 @@ def _blocks(dataset: Any, name: str, paradigm: Any, subjects: list[Any]) -> Iter
 
 def _chosen(dataset: Any, name: str, subjects: object) -> list[Any]:
     there = list(dataset.subject_list)
-    if subjects is None:
-        return there
-    wanted = list(dict.fromkeys(as_list(subjects, "subjects")))
+    wanted = there if subjects is None else list(dict.fromkeys(as_list(subjects, "subjects")))
     if strange := [subject for subject in wanted if subject not in there]:
-        in_order = there and there == list(range(there[0], there[0] + len(there)))
-        span = f"{there[0]} to {there[-1]}" if in_order else show(there)
-        raise UserError(f"{name} has no subject {show(strange[0])}; there are {span}")
+        raise UserError(f"{name} has no subject {show(strange[0])}; there are {show(there)}")
     return wanted
 
 
@@ -98,19 +94,12 @@ def _dataset(name: str) -> Any:
         datasets = need("moabb.datasets", "reading MOABB's data sets", "moabb")
         base = need("moabb.datasets.base", "reading MOABB's data sets", "moabb").BaseDataset
     known = {key: kind for key, kind in vars(datasets).items() if isinstance(kind, type) and issubclass(kind, base)}
-    by_lower = {key.lower(): key for key in known}
-    key = name if name in known else by_lower.get(name.lower())
-    if key is None:
-        close = [by_lower[lower] for lower in difflib.get_close_matches(name.lower(), by_lower, n=5, cutoff=0.5)]
-        advice = f"choose one of its {len(known)} sets, such as BNCI2014_001 or PhysionetMI"
-        advice = f"did you mean {', '.join(close)}?" if close else advice
-        try:
-            getattr(datasets, name)
-        except AttributeError as error:  # which says of a dataset that it was removed or renamed
-            advice = f"MOABB says: {error}" if "removed" in str(error) else advice
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
+        advice = f"did you mean {', '.join(close)}?" if close else "such as BNCI2014_001 or PhysionetMI"
         raise UserError(f"MOABB has no data set {name!r}; {advice}")
-    with _quietly(f"MOABB cannot give {key}", DOWNLOADING):
-        return known[key]()
+    with _quietly(f"MOABB cannot give {name}", DOWNLOADING):
+        return known[name]()
 
 
 def _paradigm(dataset: Any, name: str | None, options: dict[str, Any]) -> Any:
@@ -130,28 +119,22 @@ def _paradigm(dataset: Any, name: str | None, options: dict[str, Any]) -> Any:
 
 
 def _options(text: str) -> dict[str, Any]:
-    """subjects=1,2,5-9 and the NUMBERS."""
+    """Parse subjects=1,2,5-9 and the NUMBERS."""
     options: dict[str, Any] = {}
     for part in filter(None, text.split("&")):
         key, _, value = part.partition("=")
         check_choice("option of moabb:", key, ("subjects", *NUMBERS))
         try:
-            options[key] = _numbers(value) if key == "subjects" else float(value)
+            if key == "subjects":
+                spans = [span.partition("-") for span in value.split(",")]
+                options[key] = [n for first, _, last in spans for n in range(int(first), int(last or first) + 1)]
+            else:
+                options[key] = float(value)
         except ValueError:
-            example = "subjects=1,2,5-9" if key == "subjects" else f"{key}=8"
-            raise UserError(f"the option {part!r} of moabb: is not understood; write it as {example}") from None
+            raise UserError(
+                f"the option {part!r} of moabb: is not understood; write subjects=1,2,5-9 or fmin=8"
+            ) from None
     return options
-
-
-def _numbers(text: str) -> list[int]:
-    """1,2,5-9 as integers."""
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    if not numbers:
-        raise ValueError("no subjects")
-    return numbers
 
 
 @contextmanager

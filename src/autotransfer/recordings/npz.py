@@ -13,7 +13,7 @@ import math
 import os
 import shutil
 import zipfile
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -23,123 +23,91 @@ import numpy as np
 from ..errors import UserError
 from .chunks import window_chunks
 from .columns import KINDS, Column, is_name, plain_columns
-from .container import Recordings, storable
-from .filters import filter_of
+from .container import Recordings, check_sfreq, storable
 from .labels import as_list, check_distinct, check_length
 from .messages import reason, show
-from .npy import AS_FOLDER, Header, check_memory, member_header, npy_header, read_member, read_npy, readable
+from .npy import Header, check_memory, member_header, npy_header, read_member, read_npy, readable
 from .raw import Array, Label, Raw
-from .ring import REMEDY as RING
 
 ARRAYS = ("X", "y", "subject", "session", "scale")
-STATED = {"channels": "store the names of all channels as text", "sfreq": "store one number, in Hz"}  # as in meta
-LABEL_BYTES = 64  # of a label as a Python object in a list
+STATED = ("channels", "sfreq")  # arrays that say what entries of meta would
 META_BYTES = 2**26
 HOW_TO_SAVE = "save it with np.savez('recordings.npz', X=X, y=y, subject=subject)"
 
 
 def read_npz(path: str | os.PathLike[str]) -> Raw:
-    """What an .npz holds; nothing is unpickled."""
+    """Read an .npz; nothing is unpickled."""
     path = Path(path)
     _check_is_zip(path)
     with readable(path, "the table of contents"):
         archive = zipfile.ZipFile(path)
     with archive:
-        stored = set(archive.namelist())
-        headers = {name: member_header(archive, name, path) for name in (*ARRAYS, "meta") if f"{name}.npy" in stored}
-        _check_has_X(headers, path)
-        for name in _other_names(stored):
-            with nullcontext() if name in STATED else suppress(UserError):  # what is no column may even be damaged
-                header = member_header(archive, name, path)
-                headers |= {name: header} if _is_used(name, header, headers["X"].shape, path) else {}
-        _check_headers(headers, path)
+        headers = _headers(archive.namelist(), lambda name: member_header(archive, name, path), path)
+        needed = {name: header.nbytes for name, header in headers.items()}
+        if headers["X"].dtype != np.float32 or "scale" in headers:
+            needed["X"] += 4 * math.prod(headers["X"].shape)  # the copy as float32
+        largest = max(needed, key=lambda name: needed[name])
+        check_memory(sum(needed.values()), largest, path)
         arrays = {name: read_member(archive, name, path) for name in headers}
     text = _text(arrays.pop("meta"), path) if "meta" in arrays else None
     return _raw(path, arrays, text)
 
 
-def _check_headers(headers: dict[str, Header], path: Path) -> None:
-    """Refuse arrays that do not match or do not fit into memory before they are unpacked: zeros pack a thousandfold."""
-    if "meta" in headers:
-        _check_text(headers["meta"], path)
-    needed = {name: header.nbytes for name, header in headers.items()}
-    X = headers["X"]
-    if X.dtype != np.float32 or "scale" in headers:
-        needed["X"] += 4 * math.prod(X.shape)  # the copy as float32
-    for name in set(headers) - {"X", "scale", "meta"}:
-        shape = headers[name].shape
-        if _is_stated(name, headers[name], X.shape):
-            continue
-        needed[name] += LABEL_BYTES * math.prod(shape)
-        if len(X.shape) == 3 and len(shape) == 1:
-            check_length(shape[0], X.shape[0], name)
-    largest = max(needed, key=lambda name: needed[name])
-    remedy = AS_FOLDER if largest == "X" else f"check how it was saved, or {HOW_TO_SAVE}"
-    check_memory(sum(needed.values()), largest, path, remedy)
-
-
 def read_folder(path: str | os.PathLike[str]) -> Raw:
-    """What a folder of X.npy, y.npy, ... and meta.json (or meta.npy) holds; X stays in its file."""
+    """Read a folder of X.npy, y.npy, ... and meta.json (or meta.npy); X stays in its file."""
     path = Path(path)
     if not os.path.isdir(path):
         raise UserError(f"there is no folder {str(path)!r}; give one that holds X.npy, y.npy and subject.npy")
-    stored = [name for name in (*ARRAYS, "meta") if os.path.isfile(path / f"{name}.npy")]
-    arrays = {name: read_npy(path / f"{name}.npy", mapped=name == "X") for name in stored if name != "meta"}
-    _check_has_X(arrays, path)
-    for name in _other_names(os.listdir(path) if os.access(path, os.R_OK) else []):
-        with nullcontext() if name in STATED else suppress(UserError):
-            if _is_used(name, npy_header(path / f"{name}.npy"), arrays["X"].shape, path):
-                arrays[name] = read_npy(path / f"{name}.npy")
-    text = None
+    headers = _headers(os.listdir(path), lambda name: npy_header(path / f"{name}.npy"), path)
+    arrays = {name: read_npy(path / f"{name}.npy", mapped=name == "X") for name in headers}
+    text = _text(arrays.pop("meta"), path) if "meta" in arrays else None
     if os.path.isfile(path / "meta.json"):
         with readable(path, "meta.json"):
             text = (path / "meta.json").read_text(encoding="utf-8")
-    elif "meta" in stored:
-        text = _text(read_npy(path / "meta.npy"), path)
     return _raw(path, arrays, text)
 
 
-def _other_names(files: Iterable[str]) -> list[str]:
-    """Names of arrays that may be columns, from those of the files."""
-    return [name for file in sorted(files) if file.endswith(".npy") and is_name(name := file.removesuffix(".npy"))]
+def _headers(files: Iterable[str], header_of: Callable[[str], Header], path: Path) -> dict[str, Header]:
+    """Return the headers of the arrays that are used: those of the layout and columns, all checked against X."""
+    names = {file.removesuffix(".npy") for file in files if file.endswith(".npy")}
+    if "X" not in names:
+        raise UserError(f"{str(path)!r} holds no X; {HOW_TO_SAVE}")
+    headers = {name: header_of(name) for name in (*ARRAYS, "meta") if name in names}
+    windows = headers["X"].shape
+    for name in ("y", "subject", "session"):
+        if name in headers and len(windows) == 3 and len(headers[name].shape) == 1:
+            check_length(headers[name].shape[0], windows[0], name)
+    if "meta" in headers:
+        _check_text(headers["meta"], path)
+    for name in sorted(filter(is_name, names)):
+        with nullcontext() if name in STATED else suppress(UserError):  # what is no column may even be damaged
+            header = header_of(name)
+            if name in STATED or (header.shape == windows[:1] and header.dtype.kind in KINDS):
+                headers[name] = header
+    return headers
 
 
-def _is_stated(name: str, array: Header | Array, windows: tuple[int, ...]) -> bool:
-    """Whether an array says what an entry of meta would; a column of that name has a value for each trial."""
-    if name == "channels":
-        return array.dtype.kind in "US" and array.shape == windows[1:2]
-    return name == "sfreq" and array.dtype.kind in "iuf" and math.prod(array.shape) == 1
-
-
-def _is_used(name: str, header: Header, windows: tuple[int, ...], path: Path) -> bool:
-    """Whether an array is a column, or is stated; raises where it is meant to be and cannot."""
-    column = len(windows) == 3 and header.shape == windows[:1] and header.dtype.kind in KINDS
-    used = column or _is_stated(name, header, windows)
-    if name in STATED and not used and len(windows) == 3:
-        raise UserError(
-            f"{name} of {str(path)!r} is {header.dtype} of the shape {header.shape}, and X has the shape {windows}; "
-            f"{STATED[name]}"
-        )
-    return used
-
-
-def _with_stated(meta: dict[str, Any], arrays: dict[str, Array], path: Path) -> dict[str, Any]:
-    """meta with what arrays state, which are taken out of `arrays`; raises where they contradict each other."""
-    stated: dict[str, Any] = {}
+def _take_stated(meta: dict[str, Any], arrays: dict[str, Array], path: Path) -> None:
+    """Move arrays of channels and sfreq into meta, unless they are columns; refuse a contradiction."""
+    windows = arrays["X"].shape
     for name in STATED:
-        if name in arrays and _is_stated(name, arrays[name], arrays["X"].shape):
-            with readable(path, name):
-                values = [_decoded(value) for value in arrays.pop(name).reshape(-1).tolist()]
-            stated[name] = tuple(values) if name == "channels" else float(values[0])
-            if name in meta and meta[name] != stated[name]:
-                raise UserError(
-                    f"{name} of {str(path)!r} is {show(stated[name])}, and meta says {show(meta[name])}; leave one out"
-                )
-    return meta | stated
-
-
-def _decoded(value: Any) -> Any:
-    return value.decode("utf-8") if isinstance(value, bytes) else value
+        if name not in arrays:
+            continue
+        array = arrays[name]
+        fits = array.dtype.kind in "US" and array.shape == windows[1:2] if name == "channels" else array.size == 1
+        if not fits and array.shape == windows[:1]:
+            continue
+        if not fits:
+            raise UserError(
+                f"{name} of {str(path)!r} is {array.dtype} of the shape {array.shape}, and X has the shape {windows}; "
+                "store the names of all channels, or one number in Hz"
+            )
+        values = as_list(arrays.pop(name).reshape(-1), name)
+        stated = tuple(values) if name == "channels" else values[0]
+        if meta.setdefault(name, stated) != stated:
+            raise UserError(
+                f"{name} of {str(path)!r} is {show(stated)}, and meta says {show(meta[name])}; leave one out"
+            )
 
 
 def _check_is_zip(path: Path) -> None:
@@ -157,14 +125,12 @@ def _check_is_zip(path: Path) -> None:
 
 
 def _raw(path: Path, arrays: dict[str, Array], meta_text: str | None) -> Raw:
-    X = arrays["X"]
-    meta = _with_stated({} if meta_text is None else _meta(meta_text, path), arrays, path)
-    if "scale" in arrays:
-        X = _scaled(X, arrays["scale"], path)
+    meta = {} if meta_text is None else _meta(meta_text, path)
+    _take_stated(meta, arrays, path)
+    X = _scaled(arrays["X"], arrays["scale"], path) if "scale" in arrays else arrays["X"]
     labels = {name: arrays.get(name) for name in ("y", "subject", "session")}
-    columns = _columns(
-        {name: array for name, array in arrays.items() if is_name(name)}, meta.pop("column_labels", {}), path
-    )
+    columns = {name: array for name, array in arrays.items() if is_name(name)}
+    columns = _columns(columns, meta.pop("column_labels", {}), path)
     return Raw(**{"X": X, "name": path.stem, "columns": columns, **labels, **meta})
 
 
@@ -210,24 +176,16 @@ def _scaled(X: Array, scale: Array, path: Path) -> Array:
 
 def _text(array: Array, path: Path) -> str:
     _check_text(array, path)
-    with readable(path, "meta"):
-        return str(_decoded(array.reshape(-1)[0]))
+    return str(as_list(array.reshape(-1), "meta")[0])
 
 
 def _check_text(meta: Header | Array, path: Path) -> None:
-    if math.prod(meta.shape) != 1 or meta.dtype.kind not in "US":
-        raise UserError(f"meta of {str(path)!r} is not text; store json.dumps({{...}}) in it")
-    if meta.nbytes > META_BYTES:
-        raise UserError(f"meta of {str(path)!r} is {meta.nbytes / 1e9:.3g} GB of text; store a short JSON object in it")
-
-
-def _check_has_X(names: Container[str], path: Path) -> None:
-    if "X" not in names:
-        raise UserError(f"{str(path)!r} holds no X; {HOW_TO_SAVE}")
+    if math.prod(meta.shape) != 1 or meta.dtype.kind not in "US" or meta.nbytes > META_BYTES:
+        raise UserError(f"meta of {str(path)!r} is not a short text; store json.dumps({{...}}) in it")
 
 
 def _meta(text: str, path: Path) -> dict[str, Any]:
-    """The known entries, with lists as tuples."""
+    """Return the known entries, with lists as tuples. Their values are checked when they are used."""
     where = f"meta of {str(path)!r}"
     try:
         meta = json.loads(text)
@@ -235,25 +193,13 @@ def _meta(text: str, path: Path) -> dict[str, Any]:
         raise UserError(f"{where} is not JSON ({reason(error)}); store json.dumps({{...}}) in it") from None
     if not isinstance(meta, dict):
         raise UserError(f"{where} is {show(meta)}; it must be a JSON object such as {{'sfreq': 200}}")
-    known = {key: meta[key] for key in ("sfreq", "name", "ring", "filter") if meta.get(key) is not None}
-    for key, kinds, remedy in (
-        ("sfreq", (int, float), "it must be a number of samples per second"),
-        ("name", (str,), "it must be a string"),
-        ("ring", (bool, list), RING),
-    ):
-        if key in known and (type(known[key]) not in kinds):
-            raise UserError(f"{key} in {where} is {show(known[key])}; {remedy}")
+    entries = ("sfreq", "name", "ring", "filter", "channels", "classes", "subjects")
+    known = {key: _tuples(meta[key]) for key in entries if meta.get(key) is not None}
     if not isinstance(known.get("filter"), dict):  # text describes it to readers
         known.pop("filter", None)
-    filter_of(known.get("filter"), known.get("sfreq"))
-    for key in ("channels", "classes", "subjects"):
-        value = meta.get(key)
-        if value is None:
-            continue
-        simple = (str,) if key == "channels" else (str, int, float, list)
-        if not isinstance(value, list) or not all(isinstance(entry, simple) for entry in value):
-            raise UserError(f"{key} in {where} is {show(value)}; it must be a list of names")
-        known[key] = _tuples(value)
+    if not isinstance(known.get("name", ""), str):
+        raise UserError(f"name in {where} is {show(known['name'])}; it must be a string")
+    check_sfreq(known.get("sfreq"))
     columns = meta.get("column_labels", {})
     lists = isinstance(columns, dict) and all(isinstance(labels, list) for labels in columns.values())
     if not lists or any(type(label) not in (str, int) for labels in columns.values() for label in labels):

@@ -21,6 +21,7 @@ from .windows import names_or_numbers, window_array
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60  # characters of a picture
 MOST_PEOPLE = 40  # rows that the terminal shows
+MOST_LETTERS = 80  # of a list of names
 UNKNOWN = "unknown"
 FEWEST_PEOPLE = 6  # whose scores can tell a gain from chance
 
@@ -57,7 +58,7 @@ class Overview:
         return f"{self.n_times} samples{seconds}"
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """What and how much, as rows of two columns."""
+        """Yield what there is and how much, as rows of two columns."""
         yield "windows", f"{self.n_trials} of {self.window}"
         yield "sampling rate", UNKNOWN if self.sfreq is None else f"{self.sfreq:g} Hz"
         yield "channels", f"{len(self.channels)}: {_some(self.channels)}"
@@ -72,7 +73,7 @@ class Overview:
             yield "columns", _some(self.columns)
 
     def lines(self) -> Iterator[str]:
-        """For a terminal."""
+        """Yield lines for a terminal."""
         yield self.name
         for what, value in self.facts():
             yield f"  {what:<14} {value}"
@@ -86,30 +87,29 @@ class Overview:
             yield "nothing looks wrong"
 
     def _table(self) -> Iterator[str]:
-        """Trials of each person and class."""
+        """Yield the trials of each person and class."""
         if not self.people or not self.classes:
             return
         heads = [_short(name, 12) for name in self.classes]
-        wide = max(len(_short(name, 20)) for name in ("person", *self.people))
+        rows = [["person", *heads]]
+        rows += [[_short(who, 20), *map(str, row)] for who, row in zip(self.people, self.counts.tolist(), strict=True)]
+        wide = max(len(row[0]) for row in rows)
         widths = [max(len(head), 5) for head in heads]
         yield ""
-        yield f"  {'person':<{wide}}  " + "  ".join(head.rjust(w) for head, w in zip(heads, widths, strict=True))
-        for name, row in list(zip(self.people, self.counts.tolist(), strict=True))[:MOST_PEOPLE]:
-            cells = (str(n).rjust(w) for n, w in zip(row, widths, strict=True))
-            yield f"  {_short(name, 20):<{wide}}  " + "  ".join(cells)
+        for name, *cells in rows[: MOST_PEOPLE + 1]:
+            counts = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+            yield f"  {name:<{wide}}  " + "  ".join(counts)
         if len(self.people) > MOST_PEOPLE:
             yield f"  … and {len(self.people) - MOST_PEOPLE} more"
 
     def _pictures(self) -> Iterator[str]:
-        if not self.pictures:
-            return
         channel = self.loudest
-        windows = [picture.window[channel] for picture in self.pictures]
         wide = max(len(_short(picture.label, 20)) for picture in self.pictures)
         yield ""
         yield f"  one window of each class, channel {printable(self.channels[channel])}"
-        for picture, bars in zip(self.pictures, sparklines(windows), strict=True):
-            yield f"  {_short(picture.label, 20):<{wide}}  {bars}  person {picture.person}"
+        bars = sparklines([picture.window[channel] for picture in self.pictures])
+        for picture, line in zip(self.pictures, bars, strict=True):
+            yield f"  {_short(picture.label, 20):<{wide}}  {line}  person {picture.person}"
 
     @property
     def loudest(self) -> int:
@@ -161,17 +161,16 @@ def overview(raw: Raw) -> Overview:
 
 
 def _measurements(raw: Raw) -> str | None:
-    """What y is, and what to do with it, where it holds measurements."""
+    """Say so if y holds measurements."""
     if raw.y is None or raw.classes is not None:
         return None
     labelled, _ = without_unlabelled(raw)
     _, labels = encode(labelled.y, int(labelled.X.shape[0]), "y")
     if measurement_in(labels) is None:
         return None
-    numbers = [float(label) for label in labels if isinstance(label, (int, float))]
     return (
-        f"y holds {len(numbers)} different numbers from {min(numbers):g} to {max(numbers):g}: measurements, and no "
-        "classes; to predict them: autotransfer run --target continuous"
+        f"y holds {len(labels)} different numbers: measurements, and no classes; to predict them: autotransfer run "
+        "--target continuous"
     )
 
 
@@ -218,7 +217,7 @@ def _bars(signal: NDArray[np.float64], low: float, high: float, middle: float) -
 
 
 def _some(names: tuple[str, ...]) -> str:
-    return printable(", ".join(names[:12])) + (f" … ({len(names)})" if len(names) > 12 else "")
+    return printable(_short(", ".join(names), MOST_LETTERS))
 
 
 def _short(text: str, most: int) -> str:

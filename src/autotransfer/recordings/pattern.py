@@ -89,18 +89,9 @@ def files_below(folder: Path) -> Iterator[Path]:
         for name in sorted(files):
             path = Path(place, name)
             if not name.startswith(".") and path.is_file():
-                check_inside(path, root)
+                if not path.resolve().is_relative_to(root):
+                    raise UserError(f"{str(path)!r} leads out of {str(root)!r}; copy the file into the folder")
                 yield path
-
-
-def check_inside(path: Path, root: Path) -> None:
-    """Raise where a file lies outside the folder that it is read from; root: resolved."""
-    try:
-        place = path.resolve()
-    except (OSError, RuntimeError):  # the second up to Python 3.12
-        raise UserError(f"{str(path)!r} is a link that leads to itself; remove it") from None
-    if not place.is_relative_to(root):
-        raise UserError(f"{str(path)!r} leads out of {str(root)!r}; copy the file into the folder")
 
 
 def source_of(path: Path, options: dict[str, str]) -> str:

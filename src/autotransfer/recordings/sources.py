@@ -86,7 +86,7 @@ def load(
     filter: object = None,
     clean: bool = False,
 ) -> Recordings:
-    """Recordings from a file (.npz, or MNE epochs in .fif), a folder of .npy or of epochs files, a MOABB
+    """Load recordings from a file (.npz, or MNE epochs in .fif), a folder of .npy or of epochs files, a MOABB
     dataset (`moabb:NAME`), or an embedded set (SETS).
 
     Continuous recordings are cut into windows: a BIDS folder, or files or a folder of .edf, .bdf, .gdf, .xdf, .csv or
@@ -109,7 +109,7 @@ def load(
 def load_targets(
     source: str | os.PathLike[str], target: str = CONTINUOUS, *, clean: bool = False, **how: Any
 ) -> Targets:
-    """Recordings as from `load`, with a number for each window in place of a class.
+    """Load recordings with a number for each window in place of a class.
 
     target: see `targets.target_name`; how: `window`, `hop` and the other keywords of `load`
     """
@@ -118,7 +118,7 @@ def load_targets(
 
 
 def _for_training(source: str | os.PathLike[str], cutting: Cutting, checked: Callable[[Raw], T], *, clean: bool) -> T:
-    """What `checked` makes of the data of a source; warns of what their reader made of them and of what is left out."""
+    """Return what `checked` makes of a source; warn of what its reader decided and of what is left out."""
     raw = read(source, cutting)
     notes = [*raw.notes, *[UNKNOWN_RATE] * (raw.sfreq is None)]
     if clean:
@@ -134,7 +134,7 @@ def _for_training(source: str | os.PathLike[str], cutting: Cutting, checked: Cal
 
 
 def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
-    """What `load` reads, not validated and perhaps without labels."""
+    """Read what `load` reads, not validated and perhaps without labels."""
     if not isinstance(source, (str, os.PathLike)):
         raise UserError(f"cannot load {show(source)}; give a path or the name of an embedded set: {_listed(SETS)}")
     text, asked = os.fspath(source), cutting or Cutting()
@@ -142,7 +142,13 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     if continuous is not None:
         return read_labelled(continuous(), asked)
     if asked.given == ["sfreq"]:
-        return _at_rate(read(source), check_sfreq(asked.sfreq), text)
+        raw = read(source)
+        stored = check_sfreq(raw.sfreq)
+        if stored is not None and stored != asked.sfreq:
+            raise UserError(
+                f"{shown(text, PATH)} is sampled at {stored:g} Hz, not at {asked.sfreq:g}; leave --sfreq out"
+            )
+        return replace(raw, sfreq=asked.sfreq)
     if asked.given:
         raise UserError(
             f"{shown(text, PATH)} holds windows that are cut already; leave out {', '.join(asked.given)}, which "
@@ -163,20 +169,10 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     if Path(text).suffix.lower() in NOT_READ:
         raise UserError(f"cannot load {named}: X, y and subject belong in one file without pickles; {HOW_TO_SAVE}")
     problem = "its kind of file is unknown" if os.path.exists(text) else "there is no such file, folder or set"
-    known = [*(key for key in READERS if key.startswith(".")), *endings()]
     raise UserError(
-        f"cannot load {named}: {problem}; choose a file ({_listed(known)}), "
-        f"a folder of .npy, of .fif or of such files, a collection "
-        f"({_listed([*(key for key in READERS if key.endswith(':')), BIDS])}), or an embedded set ({_listed(SETS)})"
+        f"cannot load {named}: {problem}; choose a file or a collection ({_listed([*READERS, *endings(), BIDS])}), a "
+        f"folder of such files, or an embedded set ({_listed(SETS)})"
     )
-
-
-def _at_rate(raw: Raw, sfreq: float | None, text: str) -> Raw:
-    """Windows at the rate that the user states, where their file does not."""
-    stored = check_sfreq(raw.sfreq)
-    if stored is not None and stored != sfreq:
-        raise UserError(f"{shown(text, PATH)} is sampled at {stored:g} Hz, not at {sfreq:g}; leave --sfreq out")
-    return replace(raw, sfreq=sfreq)
 
 
 def continuous_files(text: str, cutting: Cutting) -> Callable[[], Files] | None:
@@ -211,7 +207,7 @@ def is_continuous(source: str) -> bool:
 
 
 def absolute(source: str) -> str:
-    """The same source with an absolute path, so that it works from any folder."""
+    """Return a source with an absolute path, so that it works from any folder."""
     if source.startswith(BIDS):
         path, options = _parts(source.removeprefix(BIDS))
         return BIDS + str(Path(os.path.expanduser(path)).resolve()) + options
@@ -234,20 +230,16 @@ def _parts(source: str) -> tuple[str, str]:
 
 
 def catalogue() -> Iterator[str]:
-    """Lines on what can be loaded by name: description and source of each set."""
-    for name, known in SETS.items():
-        yield from _entry(name, known.description, known.obtained)
-    yield from _entry(
-        "moabb:NAME",
+    """Yield lines on what can be loaded by name: description and source of each set."""
+    entries: dict[str, tuple[str, ...]] = {name: (known.description, known.obtained) for name, known in SETS.items()}
+    entries["moabb:NAME"] = (
         "any MOABB dataset, with the default paradigm for its type or another one: moabb:NAME/PARADIGM",
         "downloaded by MOABB when first used: pip install moabb; terms: see each dataset",
         "options: moabb:PhysionetMI/LeftRightImagery?subjects=1-20&resample=128",
     )
-
-
-def _entry(name: str, *lines: str) -> Iterator[str]:
-    for n, line in enumerate(lines):
-        yield f"{'' if n else name:<{COLUMN}} {line}"
+    for name, lines in entries.items():
+        for n, line in enumerate(lines):
+            yield f"{'' if n else name:<{COLUMN}} {line}"
 
 
 def _listed(names: Iterable[str]) -> str:

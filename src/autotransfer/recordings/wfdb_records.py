@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UserError, shown
+from ..errors import UserError
 from .cutting import Continuous, Cutting, Event
 from .npy import check_memory
 from .optional import need
@@ -35,24 +35,12 @@ def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuo
         channels=tuple(names) if distinct else tuple(f"ch{c}" for c in range(values.shape[1])),
         sfreq=float(record.fs),
         events=_annotations(wfdb, path, stem, options.get("annotator"), float(record.fs)),
-        notes=_averaged(header),
     )
-
-
-def _averaged(header: Any) -> dict[str, int]:
-    """A note where signals have several samples in a frame, of which the mean is read."""
-    rates = {float(header.fs) * (count or 1) for count in getattr(header, "samps_per_frame", None) or [1]}
-    if rates == {float(header.fs)}:
-        return {}
-    listed = " and ".join(f"{rate:g}" for rate in sorted(rates))
-    return {f"signals are sampled at {listed} Hz: faster ones are averaged to {header.fs:g} Hz": 1}
 
 
 def _annotations(wfdb: Any, path: Path, stem: str, annotator: str | None, sfreq: float) -> list[Event]:
     """Named by their symbol, such as N for a normal beat, or by the text where that says more, such as (AFIB."""
     ending = annotator or "atr"
-    if not ending.isalnum():
-        raise UserError(f"the annotator is {shown(ending)}; give the ending of a file of annotations, such as atr")
     file = path.with_suffix(f".{ending}")
     if not file.is_file():
         if annotator is None:

@@ -5,7 +5,6 @@ All callers pass windows to a model through `windows_for_model`, so that a mista
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, shown
-from .chunks import row_chunks, window_chunks
+from .chunks import window_chunks
 from .labels import as_list, check_distinct, encode
 from .messages import reason
 from .raw import LARGEST as LARGEST
@@ -127,7 +126,11 @@ def people_of_windows(subject: object, n_windows: int, what: str = "subject") ->
 
 def window_array(X: object) -> Array | Tensor:
     """X as an array or tensor of real numbers with three axes, none of them empty; values untouched."""
-    source = _dense_tensor(X) if isinstance(X, Tensor) else _numeric_array(X)
+    if isinstance(X, Tensor) and X.is_complex():
+        raise UserError(COMPLEX.format(str(X.dtype).removeprefix("torch.")))
+    if isinstance(X, Tensor) and (X.is_quantized or X.is_nested or X.is_meta or X.layout is not torch.strided):
+        raise UserError(f"X is a tensor of {X.dtype}, {X.layout}, on {X.device}; give a dense tensor of real numbers")
+    source = X.detach().cpu() if isinstance(X, Tensor) else _numeric_array(X)
     shape = tuple(source.shape)
     if len(shape) != 3:
         raise UserError(
@@ -144,21 +147,9 @@ def window_array(X: object) -> Array | Tensor:
     return source
 
 
-def _dense_tensor(X: Tensor) -> Tensor:
-    if X.is_complex():
-        raise UserError(COMPLEX.format(str(X.dtype).removeprefix("torch.")))
-    if X.is_quantized or X.is_nested or X.layout is not torch.strided:
-        raise UserError(f"X is a tensor of {X.dtype}, {X.layout}; give a dense tensor of real numbers")
-    if X.is_meta:
-        raise UserError("X is a tensor on the device meta, which has no values; give one on a CPU or GPU")
-    return X.detach().cpu()
-
-
 def _numeric_array(X: object) -> Array:
     if masked := _masked(X):
         raise UserError(f"X masks {masked} values; drop or interpolate them")
-    if hasattr(X, "toarray") and hasattr(X, "nnz"):  # SciPy's, of which NumPy would make one object
-        raise UserError("X is a sparse matrix; windows are dense: give an array (trials, channels, times)")
     try:
         source = np.asarray(X)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
@@ -171,7 +162,7 @@ def _numeric_array(X: object) -> Array:
 
 
 def _masked(X: object, lists: int = 2) -> int:
-    """Masked values, also in lists of windows or of rows, of which NumPy would make an array without masks."""
+    """Count masked values, also in lists of windows or rows, of which NumPy would make an array without masks."""
     if isinstance(X, np.ma.MaskedArray):
         return int(np.ma.getmaskarray(X).sum())
     return sum(_masked(part, lists - 1) for part in X) if lists and isinstance(X, (list, tuple)) else 0
@@ -249,29 +240,13 @@ def _as_float32(source: Array | Tensor) -> Tensor:
 
 def _unusable(places: Tensor, source: Array | Tensor, names: tuple[str, ...]) -> UserError:
     """places: (n, 2) trial and channel of windows that hold NaN, infinite or too large values."""
-    trials = torch.unique(places[:, 0])
-    lost = ~_all_finite(source, trials)  # (trials, channels)
-    error = BrokenWindows if lost.any() else UserError
-    if lost.any():
-        problem, remedy = "NaN or infinite values", "drop or interpolate them"
-        where = lost.nonzero()
-        places = torch.stack([trials[where[:, 0]], where[:, 1]], dim=1)
-    else:  # finite as given, so beyond what float32 or training can hold
-        problem, remedy = f"values beyond ±{LARGEST:g}", "give X in another unit or drop them"
+    lost = [not np.isfinite(np.asarray(source[t, c], np.float64)).all() for t, c in places.tolist()]
+    broken = any(lost)  # otherwise finite as given, so beyond what float32 or training can hold
+    places = places[torch.tensor(lost)] if broken else places
+    problem = "NaN or infinite values" if broken else f"values beyond ±{LARGEST:g}"
+    remedy = "drop or interpolate them" if broken else "give X in another unit or drop them"
     trial, channel = places[0].tolist()
-    affected = len(set(places[:, 0].tolist()))
-    return error(
-        f"X has {problem} in {affected} of {source.shape[0]} trials, first in trial {trial}, "
+    return (BrokenWindows if broken else UserError)(
+        f"X has {problem} in {len(set(places[:, 0].tolist()))} of {source.shape[0]} trials, first in trial {trial}, "
         f"channel {names[channel]!r}; {remedy}"
     )
-
-
-def _all_finite(source: Array | Tensor, trials: Tensor) -> Tensor:
-    """Whether each window holds finite numbers in the precision it was given in: (trials, channels) bool."""
-    parts = []
-    for rows in row_chunks(len(trials), math.prod(source.shape[1:])):
-        if isinstance(source, Tensor):
-            parts.append(torch.isfinite(source[trials[rows]].to(torch.float64)).all(-1))
-        else:
-            parts.append(torch.from_numpy(np.isfinite(source[trials[rows].numpy()]).all(-1)))
-    return torch.cat(parts)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
-import math
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +11,14 @@ import numpy as np
 from ..errors import UserError, shown
 from .clock import Clock
 from .cutting import Continuous, Cutting, Event
-from .npy import available_memory, check_memory
+from .npy import check_memory
 from .optional import need
-
-PIECE = 2**24  # bytes
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     """`options["stream"]` names the stream of samples where there are several. Clocks are synchronised by pyxdf; which
     samples are lost is found as in a stream, from the stamps as they were recorded."""
-    check_memory(3 * _unpacked(path), "the streams", path, "record in shorter files")
+    check_memory(3 * path.stat().st_size, "the streams", path, "record in shorter files")
     streams = load_streams(path)
     sampled = [stream for stream in streams if _rate(stream) > 0 and len(stream["time_stamps"])]
     signal = _chosen(path, sampled, options.get("stream"))
@@ -50,17 +46,6 @@ def load_streams(path: Path) -> list[Any]:
     logging.getLogger("pyxdf").setLevel(logging.ERROR)  # what it warns of, odd stamps, is told otherwise
     streams, _ = pyxdf.load_xdf(str(path), dejitter_timestamps=False, verbose=None)
     return list(streams)
-
-
-def _unpacked(path: Path) -> int:
-    """Bytes of the file, unpacked: zeros pack a thousandfold. Stops where memory would."""
-    if path.name.lower().endswith(".xdf"):
-        return path.stat().st_size
-    most, size = available_memory() or math.inf, 0
-    with gzip.open(path) as stream:
-        while size <= most and (piece := len(stream.read(PIECE))):
-            size += piece
-    return size
 
 
 def _chosen(path: Path, streams: list[Any], wanted: str | None) -> Any:

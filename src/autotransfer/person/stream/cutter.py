@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...recordings.causal import Causal
+from ...recordings.filters import Causal
 from ...recordings.pace import BACK, UNTIMED, Pace
 from ...recordings.windows import LARGEST
 

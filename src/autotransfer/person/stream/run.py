@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UserError
-from ...recordings.causal import Causal
-from ...recordings.filters import Filter, filter_of, parse_filter
+from ...recordings.filters import Causal, Filter, filter_of, parse_filter
 from ...recordings.pace import timed
 from ...words import printable
 from ..events import EventDetector
