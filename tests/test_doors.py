@@ -309,6 +309,12 @@ RATES: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.parametrize("door", RATES)
+def test_a_setting_for_another_sampling_rate_is_refused(door: str) -> None:
+    with pytest.raises(UserError, match="sampled at 128 Hz, the setting expects 100 Hz"):
+        RATES[door]()
+
+
 CODES = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
 IDS = np.array([0, 1, 0, 1])
 CENSORED: dict[str, tuple[Any, Any, Any, str]] = {
