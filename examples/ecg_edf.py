@@ -1,4 +1,4 @@
-"""Heart beats from EDF files with annotations: one window around every beat, which kind it is, and who is hard."""
+"""Classify heart beats from EDF files with annotations, with one window around every beat."""
 
 from __future__ import annotations
 

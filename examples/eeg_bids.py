@@ -1,4 +1,4 @@
-"""EEG in a BIDS folder: a model for everybody, then the same calibrated with a few labelled windows of one person."""
+"""Fit a model to EEG in a BIDS folder, then calibrate it with a few labeled windows of one person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Muscle activity from a folder of CSV files: what the code tells about people, without and with a penalty."""
+"""Compare how much latent features of EMG from CSV files tell about people, without and with a penalty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Censoring in a Lightning module. A critic, where the method has one, gets its own optimiser."""
+"""Use a penalty in a Lightning module. The critic of a method has an optimizer of its own."""
 
 from __future__ import annotations
 

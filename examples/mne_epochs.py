@@ -1,4 +1,4 @@
-"""From mne.Epochs to scores on unseen people: one object with everybody's windows, the subject in its metadata."""
+"""Score unseen people from mne.Epochs: one object with all windows, and the subject in its metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In an evaluation of MOABB, next to its usual pipelines. Give any of its data sets; this one is made up."""
+"""Evaluate in MOABB, next to its usual pipelines. Give any of its data sets; this one is synthetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Censoring in a plain PyTorch loop: two additional lines."""
+"""Use a penalty in a plain PyTorch loop, with two additional lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Censoring as a scikit-learn classifier: in a pipeline, on unseen people, cross-validated and tuned."""
+"""Use the classifier in a scikit-learn pipeline, cross-validate it over people and tune its penalty."""
 
 from __future__ import annotations
 

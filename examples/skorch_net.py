@@ -1,4 +1,4 @@
-"""Censoring in a skorch net, which scikit-learn can cross-validate over people."""
+"""Use a penalty in a skorch net, which scikit-learn can cross-validate over people."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A model and a person it has never seen: their signal is replayed, decoded as it comes, and the session kept.
+"""Decode the replayed signal of a person that the model has never seen, and save the session.
 
-Runs without hardware and without files: the person's windows, laid end to end, take the place of a device. With one,
+The example needs no hardware and no files: the person's windows, one after the other, replace a device. With a device,
 `autotransfer stream run --source lsl:NAME --out lsl:DECODED` does the same (pip install mne-lsl).
 """
 

@@ -1,4 +1,4 @@
-"""A wrist sensor, from one .npz file: the whole procedure, and what the average gains for every person."""
+"""Run the whole procedure on a wrist sensor from one .npz file, and show the gain of every person."""
 
 from __future__ import annotations
 
