@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,11 +12,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.model.any_module import AnyModule, build
 from autotransfer.model.stack import Size
-from autotransfer.models.loading import load_model
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import Run
-from autotransfer.search.procedure import conduct
-from tiny import tiny, tiny_file
+from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -115,20 +109,6 @@ def test_a_member_of_a_stack_equals_the_same_member_alone(factory: Callable[...,
         assert outcome.history["train_loss"][0] != outcome.history["train_loss"][-1]
 
 
-def test_codes_of_a_trained_encoder_are_those_of_the_module_alone() -> None:
-    recordings = tiny()
-    fold = at.leave_one_subject_out(recordings)[0]
-    setting = at.Setting(encoder="mine", max_epochs=2, batch_size=16, standardise="none")
-    (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu", encoders={"mine": Rich})
-    z, _ = at.encode(recordings, [outcome], fold.test, encoders={"mine": Rich})
-    own = Rich(recordings.n_channels, recordings.n_times).eval()
-    own(recordings.X[:2].float())
-    prefix = "encoder.module."
-    state = {name.removeprefix(prefix): t for name, t in outcome.state.items() if name.startswith(prefix)}
-    own.load_state_dict(state, strict=False)
-    torch.testing.assert_close(z[0], own(recordings.X[fold.test].float()).flatten(1))
-
-
 def test_frozen_parameters_stay_as_they_were_given() -> None:
     class Pretrained(Small):
         def __init__(self, n_channels: int, n_times: int) -> None:
@@ -171,20 +151,3 @@ def test_an_unfit_encoder_is_refused_in_one_line(factory: Callable[..., nn.Modul
     with pytest.raises(UserError, match=words) as found:
         stack(factory)
     assert "\n" not in str(found.value)
-
-
-def test_a_whole_run_with_an_own_encoder(tmp_path: Path) -> None:
-    source = str(tiny_file(tmp_path))
-    options = RunOptions(source=source, epochs=2, batch_size=16, device="cpu", encoder="nets:Rich", grid="uncensored")
-    with pytest.raises(UserError, match="nets:Rich"):
-        Run.create(tmp_path / "run", options)
-    assert not (tmp_path / "run").exists()
-    encoders = {"nets:Rich": Rich}
-    run = Run.create(tmp_path / "run", options, encoders)
-    conduct(run, lambda _: None, shown=False)
-    with pytest.raises(UserError, match="--encoder"):
-        Run.open(tmp_path / "run")
-    model = load_model(tmp_path / "run" / "model", encoders)
-    probability = model.predict_proba(run.recordings.X.float())
-    assert probability.shape == (len(run.recordings.X), 2)
-    np.testing.assert_allclose(probability.sum(1), 1)

@@ -16,7 +16,7 @@ from autotransfer.training.train import run
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
 from plain_eegnet import PlainEEGNet, copy_member, our_name
-from tiny import assert_same_outcome, people, stacked_jobs
+from tiny import people
 
 CPU = torch.device("cpu")
 
@@ -75,16 +75,6 @@ def test_batch_statistics_are_those_of_a_pass_with_the_averaged_weights() -> Non
         for name, buffer in plain.named_buffers():
             if not name.endswith("num_batches_tracked"):
                 torch.testing.assert_close(found[our_name(name)][member], buffer, rtol=1e-7, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_a_stacked_member_is_the_same_alone() -> None:
-    rec = people()
-    jobs = [*stacked_jobs(rec, checkpoint="averaged"), *stacked_jobs(rec), *jobs_of(rec, checkpoint="last")]
-    together, alone = (at.train(rec, jobs, population=size) for size in ("auto", 1))
-    assert max(outcome.population for outcome in together) > 20
-    for found, expected in zip(together, alone, strict=True):
-        assert_same_outcome(found, expected, tolerance=1e-6)
 
 
 def test_a_checkpoint_keeps_the_average(tmp_path: Path) -> None:

@@ -90,13 +90,6 @@ def test_emg_like_data_have_two_rows_in_every_group() -> None:
     assert np.bincount(batches.ravel()).max() <= 2
 
 
-@pytest.mark.parametrize(("size", "classes", "subjects", "wanted"),
-                         [(128, 11, 21, (5, 21)), (128, 22, 5, (2, 5)), (64, 2, 40, (16, 16)), (8, 8, 9, (2, 2)),
-                          (3, 2, 9, (2, 1))])  # fmt: skip
-def test_how_many_people(size: int, classes: int, subjects: int, wanted: tuple[int, int]) -> None:
-    assert (n_people(CELLS, size, classes, subjects), n_people(PEOPLE, size, classes, subjects)) == wanted
-
-
 @both
 def test_class_proportions_are_kept(balance: Balance) -> None:
     """The loss weights classes by their training counts, so batches must not equalise them."""
@@ -113,13 +106,6 @@ def test_rare_classes_are_seen() -> None:
     y[[3, 60, 61, 62]] = 1  # subject 0 has one row of class 1, subject 1 three
     seen = {row for epoch in range(3) for row in balanced(np.arange(200), y, subject, 32, CELLS, seed=epoch).ravel()}
     assert {3, 60, 61, 62} <= seen
-
-
-@both
-def test_every_row_is_seen_over_the_epochs(balance: Balance) -> None:
-    rows, y, subject = labels(6, 3, 7)
-    seen = {row for epoch in range(20) for row in balanced(rows, y, subject, 24, balance, seed=epoch).ravel()}
-    assert seen == set(rows)
 
 
 @both

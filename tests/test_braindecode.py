@@ -6,12 +6,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import autotransfer as at
-from autotransfer.errors import UserError
 from autotransfer.model.braindecode_models import parse
 from autotransfer.models.loading import load_model
 from autotransfer.runs.options import RunOptions
@@ -78,34 +76,6 @@ def test_a_name_holds_the_hyperparameters_and_equal_models_have_equal_names() ->
     assert RunOptions(source="x.npz", encoder=name).encoder == setting.encoder
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("SmallConfomer", "no model 'SmallConfomer'; did you mean SmallConformer"),
-        ("shallownet", "did you mean ShallowNet"),
-        ("a_function", "no model 'a_function'"),
-        ("Zzz", "choose from"),
-        ("ShallowNet,n_filter=3", "no option 'n_filter'; did you mean n_filters"),
-        ("ShallowNet,n_times=3", "n_times of ShallowNet follows from the recordings"),
-        ("ShallowNet,activation=os", "give a layer of torch.nn"),
-        ("ShallowNet,n_filters=100", r"cannot be made for .*n_chans=2.*too many filters for this one"),
-        ("ShallowNet,n_filters=many", "cannot be made for"),
-    ],
-)
-def test_a_name_that_is_wrong_is_one_line_before_anything_is_written(
-    package: Path, tmp_path: Path, name: str, told: str
-) -> None:
-    options = RunOptions(source=str(tiny_file(tmp_path)), encoder=f"braindecode:{name}", epochs=1)
-    with pytest.raises(UserError, match=told) as error:
-        Run.create(tmp_path / "run", options)
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "run").exists()
-    with pytest.raises(UserError, match=told):
-        at.CensoredClassifier(encoder=f"braindecode:{name}", max_epochs=1).fit(
-            tiny().X, tiny().y, subjects=tiny().subject
-        )
-
-
 def test_a_run_is_resumed_and_its_model_loaded_by_name_alone(package: Path, tmp_path: Path) -> None:
     recordings = tiny(n_subjects=3, per_class=4)
     options = RunOptions(
@@ -121,23 +91,6 @@ def test_a_run_is_resumed_and_its_model_loaded_by_name_alone(package: Path, tmp_
     model = load_model(tmp_path / "run" / "model")
     assert {part.setting.encoder for part in model.parts} == {"braindecode:SmallConformer,n_filters=2"}
     assert model.predict(recordings.X.numpy()).shape == (len(recordings.y),)
-
-
-def test_estimators_take_the_name_and_their_models_are_checked_against_it(package: Path, tmp_path: Path) -> None:
-    recordings = tiny()
-    name = "braindecode:SmallConformer,n_filters=3"
-    found = at.CensoredClassifier(method="mmd", encoder=name, max_epochs=2).fit(
-        recordings.X, recordings.y, subjects=recordings.subject
-    )
-    found.model_.save(tmp_path / "model")
-    again = load_model(tmp_path / "model")
-    np.testing.assert_array_equal(
-        again.predict_proba(recordings.X.numpy()), found.model_.predict_proba(recordings.X.numpy())
-    )
-    card = (tmp_path / "model" / "model.json").read_text()
-    (tmp_path / "model" / "model.json").write_text(card.replace("n_filters=3", "n_filters=90"))
-    with pytest.raises(UserError, match=r"the tensor 'encoder\.\S*' has the shape .* the card implies"):
-        load_model(tmp_path / "model")
 
 
 # The real one

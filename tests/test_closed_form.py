@@ -107,23 +107,6 @@ def test_rows_without_spread_give_finite_weights(shape: tuple[int, int], share: 
 # a setting
 
 
-@pytest.mark.parametrize("name", SOLVED)
-def test_training_plays_no_role_in_a_setting(name: str) -> None:
-    plain = at.Setting(encoder=name)
-    other = at.Setting(
-        encoder=name, max_epochs=7, lr=0.1, batch_size=4, patience=2, schedule="constant", weight_decay=0.5,
-        checkpoint="averaged", batches="balanced",
-    )  # fmt: skip
-    assert other == plain
-    assert other.key == plain.key
-    assert (plain.max_epochs, plain.training.checkpoint) == (1, "last")
-    assert at.Setting.from_json(plain.to_json()) == plain
-    assert plain.replace(shrinkage=0.5).shrinkage == 0.5
-    assert plain.replace(encoder="eegnet", network=None).encoder == "eegnet"
-    with pytest.raises(UserError, match="lr is"):
-        at.Setting(encoder=name, lr=-1.0)
-
-
 # members
 
 

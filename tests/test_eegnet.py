@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from autotransfer.model.eegnet import EEGNet, temporal_kernel_for
+from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.filtering import filter_times
 from autotransfer.model.layers import BatchNorm
 from autotransfer.model.moments import padding, window_moments
@@ -101,10 +101,6 @@ def test_inactive_members_keep_their_running_statistics() -> None:
     for name, buffer in net.named_buffers():
         assert not torch.equal(buffer[0], before[name][0]), name
         assert torch.equal(buffer[1], before[name][1]), name
-
-
-def test_temporal_kernel_is_half_a_second_within_bounds() -> None:
-    assert [temporal_kernel_for(rate) for rate in (None, 1, 16, 50, 128, 1000)] == [64, 3, 8, 25, 64, 64]
 
 
 @pytest.mark.parametrize(("times", "kernel"), [(10, 3), (40, 64), (130, 64), (300, 64), (500, 7), (260, 129)])

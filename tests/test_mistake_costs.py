@@ -28,18 +28,6 @@ def test_the_score_is_the_share_of_the_worst_cost_that_was_avoided() -> None:
     assert label_of(COSTS) == "avoided cost"
 
 
-def test_chance_by_hand() -> None:
-    """Rest and grasp as often, an unwanted grasp for 5 and a missed one for 1: always rest pays 1 of 6."""
-    metric, y = metric_of("cost:[[0,5],[1,0]]"), np.tile([0, 1], 10)
-    assert metric.chance([y], 2) == pytest.approx(5 / 6)
-    assert metric.score(y, np.tile([1.0, 0.0], (20, 1))) == pytest.approx(5 / 6)
-    mostly, rarely = np.repeat([0, 1], [9, 1]), np.repeat([0, 1], [1, 9])
-    # One answer for both: rest avoids 45/46 and 5/14. Each person's own best, 9/14 for the second, is nobody's guess.
-    assert metric.chance([mostly, rarely], 2) == pytest.approx((45 / 46 + 5 / 14) / 2)
-    even = metric_of("cost:[[0,1],[1,0]]")
-    assert even.chance([mostly, rarely], 2) == pytest.approx(0.5)
-
-
 def test_a_model_that_always_says_the_cheap_class_only_guesses() -> None:
     y, who = np.tile([0, 1], 40), np.repeat(["a", "b", "c", "d"], 20).tolist()
     told = PersonScores(["rest", "grasp"], y, np.tile([0.9, 0.1], (80, 1)), who).lines("cost:[[0,5],[1,0]]")

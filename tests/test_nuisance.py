@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
 
 import autotransfer as at
-from autotransfer.cli import main
 from autotransfer.recordings import save_npz
-from autotransfer.report.collect import collect
 from autotransfer.runs import options as options_module
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -24,7 +20,6 @@ from autotransfer.search.validation import validation_scores
 from autotransfer.training.groups import MemberGroups
 from autotransfer.training.leakage import leakage_within
 from autotransfer.training.nuisance import QUANTILES, cut, most_groups, nuisance_groups
-from report_outline import Outline, light
 from test_columns import refused, with_columns
 from tiny import assert_same_outcome, tiny
 
@@ -170,67 +165,7 @@ N = 48
 # --- estimators --------------------------------------------------------------------------------------------
 
 
-def test_estimators_take_columns() -> None:
-    rec = tiny(n_subjects=5)
-    X, y, who = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
-    days, ages = np.arange(len(y)) // 2 % 2, np.linspace(0, 1, len(y))
-    frame = pd.DataFrame({"session": days, "age": ages})
-    clf = at.CensoredClassifier(
-        "mmd",
-        "conditional",
-        1.0,
-        nuisance="session",
-        max_epochs=2,
-        batch_size=16,
-        device="cpu",
-        sfreq=16,
-        preset="paper",
-    )
-    clf.fit(X, y, subjects=who, columns=frame)
-    known = at.Recordings(X, y, who, days, sfreq=16, columns={"age": ages})
-    fold = at.Fold(np.flatnonzero(who != 4), np.flatnonzero(who == 4))
-    setting = at.Setting(
-        method="mmd", mode="conditional", strength=1.0, nuisance="session", max_epochs=2, batch_size=16
-    )
-    (outcome,) = at.train(known, [at.Job(setting, fold)], "cpu", progress=False)
-    assert clf.history_ == outcome.history
-    other = at.CensoredClassifier(**clf.get_params()).set_params(nuisance="session+age")
-    other.fit(X, y, subjects=who, columns={"session": days, "age": ages})
-    assert other.history_ != clf.history_
-    scores = cross_val_score(
-        clf, X, y, groups=who, cv=LeaveOneGroupOut(), params={"subjects": who, "columns": frame}, error_score="raise"
-    )
-    assert len(scores) == 5
-    domains = np.where(who == 0, -1, who)
-    with pytest.warns(UserWarning, match="negative sample_domain"):
-        clf.fit(X, y, sample_domain=domains, columns=frame)
-    refused(lambda: clf.fit(X, y, subjects=who), "no column 'session' to be the nuisance; there are 'subject'")
-    refused(lambda: clf.fit(X, y, subjects=who, columns=[1]), r"columns are \[1\]; give a dict")
-    refused(lambda: clf.fit(X, y, subjects=who, columns={"session": days[:5]}), "the column 'session' has 5 entries")
-    refused(lambda: clf.fit(X, y, subjects=who, columns={"subject": who}), "a column is called 'subject'")
-
-
 # --- whole runs --------------------------------------------------------------------------------------------
-
-
-def test_the_command_line_refuses_a_nuisance_that_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_npz(tmp_path / "a.npz", with_columns(tiny(), session=np.zeros(N), age=np.linspace(0, 1, N)))
-    command = ["autotransfer", "run", str(tmp_path / "a.npz"), "--out", str(tmp_path / "run"), "--epochs", "1"]
-    mistakes = {
-        "height": "no column 'height' to be the nuisance; there are 'subject', 'session', 'age' ",
-        "session --dry-run": "the nuisance 'session' has 1 value among the training people of a fold",
-        "age+": "nuisance is 'age+'; give subject, session",
-    }
-    for words, text in mistakes.items():
-        monkeypatch.setattr(sys, "argv", [*command, "--nuisance", *words.split()])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr().err.strip()
-        assert (ended.value.code, said.count("\n")) == (2, 0)
-        assert text in said
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture(scope="module")
@@ -261,19 +196,6 @@ def test_a_run_has_the_nuisance_on_its_penalties_and_resumes_with_it(run: Run, t
     again.ledger.close()
     changed = with_columns(run.recordings, session=np.arange(N) % 2)
     refused(lambda: Run.open(run.folder, recordings=changed), "has changed since")
-
-
-def test_the_report_reads_every_column(run: Run) -> None:
-    summary = collect(run)
-    leaks = summary.leakage
-    for side in ("baseline", "chosen", "uncensored"):
-        within = {leak.nuisance: leak.within for leak in leaks[side]}
-        assert within == {"subject": False, "session": True, "age": False}
-        assert {leak.chance for leak in leaks[side]} == {0.5}
-        folds = [leak.nuisance for leak in leaks[side]]
-        assert folds.count("session") == folds.count("subject") == 4
-        assert folds.count("age") == 1, "what no penalty removes is read once"
-    assert "nuisance subject+session" in Outline(light(summary)).text
 
 
 def test_leakage_within_is_the_mean_over_people() -> None:

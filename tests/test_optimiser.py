@@ -49,15 +49,3 @@ def test_a_gradient_that_is_not_finite_does_not_reach_a_resting_member() -> None
     assert torch.equal(flat.values[1], before[1])
     assert torch.isfinite(optimiser.first).all()
     assert (flat.values[0] != before[0]).all()
-
-
-def test_flat_views_follow_selection() -> None:
-    layer = Linear(3, 4, 2, seeds=[0, 1, 2])
-    weight = layer.weight.detach().clone()
-    flat = Flat(layer=layer)
-    flat.select(torch.tensor([2, 0]))
-    assert torch.equal(layer.weight, weight[[2, 0]])
-    flat.values += 1
-    assert torch.equal(layer.weight, weight[[2, 0]] + 1)
-    named = flat.unflatten(flat.values[0], flat.stats[0])
-    assert torch.equal(named["layer.weight"], weight[2] + 1)

@@ -8,14 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import autotransfer as at
-from autotransfer.model import norm_pool
 from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.power import FLOOR
-from autotransfer.randomness import fold_in
 from plain_eegnet import PlainEEGNet, copy_member
 from test_export import difference, random_model, raw_windows
-from tiny import assert_same_outcome, people, stacked_jobs
 
 
 class PlainWithPower(PlainEEGNet):
@@ -65,31 +61,6 @@ def test_the_code_equals_the_plain_networks(channels: int, times: int, kernel: i
         for slope, own in zip(slopes, expected, strict=True):
             torch.testing.assert_close(slope[1].flatten(), own.flatten(), rtol=1e-7, atol=1e-9)
     assert net.latent_dim == (16 + 16) * (times // 4 // min(8, times // 4))
-
-
-def test_every_layer_drops_by_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers = []
-
-    def told(key: Tensor, layer: int) -> Tensor:
-        layers.append(layer)
-        return fold_in(key, layer)
-
-    monkeypatch.setattr(norm_pool, "fold_in", told)
-    net = EEGNet(3, 64, 2, temporal_kernel=9, log_power=True, dropout=0.5, seeds=range(2))
-    z = net(torch.randn(2, 40, 3, 64), noise=torch.tensor([1, 2], dtype=torch.int32))
-    assert len(layers) == len(set(layers)) == 3
-    code, power = (part == 0 for part in z.reshape(2, 40, 2, -1).unbind(2))
-    assert power.float().mean() == pytest.approx(0.5, abs=0.05), "power is dropped, too"
-    assert (code == power).float().mean() == pytest.approx(0.5, abs=0.05)
-
-
-@pytest.mark.parametrize("standardise", ["trial", "online"])
-def test_a_member_equals_itself_alone(standardise: str) -> None:
-    rec = people()
-    jobs = stacked_jobs(rec, standardise=standardise, log_power=True)
-    together = at.train(rec, jobs, device="cpu", dtype=torch.float64)
-    (alone,) = at.train(rec, [jobs[3]], device="cpu", dtype=torch.float64)
-    assert_same_outcome(alone, together[3], 1e-9)
 
 
 @pytest.mark.parametrize("kind", ["trial", "train", "transductive", "none"])

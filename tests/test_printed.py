@@ -12,14 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-import autotransfer as at
 from autotransfer import scores
 from autotransfer.censoring import MODES, make_censor
 from autotransfer.censoring.censor import Censor
-from autotransfer.grids import PUBLISHED, grid
+from autotransfer.grids import grid
 from autotransfer.randomness import fold_in
 from autotransfer.runs.options import RunOptions
-from tiny import tiny
 
 Floats = NDArray[np.float64]
 CLASSES, SUBJECTS, ROWS, WIDTH, SIGMA = 3, 5, 31, 4, 1.3
@@ -214,18 +212,3 @@ def test_a_run_as_printed() -> None:
     assert len(ours) == 348
     assert not any(s.as_printed for s in ours)
     assert [s.training.batches for s in ours if s.penalty is None] == ["shuffled", "balanced", "people"]
-
-
-@pytest.mark.parametrize("method", PUBLISHED)
-def test_it_trains(method: str) -> None:
-    recordings = tiny()
-    fold = at.leave_one_subject_out(recordings)[0]
-    jobs = [
-        at.Job(at.Setting(method=method, mode=mode, strength=0.01, as_printed=True, max_epochs=2, batch_size=8), fold)
-        for mode in MODES
-    ]
-    stacked = at.train(recordings, jobs, "cpu")
-    for job, one in zip(jobs, stacked, strict=True):
-        assert one.failure is None
-        (alone,) = at.train(recordings, [job], "cpu")
-        assert all(torch.equal(tensor, one.state[name]) for name, tensor in alone.state.items())

@@ -50,18 +50,6 @@ def test_members_that_are_over_may_stay_idle() -> None:
             assert torch.equal(tensor, found[lr].state[name])
 
 
-def test_many_that_are_over_leave() -> None:
-    settings = [at.Setting(max_epochs=1 if i < 4 else 3, lr=1e-3 * (1 + i), batch_size=16) for i in range(8)]
-    stack = population(settings)
-    stack.step.captured = True
-    stack.step.graph = type("Graph", (), {"replay": lambda self: stack.step.work()})()  # type: ignore[assignment]
-    stack.train_epoch()
-    stack.evaluate()
-    stack.leave([0])
-    assert len(stack.jobs) == 8 - 1  # an eighth
-    assert not stack.over
-
-
 def test_precision_is_put_back() -> None:
     before = torch.backends.cuda.matmul.allow_tf32
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,11 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
 import autotransfer as at
-from autotransfer.cli import app
-from autotransfer.training.conformal import Thresholds
 from autotransfer.training.sequence import stay_of
 
 Floats = NDArray[np.float64]
@@ -100,35 +94,3 @@ def test_a_session_smooths_as_the_batch_does(classifier: Any, tmp_path: Path) ->
     later.reset()
     np.testing.assert_allclose(later.predict_proba(X[0]), expected[0], atol=1e-5)
     np.testing.assert_allclose(at.Session(model).predict_proba(X[1]), plain[1], atol=1e-5)  # off by default
-
-
-def test_what_is_calibrated_for_single_windows_is_refused(classifier: Any) -> None:
-    X, y, _ = in_order(1)
-    model = copy.copy(classifier.model_)
-    places, said = np.array([model.card.classes.index(one) for one in y]), model.predict_proba(X)
-    model.card = replace(model.card, thresholds=Thresholds.of([places] * 3, [said] * 3))
-    assert at.Session(model).predict_set(X[0]).any()
-    session = at.Session(model, smooth=True)
-    with pytest.raises(at.UserError, match="windows by themselves"):
-        session.predict_set(X[0])
-    with pytest.raises(at.UserError, match="windows by themselves"):
-        session.predict(X[0], abstain=0.1)
-
-
-def test_predict_in_sequence(classifier: Any, tmp_path: Path) -> None:
-    X, y, who = in_order(3, seed=7)
-    at.save_model(classifier, tmp_path / "run" / "model")
-    data = tmp_path / "new.npz"
-    np.savez(data, X=X, y=y, subject=who, meta=json.dumps({"sfreq": 32.0}))
-    out = tmp_path / "out.csv"
-    words = ["predict", str(tmp_path / "run"), str(data), "--out", str(out)]
-    result = CliRunner().invoke(app, [*words, "--sequence"])
-    assert result.exception is None, result.exception
-    assert "in sequence: balanced accuracy" in result.output
-    rows = [line.split(",") for line in out.read_text().splitlines()]
-    place = rows[0].index("smoothed")
-    model = classifier.model_
-    expected = at.smooth(np.log(model.predict_proba(X)), model.card.stay, sequence=who).argmax(1)
-    assert [row[place] for row in rows[1:]] == [model.card.classes[one] for one in expected]
-    assert CliRunner().invoke(app, words).exception is None
-    assert "smoothed" not in out.read_text()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import autotransfer as at
 from autotransfer.model.moments import padding
 from autotransfer.model.power import FLOOR
-from autotransfer.model.shallow import Shallow, ShallowOptions, shallow_kernel_for
+from autotransfer.model.shallow import Shallow
 from autotransfer.model.stack import Size
 from autotransfer.models.card import ModelCard
 from autotransfer.models.saved_model import SavedModel
@@ -93,14 +93,6 @@ def test_equals_a_plain_network(channels: int, times: int, kernel: int) -> None:
                     torch.testing.assert_close(stored[name][member], buffer, rtol=1e-10, atol=1e-10)
 
 
-def test_shared_and_grouped_batches_equal_copies() -> None:
-    net = Shallow(3, 64, 4, temporal_kernel=16, seeds=[1, 2, 3, 4], dropout=0.0).double()
-    x = torch.randn(2, 5, 3, 64, dtype=torch.float64)
-    group = torch.tensor([1, 0, 1, 1])
-    torch.testing.assert_close(net(x, group=group), net(x[group]), atol=1e-12, rtol=0)
-    torch.testing.assert_close(net(x[0]), net(x[[0, 0, 0, 0]]), atol=1e-12, rtol=0)
-
-
 def test_keyed_dropout_depends_on_key_position_and_the_members_probability_alone() -> None:
     net = Shallow(3, 64, 3, temporal_kernel=9, seeds=[1, 1, 1])
     x = torch.randn(16, 3, 64).expand(3, 16, 3, 64)
@@ -115,14 +107,6 @@ def test_keyed_dropout_depends_on_key_position_and_the_members_probability_alone
     torch.testing.assert_close(net(x, noise=keys), net(x, noise=keys, drop=torch.full((3,), 0.25)))
     net.eval()
     assert torch.equal(net(x, noise=keys, drop=drop), net(x))
-
-
-def test_the_kernel_is_a_fifth_of_a_second_within_bounds() -> None:
-    assert [shallow_kernel_for(rate) for rate in (None, 1, 16, 50, 128, 1000)] == [25, 3, 3, 10, 26, 64]
-    options = [ShallowOptions(temporal_kernel=kernel) for kernel in (None, "half", 7)]
-    assert [own.kernel(100.0) for own in options] == [20, 10, 7]
-    assert len({own.program(100.0) for own in options}) == 3
-    assert ShallowOptions(dropout=0.5).program(100.0) == options[0].program(100.0)
 
 
 @pytest.mark.parametrize("standardise", ["trial", "online"])

@@ -67,18 +67,3 @@ def test_scores_by_products_are_scores_by_decomposition(
     expected = getattr(at.scores, estimator)(z, **keywords)
     monkeypatch.setattr(filters, "by_products", lambda matrix: True)
     torch.testing.assert_close(getattr(at.scores, estimator)(z, **keywords), expected, rtol=1e-3, atol=1e-4)
-
-
-def test_masks_of_the_same_points_share_their_distances() -> None:
-    """Several masks on axes before those of z: the same as one call for each."""
-    z = torch.randn(3, 24, 4, dtype=torch.float64)
-    masks = torch.stack(
-        [torch.ones(24, 24, dtype=torch.bool), (torch.arange(24) // 8)[:, None] == torch.arange(24) // 8]
-    )
-    same = masks[:, None].expand(2, 3, 24, 24)
-    gamma = torch.tensor([0.01, 0.001, 0.1], dtype=torch.float64)
-    for length_scale in ("median", "perplexity", 1.3):
-        both = at.scores.tikhonov(z, same=same, length_scale=length_scale, regularization=gamma)
-        for mask, found in zip(same, both, strict=True):
-            alone = at.scores.tikhonov(z, same=mask, length_scale=length_scale, regularization=gamma)
-            torch.testing.assert_close(found, alone)

@@ -27,13 +27,6 @@ def test_the_three_modes_are_the_table_of_the_method():
     assert torch.equal(first.context, second.context)
 
 
-def test_a_row_without_class_is_padding_only_where_the_class_is_the_context():
-    z, y, s = batch()
-    y[:, 0] = -1
-    assert (single_term(z, y, s, "conditional").context[:, 0] == -1).all()
-    assert (single_term(z, y, s, "marginal").context[:, 0] == 0).all()
-
-
 def test_an_odd_latent_dimension_cannot_be_halved():
     assert term_dims("complementary", [6]) == [3, 3]
     with pytest.raises(UserError, match=r"latent_dim is 7.*multiple of 2"):
@@ -74,16 +67,6 @@ def test_a_lone_group_or_single_rows_do_not_count():
     assert not groups.counts.any()
     assert not groups.context.any()
     assert torch.equal(equal_shares(groups.counts, groups.group_rows), torch.zeros(1, 6))
-
-
-def test_equal_shares_give_every_set_the_same_weight():
-    z, y, s = batch()
-    groups = find_groups(single_term(z, y, s, "conditional"), 2)
-    weight = equal_shares(groups.counts, groups.group_rows)
-    torch.testing.assert_close(weight.sum(-1), torch.ones(3, dtype=z.dtype))
-    per_group = (groups.group * weight[..., None, :]).sum(-1)[groups.counts]
-    number = (groups.counts / groups.group_rows).sum(-1, keepdim=True).expand_as(groups.counts)[groups.counts]
-    torch.testing.assert_close(per_group, 1 / number)
 
 
 def test_both_branches_of_a_code_are_split() -> None:

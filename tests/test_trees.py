@@ -14,7 +14,6 @@ from autotransfer.folds import Fold
 from autotransfer.model import trees
 from autotransfer.model.stack import Size
 from autotransfer.model.trees import DOUBT, SMALLEST, TreesOptions
-from autotransfer.search.kinds import closed_forms
 
 
 def spirals(n: int = 400, classes: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -69,16 +68,3 @@ def test_a_model_says_what_the_trees_vote() -> None:
     line = at.Setting(encoder="linear", standardise="none")
     (straight,) = at.train(rec, [at.Job(line, fold)], "cpu", progress=False)
     assert outcome.test_score > straight.test_score + 0.1, "no line tells these classes"
-
-
-@pytest.mark.parametrize(
-    ("name", "kinds"), [("ecg_x", ["beats", "statistics"]), ("wearable_x", ["statistics"]), ("emg_x", [])]
-)
-def test_they_are_candidates_of_a_later_stage_where_features_are_made_by_hand(name: str, kinds: list[str]) -> None:
-    rec = at.synthetic(n_subjects=4, trials_per_class=4, n_channels=2, n_times=256)
-    rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=128, name=name)
-    for adaptation, forms in {"zero-shot": 1, "transductive": 2}.items():
-        later = [one for one in closed_forms(adaptation, rec, costly=True) if one.encoder == "trees"]
-        assert sorted(one.represent for one in later) == sorted(kinds * forms)
-        assert {one.kind for one in later} <= {"trees"}
-        assert not [one for one in closed_forms(adaptation, rec) if one.encoder == "trees"]
