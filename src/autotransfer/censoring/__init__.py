@@ -80,7 +80,7 @@ def make_censor(
 
 
 def _per_member(name: str, value: Any, members: int | None) -> list[Any]:
-    """One value per member from one value or a sequence of them."""
+    """Return one value per member from one value or a sequence of them."""
     count, value = members or 1, plain_value(value)
     if isinstance(value, (int, float)):
         return [value] * count

@@ -38,7 +38,7 @@ class Adversary(SubjectCritic):
         return (self.weights(term) * nll).sum(-1)
 
     def weights(self, term: Term) -> Tensor:
-        """Of rows, (P, B)."""
+        """Return weights of rows, (P, B)."""
         if self.options.as_printed:
             return row_sums(term, self.contexts)
         groups = find_groups(term, self.min_rows)

@@ -45,7 +45,7 @@ class CauchySchwarz(KernelMethod):
 
 
 def bias(kernel: Tensor, context: Tensor, n: Tensor, N: Tensor) -> Tensor:
-    """How much too small noise makes the divergence of n rows drawn at random from the N of a context: (P, B).
+    """Return how much too small noise makes the divergence of n rows drawn at random from the N of a context: (P, B).
 
     var within(g) / 2μ² − var cross(c, g) / μ², with μ = within(c), the mean of both over all draws. kernel, context
     (P, B, B): K in a context without its diagonal.

@@ -113,7 +113,7 @@ class Censor(nn.Module):
         return self._shaped(sum(parts[1:], parts[0]))
 
     def critic_loss(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor | None:
-        """What the critics minimise, () or (P,), whatever the sign of their terms."""
+        """Return what the critics minimise, () or (P,), whatever the sign of their terms."""
         terms, key = self._critics_see.of((z, y, s), lambda: self._for_critics(z, y, s)), self._key()
         losses = [self._method(i).critic_loss(term, key) for i, term in enumerate(terms)]
         parts = [loss for loss in losses if loss is not None]

@@ -15,7 +15,7 @@ from .terms import Term
 
 @dataclass(frozen=True, kw_only=True)
 class KeenCriticOptions(CriticOptions):
-    """Of methods whose dependence is linear in the critic's values, and so has no bound.
+    """Options of methods whose dependence is linear in the critic's values, and so has no bound.
 
     A critic that lags behind then drives the encoder past the point where subjects look alike, and back: with one
     update for each of the encoder's, a linear encoder kept all leakage under `wasserstein` and most of it under `club`.

@@ -18,7 +18,7 @@ from .terms import TermSpec
 
 @dataclass(frozen=True, kw_only=True)
 class CriticOptions(MethodOptions):
-    """Of every method with a critic."""
+    """Options of every method with a critic."""
 
     critic_lr: float | None = 1e-2  # ten times the encoder's: a critic that lags behind teaches nothing; None: as its
     critic_steps: int = 1  # critic updates per main step
@@ -32,7 +32,7 @@ class CriticOptions(MethodOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedCriticOptions(PrintedOptions, CriticOptions):
-    """Of those that the paper has: as printed, encoder and critic learn at the same rate."""
+    """Options of the paper's methods with a critic: as printed, encoder and critic learn at the same rate."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,7 +78,7 @@ def with_labels(z: Tensor, *labels: tuple[Tensor, int]) -> Tensor:
 
 
 def label_width(*counts: int) -> int:
-    """How many columns `with_labels` appends."""
+    """Return the number of columns that `with_labels` appends."""
     return sum(n for n in counts if n > 1)
 
 

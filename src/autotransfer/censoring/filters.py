@@ -57,7 +57,7 @@ def cutoff_solve(matrix: Tensor, threshold: Tensor, vectors: Tensor) -> Tensor:
 
 
 def by_products(matrix: Tensor) -> bool:
-    """Whether eigenvalues are told apart by matrix products (GPU) or by a decomposition (CPU)."""
+    """Tell whether eigenvalues are told apart by matrix products (GPU) or by a decomposition (CPU)."""
     return matrix.device.type != "cpu"
 
 

@@ -13,7 +13,7 @@ from .terms import Term
 
 
 class Groups(NamedTuple):
-    """Which rows are compared with which.
+    """Masks of the rows that are compared with each other.
 
     A nuisance group counts when it has at least `min_rows` rows and its context holds at least two
     groups that count. Rows that do not count are in no mask; their sizes are 1, so that dividing

@@ -37,7 +37,7 @@ class HSIC(KernelMethod):
 
 
 class OfNuisance(NamedTuple):
-    """What HSIC needs and z does not change."""
+    """Tensors of HSIC that z does not change."""
 
     others: Tensor  # (P, B, B) bool: pairs of different rows of a context
     context: Tensor  # (P, B, B) in the dtype of z

@@ -25,7 +25,7 @@ LENGTH_SCALES = ("median", "perplexity")
 
 @dataclass(frozen=True, kw_only=True)
 class KernelOptions(MethodOptions):
-    """Of every method with a kernel of z."""
+    """Options of every method with a kernel of z."""
 
     length_scale: str | float = "median"
 
@@ -58,13 +58,13 @@ class KernelMethod(Method):
         return d2, pair_scales(beta, self.options.length_scale)
 
     def unpaired(self, z: Tensor, context: Tensor) -> tuple[Tensor, Tensor, bool]:
-        """The same with inverse scales of rows (P, B), and whether these differ within a context."""
+        """Return distances, inverse scales of rows (P, B), and whether these differ within a context."""
         d2, scale = own_distances(z), self.options.length_scale
         return d2, inverse_scales(d2, context, scale), scale == "perplexity"
 
 
 def check_length_scale(length_scale: str | float) -> str | float:
-    """One of the names, or a positive number as a float."""
+    """Return one of the names, or a positive number as a float."""
     if isinstance(length_scale, str):
         check_choice("length_scale", length_scale, (*LENGTH_SCALES, "a number"))
         return length_scale
@@ -135,7 +135,7 @@ def median_distances(d2: Tensor, same: Tensor) -> Tensor:
 
 
 def _median_distances(d2: Tensor, same: Tensor) -> Tensor:
-    """By sorting, which R masks of the same distances share.
+    """Find medians by sorting, which R masks of the same distances share.
 
     All pairs are sorted by block, within a block by distance; the median of a block then lies at a
     place known from its size.

@@ -24,7 +24,7 @@ from .terms import Term
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedOptions(MethodOptions):
-    """Of the methods that the paper has."""
+    """Options of the methods that the paper has."""
 
     as_printed: bool | None = None  # None: our form
 

@@ -26,8 +26,8 @@ class Term(NamedTuple):
     memory: dict[Hashable, Any] | None = None  # see `once`
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """What follows from the labels alone, made once for all terms, critics and penalties of a step that share them;
-        remembered by name."""
+        """Return what follows from the labels alone, made once for all terms, critics and penalties of a step that
+        share them; remembered by name."""
         if self.memory is None:
             return make()
         if name not in self.memory:
@@ -37,7 +37,7 @@ class Term(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How a mode makes one term: which of `parts` equal slices of z, and whether the class is the context."""
+    """Rule by which a mode makes one term: which of `parts` equal slices of z, and whether the class is the context."""
 
     sign: int
     parts: int
@@ -56,7 +56,7 @@ MODES: dict[str, tuple[Rule, ...]] = {
 
 
 class TermSpec(NamedTuple):
-    """What a method is made from: the sizes of its term."""
+    """Sizes of a term, from which its method is made."""
 
     members: int | None  # P; None: a single model, whose state has no leading axis
     dim: int  # D of this term's z

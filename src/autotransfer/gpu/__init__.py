@@ -27,7 +27,7 @@ SOLVED = 128  # rows of a matrix whose columns one program holds in part
 
 @dataclass(frozen=True, eq=False)
 class Dropping:
-    """Which units are dropped: unit i of member p where halves[group[p], i] lies below the member's threshold."""
+    """Draws of units to drop: unit i of member p where halves[group[p], i] lies below the member's threshold."""
 
     halves: Tensor  # (G, n) int16, uniform
     group: Tensor | None  # (P,); None: G = P
@@ -65,7 +65,7 @@ def using_kernels(*, wanted: bool) -> Iterator[None]:
 
 
 def available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
-    """Whether there are kernels for this tensor."""
+    """Tell whether there are kernels for this tensor."""
     return (
         _wanted.get()
         and signal.device.type == "cuda"
@@ -77,7 +77,7 @@ def available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
 
 @cache
 def _modern(device: torch.device) -> bool:
-    """Whether the device's tensor cores know TF32 and bfloat16."""
+    """Tell whether the device's tensor cores know TF32 and bfloat16."""
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
@@ -102,7 +102,8 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
 
 
 def _whose(group: Tensor | None, out: Tensor) -> Given | Tensor:
-    """Which group a member reads, for a kernel that writes `out` (…, P, ., .); where each has its own, none is read."""
+    """Return which group a member reads, for a kernel that writes `out` (…, P, ., .); where each has its own, none is
+    read."""
     return out if group is None else Given(group, (out.shape[-3],), torch.int64)
 
 
@@ -255,8 +256,9 @@ def _by_row(n: int, times: int, pool: int, dropping: Dropping) -> dict[str, int]
 
 
 def _in_units(n: int, width: int) -> dict[str, int]:
-    """Of a program that goes twice over a row of n samples, in units of `width`. The longer the row, the more threads
-    and the more samples of each: the fewer rows at a time, so that the second pass finds them in the cache."""
+    """Return the constants of a program that goes twice over a row of n samples, in units of `width`. The longer the
+    row, the more threads and the more samples of each: the fewer rows at a time, so that the second pass finds them in
+    the cache."""
     warps = min(max(_power(n // 512), 4), 16)
     block = (512 if n >= 16384 else 256) * warps
     return {"WIDTH": _power(width), "BLOCK": max(block, _power(width)), "num_warps": warps}

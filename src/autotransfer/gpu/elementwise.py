@@ -19,7 +19,8 @@ def _kernels() -> Any:
 
 
 def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
-    """Whether there are kernels for this tensor: on a GPU, and torch does not record or replace operations on it."""
+    """Tell whether there are kernels for this tensor: on a GPU, and torch does not record or replace operations on
+    it."""
     return (
         not torch.compiler.is_compiling()  # first: a compiler reads no further
         and has_kernels(tensor, dtype)

@@ -110,8 +110,8 @@ def elu_pool(
     v, scales, shifts, out, squares, batch, TIMES: tl.constexpr, POOL: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK: tl.constexpr, SQUARED: tl.constexpr,
 ):  # fmt: skip
-    """What norm_pool_forward makes of a member's feature once scale and shift are known, without dropout. A program
-    makes BLOCK // WIDTH units."""
+    """Compute what norm_pool_forward makes of a member's feature once scale and shift are known, without dropout. A
+    program makes BLOCK // WIDTH units."""
     row = tl.program_id(0).to(tl.int64)
     steps: tl.constexpr = TIMES // POOL
     n, units = batch * TIMES, batch * steps
@@ -299,7 +299,7 @@ def sign(matrix, out, coefficients, rows, STEPS: tl.constexpr, TILE: tl.constexp
 
 @triton.jit
 def _inverse(x, SIDE: tl.constexpr):
-    """Of a positive definite matrix, one row and column after the other."""
+    """Invert a positive definite matrix, one row and column after the other."""
     i, j = tl.arange(0, SIDE)[:, None], tl.arange(0, SIDE)[None, :]
     for k in range(SIDE):
         row = tl.sum(tl.where(i == k, x, 0.0), 0)[None, :]

@@ -20,7 +20,7 @@ def _kernels() -> Any:
 
 
 def _warps(block: int) -> int:
-    """Of a program that works on one row of pairs."""
+    """Return the number of warps of a program that works on one row of pairs."""
     return min(max(block // 256, 1), 8)
 
 

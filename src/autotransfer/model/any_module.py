@@ -144,14 +144,15 @@ class AnyModule(Stack):
     def _run_member(
         self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, key: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """One member: x (B, channels, times) -> (B, D), and its buffers, which the module may have moved in place."""
+        """Run one member: x (B, channels, times) -> (B, D), and its buffers, which the module may have moved in
+        place."""
         constants = {n: b.clone() for n, b in self.module.named_buffers() if not b.is_floating_point()}
         with KeyedDropout(key):
             z: Tensor = functional_call(self.module, (parameters, buffers, constants), (x,))
         return z.flatten(1), buffers
 
     def _can_stack(self, window: Tensor) -> bool:
-        """Whether torch.func batches this module, forward and backward, with the results it has one by one."""
+        """Tell whether torch.func batches this module, forward and backward, with the results it has one by one."""
         if self.members == 1:
             return False
         x = torch.linspace(-1, 1, window.numel()).view(window.shape).sin().expand(self.members, *window.shape)

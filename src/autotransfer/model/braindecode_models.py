@@ -51,7 +51,7 @@ def parse(name: str) -> Named:
 
 
 def braindecode_factory(name: str) -> Factory:
-    """What makes the model of this name from n_chans, n_times, n_outputs and sfreq."""
+    """Return what makes the model of this name from n_chans, n_times, n_outputs and sfreq."""
     model, given = parse(name)
     models = need("braindecode.models", f"the encoder {shown(name)}", "braindecode")
     classes = {name: getattr(models, name) for name in dir(models)}

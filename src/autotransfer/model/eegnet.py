@@ -295,7 +295,7 @@ class EEGNet(Stack):
             limit_norm_(self.spatial, 1.0)
 
     def input_scale(self) -> Tensor:
-        """Of white noise that would leave the variances stored by the first normalisation."""
+        """Return the deviation of white noise that would leave the variances stored by the first normalisation."""
         return (self.norm1.running_var.mean() / self.temporal.detach().square().sum(-1).mean()).sqrt()
 
     def graph(self) -> nn.Module:

@@ -33,7 +33,7 @@ class EncoderOptions:
         check_types(self)
 
     def module(self, size: Size) -> nn.Module:
-        """One network from windows (B, channels, times) to codes (B, ...), newly initialised."""
+        """Return one network from windows (B, channels, times) to codes (B, ...), newly initialised."""
         raise NotImplementedError(f"{type(self).__name__} has neither module nor stack")
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Stack:
@@ -49,7 +49,7 @@ class EncoderOptions:
         return tuple((name, value) for name, value in asdict(self).items() if name not in self.per_member)
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
-        """What one member adds to a step, generously: signals kept for the backward pass."""
+        """Return an upper estimate of the bytes that one member adds to a step: signals kept for the backward pass."""
         return 2 * saved_bytes(lambda: self.module(size), size, max(batch, 2)) * itemsize // 4
 
 

@@ -49,12 +49,12 @@ class OwnEncoder(EncoderOptions):
 
 
 def encoder_name(text: str) -> str:
-    """As settings spell it: equal encoders have equal names."""
+    """Return the name as settings spell it: equal encoders have equal names."""
     return str(parse(text)) if text.startswith(PREFIX) else text
 
 
 def is_ours(name: str) -> bool:
-    """Whether nobody has to give a factory again: the encoder can be made from its name."""
+    """Tell whether nobody has to give a factory again: the encoder can be made from its name."""
     return name in ENCODERS or name.startswith(PREFIX)
 
 

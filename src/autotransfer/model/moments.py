@@ -40,7 +40,7 @@ class Levelled(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Of the padded windows of a batch, averaged over `positions` = rows × times."""
+    """Moments of the padded windows of a batch, averaged over `positions` = rows × times."""
 
     mean: Tensor  # (..., K)
     covariance: Tensor  # (..., K, K) second moment minus the outer product of the mean
@@ -123,7 +123,7 @@ def levelled_moments(x: Levelled, kernel: int) -> Moments:
 
 
 def n_sums(kernel: int) -> int:
-    """Of a window: with a zero at the end, and a multiple of 16, as a GPU reads them best."""
+    """Return the number of sums of a window: with a zero at the end, and a multiple of 16, as a GPU reads them best."""
     left, right = padding(kernel)
     used = kernel + kernel + (left * (left + 1) + right * (right + 1)) // 2  # total and lags, edges, products
     return used // 16 * 16 + 16

@@ -21,14 +21,14 @@ from .layers import BatchNorm
 
 
 class Draws(NamedTuple):
-    """What decides which units are dropped: a function of keys and places, not of torch's generator."""
+    """Draws that decide which units are dropped: a function of keys and places, not of torch's generator."""
 
     noise: Tensor  # (G,) int32 keys
     group: Tensor | None  # (P,) whose key a member has; None where G = P
     drop: Tensor  # (P,) probabilities
 
     def of_layer(self, layer: int, units: int) -> Dropping:
-        """Which of so many units are dropped; `layer` tells its draws from those of others."""
+        """Draw which of so many units are dropped; `layer` tells its draws from those of others."""
         # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
         halves = bits(fold_in(self.noise, layer), (units + 1) // 2).view(torch.int16)[:, :units]
         return Dropping(halves, self.group, self.drop)
@@ -37,7 +37,8 @@ class Draws(NamedTuple):
 def draws_of(
     noise: Tensor | None, group: Tensor | None, drop: Tensor | None, like: Tensor, usual: float
 ) -> Draws | None:
-    """Of P members with tensors like this one (P, ...); where no probabilities are given, all have the usual one."""
+    """Return the draws of P members with tensors like this one (P, ...); if no probabilities are given, all have the
+    usual one."""
     if noise is None:
         return None
     probability = like.new_full((len(like),), usual) if drop is None else drop

@@ -61,7 +61,7 @@ def pooled_again(squares: Tensor, pool: int) -> Tensor:
 
 
 def log_of(power: Tensor) -> Tensor:
-    """Its logarithm, also where there is none."""
+    """Return the logarithm of a power, which is finite for silence."""
     return (power + FLOOR).log()
 
 

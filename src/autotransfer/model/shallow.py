@@ -109,8 +109,8 @@ class _Stretches(Function):
 
 
 class _KernelStretches(Function):
-    """The same of signals (N, B, T) on a GPU by kernels, which need neither a copy of the signals nor that of what is
-    used."""
+    """`_Stretches` of signals (N, B, T) by kernels for a GPU, which need neither a copy of the signals nor that of what
+    is used."""
 
     @staticmethod
     def forward(ctx: Any, v: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -217,7 +217,7 @@ class Shallow(Stack):
         return v[..., : self.stretches * self.length].reshape(*v.shape[:2], self.stretches, self.length)
 
     def input_scale(self) -> Tensor:
-        """Of white noise that would leave the stored variances behind the filters."""
+        """Return the deviation of white noise that would leave the stored variances behind the filters."""
         gain = self.spatial.detach().square().sum(-1) * self.temporal.detach().square().sum(-1)
         return (self.norm.running_var.mean() / gain.mean()).sqrt()
 

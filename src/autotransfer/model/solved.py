@@ -69,8 +69,8 @@ class Solved(Stack):
         """Estimate what `raw` needs from the training windows of these members."""
 
     def standardise_(self, members: Sequence[int], rows: Tensor) -> Tensor:
-        """By the raw codes (n, D) of the training rows of these members; gives these rows standardised, float64. A
-        number that is the same in all of them becomes 0."""
+        """Standardize by the raw codes (n, D) of the training rows of these members; return these rows standardised,
+        float64. A number that is the same in all of them becomes 0."""
         exact = rows.double()
         shift = exact.mean(0)
         spread = (exact - shift).square().mean(0).sqrt()

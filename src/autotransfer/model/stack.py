@@ -48,7 +48,7 @@ class Stack(nn.Module):
 
 
 def member_of(stack: nn.Module, member: int) -> nn.Module:
-    """One member of a module whose parameters and floating buffers have members on axis 0."""
+    """Return one member of a module whose parameters and floating buffers have members on axis 0."""
     alone = copy.deepcopy(stack)
     for layer in alone.modules():
         for key, parameter in layer._parameters.items():

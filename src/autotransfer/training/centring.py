@@ -44,7 +44,7 @@ Known = dict[str, Floats]  # of one person, or of several side by side on leadin
 
 @dataclass(frozen=True)
 class CentringRule:
-    """How windows of a person move the offset: chosen on held-out people (search/following.py)."""
+    """Rule by which windows of a person move the offset: chosen on held-out people (search/following.py)."""
 
     kind: str = "balanced"  # one of RULES
     prior_windows: float = 8.0  # m
@@ -70,7 +70,8 @@ CENTRING_RULES = tuple(
 
 
 class Centring(NamedTuple):
-    """Of P members and C classes. The mean over classes is subtracted from logits, which changes no probability."""
+    """Centers of P members and C classes. The mean over classes is subtracted from logits, which changes no
+    probability."""
 
     reference: Tensor  # (P, C): at the centre of the training people
     classes: Tensor  # (P, C, C): mean of u for windows of each class, every person counting the same
@@ -80,7 +81,7 @@ class Centring(NamedTuple):
 
 
 def fit_centring(logits: Tensor, reference: Tensor, y: Tensor, people: Tensor) -> Centring:
-    """Of one member (P = 1): logits (n, C) of windows of people (n,) and classes (n,), with the centre of the training
+    """Fit one member (P = 1): logits (n, C) of windows of people (n,) and classes (n,), with the centre of the training
     people at the logits `reference` (C,)."""
     reference = _even(reference.double())
     u = _even(logits.double()) - reference
@@ -159,7 +160,7 @@ class Centred:
         return np.asarray((share / (prior + share * n))[..., None] * away)
 
     def count(self, known: Known, u: Floats, p: Floats) -> Known:
-        """With one more window: u (..., P, C), and probabilities of its classes (..., C)."""
+        """Return the state with one more window: u (..., P, C), and probabilities of its classes (..., C)."""
         square, usual = self._squares(u)
         kept = 1 - usual * (1 - _behind(self.kept, p.ndim - 1))
         return {

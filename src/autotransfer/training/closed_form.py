@@ -97,7 +97,8 @@ class Classes:
         self.level = self.product.diagonal().sum() / self.rows.numel()  # tr(S)/D
 
     def shrinkage(self) -> float:
-        """By Ledoit and Wolf: the expected squared error of S over how far S is from a multiple of the identity."""
+        """Return the shrinkage of Ledoit and Wolf: the expected squared error of S over how far S is from a multiple of
+        the identity."""
         n, dim = self.rows.shape
         square = self.product.square().sum() / n**2  # |S|²
         error = (self.rows.square().sum(1).square().sum() / n - square) / n

@@ -54,7 +54,7 @@ class Thresholds:
             raise UserError("the thresholds of a model are damaged; make it again")
 
     def set_threshold(self, coverage: float) -> float:
-        """That of the next coverage which is not smaller; 0, every class, above 0.99."""
+        """Return the threshold of the next coverage that is not smaller; 0, every class, above 0.99."""
         place = int(np.ceil(100 * share("coverage", coverage) - 1e-6)) - 1
         return self.sets[place] if place < LEVELS else 0.0
 
@@ -81,7 +81,7 @@ def _short(value: float) -> float:
 
 
 def _falling(values: Any, sign: int) -> bool:
-    """Whether these are LEVELS numbers within [0, 1], falling (sign −1) or rising (1)."""
+    """Tell whether these are LEVELS numbers within [0, 1], falling (sign −1) or rising (1)."""
     if not isinstance(values, list) or len(values) != LEVELS or not all(type(v) in (int, float) for v in values):
         return False
     array = np.asarray(values, dtype=np.float64)

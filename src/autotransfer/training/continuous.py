@@ -55,7 +55,7 @@ def _curves(residuals: Sequence[Floats]) -> tuple[Floats, Floats]:
 
 
 def radius_at(radii: Radii | None, coverage: float) -> float:
-    """That of the next coverage which is not smaller; infinite where none is wide enough."""
+    """Return the radius of the next coverage that is not smaller; infinite if none is wide enough."""
     place = int(np.ceil(100 * share("coverage", coverage) - 1e-6)) - 1
     if radii is None:
         raise UserError(f"the model has no intervals: fewer than {FEWEST} people were held out when it was made")

@@ -33,7 +33,7 @@ class Days(NamedTuple):
 def fit_days(
     effects: Effects, codes: Tensor, y: Tensor, people: Tensor, sessions: Tensor, n_classes: int
 ) -> Days | None:
-    """Of one member (P = 1), whose effects are those of the codes (n, D) of these people (n,) in their sessions (n,);
+    """Fit one member (P = 1), whose effects are those of the codes (n, D) of these people (n,) in their sessions (n,);
     None where hardly anybody came on several days."""
     x = effects.project(codes[None])[0].double() - effects.means[0].double()[y]  # (n, R)
     total = {"shift": 0.0, "interaction": 0.0}

@@ -53,7 +53,7 @@ class Effects(NamedTuple):
         return Evidence(torch.zeros_like(self.means), self.means.new_zeros(self.means.shape[1]))
 
     def wide(self, directions: int) -> Effects:
-        """With so many directions. Codes are 0 in those that are added."""
+        """Return the effects with so many directions. Codes are 0 in those that are added."""
         more = (0, directions - self.shift.shape[-1])
         pairs = zip(self, (0.0, 0.0, 1.0, 1.0), strict=True)
         return Effects(*(torch.nn.functional.pad(tensor, more, value=value) for tensor, value in pairs))
@@ -97,7 +97,7 @@ class Effects(NamedTuple):
 
 
 def fit_effects(codes: Tensor, y: Tensor, people: Tensor, n_classes: int) -> Effects:
-    """Of one member (P = 1): codes (n, D) of the windows of at least two people (n,), classes (n,). float64 inside."""
+    """Fit one member (P = 1): codes (n, D) of the windows of at least two people (n,), classes (n,). float64 inside."""
     codes = codes.double()
     _, who = people.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
     n_people = int(who.max()) + 1
@@ -131,6 +131,6 @@ def _pooled(variance: Tensor) -> Tensor:
 
 
 def stacked(members: list[Effects]) -> Effects:
-    """Of several members. Members with fewer people may have fewer directions."""
+    """Stack the effects of several members. Members with fewer people may have fewer directions."""
     most = max(member.shift.shape[-1] for member in members)
     return Effects(*map(torch.cat, zip(*(member.wide(most) for member in members), strict=True)))

@@ -93,7 +93,7 @@ class Snapshots:
         log_probs: Tensor,
         side: Tensor,
     ) -> None:
-        """In place. epoch: () counted from 1; train_loss, penalty: (P,); loss: (P, 2); confusion: (P, 2, C, C);
+        """Update in place. epoch: () counted from 1; train_loss, penalty: (P,); loss: (P, 2); confusion: (P, 2, C, C);
         log_probs: (P, chunks, CHUNK, C) of rows that belong to side (P, chunks, CHUNK)."""
         measured = confusion.sum((-2, -1)) > 0
         sound = loss.isfinite() | ~measured

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class Columns(NamedTuple):
-    """Where a tensor is: matrix[:, start:stop].view(P, *shape)."""
+    """Place of a tensor: matrix[:, start:stop].view(P, *shape)."""
 
     name: str
     start: int
@@ -84,6 +84,6 @@ class Flat:
         self.stats.copy_(stats)
 
     def unflatten(self, values: Tensor, stats: Tensor) -> dict[str, Tensor]:
-        """One member's rows (n,), (m,) as named tensors without a member axis."""
+        """Return one member's rows (n,), (m,) as named tensors without a member axis."""
         both = views(values[None], self.parameters) | views(stats[None], self.buffers)
         return {name: tensor[0].clone() for name, tensor in both.items()}

@@ -141,8 +141,9 @@ def _keys(jobs: Sequence[Job]) -> Tensor:
 
 
 def _n_labels(recordings: Recordings, job: Job) -> int:
-    """How many nuisance labels a critic tells apart. People are counted in the training rows, as many in every fold. Of
-    any other nuisance folds may have different numbers, so that the largest possible one serves all of them."""
+    """Return the number of nuisance labels that a critic tells apart. People are counted in the training rows, as many
+    in every fold. Of any other nuisance folds may have different numbers, so that the largest possible one serves all
+    of them."""
     if _nuisance(job) == SUBJECT:
         return len(np.unique(recordings.subject.numpy()[job.fold.train]))
     return most_groups(recordings, _nuisance(job))

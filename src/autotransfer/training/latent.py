@@ -50,7 +50,7 @@ def encode_states(
     dtype: torch.dtype = torch.float32,
     encoders: Encoders | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The same from stored states."""
+    """Return codes and logits as `encode` does, from stored states."""
     try:
         place = torch.device(device)
         first = jobs[0].setting

@@ -17,7 +17,7 @@ FEWEST = 5  # trials of a group that a probe is tested on
 
 @dataclass(frozen=True)
 class Leakage:
-    """What the probe found on trials it had not seen."""
+    """Result of a probe on trials that it had not seen."""
 
     accuracy: float  # balanced accuracy of reading the subject
     chance: float  # 1 / number of subjects
@@ -67,7 +67,8 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
 
 
 def leakage_within(z: Any, s: Any, context: Any) -> Leakage | None:
-    """How well a label is read among the trials of one context, such as the session of one person: means over contexts.
+    """Measure how well a label is read among the trials of one context, such as the session of one person: means over
+    contexts.
 
     z: (N, D), s and context: (N,); a negative s is missing. A group of fewer than FEWEST trials is left out, and so is
     a context with fewer than two groups; None where nothing is left.

@@ -39,7 +39,7 @@ class MemberOptions:
         )
 
     def select(self, keep: Tensor) -> Self:
-        """Those of the members keep (K,)."""
+        """Return the options of the members keep (K,)."""
         return type(self)(*(getattr(self, field.name)[keep] for field in fields(self)))
 
     def strength_in(self, epoch: Tensor) -> Tensor:

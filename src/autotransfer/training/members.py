@@ -17,7 +17,7 @@ from .flat import Flat
 
 
 def size_of(recordings: Recordings, setting: Setting) -> Size:
-    """What the setting's encoder sees of these recordings."""
+    """Return the size of the windows that the setting's encoder sees of these recordings."""
     channels, times = setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
     return Size(channels, times, recordings.n_classes, recordings.sfreq)
 
@@ -47,14 +47,14 @@ class Members:
 
     @property
     def modules(self) -> dict[str, nn.Module]:
-        """By the prefix that their tensors have in states and files."""
+        """Modules by the prefix that their tensors have in states and files."""
         return {"encoder": self.net, "classifier": self.classifier}
 
     def train(self, training: bool = True) -> None:
         self.net.train(training)
 
     def constrain_(self) -> None:
-        """What is enforced on the parameters after every step."""
+        """Enforce on the parameters what must hold after every step."""
         if self.max_norm:
             self.net.constrain_()
             self.classifier.constrain_()
@@ -72,7 +72,7 @@ class Members:
                         tensor.data[member] = state[f"{prefix}.{name}"].to(tensor)
 
     def load_stacked(self, tensors: dict[str, Tensor]) -> None:
-        """The same from tensors (P, ...) by name; raises where they do not fit."""
+        """Load weights of all members from tensors (P, ...) by name; raise if they do not fit."""
         for prefix, module in self.modules.items():
             constants = {k: v for k, v in module.state_dict().items() if not v.is_floating_point()}
             module.load_state_dict(constants | with_prefix(f"{prefix}.", tensors))

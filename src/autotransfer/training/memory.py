@@ -11,7 +11,7 @@ WORDS = ("allocate memory", "out of memory", "alloc_failed", "cublascreate", "cu
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether a device, the allocator or Python has no memory left."""
+    """Tell whether a device, the allocator or Python has no memory left."""
     text = str(error).lower()
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in text for words in WORDS)
 

@@ -40,7 +40,7 @@ def confusion_counts(predicted: Tensor, y: Tensor, counted: Tensor, n_classes: i
 
 
 def balanced_accuracy_of(predicted: NDArray[np.int64], y: NDArray[np.int64], n_classes: int) -> float:
-    """Of predicted and true classes (N,)."""
+    """Return the balanced accuracy of predicted and true classes (N,)."""
     cells = torch.from_numpy(np.bincount(y * n_classes + predicted, minlength=n_classes**2)).double()
     return float(balanced_accuracy(cells.view(n_classes, n_classes)))
 

@@ -72,8 +72,8 @@ def parse(name: str) -> tuple[tuple[str, ...] | None, Floats]:
 
 
 def for_classes(name: str, classes: Sequence[object]) -> str:
-    """The same metric with a matrix in the order of these classes; UserError where it is of others. Metrics that are no
-    costs stay as they are."""
+    """Return the metric with its matrix in the order of these classes; UserError where it is of others. Metrics that
+    are no costs stay as they are."""
     if not name.startswith(PREFIX):
         return name
     known, (named, costs) = list(map(str, classes)), parse(name)

@@ -20,7 +20,7 @@ QUANTILES = 8  # groups that a continuous column is cut into
 
 
 def columns_of(recordings: Recordings) -> list[str]:
-    """What can be a nuisance."""
+    """Return the names of all columns that can be a nuisance."""
     return ["subject", *(["session"] if recordings.session is not None else []), *recordings.columns]
 
 
@@ -69,13 +69,14 @@ def raw_values(recordings: Recordings, nuisance: str) -> Iterable[bytes]:
 
 
 def _codes(recordings: Recordings, name: str, rows: Ints) -> Ints:
-    """One column as whole numbers (N,), -1: missing."""
+    """Return one column as whole numbers (N,), -1: missing."""
     values = _values(recordings, name)
     return values if values.dtype.kind == "i" else cut(values, rows)
 
 
 def cut(values: Floats, rows: Ints) -> Ints:
-    """Which quantile group of the rows each value (N,) falls into, -1: missing. Few distinct values are groups each."""
+    """Return the quantile group of the rows that each value (N,) falls into, -1: missing. Few distinct values are
+    groups each."""
     known = values[rows][~np.isnan(values[rows])]
     edges = np.unique(known)[1:]
     if len(edges) >= QUANTILES:

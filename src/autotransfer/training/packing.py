@@ -44,7 +44,7 @@ def free_memory(device: torch.device) -> int:
 def room_beside(
     recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing
 ) -> float:
-    """How many further numbers for every window fit on the device beside the preprocessed windows, with room for
+    """Return how many further numbers for every window fit on the device beside the preprocessed windows, with room for
     training; below 0 where the windows themselves do not fit."""
     channels, times = preprocessing.shape(recordings.n_channels, recordings.n_times)
     size = max(channels * times, recordings.n_channels * recordings.n_times)

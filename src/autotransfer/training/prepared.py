@@ -50,7 +50,7 @@ class Prepared:
         )
 
     def of_group(self, group: int) -> Prepared:
-        """What one group alone trains on, to `gather` from; statistics are views."""
+        """Return what one group alone trains on, to `gather` from; statistics are views."""
         alone = copy.copy(self)
         alone.fitted, alone.lags, alone.followed, alone.shapes = self.fitted.of_group(group), None, None, None
         return alone
@@ -69,8 +69,8 @@ class Prepared:
         return x if start == len(steps) else channel_major(self.fitted(x, windows.subject[rows], start=start))
 
     def levelled(self, rows: Tensor) -> Levelled | None:
-        """What `gather` would give of training rows (G, B), without drawing levels out over time: None where there is
-        no table of shapes."""
+        """Return what `gather` would give of training rows (G, B), without drawing levels out over time: None where
+        there is no table of shapes."""
         if self.shapes is None:
             return None
         signals = gathered(self.shapes.x, rows, None, None).transpose(1, 2)
@@ -88,7 +88,7 @@ class Prepared:
         return affine
 
     def held_out(self, rows: Tensor) -> Tensor:
-        """What `gather` gives for people whom the groups are not trained on."""
+        """Return what `gather` gives for people whom the groups are not trained on."""
         return self.gather(rows) if self.followed is None else self.followed.gather(rows)
 
     def mixed(self, rows: Tensor) -> Tensor:
@@ -124,8 +124,8 @@ class Prepared:
         return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
 
     def moments(self, x: Tensor | Levelled, rows: Tensor) -> Moments | None:
-        """Of gathered windows x (G, B, C, T), from the table where there is one. None: nobody needs them, or the
-        encoder works them out."""
+        """Return the moments of gathered windows x (G, B, C, T), from the table where there is one. None: nobody needs
+        them, or the encoder works them out."""
         windows = self.windows
         kernel = windows.kernel
         levelled = x if isinstance(x, Levelled) else self.levelled(rows)

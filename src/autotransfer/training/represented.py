@@ -17,8 +17,9 @@ CHUNK = 2**22  # elements worked on at once while preparing
 
 
 def represented(recordings: Recordings, preprocessing: Preprocessing) -> tuple[int, Tensor] | None:
-    """How many transforms lead to a representation that is the same for everybody, and all windows after these, to use
-    a model on the recordings it was trained on. None where there is no such representation, or no memory for it."""
+    """Return how many transforms lead to a representation that is the same for everybody, and all windows after these,
+    to use a model on the recordings it was trained on. None where there is no such representation, or no memory for
+    it."""
     device, dtype = torch.device("cpu"), torch.float32
     if not preprocessing.represented or packing.room_beside(recordings, device, dtype, preprocessing) < 0:
         return None
@@ -29,8 +30,8 @@ def represented(recordings: Recordings, preprocessing: Preprocessing) -> tuple[i
 def represented_on(
     recordings: Recordings, preprocessing: Preprocessing, device: torch.device, dtype: torch.dtype
 ) -> tuple[int, Tensor]:
-    """The same on any device, where there is memory. Computed once for every preprocessing that begins with the same
-    transforms. All that are kept need less memory than the recordings."""
+    """Return the representation on any device, where there is memory. It is computed once for every preprocessing that
+    begins with the same transforms. All that are kept need less memory than the recordings."""
     chain = Preprocessing(preprocessing.transforms[: preprocessing.represented])
     kept: dict[Any, Tensor] = recordings.derived.setdefault("represented", {})
     key = (chain, str(device), dtype)
@@ -45,6 +46,6 @@ def represented_on(
 
 
 def chunks(recordings: Recordings) -> list[slice]:
-    """Of windows to work on at once."""
+    """Return slices of windows to work on at once."""
     step = max(1, CHUNK // max(1, recordings.X[0].numel()))
     return [slice(start, start + step) for start in range(0, recordings.n_trials, step)]

@@ -24,7 +24,7 @@ BALANCED_ACCURACY = "balanced_accuracy"  # what decides in a run where nothing e
 
 @dataclass(frozen=True)
 class Metric:
-    """How well probabilities (N, C) tell classes (N,)."""
+    """Measure of how well probabilities (N, C) tell classes (N,)."""
 
     label: str  # inside a sentence
     measure: Callable[[Classes, Floats, Weights], float]
@@ -95,12 +95,13 @@ METRICS = {
 
 
 def metric_choices() -> list[str]:
-    """As users are told them."""
+    """Return the names of metrics that users are told."""
     return [metric.short or name for name, metric in METRICS.items()]
 
 
 def metric_of(name: object, what: str = "metric") -> Metric:
-    """By its name, or by the costs of mistakes; anything else is refused. what: the option, for the message."""
+    """Return a metric by its name, or by the costs of mistakes; refuse anything else. what: the option, for the
+    message."""
     known = metric_name(name, what)
     return METRICS[known] if known in METRICS else _of_costs(known)
 

@@ -107,7 +107,7 @@ def check_stay(stay: object) -> float:
 
 
 def usable_stay(stay: float | None, n_classes: int) -> float:
-    """That of a model's card; refused where training windows were in no order that tells anything."""
+    """Return the probability of a model's card; refuse it if training windows were in no order that tells anything."""
     if stay is None:
         raise UserError(
             "the model does not know how long classes last: it was made by an earlier version, or of single windows; "
@@ -122,8 +122,8 @@ def usable_stay(stay: float | None, n_classes: int) -> float:
 
 
 def stay_of(recordings: Recordings) -> float | None:
-    """How often a window has the class of the one before it, of the same person and session, in the order of the rows;
-    with one pair of each kind added, so that it is neither 0 nor 1. None where there are no such pairs."""
+    """Return how often a window has the class of the one before it, of the same person and session, in the order of the
+    rows; with one pair of each kind added, so that it is neither 0 nor 1. None where there are no such pairs."""
     session = np.zeros(recordings.n_trials) if recordings.session is None else recordings.session.numpy()
     order = np.lexsort((session, recordings.subject.numpy()))  # stable: rows keep their order within
     y, who, day = recordings.y.numpy()[order], recordings.subject.numpy()[order], session[order]
@@ -135,13 +135,13 @@ def stay_of(recordings: Recordings) -> float | None:
 
 
 def check_card_stay(stay: float | None) -> None:
-    """Of a card that a file held."""
+    """Raise if a card from a file has an impossible value."""
     if stay is not None and not (math.isfinite(stay) and 0 < stay < 1):
         raise UserError(f"stay of a model is {shown(stay)}; it must lie between 0 and 1")
 
 
 def sequences(subject: object, session: object, n_windows: int) -> list[tuple[object, ...]] | None:
-    """Which recording each window is of (N,), by person and session; None where neither is known."""
+    """Return the recording that each window is of (N,), by person and session; None where neither is known."""
     known = [
         encode(values, n_windows, name)[0].tolist()
         for name, values in (("subject", subject), ("session", session))

@@ -23,7 +23,7 @@ CONSTANT = 1e-14  # of its largest value: what rounding in float64 leaves of a c
 
 
 class Shapes:
-    """Of all windows (N, C, T)."""
+    """Shapes, means and deviations of all windows (N, C, T)."""
 
     def __init__(self, X: Tensor, kernel: int, chunks: Sequence[slice], *, edges: bool) -> None:
         """edges: sums are tabulated with the edges of windows."""
@@ -49,8 +49,9 @@ class Shapes:
             self.channel_sums = torch.cat(parts)
 
     def scaled(self, rows: Tensor, factors: Tensor) -> Tensor:
-        """Of windows of rows (G, B) whose channels were multiplied by factors (G, B, C): (G, n_sums), or without edges
-        (G, 1 + kernel). A factor is in sums of samples once and in every product of two of them twice."""
+        """Return the sums of windows of rows (G, B) whose channels were multiplied by factors (G, B, C): (G, n_sums),
+        or without edges (G, 1 + kernel). A factor is in sums of samples once and in every product of two of them
+        twice."""
         table, weights = self.channel_sums, factors.to(self.x.dtype)
         assert table is not None
         channels, width = table.shape[1:]
@@ -64,7 +65,8 @@ class Shapes:
         return torch.cat([total[:, None], sums[:, 1:]], 1)
 
     def hold(self, inv_std: Tensor, training: Sequence[NDArray[np.int64]]) -> bool:
-        """Whether no fold, with scales (G, C), takes a channel of its training rows for flat that is not constant."""
+        """Tell whether no fold, with scales (G, C), takes a channel of its training rows for flat that is not
+        constant."""
         for scale, rows in zip(inv_std.double(), training, strict=True):
             deviation = self.deviation[torch.from_numpy(rows)]
             if ((deviation > 0) & (deviation * scale < FLAT)).any():
@@ -72,7 +74,7 @@ class Shapes:
         return True
 
     def levels(self, rows: Tensor, shift: Tensor, inv_std: Tensor) -> Tensor:
-        """Of rows (G, B) in folds with these shifts and scales (G, C): means and log deviations (G, B, 2C)."""
+        """Return, for rows (G, B) in folds with these shifts and scales (G, C), means and log deviations (G, B, 2C)."""
         scale = inv_std[:, None].double()
         mean = (self.mean[rows] - shift[:, None]) * scale
         return torch.cat([mean, (self.deviation[rows] * scale + QUIET).log()], -1).to(self.x.dtype)

@@ -101,7 +101,7 @@ class Trainer:
         self.measure.forget()
 
     def train_epoch(self, most: int | None = None) -> None:
-        """One epoch of every member. A member with fewer batches than others takes no step in the rest.
+        """Train every member for one epoch. A member with fewer batches than others takes no step in the rest.
 
         most: so many steps at most, where only the time that they take is of interest.
         """
@@ -187,7 +187,7 @@ class Trainer:
         return x, self.prepared.moments_of_shapes(x, rows, factors)
 
     def _step(self, rows: Tensor, x: Tensor | Levelled) -> None:
-        """One step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
+        """Take one step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
         group = self.groups.of_member
         active = (self.tick < self.groups.steps)[group]
         batch = TrainingBatch(self.y[rows], self.groups.rank.gather(1, rows), self.signals)
@@ -288,7 +288,7 @@ class Trainer:
         return over
 
     def side(self, member: int) -> int:
-        """Which of the two held-out sets validates this member."""
+        """Return which of the two held-out sets validates this member."""
         fold = self.jobs[member].fold
         return 0 if fold.held_out[0] is fold.validation else 1
 

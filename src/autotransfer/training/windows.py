@@ -123,12 +123,12 @@ def release(recordings: Recordings) -> None:
 
 
 def _has_shapes(preprocessing: Preprocessing) -> bool:
-    """Whether `Shapes` are what folds leave unchanged of windows."""
+    """Tell whether `Shapes` are what folds leave unchanged of windows."""
     return preprocessing.transforms[preprocessing.by_fold :] == (Standardise("train"), AppendScale())
 
 
 def _has_edges(size: int, kernel: int) -> bool:
-    """Whether sums are tabulated with the edges of windows of so many samples. Where that is more than the windows
+    """Tell whether sums are tabulated with the edges of windows of so many samples. Where that is more than the windows
     themselves, edges are read from these."""
     return n_sums(kernel) <= size
 
