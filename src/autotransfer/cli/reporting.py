@@ -115,7 +115,7 @@ def compare(
     second: Annotated[Path, Argument(metavar="RUN2", help="Another, on the same recordings.")],
 ) -> None:
     """Compare two runs person by person: means, lower quartiles, the difference and how sure it is."""
-    from ..report.two_runs import comparison_lines
+    from ..report.terminal import comparison_lines
     from ..runs.run import check_is_run
 
     for folder in (first, second):

@@ -173,7 +173,7 @@ class Shallow(Stack):
         windows = laid_out(x, group, self.kernel) if self.training else None
         if windows is not None:
             form = Form(padding(self.kernel)[0], 0, self.stretches, self.length, self.norm.eps)
-            _, power = first_block(self.norm, x, windows, self.spatial, self.temporal, form, active=active)
+            _no_units, power = first_block(self.norm, x, windows, self.spatial, self.temporal, form, active=active)
         else:
             power = self._plain_power(x, group, active)
         draws = draws_of(noise, group, drop, power, self.dropout) if self.training else None
