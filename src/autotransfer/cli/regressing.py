@@ -23,17 +23,19 @@ if TYPE_CHECKING:
 
 
 def run_regression(options: RunOptions, out: Path) -> None:
-    """Fit linear models, measure them on people left out, write everything to a folder, and print the result.
-    What was begun in the folder with the same data and options goes on."""
+    """Fit linear models, measure them on people left out, write everything to a folder, and print the result."""
     from ..recordings import load_targets
-    from ..runs.number_run import check_open, open_or_begin
+    from ..runs.lock import Lock
+    from ..runs.number_run import NumberRun
+    from ..runs.run import check_unused
     from ..search.regression import check_device
 
     check_device(options)
-    check_open(out)
+    check_unused(out)
     targets = load_targets(options.source, options.target, **options.cutting)
     tell(targets.words())
-    with open_or_begin(out, targets, options, tell) as run:
+    run = NumberRun.begin(out, targets, options)
+    with Lock(out), closing(run.ledger):
         _carry_through(run)
 
 
@@ -86,7 +88,7 @@ def predict_numbers(
     model: RegressionModel, raw: Raw, out: Path | None, scores: Path | None, coverage: float | None, *, quiet: bool
 ) -> None:
     """The command `predict` for a model of a continuous target."""
-    from ..runs.number_predictions import number_predictions
+    from ..runs.predictions import number_predictions
 
     table, people, notes = number_predictions(model, raw, coverage)
     if scores is not None and people is None:

@@ -125,10 +125,9 @@ def run(
         encoders = own_encoders(options.encoder)
         check_end(tensorboard)
         if dry_run and out is not None:
-            from ..runs.number_run import check_open
             from ..runs.run import check_unused
 
-            (check_unused if options.target == "classes" else check_open)(out)  # as the run itself would
+            check_unused(out)  # as the run itself would
         if dry_run:
             _dry_run(options, encoders, again)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,10 @@ from ..models.regression import RegressionModel
 from ..options import AskedOptions
 from ..recordings.targets import CONTINUOUS, Targets, numbers
 from ..report.regression_page import write_run
-from ..runs.number_run import check_open, open_or_begin
+from ..runs.lock import Lock
+from ..runs.number_run import NumberRun
 from ..runs.options import RunOptions
+from ..runs.run import check_unused
 from ..search.regression import conduct_regression, search_regression
 from ..training.continuous import around, radius_at
 from .inputs import agreed_rate, column_of, ids_of, raw_windows, warn_of_unknown_rate
@@ -47,7 +50,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         than 20 people
     at_least: the R² that you need of every person; `choice_` and the report say who is below it
     run_folder: where choice.json, results.csv, report.html, the model and all predictions for people left out are kept.
-        fit continues an interrupted run that it finds there. None: nowhere
+        None: nowhere
     sfreq: sampling rate in Hz, for representations of rhythms and bands: fit warns where it is unknown. Epochs bring
         their own
     verbose: say what is done
@@ -81,7 +84,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         options = RunOptions.of("recommended", source="", target=CONTINUOUS, **asked)
         folder = None if self.run_folder is None else Path(self.run_folder)
         if folder is not None:
-            check_open(folder)
+            check_unused(folder)
         raw = raw_windows(X)
         n_trials = raw.X.shape[0]
         if y is None:
@@ -95,9 +98,9 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         if folder is None:
             regression = search_regression(targets, options, tell)
         else:
-            with open_or_begin(folder, targets, options, tell) as run:
-                answered = partial(write_run, folder)
-                regression = conduct_regression(run, tell, answered=answered)
+            run = NumberRun.begin(folder, targets, options)
+            with Lock(folder), closing(run.ledger):
+                regression = conduct_regression(run, tell, answered=partial(write_run, folder))
         self.model_: RegressionModel = regression.model
         self.choice_, self.results_ = schema.to_values(regression.choice), regression.table
         self.held_out_ = np.full(n_trials, np.nan)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -53,21 +52,14 @@ def restore(
     if checkpoint is None:
         return None
     tensors, note = checkpoint
-    if not isinstance(note, dict):
-        return None
-    keys, seconds, epoch, size = (note.get(name) for name in ("keys", "seconds", "epoch", "size"))
-    if not isinstance(keys, list) or not keys or not all(isinstance(key, str) and key in jobs for key in keys):
-        return None
-    if not isinstance(seconds, list) or not isinstance(epoch, int) or not isinstance(size, int):
-        return None
-    times = all(isinstance(spent, float) and 0 <= spent < math.inf for spent in seconds)
-    if len(seconds) != len(keys) or not times or size < len(keys):
+    keys, epoch = note["keys"], note["epoch"]
+    if not all(key in jobs for key in keys):
         return None
     population = population_of([jobs[key] for key in keys], windows, encoders)
     if not _fits(population, tensors, epoch):
         return None
-    population.load(tensors, epoch, seconds)
-    population.size = size
+    population.load(tensors, epoch, note["seconds"])
+    population.size = note["size"]
     return population, keys
 
 

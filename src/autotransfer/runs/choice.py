@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from .. import schema
 from ..errors import UserError
@@ -22,8 +23,11 @@ from .verdict import BestPeer, best_peer, verdict
 Scores = dict[str, float]  # by subject or by the name of a setting
 
 
-def _values(tables: dict[str, Scores]) -> list[float]:
-    return [value for scores in tables.values() for value in scores.values()]
+def _check_scores(tables: Iterable[Scores], lowest: float = -1.0) -> None:
+    """Raise unless every score that is known is possible: choice.json lies in the open and may have been edited."""
+    for table in tables:
+        if not all(math.isnan(value) or value == -math.inf or lowest <= value <= 1 for value in table.values()):
+            raise UserError(f"a score lies outside [{lowest:g}, 1]")
 
 
 @dataclass(frozen=True)
@@ -96,11 +100,7 @@ class Average:
     calibration: Calibration
 
     def __post_init__(self) -> None:
-        shares = [weighted.share for weighted in self.weights] + _values(self.nested_weights)
-        if not all(math.isnan(value) or -1 <= value <= 1 for table in self.tables for value in table.values()):
-            raise UserError("a score lies outside [-1, 1]")  # as low as kappa may be
-        if not all(0 <= share <= 1.000001 for share in shares):
-            raise UserError("a share of the weights lies outside [0, 1]")
+        _check_scores(self.tables)
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise UserError(f"invalid value for temperature: {self.temperature}")
 
@@ -186,10 +186,9 @@ class Playback:
 
     def __post_init__(self) -> None:
         check_trust(self.trust)
-        every = (self.zero_shot, self.adapted, self.before, self.calibrated, self.own, self.online, *self.ways.values())
-        for tables in (*every, {"all": self.all_windows}):
-            if not all(0 <= value <= 1 for value in _values(tables)):
-                raise UserError("a score lies outside [0, 1]")
+        by_case = (self.zero_shot, self.adapted, self.before, self.calibrated, self.own, self.online)
+        for tables in (*by_case, *self.ways.values(), {"all": self.all_windows}):
+            _check_scores(tables.values(), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,29 +204,10 @@ class Answering:
 
     def __post_init__(self) -> None:
         for tables in (self.coverage, self.answered, self.accuracy):
-            if not all(0 <= value <= 1 for value in _values(tables)):
-                raise UserError("a share of windows lies outside [0, 1]")
-        if not all(1 <= size < math.inf for size in _values(self.set_size)):
-            raise UserError("prediction sets hold less than one class, or infinitely many")
-        every = (self.coverage, self.set_size, self.answered, self.accuracy)
-        if not all(_is_share(asked) and scores for tables in every for asked, scores in tables.items()):
-            raise UserError("answering has a table whose name is no share of windows, or a table of nobody")
-        if _people(self.coverage) != _people(self.set_size):
-            raise UserError("coverage and set_size are not about the same people")
-        answered = _people(self.answered)
-        if not all(people <= answered.get(asked, set()) for asked, people in _people(self.accuracy).items()):
-            raise UserError("accuracy has people of whom answered says nothing")
-
-
-def _is_share(text: str) -> bool:
-    try:
-        return 0 <= float(text) <= 1
-    except ValueError:
-        return False
-
-
-def _people(tables: dict[str, Scores]) -> dict[str, set[str]]:
-    return {asked: set(by_person) for asked, by_person in tables.items()}
+            _check_scores(tables.values(), 0.0)
+        alike = [{name: set(scores) for name, scores in tables.items()} for tables in (self.coverage, self.set_size)]
+        if alike[0] != alike[1] or not set(self.accuracy) <= set(self.answered):
+            raise UserError("the tables of answering are not about the same people and shares")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,8 +237,7 @@ class StageScore:
     interval: list[float]  # 95 % over people; empty for a single one
 
     def __post_init__(self) -> None:
-        if not all(math.isnan(value) or -1 <= value <= 1 for value in self.scores.values()):
-            raise UserError("a score lies outside [-1, 1]")  # as low as kappa may be
+        _check_scores([self.scores])
 
     @classmethod
     def of(cls, name: str, number: int, seconds: float, scores: Scores, by_person: Scores | None = None) -> StageScore:
@@ -272,8 +251,6 @@ class StageScore:
 class Choice:
     """Roles: `chosen`, the best single candidate; `baseline`, the plain network; `best_uncensored`. What is delivered
     is the average where there is one, else the chosen setting. Scores are balanced accuracies on test subjects."""
-
-    RETIRED: ClassVar[tuple[str, ...]] = ("nested_full_choices", "nested_full_test_scores")  # fields of version 0.1
 
     chosen: NamedSetting
     baseline: NamedSetting
@@ -300,13 +277,13 @@ class Choice:
     peers: dict[str, Scores] = field(default_factory=dict)  # by name: what a few lines give on the same folds
     not_scored: list[str] = field(default_factory=list)  # people with trials of one class, who are in no scores
     metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
-    chance: float | None = None  # what guessing would score; None: an earlier version did not say
+    chance: float | None = None  # what guessing would score; None: nobody knows
     other_metrics: dict[str, Scores] = field(default_factory=dict)  # by name: of delivered_test_scores["nested"]
     skipped_peers: dict[str, str] = field(default_factory=dict)  # by name: why a simple model has no scores
     # Of what is delivered, by subject, decided without them: counts (C, C) of true × predicted class, and reliability.
     confusions: dict[str, list[list[int]]] = field(default_factory=dict)
     reliability: dict[str, Reliability] = field(default_factory=dict)
-    answering: Answering | None = None  # None: too few people, or an earlier version did not look
+    answering: Answering | None = None  # None: too few people
     groups: list[GroupScore] = field(default_factory=list)  # of the columns beside the data
     at_least: float | None = None  # the score that the user asks of every person
     hold_out: str = "subject"  # what was held out: people, their sessions ("session"), or the values of this column
@@ -316,23 +293,14 @@ class Choice:
     next_person: NextPerson | None = None
 
     def __post_init__(self) -> None:
+        lowest = METRICS[self.metric].lowest if self.metric in METRICS else 0.0
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores]
         tables += [self.nested_uncensored_test_scores]
         tables += [*self.test_scores.values(), *self.delivered_test_scores.values(), *self.peers.values()]
-        tables += self.average.tables if self.average is not None else []
-        values = [value for table in tables for value in table.values()]
-        lowest = METRICS[self.metric].lowest if self.metric in METRICS else 0.0
-        if not all(math.isnan(value) or value == -math.inf or lowest <= value <= 1 for value in values):
-            raise UserError(f"a score lies outside [{lowest:g}, 1]")
-        if not all(math.isnan(value) or -1 <= value <= 1 for value in _values(self.other_metrics)):
-            raise UserError("a score lies outside [-1, 1]")  # as low as kappa may be
-        if self.chance is not None and not 0 <= self.chance <= 1:
-            raise UserError(f"invalid value for chance: {self.chance}")
-        for role in ("chosen", "baseline"):
-            if not self.test_scores.get(role):
-                raise UserError(f"test_scores has nothing for {role!r}")
-        if not self.nested_test_scores:
-            raise UserError("nested_test_scores is empty")
+        _check_scores(tables, lowest)
+        _check_scores(self.other_metrics.values())
+        if not (self.nested_test_scores and self.test_scores.get("chosen") and self.test_scores.get("baseline")):
+            raise UserError("nested_test_scores or test_scores are empty")
         check_at_least(self.at_least)
         square = all(len({len(counts), *map(len, counts)}) <= 1 for counts in self.confusions.values())
         if not square or any(n < 0 for counts in self.confusions.values() for row in counts for n in row):

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Self
 
 import numpy as np
 
-from ..errors import UserError, shown
 from ..recordings import Recordings
 from ..recordings.units import Units
-
-MOST_NAMES = 5  # in a message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +25,6 @@ class Data:
     subjects: tuple[str, ...]
     trials: tuple[int, ...]  # of each subject
     units: Units | None = None  # whose the subjects are, where they are parts of people
-
-    def __post_init__(self) -> None:
-        whole = self.units is None or self.units.names == self.subjects
-        if len(self.trials) != len(self.subjects) or not self.classes or not whole:
-            raise UserError("the numbers of people, trials and classes do not agree")
 
     @classmethod
     def of(cls, rec: Recordings) -> Self:
@@ -69,12 +59,3 @@ class Data:
     def chance(self) -> float:
         """Balanced accuracy of guessing."""
         return 1 / len(self.classes)
-
-
-def check_person(name: str, people: Sequence[str], data: str) -> None:
-    """Raise unless one of the people of a data set is called that; the message has names that are like it."""
-    if name in people:
-        return
-    near = get_close_matches(name, people, 3, 0.5) or list(people[:MOST_NAMES])
-    more = "" if len(near) == len(people) or len(near) < MOST_NAMES else ", …"
-    raise UserError(f"nobody in {data} is called {shown(name)}; did you mean {', '.join(map(shown, near))}{more}?")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..training.closed_form import population_of
+from ..training.evaluation import MEASURED
 from ..training.memory import first_line, no_room, out_of_memory
 from ..training.packing import resolve_device
 from ..training.progress import Progress
@@ -23,7 +25,6 @@ from ..training.windows import release, windows_for
 from .checkpoint import restore, save_checkpoint
 from .ledger import FINISHED, Entry, Ledger, OpenPopulation
 from .options import RunOptions
-from .pruning import losers
 from .signals import asked_to_stop, raise_if_asked, signals_wait
 
 DTYPE = torch.float32
@@ -96,8 +97,8 @@ class LocalExecutor:
         if todo:
             with signals_wait():
                 self._train_members(run, open_population, todo, known, path, device, bar)
-        run.ledger.end_population(open_population.number)
         path.unlink(missing_ok=True)
+        run.ledger.end_population(open_population.number)
 
     def _train_members(
         self,
@@ -174,7 +175,7 @@ def train_halves(run: Work, population: OpenPopulation, reason: str) -> None:
     todo = [key for key in population.keys if statuses[key] not in FINISHED]
     if len(todo) < 2:
         raise no_room(reason)
-    run.ledger.replace_population(population.number, [todo[: len(todo) // 2], todo[len(todo) // 2 :]])
+    run.ledger.halve_population(population.number, todo[: len(todo) // 2], todo[len(todo) // 2 :])
 
 
 def tensors_of(outcome: Outcome) -> bytes:
@@ -184,3 +185,16 @@ def tensors_of(outcome: Outcome) -> bytes:
         states["swapped"] = outcome.swapped.state
     tensors = {f"{kind}.{name}": t.contiguous() for kind, state in states.items() for name, t in state.items()}
     return save(tensors | {LOG_PROBS: outcome.held_out_log_probs.contiguous()})
+
+
+def losers(population: Trainer, keys: Sequence[str]) -> list[str]:
+    """Return the keys of the worse half by the present validation score. Members without a penalty always stay."""
+    scores = population.snapshots.history[:, population.epoch - 1].tolist()
+    columns = [MEASURED.index(f"score_{population.side(member)}") for member in range(len(keys))]
+    members = [
+        member
+        for member, job in enumerate(population.jobs)
+        if job.setting.method is not None and member not in population.over
+    ]
+    members.sort(key=lambda member: (scores[member][columns[member]], keys[member]))
+    return [keys[member] for member in members[: len(members) // 2]]

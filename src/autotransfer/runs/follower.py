@@ -5,16 +5,14 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from ..errors import UserError
 from ..folds import held_out_groups
 from ..jobs import Record
-from .checks import check_entries
 from .data_facts import Data
-from .ledger import FINISHED, Ledger
+from .ledger import FINISHED, Ledger, check_entries
 from .options import RunOptions
 from .results import Trained, trained
+from .run import stored_options
 
 
 @dataclass(frozen=True)
@@ -32,18 +30,16 @@ class RunFollower:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, Record | None] = {}
 
     def look(self) -> Seen:
         with closing(Ledger(self.folder / "ledger.sqlite", read_only=True)) as ledger:
             entries = ledger.entries(records=False)
-            over = [entry.key for entry in entries if entry.status in FINISHED]
-            self._records |= ledger.records(key for key in over if key not in self._records)
+            for entry in entries:
+                if entry.status in FINISHED and entry.key not in self._records:
+                    self._records[entry.key] = ledger.record(entry.key)
             entries = [replace(entry, record=self._records.get(entry.key)) for entry in entries]
-            stored, data = ledger.recall("options", dict[str, Any]), ledger.recall("data", Data)
-            if data is None:
-                raise UserError(f"{self.folder} does not say what it was begun with; start a new run")
-            options = RunOptions.from_dict(stored)
+            options, data = stored_options(ledger), ledger.require("data", Data)
             groups = held_out_groups(len(data.subjects), data.units, options.n_folds)
             check_entries(ledger, entries, len(groups))
             return Seen(

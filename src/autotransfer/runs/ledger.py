@@ -65,6 +65,10 @@ class Entry:
     starts: int = 0  # how often training began from the first epoch
     record: Record | None = None
 
+    @property
+    def held_out(self) -> tuple[int, int]:
+        return self.validation, self.test
+
 
 class OpenPopulation(NamedTuple):
     number: int
@@ -152,6 +156,13 @@ class Ledger:
         rows = self._ask("SELECT value FROM facts WHERE name = ?", (name,))
         return self._checked(name, kind, rows[0][0]) if rows else None
 
+    def require(self, name: str, kind: type[T]) -> T:
+        """Return a fact that every run notes when it is begun."""
+        fact = self.recall(name, kind)
+        if fact is None:
+            raise DamagedLedger(self.path, f"it has no {name}")
+        return fact
+
     def _checked(self, name: str, kind: type[T], value: str) -> T:
         try:
             return schema.from_json(kind, value)
@@ -171,15 +182,7 @@ class Ledger:
                 connection.execute(
                     "INSERT OR IGNORE INTO jobs (key, number, stage, setting, validation, test, seed) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (
-                        entry.key,
-                        self._noted,
-                        entry.stage,
-                        entry.setting.to_json(),
-                        entry.validation,
-                        entry.test,
-                        entry.seed,
-                    ),
+                    (entry.key, self._noted, entry.stage, entry.setting.to_json(), *entry.held_out, entry.seed),
                 )
                 self._noted += 1
 
@@ -213,17 +216,10 @@ class Ledger:
             ) from None
         return entry
 
-    def records(self, keys: Iterable[str]) -> dict[str, Record]:
-        """What came of these jobs, of those that are finished."""
-        from ..jobs import Record
-
-        wanted = list(keys)
-        records: dict[str, Record] = {}
-        for start in range(0, len(wanted), 500):
-            some = wanted[start : start + 500]
-            rows = self._ask(f"SELECT key, record FROM jobs WHERE key IN ({', '.join('?' * len(some))})", some)
-            records |= {str(key): self._checked(f"job {key}", Record, record) for key, record in rows if record}
-        return records
+    def record(self, key: str) -> Record | None:
+        """Return the record of a job, if it is finished."""
+        ((text,),) = self._ask("SELECT record FROM jobs WHERE key = ?", (key,))
+        return None if text is None else self._record(text)
 
     def job_numbers(self) -> list[tuple[str, str, str | None]]:
         """Return (setting, status, values) of every job, as text.
@@ -282,37 +278,62 @@ class Ledger:
     def add_populations(self, compositions: Sequence[Sequence[str]], prune_at: int | None = None) -> None:
         """prune_at: the epoch after which the worse half of their censored members is given up."""
         with self.transaction() as connection:
-            _insert_populations(connection, compositions, prune_at)
+            connection.executemany(
+                "INSERT INTO populations (keys, prune_at) VALUES (?, ?)",
+                [(json.dumps(list(keys)), prune_at) for keys in compositions],
+            )
 
     def end_population(self, number: int) -> None:
         with self.transaction() as connection:
             connection.execute("UPDATE populations SET status = 'done' WHERE number = ?", (number,))
 
-    def drop(self, keys: Sequence[str], *, finished: bool = False) -> list[int]:
-        """Forget jobs that are not finished, or also those that are. Returns the populations that they were in, which
-        end with them."""
-        known = self.statuses()
-        gone = {key for key in keys if key in known and (finished or known[key] not in FINISHED)}
-        numbers = [population.number for population in self.open_populations() if gone & set(population.keys)]
+    def drop(self, keys: Sequence[str]) -> list[int]:
+        """Delete jobs. Returns the numbers of the populations that they were in, which end with them."""
+        numbers = [population.number for population in self.open_populations() if set(keys) & set(population.keys)]
         with self.transaction() as connection:
-            connection.executemany("DELETE FROM jobs WHERE key = ?", [(key,) for key in gone])
+            connection.executemany("DELETE FROM jobs WHERE key = ?", [(key,) for key in keys])
             connection.executemany("UPDATE populations SET status = 'done' WHERE number = ?", [(n,) for n in numbers])
         return numbers
 
-    def replace_population(self, number: int, compositions: Sequence[Sequence[str]]) -> None:
-        """Others take its place, pruned when it would have been: the first one keeps the number, and with it its turn,
-        the rest come after everything else."""
-        first, *rest = compositions
+    def halve_population(self, number: int, first: Sequence[str], second: Sequence[str]) -> None:
+        """Replace a population by two: the first keeps its number, and with it its turn; the second comes last."""
         with self.transaction() as connection:
-            (prune_at,) = connection.execute("SELECT prune_at FROM populations WHERE number = ?", (number,)).fetchone()
             connection.execute("UPDATE populations SET keys = ? WHERE number = ?", (json.dumps(list(first)), number))
-            _insert_populations(connection, rest, prune_at)
+            connection.execute(
+                "INSERT INTO populations (keys, prune_at) SELECT ?, prune_at FROM populations WHERE number = ?",
+                (json.dumps(list(second)), number),
+            )
 
 
-def _insert_populations(
-    connection: sqlite3.Connection, compositions: Sequence[Sequence[str]], prune_at: int | None
+def entry_key(setting: Setting, first: int, second: int, seed: int) -> str:
+    """Return the key of a training: the pair that is held out has no order."""
+    return f"{setting.key}-{min(first, second)}-{max(first, second)}-{seed}"
+
+
+def check_entries(
+    ledger: Ledger, entries: Sequence[Entry], n_groups: int | None = None, *, scored: bool = True
 ) -> None:
-    connection.executemany(
-        "INSERT INTO populations (keys, prune_at) VALUES (?, ?)",
-        [(json.dumps(list(keys)), prune_at) for keys in compositions],
+    """Raise unless the jobs of a run database agree with the recordings and with its populations.
+
+    n_groups: of people who are held out together; None if nobody knows. scored: records have scores of classes.
+    """
+    for entry in entries:
+        if not _is_sound(entry, n_groups, scored):
+            raise UserError(f"the ledger {ledger.path} has a damaged job (key {str(entry.key)[:60]!r}); {REMEDY}")
+    known = {entry.key for entry in entries}
+    for number, keys, prune_at in ledger.open_populations():
+        if not set(keys) <= known or not (prune_at is None or isinstance(prune_at, int)):
+            raise UserError(f"population {number} of the ledger {ledger.path} has jobs that are not listed; {REMEDY}")
+
+
+def _is_sound(entry: Entry, n_groups: int | None, scored: bool) -> bool:
+    record = entry.record
+    return (
+        all(isinstance(n, int) and 0 <= n < 2**63 for n in (*entry.held_out, entry.seed, entry.starts))
+        and entry.validation != entry.test
+        and (n_groups is None or max(entry.held_out) < n_groups)
+        and entry.key == entry_key(entry.setting, *entry.held_out, entry.seed)
+        and entry.status in STATUSES
+        and (record is not None) == (entry.status in FINISHED)
+        and (record is None or not scored or record.swapped is not None)
     )

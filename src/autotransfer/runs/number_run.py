@@ -7,15 +7,12 @@ the ledger has the number of groups in place of theirs.
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -23,29 +20,21 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor
 
-from ..errors import UserError, shown
-from ..files import writable, write_atomically
+from ..errors import UserError
 from ..folds import Fold
 from ..jobs import HISTORY, Job, Record
-from ..recordings import absolute, load_targets
+from ..recordings import load_targets
 from ..recordings.targets import Targets
 from ..settings import Setting
-from ..versions import versions
-from .checks import check_entries, check_populations
-from .data_facts import Data
 from .executor import LOG_PROBS
-from .ledger import FINISHED, REMEDY, Entry, Ledger
-from .lock import Lock
+from .ledger import FINISHED, REMEDY, Entry, Ledger, check_entries
 from .options import RunOptions, resolved
 from .preparation import Preparation
-from .provenance import changed_column, column_digests, fingerprint
-from .regression import NUMBERS, is_regression
-from .run import Run, Tell, begin_ledger, check_unused
-from .study import NAME, study_text
+from .regression import NUMBERS
+from .run import Run, begin_folder, check_same_data, stored_options
 
 Floats = NDArray[np.float64]
 SOLVED = "closed forms"  # a stage of the ledger
-IMMATERIAL = ("source", "device", "at_least")  # options that may differ when a run goes on
 
 
 class NumberRun(Run):
@@ -57,68 +46,29 @@ class NumberRun(Run):
 
     @classmethod
     def begin(cls, folder: Path, targets: Targets, options: RunOptions) -> Self:
-        """Start a run in a new or empty folder."""
-        check_free(folder)
-        recordings = targets.recordings
-        options = resolved(options, recordings)
-        facts: dict[str, Any] = {
-            "options": options.to_dict() | {"source": absolute(options.source) if options.source else ""},
-            "fingerprint": fingerprint(recordings),
-            "columns": column_digests(recordings),
-            "data": Data.of(recordings),
-            "versions": versions(),
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            ledger = begin_ledger(folder / NUMBERS, facts)
-            if options.source:  # else it was begun with arrays in Python
-                write_atomically(folder / NAME, study_text(options))
-        except OSError as error:
-            raise UserError(f"cannot write to {folder} ({error.strerror or error}); choose another folder") from None
-        return cls(folder, ledger, targets, options)
+        """Start a run in a folder that was checked with `check_unused`."""
+        options = resolved(options, targets.recordings)
+        return cls(folder, begin_folder(folder, NUMBERS, options, targets.recordings), targets, options)
 
     @classmethod
-    def reopen(cls, folder: Path, targets: Targets | None = None, source: str | None = None) -> Self:
-        """A run that exists, with the data it began with: those given, or loaded from where they were, or from `source`
-        if they have moved."""
+    def reopen(cls, folder: Path, source: str | None = None) -> Self:
+        """Open a run with the data it began with. source: where they are, if they have moved."""
         ledger = Ledger(folder / NUMBERS)
         try:
-            stored = ledger.recall("options", dict[str, Any])
-            if stored is None:
-                raise UserError(f"{folder} does not say what it was asked to do; remove it and run again")
-            options = RunOptions.from_dict(stored)
-            if source is not None:
-                options = replace(options, source=absolute(source))
-            if targets is None and not options.source:
-                raise UserError(f"{folder} was begun with arrays in Python; go on with the same fit of the regressor")
-            if targets is None:
-                targets = load_targets(options.source, options.target, **options.cutting)
-            if fingerprint(targets.recordings) != ledger.recall("fingerprint", str):
-                raise UserError(f"the data are not those that {folder} was begun with; restore them or start a new run")
-            if (column := changed_column(ledger.recall("columns", dict[str, str]), targets.recordings)) is not None:
-                raise UserError(
-                    f"the column {shown(column)} is not as when {folder} was begun; restore it or start a new run"
-                )
             ledger.check()
+            options = stored_options(ledger, source)
+            if not options.source:
+                raise UserError(f"{folder} was begun with arrays in Python; delete it and fit again")
+            targets = load_targets(options.source, options.target, **options.cutting)
+            check_same_data(ledger, options, targets.recordings)
             run = cls(folder, ledger, targets, options)
             check_entries(ledger, ledger.entries(), len(run.groups) + 1, scored=False)
-            check_populations(ledger)
             if source is not None:
-                ledger.remember(options=stored | {"source": options.source})
+                ledger.remember(options=options.to_dict())
         except BaseException:
             ledger.close()
             raise
         return run
-
-    def check_asked(self, options: RunOptions) -> None:
-        """Refuse to go on with other options than the run was begun with."""
-        asked, stored = resolved(options, self.recordings).to_dict(), self.options.to_dict()
-        for name, value in asked.items():
-            if name not in IMMATERIAL and value != stored[name]:
-                raise UserError(
-                    f"{self.folder} holds a run already, with {name} {stored[name]}, not {value}; choose another folder"
-                )
 
     # folds
 
@@ -174,47 +124,10 @@ class NumberRun(Run):
         return stored.T
 
 
-def check_free(folder: Path) -> None:
-    """Refuse a folder that holds a run, or that cannot be written to, before any work is done for it."""
-    check_unused(folder)
-    home = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
-    if not home.is_dir():
-        raise UserError(f"{home} is a file; choose another folder")
-    if not writable(home):
-        raise UserError(f"cannot write to {home}; make it writable or choose another folder")
-
-
 def is_complete(folder: Path) -> bool:
-    """Whether the ledger in a folder says that nothing is left to do; a damaged or missing one does not."""
-    if not (folder / NUMBERS).exists():
-        return False
-    try:
-        with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
-            return bool(ledger.recall("complete", bool))
-    except UserError:  # damaged: for whoever goes on with it to mend
-        return False
-
-
-def check_open(folder: Path) -> None:
-    """Refuse a folder that holds another run, or a finished one, before any work is done for it."""
-    if not is_regression(folder):
-        check_free(folder)
-    elif is_complete(folder):
-        raise UserError(f"{folder} holds a run already; choose another folder")
-
-
-@contextmanager
-def open_or_begin(folder: Path, targets: Targets, options: RunOptions, tell: Tell | None = None) -> Iterator[NumberRun]:
-    """A run in a folder, with its lock: the one that was begun there with the same data and options, or a new one."""
-    fresh = not is_regression(folder)
-    run = NumberRun.begin(folder, targets, options) if fresh else None
-    with Lock(folder):
-        if run is None:
-            run = NumberRun.reopen(folder, targets)
-        with closing(run.ledger):
-            if not fresh:
-                run.check_asked(options)
-            yield run
+    """Return whether nothing is left to do in a folder."""
+    with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
+        return bool(ledger.recall("complete", bool))
 
 
 def _solved_record(seconds: float) -> Record:

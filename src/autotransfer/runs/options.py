@@ -22,7 +22,6 @@ from ..training.batches import EPOCHS, STEPS, epochs_for
 from ..training.intervals import check_at_least
 from ..training.scoring import BALANCED_ACCURACY, metric_asked, metric_name, metric_of
 
-MOST = {"trials": 10**6, "seeds": 10**4}  # larger values are probably typos
 RULES = ("average", "published")
 # Networks beside the plain one: all, the two main ones, the first of these alone, or none.
 NETWORKS = ("all", "main", "one", "none")
@@ -38,6 +37,7 @@ CUTTING = (
     "window", "hop", "offset", "events", "pattern", "sfreq", "sep", "decimal", "time_column", "filter",
 )  # fmt: skip
 USUAL_ENCODER = "eegnet"
+STAGED = ("quick", "few", "uncensored")  # grids of which all candidates are known from the start
 ADAPTATIONS = ("zero-shot", "online", "transductive")
 # A continuous target has linear models alone. Limits of how much is trained are accepted, and have no effect.
 CONTINUOUS_READS = ("target", "adaptation", "device", "kinds", "folds", "at_least")
@@ -112,17 +112,13 @@ class RunOptions(AskedOptions):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} is {value}; it must be at least 1")
-            if value is not None and value > MOST.get(name, value):
-                raise UserError(f"{name} is {value}; it must be at most {MOST[name]}")
         self._check_folds()
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)  # the last of them
         Cutting.of(**{name: getattr(self, name) for name in CUTTING})
         self.apply(Setting())  # complains about any number that no setting may have
-        if self.lists_settings and self.search == "tpe":
-            raise UserError("a tpe search samples settings itself; use search grid with settings that are listed")
-        if self.grid in ("uncensored", "augmented") and self.search == "tpe":
-            raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
+        if self.search == "tpe" and (self.lists_settings or self.grid in ("uncensored", "augmented")):
+            raise UserError("a tpe search samples penalties itself; leave --grid out, or --search")
 
     def _check_folds(self) -> None:
         if isinstance(self.folds, str) and self.folds not in ("all", "auto"):
@@ -132,33 +128,25 @@ class RunOptions(AskedOptions):
                 f"folds is {self.folds}; it must be at least {FEWEST_FOLDS}: one group of people tests, one validates, "
                 "the rest train"
             )
-        if self.rule == "published" and self.hold_out != SUBJECT:
-            raise UserError(
-                f"rule published leaves out one person at a time; use it with hold_out subject, not {self.hold_out}"
-            )
-        if self.rule == "published" and isinstance(self.folds, int):
-            raise UserError(f"rule published leaves out one person at a time; use it with folds all, not {self.folds}")
+        if self.rule == "published" and (self.hold_out != SUBJECT or isinstance(self.folds, int)):
+            raise UserError("rule published leaves out one person at a time; leave --folds and --hold-out out")
 
     def _settle_adaptation(self) -> None:
         if self.adaptation is None:
             return
         check_choice("adaptation", self.adaptation, ("auto", "none", *ADAPTATIONS))
+        given = self.standardise is not None or self.align is not None
+        settled = self.lists_settings or self.grid == "extended" or given
+        settled = settled or self.search == "tpe" or self.rule == "published"
         if self.adaptation == "auto":
-            open_to_it = self.standardise is None and self.align is None and self.search != "tpe"
-            usual = self.grid in ("quick", "few", "uncensored") and self.rule == "average" and open_to_it
-            self.adaptation = "zero-shot" if usual else None
-            return
-        if self.adaptation == "none":
+            self.adaptation = "zero-shot" if self.grid in STAGED and not settled else None
+        elif self.adaptation == "none":
             self.adaptation = None
-            return
-        if self.lists_settings:
-            raise UserError("settings that are listed say themselves what they use of a person; leave adaptation out")
-        if self.grid == "extended":
-            raise UserError("the extended grid varies standardise and align itself; choose another grid")
-        if self.standardise is not None or self.align is not None:
-            raise UserError("adaptation varies standardise and align; give either adaptation or those")
-        if self.search == "tpe" or self.rule == "published":
-            raise UserError("adaptation goes with search grid and rule average")
+        elif settled:
+            raise UserError(
+                f"adaptation is {self.adaptation!r}, and the grid, --standardise, --align, --search tpe or --rule "
+                "published say already what is used of a person; leave either out"
+            )
 
     @property
     def cutting(self) -> dict[str, Any]:
@@ -184,8 +172,7 @@ class RunOptions(AskedOptions):
     @property
     def staged(self) -> bool:
         """Whether it answers in stages: where kinds are averaged, and all candidates are known from the start."""
-        usual = self.grid in ("quick", "few", "uncensored")
-        return usual and self.rule == "average" and self.adaptation is not None and self.search == "grid"
+        return self.grid in STAGED and self.rule == "average" and self.adaptation is not None and self.search == "grid"
 
     @property
     def n_folds(self) -> int | None:
@@ -305,7 +292,5 @@ def _check_continuous(asked: dict[str, Any]) -> None:
         usual = (None, option.default, "none") if option.name == "networks" else (None, option.default)
         if option.name not in CONTINUOUS_ACCEPTS and asked.get(option.name) not in usual:
             raise UserError(
-                f"{option.name} is {shown(asked[option.name])}, and a continuous target does not read it; leave it "
-                "out: penalties and their modes (marginal, conditional, complementary), grids and encoders of your own "
-                "are for classes"
+                f"{option.name} is {shown(asked[option.name])}, and a continuous target does not read it; leave it out"
             )

@@ -1,4 +1,4 @@
-"""Predictions as a table: one row per window, a column per class."""
+"""Predictions as a table: one row per window, with a column per class or with a number."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import UserError
 from ..models.mixture import Model
+from ..models.regression import RegressionModel
+from ..models.seen import seen_words
 from ..recordings import Raw
 from ..recordings.labels import named
+from ..recordings.targets import CONTINUOUS, with_target
 from ..recordings.windows import people_of_windows
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at
+from ..training.continuous import METRICS, radius_at
 from ..training.sequence import LEAST, sequences, smooth, usable_stay
+from ..words import count, score
+from .verdict import measured_words
+
+LABELS = {"r2": "R²", "correlation": "correlation", "rmse": "RMSE"}
 
 
 def probabilities(model: Model, raw: Raw, adapt: str | None = None, *, X: Tensor | None = None) -> NDArray[np.float64]:
@@ -61,3 +70,42 @@ def predictions(
         table.insert(0, "subject", named(raw.subject, len(table), "subject", raw.subjects))
     table.insert(0, "window", range(len(table)))
     return table
+
+
+def number_predictions(
+    model: RegressionModel, raw: Raw, coverage: float | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame | None, list[str]]:
+    """Return a row for each window, a row of scores for each person (None if no target is known), and notes.
+
+    coverage: adds the columns low and high, the ends of intervals that hold the target this often
+    """
+    radius = None if coverage is None else radius_at(model.card.radii, coverage)
+    try:
+        raw, y = with_target(raw, model.card.target)
+    except UserError:  # the column or the channel is not there, and predictions need none
+        raw, y = with_target(raw, CONTINUOUS)
+    X = model.read(raw)
+    predicted = model.predict_checked(X, people_of_windows(raw.subject, len(X)))
+    table = pd.DataFrame({"window": range(len(X))})
+    whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
+    if whose is not None:
+        table["subject"] = whose
+    table["prediction"] = predicted
+    if radius is not None:
+        table["low"], table["high"] = predicted - radius, predicted + radius
+    sentence = str(model.card.scores.get("verdict") or "")
+    notes = [measured_words(sentence)] if sentence else []
+    if y is None or not np.isfinite(y).any():
+        return table, None, notes
+    notes += seen_words(model.card.seen, raw.name, X, whose)[0]
+    groups: dict[object, list[int]] = {}
+    for row in np.flatnonzero(np.isfinite(y)).tolist():
+        groups.setdefault("all" if whose is None else whose[row], []).append(row)
+    lines = [
+        {"subject": who, "windows": len(rows)} | {name: of(y[rows], predicted[rows]) for name, of in METRICS.items()}
+        for who, rows in groups.items()
+    ]
+    people = pd.DataFrame(lines)
+    means = ", ".join(f"{LABELS[name]} {score(float(people[name].mean()))}" for name in METRICS)
+    notes.append(f"mean over {count(len(people), 'person', 'people')}: {means}")
+    return table, people, notes

@@ -40,8 +40,8 @@ def column_digests(recordings: Recordings) -> dict[str, str]:
     return digests
 
 
-def changed_column(known: dict[str, str] | None, recordings: Recordings) -> str | None:
-    """The first column that is not as it was by its `column_digests`, None where all are. Further columns do not
-    matter. known: None of a run by an earlier version, which did not note them."""
+def changed_column(known: dict[str, str], recordings: Recordings) -> str | None:
+    """Return the first column that is not as it was by its `column_digests`, None if all are. Further columns do not
+    matter."""
     digests = column_digests(recordings)
-    return next((name for name, digest in (known or {}).items() if digests.get(name) != digest), None)
+    return next((name for name, digest in known.items() if digests.get(name) != digest), None)

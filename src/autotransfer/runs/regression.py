@@ -6,10 +6,9 @@ import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 from .. import schema
-from ..errors import UserError, shown
+from ..errors import UserError
 from ..files import read_plain, write_atomically
 from ..training.intervals import NextPerson, bootstrap_interval, next_person
 from .verdict import BestPeer, best_peer, mean, regression_verdict
@@ -40,8 +39,6 @@ class RegressionChoice:
     """Scores are of people left out, by name. What predicts somebody was not trained on them, and their own errors
     decide neither strengths nor weights; trainings that predict the others, who decide, had them in."""
 
-    RETIRED: ClassVar[tuple[str, ...]] = ("stages", "left_out")  # fields of earlier versions
-
     target: str  # continuous, or continuous:NAME
     name: str  # of the data set
     adaptation: str
@@ -63,21 +60,15 @@ class RegressionChoice:
     next_person: NextPerson | None = None
 
     def __post_init__(self) -> None:
-        if not self.nested_test_scores:
-            raise UserError("nobody has a score")
-        if self.baseline != PEER:
-            raise UserError(f"baseline is {shown(self.baseline)}, it must be {PEER!r}")
-        for field_name, scores in (
-            ("nested_test_scores", self.nested_test_scores), ("correlations", self.correlations),
-            ("errors", self.errors), *((f"test_scores of {name}", self.test_scores.get(name, {})) for name in SIMPLE),
-        ):  # fmt: skip
-            for who in self.nested_test_scores:
-                if not math.isfinite(scores.get(who, math.nan)):
-                    raise UserError(f"{field_name} has no number for {shown(who)}")
+        needed = [self.nested_test_scores, self.correlations, self.errors]
+        needed += [self.test_scores.get(name, {}) for name in SIMPLE]
+        people = list(self.nested_test_scores)
+        if not people or not all(math.isfinite(scores.get(who, math.nan)) for scores in needed for who in people):
+            raise UserError("somebody has no score")
         if self.radius is None:  # fewer people may have had finite ones, which are not what is delivered
             object.__setattr__(self, "coverage", {})
         scores = self.nested_test_scores
-        peer = best_peer(scores, {PEER: self.test_scores[self.baseline]})
+        peer = best_peer(scores, {PEER: self.test_scores[PEER]})
         object.__setattr__(self, "best_peer", peer)
         object.__setattr__(self, "next_person", next_person(list(scores.values()), lowest=LOWEST))
         correlation, constant = mean(self.correlations), mean(self.test_scores[CONSTANT])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import warnings
@@ -39,10 +38,9 @@ from ..settings import SUBJECT, Setting
 from ..training.packing import pack
 from ..training.progress import Progress
 from ..versions import versions
-from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
 from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
-from .ledger import FINISHED, REMEDY, Entry, Ledger
+from .ledger import FINISHED, REMEDY, Entry, Ledger, check_entries, entry_key
 from .lock import in_use, no_run, remove_database
 from .options import RunOptions
 from .preparation import Preparation, check_encoder, prepare
@@ -84,8 +82,8 @@ class Run:
 
     @property
     def data(self) -> Data:
-        """What the ledger says of the recordings."""
-        return self.ledger.recall("data", Data) or Data.of(self.recordings)
+        """The recordings in numbers and names, as the run database has them."""
+        return self.ledger.require("data", Data)
 
     @classmethod
     def create(
@@ -104,29 +102,11 @@ class Run:
 
     @classmethod
     def start(cls, folder: Path, prepared: Preparation) -> Run:
-        """The same where everything was looked at before."""
-        options, recordings = prepared.options, prepared.recordings
-        for line in concerns(whole_people(recordings).raw()):
+        """Start a run in a folder that was checked with `check_unused`."""
+        for line in concerns(whole_people(prepared.recordings).raw()):
             warnings.warn(line, stacklevel=users_line())
-        windows = fingerprint(recordings)
-        facts: dict[str, Any] = {
-            "options": options.to_dict() | {"source": absolute(options.source)},  # resume may be called from elsewhere
-            "fingerprint": windows if options.nuisance == SUBJECT else fingerprint(recordings, options.nuisance),
-            "windows": windows,
-            "columns": column_digests(recordings),
-            "data": Data.of(recordings),
-            "versions": versions(*["braindecode"] * options.encoder.startswith(PREFIX)),
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if not writable(folder):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            ledger = begin_ledger(folder / "ledger.sqlite", facts)
-            write_atomically(folder / NAME, study_text(options))
-        except OSError as error:
-            raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
-        return cls(folder, ledger, options, prepared, prepared.encoders)
+        ledger = begin_folder(folder, "ledger.sqlite", prepared.options, prepared.recordings)
+        return cls(folder, ledger, prepared.options, prepared, prepared.encoders)
 
     @classmethod
     def open(
@@ -139,34 +119,22 @@ class Run:
         lazy: bool = False,
         read_only: bool = False,
     ) -> Run:
-        """A run that exists, with the data it began with: those given, or loaded from where they were, or from `source`
-        if they have moved.
+        """Open a run with the data it began with: those given, or loaded from where they were, or from `source` if they
+        have moved.
 
-        encoders: the factory again where the run has an encoder of the user's own: code is never imported
-        because a folder names it. lazy: the data are loaded when they are first needed; a report may never need them.
-        read_only: nothing is written to the ledger, not even where the data are now.
+        encoders: the factory again if the run has a user's own encoder: code is never imported because a folder names
+        it. lazy: the data are loaded when they are first needed; a report may never need them. read_only: nothing is
+        written to the run database, not even where the data are now.
         """
         ledger = Ledger(folder / "ledger.sqlite", read_only=read_only)
         try:
-            stored = ledger.recall("options", dict[str, Any])
-            if stored is None:
-                raise UserError(f"{folder} does not say what it was asked to do; remove it and run again")
-            options = RunOptions.from_dict(stored)
+            options = stored_options(ledger, source)
             check_encoder(options, encoders)
-            if source is not None:
-                options = replace(options, source=absolute(source))
-            known, noted = ledger.recall("fingerprint", str), ledger.recall("data", Data)
-            columns = ledger.recall("columns", dict[str, str])
 
             def find() -> Preparation:
                 loaded = _load_again(folder, options) if recordings is None else recordings
                 loaded = in_units(loaded, options.hold_out)
-                if fingerprint(loaded, options.nuisance) != known:
-                    raise _changed(folder, options.source, moved=source is not None)
-                if (column := changed_column(columns, loaded)) is not None:
-                    raise _changed(folder, options.source, moved=source is not None, column=column)
-                if (noted or Data.of(loaded)) != Data.of(loaded):
-                    raise UserError(f"the ledger {ledger.path} tells other data than {options.source} has; {REMEDY}")
+                check_same_data(ledger, options, loaded)
                 return Preparation(options, loaded, encoders)
 
             run = cls(folder, ledger, options, find, encoders)
@@ -175,9 +143,8 @@ class Run:
             if not lazy or source is not None:
                 _ = run.prepared
             check_entries(ledger, ledger.entries(), len(run.groups))
-            check_populations(ledger)
             if source is not None and not read_only:
-                ledger.remember(options=stored | {"source": options.source})
+                ledger.remember(options=options.to_dict())
         except BaseException:
             ledger.close()
             raise
@@ -225,19 +192,17 @@ class Run:
         """Log-probabilities (n, C) of the rows that a finished job held out: validation rows, then test rows."""
         who, tensors = self.recordings.subject.numpy(), self.weights(entry.key)
         n = int(np.isin(who, self.groups[entry.validation] + self.groups[entry.test]).sum())
-        if LOG_PROBS not in tensors:
-            raise UserError(f"{self.folder} was trained by an earlier version; start a new run")
-        log_probs = tensors[LOG_PROBS]
-        if log_probs.shape != (n, self.recordings.n_classes) or not bool(log_probs.isfinite().all()):
+        log_probs = tensors.get(LOG_PROBS)
+        if log_probs is None or log_probs.shape != (n, self.recordings.n_classes) or not log_probs.isfinite().all():
             raise UserError(f"the ledger {self.ledger.path} has damaged predictions (key {entry.key!r}); {REMEDY}")
         return log_probs
 
     def add(self, entries: Iterable[Entry]) -> None:
         self.ledger.add(entries)
 
-    def drop(self, keys: Sequence[str], *, finished: bool = False) -> None:
-        """Delete unfinished jobs, or with `finished` all of them, and their checkpoints."""
-        for number in self.ledger.drop(keys, finished=finished):
+    def drop(self, keys: Sequence[str]) -> None:
+        """Delete jobs and the checkpoints of their populations."""
+        for number in self.ledger.drop(keys):
             (self.folder / f"population-{number}.checkpoint").unlink(missing_ok=True)
 
     # work
@@ -254,7 +219,6 @@ class Run:
         """
         self.ledger.remember(pulse=[])  # that of an earlier stage
         self._pack_waiting(prune_at)
-        self.delete_ended_checkpoints()
         known = self.ledger.entries(records=False)
         left = [entry for entry in known if entry.status not in FINISHED]
         total = sum(entry.setting.max_epochs for entry in left)
@@ -267,19 +231,6 @@ class Run:
             expected=expected, until=until,
         ) as bar:  # fmt: skip
             self.executor.train(self, bar)
-
-    def delete_ended_checkpoints(self) -> None:
-        """Delete checkpoints of populations whose jobs are finished: what a process leaves that is killed at that
-        moment, or meets a full disk."""
-        statuses = self.ledger.statuses()
-        needed = {
-            f"population-{population.number}.checkpoint"
-            for population in self.ledger.open_populations()
-            if any(statuses.get(key) not in FINISHED for key in population.keys)
-        }
-        for path in self.folder.glob("population-*.checkpoint"):
-            if path.name not in needed:
-                path.unlink(missing_ok=True)
 
     def _pack_waiting(self, prune_at: int | None) -> None:
         """Compose populations of the jobs that are in none, and store the composition."""
@@ -298,18 +249,53 @@ class Run:
 
 
 def _load_again(folder: Path, options: RunOptions) -> Recordings:
-    """The data of a run, which may have moved since."""
+    """Load the data of a run, which may have moved since."""
     source = options.source
     if os.path.isabs(source) and not any(os.path.exists(path) for path in (source, source.partition("?")[0])):
         raise UserError(f"{source}, the data of {folder}, is not there any more; if it has moved, give --data FILE")
     return load(source, **options.cutting)
 
 
-def _changed(folder: Path, source: str, *, moved: bool, column: str | None = None) -> UserError:
-    where = "" if column is None else f" in the column {shown(column)}"
-    if moved:
-        return UserError(f"{source} does not hold the data that {folder} was begun with{where}; give another --data")
-    return UserError(f"{source} has changed since {folder} was begun{where}; restore it or start a new run")
+def begin_folder(folder: Path, name: str, options: RunOptions, recordings: Recordings) -> Ledger:
+    """Make the folder of a run with its options and its run database, of that name."""
+    windows = fingerprint(recordings)
+    source = absolute(options.source) if options.source else ""  # resume may be called from elsewhere
+    facts: dict[str, Any] = {
+        "options": options.to_dict() | {"source": source},
+        "fingerprint": windows if options.nuisance == SUBJECT else fingerprint(recordings, options.nuisance),
+        "windows": windows,
+        "columns": column_digests(recordings),
+        "data": Data.of(recordings),
+        "versions": versions(*["braindecode"] * options.encoder.startswith(PREFIX)),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        ledger = begin_ledger(folder / name, facts)
+        if source:  # otherwise the data are arrays in Python
+            write_atomically(folder / NAME, study_text(options))
+    except OSError as error:
+        raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
+    return ledger
+
+
+def stored_options(ledger: Ledger, source: str | None = None) -> RunOptions:
+    """Return the options of a run. source: where its data are now, if they have moved."""
+    options = RunOptions.from_dict(ledger.require("options", dict[str, Any]))
+    return options if source is None else replace(options, source=absolute(source))
+
+
+def check_same_data(ledger: Ledger, options: RunOptions, recordings: Recordings) -> None:
+    """Raise unless the recordings are those that a run was begun with."""
+    folder, where = ledger.path.parent, ""
+    same = fingerprint(recordings, options.nuisance) == ledger.require("fingerprint", str)
+    if same and (column := changed_column(ledger.require("columns", dict[str, str]), recordings)) is not None:
+        same, where = False, f" in the column {shown(column)}"
+    if not same or ledger.require("data", Data) != Data.of(recordings):
+        raise UserError(
+            f"{options.source or 'the data'} is not what {folder} was begun with{where}; restore it, give --data FILE, "
+            "or start a new run"
+        )
 
 
 def _taken(folder: Path) -> UserError:
@@ -358,7 +344,8 @@ def holds_run(folder: Path) -> bool:
 
 
 def check_unused(folder: Path) -> None:
-    """Refuse a folder in which a run would replace another one, the model of a person, or a file of the user's."""
+    """Refuse a folder that cannot be written to, or in which a run would replace another one, the model of a person,
+    or a file of the user's."""
     if is_run(folder):
         raise _taken(folder)
     if holds_run(folder) or (folder / "model" / "model.json").exists():
@@ -366,6 +353,9 @@ def check_unused(folder: Path) -> None:
     for path in (folder / name for name in WRITTEN):
         if os.path.lexists(path) and not (path.is_dir() and not path.is_symlink() and not any(path.iterdir())):
             raise UserError(f"{folder} holds {path.name}, which a run would replace; choose another folder")
+    home = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    if not home.is_dir() or not writable(home):
+        raise UserError(f"cannot write to {folder} ({home} is a file or protected); choose another folder")
 
 
 def check_is_run(folder: Path) -> None:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Ctrl-C, a scheduler, a terminal that closes
-PATIENCE = 10.0  # seconds that an epoch has to end in: schedulers kill half a minute after they asked
 
 
 class Stopped(BaseException):
@@ -46,8 +45,7 @@ def signals_stop() -> Iterator[None]:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Here the first signal waits for `raise_if_asked`, so that it meets no half of an epoch. A second one, or an epoch
-    that does not end in time, is not waited for: the last checkpoint stands."""
+    """Here the first signal waits for `raise_if_asked`, so that it meets no half of an epoch; a second one does not."""
     _State.waiting = True
     try:
         yield
@@ -71,15 +69,3 @@ def _stop(number: int, _: FrameType | None) -> None:
     if not _State.waiting:
         raise Stopped(number)
     _State.asked = number
-    again = threading.Timer(PATIENCE, _ask_again, [number])
-    again.daemon = True
-    again.start()
-
-
-def _ask_again(number: int) -> None:
-    if not asked_to_stop():
-        return
-    if hasattr(signal, "pthread_kill"):  # whatever the main thread waits for, it wakes up
-        signal.pthread_kill(threading.main_thread().ident or 0, number)
-    else:  # Windows
-        signal.raise_signal(number)

@@ -41,25 +41,20 @@ def explain_errors(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def explained_below(path: Path) -> Iterator[None]:
-    """The same for a database that a library keeps, which wraps SQLite's errors into its own."""
+def explain_errors_of_library(path: Path) -> Iterator[None]:
+    """Translate errors of a database that a library keeps, which wraps SQLite's errors into its own."""
     try:
         yield
     except Exception as error:
-        cause = _cause(error)
-        known = None if cause is None else _in_words(path, cause)
-        if cause is None or isinstance(error, (UserError, OSError)):
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, sqlite3.DatabaseError):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None or isinstance(error, UserError):
             raise
+        known = _in_words(path, cause)
         if isinstance(known, OSError):
             raise known from None
         raise UserError(f"{path} cannot be used ({cause}); restore it, or start a new run") from None
-
-
-def _cause(error: BaseException) -> sqlite3.DatabaseError | None:
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, sqlite3.DatabaseError):
-        cause = cause.__cause__ or cause.__context__
-    return cause
 
 
 def _in_words(path: Path, error: sqlite3.DatabaseError) -> Exception | None:

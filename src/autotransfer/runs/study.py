@@ -47,31 +47,17 @@ def study_text(options: RunOptions) -> str:
 
 
 def command_of(options: RunOptions, folder: Path) -> str:
-    """The options as a command line, quoted for a shell, without defaults of `autotransfer run`. Listed settings are
-    too long for a command line; it then names the file in `folder`."""
+    """Return a command line with every option that is not the default, quoted for a shell. Listed settings are too
+    long for it; it then names the file in `folder`."""
     if options.lists_settings:
         return shlex.join(["autotransfer", "run", "--config", str(folder / NAME), "--out", "FOLDER"])
     parts = ["autotransfer", "run", options.source, "--out", str(folder)]
-    for name, value in _unusual(options).items():
-        flag = f"--{name.replace('_', '-')}"
-        parts += [flag] if value is True else [flag, str(value)]
+    usual = RunOptions.of("recommended", source=options.source, **asdict(AskedOptions()))
+    for name, value in asdict(options).items():
+        if value != getattr(usual, name) and name not in UNWRITTEN:
+            flag = f"--{name.replace('_', '-')}"
+            parts += [flag] if value is True else [flag, "none" if value is None else str(value)]
     return shlex.join(parts)
-
-
-def _unusual(options: RunOptions) -> dict[str, Any]:
-    """Arguments with which `RunOptions.of` makes these options. One may set others, as the paper's grid sets the rule,
-    so the result is compared until nothing differs."""
-    arguments: dict[str, Any] = {}
-    while True:
-        made = RunOptions.of("recommended", source=options.source, **asdict(AskedOptions()) | arguments)
-        differing = {
-            field.name: getattr(options, field.name)
-            for field in fields(options)
-            if field.name not in (*UNWRITTEN, *arguments) and getattr(options, field.name) != getattr(made, field.name)
-        }
-        if not differing:
-            return arguments
-        arguments |= {name: "none" if value is None else value for name, value in differing.items()}
 
 
 def _toml(value: object) -> str:

@@ -92,12 +92,8 @@ def regression_verdict(
     start = "Not clearly better than a constant: the" if guesses else "The"
     people, interval = count(len(scores), "person", "people"), bootstrap_interval(list(scores.values()), seed=0)
     sure = _in_brackets(interval, [f"correlation {score(correlation)}", f"a constant {score(constant)}"])
-    first = f"{start} model has R² {score(mean(scores))} on {people} it has not seen{sure}"
-    if not guesses or peer is None or peer.comparison == "few":
-        return f"{first}{_peer_words(peer, '', 'has')}."
-    # To be better than something worse is no praise, so the simple model has a sentence of its own.
-    words = {"better": "lower still", "worse": "higher", "level": "neither clearly lower nor higher"}[peer.comparison]
-    return f"{first}. The simple model, {peer.name}, is {words}: {score(peer.mean)} ({peer.difference_words})."
+    peer_words = _peer_words(peer, "", "has", ", and is " if guesses else ": ")
+    return f"{start} model has R² {score(mean(scores))} on {people} it has not seen{sure}{peer_words}."
 
 
 def _in_brackets(interval: tuple[float, float] | None, facts: list[str]) -> str:
@@ -110,7 +106,7 @@ def _peer_words(peer: BestPeer | None, which: str, has: str, joint: str = ": ") 
     'has'. joint: what a comparison begins with."""
     if peer is None:
         return "; no simple model was scored beside it"
-    model = f"the {which}simple model, {peer_name(peer.name)},"
+    model = f"the {which}simple model, {shown_name(peer.name, PEER_LETTERS)},"
     if peer.comparison == "few":
         people = count(peer.people, "person is", "people are")
         difference = f"(difference {signed(peer.difference)})"
@@ -132,11 +128,6 @@ def shown_name(text: str, most: int = LETTERS) -> str:
     """A user's name for something, on one line, at most so many letters long."""
     shown = printable(text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
-
-
-def peer_name(text: str) -> str:
-    """A simple model's name, which is ours and whole; no page of text where a file was changed."""
-    return shown_name(text, PEER_LETTERS)
 
 
 def measured_words(sentence: str, *, calibrated: bool = False) -> str:

@@ -51,7 +51,6 @@ def conduct(
     """Perform the rest of the plan. Leaves results.csv, choice.json, plan.json and model/ in the run's folder after
     each stage. played: how many people at most are played back. answered: called when all of these are written."""
     check_packages(run.options)
-    run.delete_ended_checkpoints()
     with threads(cores()):
         plan = run.ledger.recall("plan", Plan)
         plan = plan_of(run.prepared) if plan is None else plan
@@ -183,7 +182,7 @@ class Conductor:
         stage, statuses = self.plan.stages[number], self.run.ledger.statuses()
         undone = {(e.setting, e.seed) for e in entries if statuses.get(e.key) not in FINISHED}
         whole, online = ([t for t in trainings if t not in undone] for trainings in (stage.trainings, stage.online))
-        self.run.drop([e.key for e in entries if (e.setting, e.seed) in undone], finished=True)
+        self.run.drop([e.key for e in entries if (e.setting, e.seed) in undone])
         if not whole:
             self._leave_out(number, GIVEN_UP)
             return False

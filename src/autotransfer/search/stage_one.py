@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..runs.run import Run, Tell
-from ..runs.sqlite_errors import explained_below
+from ..runs.sqlite_errors import explain_errors_of_library
 from ..settings import Setting
 from .kinds import candidates_of, list_of
 from .stages import shortlist
@@ -17,7 +17,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     if options.search == "tpe":
         from .tpe import tpe_search
 
-        with explained_below(run.folder / "optuna.sqlite"):
+        with explain_errors_of_library(run.folder / "optuna.sqlite"):
             settings = tpe_search(run, tell, shown=shown)
     else:
         settings = candidates_of(run.prepared).networks
