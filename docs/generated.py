@@ -23,7 +23,6 @@ import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
 from autotransfer.censoring import CENSORS
 from autotransfer.cli import app
-from autotransfer.cli.options import whole_help
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.preprocessing import TRANSFORMS
@@ -81,7 +80,7 @@ def _command(name: str, function: Callable[..., None]) -> str:
             value = "" if kind is bool else f" {told.metavar or parameter.name.upper()}"
             usage.append(f"{flag}{value}" if required else f"[{flag}{value}]")
             default = told.show_default if isinstance(told.show_default, str) else _default(parameter.default)
-            rows.append((f"`{flag}`", whole_help(told.help), "required" if required else default))
+            rows.append((f"`{flag}`", told.help, "required" if required else default))
         else:
             raise ValueError(f"{name} {parameter.name} has no description")
     text = [f"## {name}", inspect.cleandoc(function.__doc__ or ""), f"```text\n{_wrapped(usage)}\n```"]

@@ -6,13 +6,12 @@ import contextlib
 import io
 import multiprocessing
 import os
-import random
 import shutil
 import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -271,98 +270,6 @@ def stage_of(folder: Path, statuses: list[tuple[str, str]]) -> str:
     if (folder / "choice.json").exists():
         return "report"
     return "choice and model" if any(stage == "folds" for stage, _ in statuses) else "shortlist"
-
-
-CHECKPOINTS = ("*.checkpoint",)
-ANSWERS = ("choice.json", "plan.json", "model/*", "report.html", "ledger.backup.sqlite")  # written where a stage ends
-
-
-def wait_for_files(folder: Path, names: Sequence[str], command: Command, most: float) -> None:
-    """Until the process has written one of these, or has waited so many seconds."""
-
-    def written() -> set[tuple[str, int]]:
-        found = set()
-        for path in (path for name in names for path in folder.glob(name)):
-            with contextlib.suppress(FileNotFoundError):
-                found.add((path.name, path.stat().st_mtime_ns))
-        return found
-
-    before, deadline = written(), time.monotonic() + most
-    while command.running() and not written() - before and time.monotonic() < deadline:
-        time.sleep(0.002)
-
-
-class Way(NamedTuple):
-    """How a run that is killed trains."""
-
-    more: tuple[str, ...] = ()  # arguments of `run` and of `resume`
-    from_file: bool = False  # windows are read a minibatch at a time
-
-
-WAYS = {"memory": Way(), "file": Way(from_file=True), "cluster": Way(("--cluster", "local:1"))}
-
-
-def answers(folder: Path, source: Path) -> bool:
-    """Whether a run that was killed predicts. If not, one line says that there is no model yet."""
-    out = folder.with_suffix(".csv")
-    result = call("predict", folder, source, "--out", out)
-    if result.code == 0:
-        assert len(pd.read_csv(out)) > 0
-        out.unlink()
-        return True
-    assert_one_line(result, 2)
-    assert not (folder / "model" / "model.json").exists(), f"there is a model: {result.err}"
-    return False
-
-
-def kill_one_run(
-    folder: Path, source: Path, options: list[object], span: float, most: int, generator: random.Random, way: Way
-) -> list[dict[str, object]]:
-    """Start and kill a run until it ends by itself or `most` kills are done; then let it end."""
-    rows: list[dict[str, object]] = []
-    starts: dict[str, int] = {}  # of the finished jobs
-    known: set[str] = set()
-    while True:
-        begun = (folder / "ledger.sqlite").exists()
-        arguments = ["resume", folder] if begun else ["run", source, *options, "--out", folder]
-        before = footprint(folder)
-        log = folder.with_suffix(".log")
-        command = Command(*arguments, *way.more, log=log, checkpoint_every=0.1, from_file=way.from_file)
-        last = len(rows) == most
-        wait = generator.random() ** 2 * span / 8  # mostly soon, so that a run is killed often
-        if not last and wait_for_a_write(folder, before, command):
-            if generator.random() < 0.6:  # or else a run that is killed often never gets any further
-                at_boundary = generator.random() < 0.6
-                wait_for_files(folder, ANSWERS if at_boundary else CHECKPOINTS, command, span)
-                wait *= 0.2 if at_boundary else 1.0
-            deadline = time.monotonic() + wait
-            while command.running() and time.monotonic() < deadline:
-                time.sleep(0.002)
-        if last or not command.running():
-            assert command.wait() == 0, command.said()
-            break
-        command.kill()
-        entries = entries_of(folder, folder.with_suffix(".copy"))
-        assert known <= {entry.key for entry in entries}, "a job was lost"
-        known |= {entry.key for entry in entries}
-        done = {entry.key: entry.starts for entry in entries if entry.status in FINISHED}
-        assert starts.items() <= done.items(), "a finished job was lost or trained again"
-        starts |= done
-        rows.append(
-            {
-                "folder": folder.name,
-                "seconds": f"{wait:.2f}",
-                "stage": stage_of(folder, [(entry.stage, entry.status) for entry in entries]),
-                "known": len(entries),
-                "done": len(done),
-                "running": sum(entry.status == "running" for entry in entries),
-                "checkpoints": len(list(folder.glob("*.checkpoint"))),
-                "model": answers(folder, source),
-            }
-        )
-    done = {entry.key: entry.starts for entry in entries_of(folder, folder.with_suffix(".copy"))}
-    assert starts.items() <= done.items(), "a finished job was lost or trained again"
-    return rows
 
 
 # what can go wrong with a ledger

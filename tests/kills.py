@@ -24,7 +24,7 @@ from failing_writes import FAULTS, Case, Ending, Fault, Layer, served
 
 KINDS = [kind for kind in FAULTS if kind.startswith("killed")]
 # Parts of paths: what is written where a stage ends, and how many writes of it the run makes.
-ANSWERS = {"choice.json": 3, "plan.json": 3, "model": 12, "results.csv": 6, "report.html": 3, "ledger.backup": 8}
+ANSWERS = {"choice.json": 3, "plan.json": 3, "model": 12, "results.csv": 6, "report.html": 3}
 COLUMNS = ("run", "kill", "files", "write", "how", "stage", "jobs", "finished", "predicts", "outcome")
 Row = list[str | int | bool]
 

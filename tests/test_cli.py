@@ -19,9 +19,6 @@ import pytest
 import faults
 from autotransfer.recordings import save_npz
 from autotransfer.runs.lock import Lock
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import Run
-from test_schema import choice
 from tiny import tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -94,22 +91,6 @@ def test_status_needs_no_torch(
     code += "print([m for m in ('torch', 'scipy', 'pandas') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code, run], capture_output=True, text=True, check=True)
     assert done.stdout == f"{call('status', run).stdout}[]\n"
-
-
-def test_the_methods_paragraph_and_the_threshold(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    folder, done = finished
-    found = json.loads((folder / "run" / "choice.json").read_text())
-    assert done.stdout.count(found["verdict"]) == 1
-    before = (folder / "run" / "report.html").read_bytes()
-    result = call("report", folder / "run", "--methods", "--at-least", 0.99)
-    assert result.returncode == 0, result.stderr
-    for fact in (found["verdict"], "4 people", "elow 0.99", "torch", "arXiv:2112.09796", "--epochs 2 "):
-        assert fact in result.stdout
-    assert (folder / "run" / "report.html").read_bytes() == before, "nothing is written"
-    assert "elow 0.99" in call("report", folder / "run", "--at-least", 0.99).stdout
-    assert "elow 0.99" in (folder / "run" / "report.html").read_text()
-    assert_mistake(call("report", folder / "run", "--at-least", 70), "70", "between 0 and 1")
-    assert_mistake(call("run", folder / "tiny.npz", "--out", folder / "new", "--at-least", 0), "between 0 and 1")
 
 
 def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
@@ -229,17 +210,6 @@ def test_an_interrupt_before_there_is_a_run_says_that_nothing_was_written(
     assert result.stderr.strip().endswith(f"interrupted; continue with: autotransfer resume {tmp_path / 'run'}")
 
 
-def test_a_dry_run_refuses_what_the_run_would(tmp_path: Path) -> None:
-    source = tiny_file(tmp_path)
-    assert call("run", source, "--out", tmp_path / "run", "--dry-run", "--device", "cpu").returncode == 0
-    assert not (tmp_path / "run").exists()
-    Run.create(tmp_path / "run", RunOptions(source=str(source))).ledger.close()
-    for more in ((), ("--target", "continuous")):
-        for dry in ((), ("--dry-run",)):
-            result = call("run", source, "--out", tmp_path / "run", *more, *dry)
-            assert_mistake(result, f"{tmp_path / 'run'} already holds a run")
-
-
 def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Path) -> None:
     source = tmp_path / "data.npz"
     save_npz(source, tiny(3))
@@ -271,11 +241,3 @@ def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Pat
     result = call("predict", tmp_path / "run", source)
     assert result.returncode == 0, result.stderr
     assert "not finished" in result.stderr
-
-
-def test_a_run_without_gain_says_so() -> None:
-    from autotransfer.report.terminal import answer_lines
-
-    plain = choice().baseline
-    found = choice(chosen=plain, baseline_won=True, average=None)
-    assert "no setting is clearly better" in "\n".join(answer_lines(found)).lower()

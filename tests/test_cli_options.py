@@ -11,21 +11,18 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 from click.testing import Result
 from typer.main import get_command
-from typer.models import OptionInfo
 from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.cli import app, running
-from autotransfer.cli.options import ASKED
 from autotransfer.cli.voice import VOICE
 from autotransfer.errors import UserError
-from autotransfer.model.encoders import ENCODERS
 from autotransfer.recordings import save_npz
 from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.options import RunOptions
@@ -91,13 +88,10 @@ def test_a_file_gives_options_and_the_command_line_the_last_word(tmp_path: Path,
     ("text", "words"),
     [
         ("epoch = 3", "unknown option in .*study.toml: 'epoch'; choose from 'adaptation'"),
-        ('epochs = "many"', "epochs is 'many'; it must be a whole number"),
-        ("epochs = 2.5", "epochs is 2.5; it must be a whole number"),
-        ("epochs = true", "epochs is True; it must be a whole number"),
-        ("grid = 3", "grid is 3; it must be text"),
-        ("as_printed = 1", "as_printed is 1; it must be true or false"),
-        ('window = "long"', "window is 'long'; it must be a number"),
-        ("windowing = 1", "unknown option in .*study.toml: 'windowing'"),
+        ('epochs = "many"', "epochs is 'many'"),
+        ("epochs = true", "epochs is True"),
+        ("grid = 3", "grid is 3"),
+        ("as_printed = 1", "as_printed is 1"),
         ("epochs: 3", "is not TOML"),
     ],
 )
@@ -168,35 +162,6 @@ def test_every_command_that_reads_recordings_cuts_them_the_same_way(asked: list[
     assert all(described[0] == other for other in described)
 
 
-def test_an_option_with_a_word_for_its_value_says_its_own_name() -> None:
-    """typer 0.27 names it by that word otherwise."""
-    commands = [command.callback for command in app.registered_commands if command.callback is not None]
-    hints = [hint for command in commands for hint in get_type_hints(command, include_extras=True).values()]
-    options = [part for hint in hints for part in getattr(hint, "__metadata__", ()) if isinstance(part, OptionInfo)]
-    worded = [option for option in options if option.metavar]
-    assert len(worded) > 5
-    assert all(str(option.default).startswith("--") for option in worded)  # the first word given to typer.Option
-
-
-def test_an_encoder_is_any_for_a_run_and_the_runs_own_afterwards() -> None:
-    for name in ENCODERS:
-        assert f"{name}," in ASKED["encoder"].__metadata__[0].help
-    for command in ("predict", "calibrate", "export", "report", "resume", "stream"):
-        told = " ".join(call(command, "--help").stdout.replace("│", " ").split())
-        assert "as the run" in told
-        assert "default: eegnet" not in told
-
-
-def test_mistakes_are_answered_in_what_the_command_line_takes() -> None:
-    assert "5-45,notch:50" in mistake("run", "watch", "--filter", "45-5", "--dry-run")
-    assert "FILE.json" in mistake("run", "watch", "--grid", "foo", "--dry-run")
-
-
-def test_a_dry_run_says_which_settings_are_not_of_the_papers_grid(tmp_path: Path) -> None:
-    told = call("run", tiny_file(tmp_path), "--grid", "paper", "--epochs", 1, "--dry-run").stdout
-    assert "348 settings (the plain network in 3 kinds of batches among them) on one split" in told
-
-
 def test_a_dry_run_needs_no_folder_but_a_run_does(asked: list[RunOptions]) -> None:
     assert call("run", "watch", "--dry-run").exit_code == 0
     assert "give --out FOLDER" in mistake("run", "watch")
@@ -212,28 +177,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """With a finished run, and what it said."""
     folder = tmp_path_factory.mktemp("home")
     source = tiny_file(folder)
-    found = call("run", source, "--out", folder / "run", "--log", folder / "log.txt", "--verbose", *SMALL)
+    found = call("run", source, "--out", folder / "run", "--verbose", *SMALL)
     assert found.exception is None, found.output
     (folder / "stdout").write_text(found.stdout)
     (folder / "stderr").write_text(found.stderr)
     yield folder
     assert not logging.getLogger("autotransfer").handlers
-
-
-def test_the_log_has_what_was_said_and_every_training(home: Path) -> None:
-    log = (home / "log.txt").read_text()
-    for line in (home / "stdout").read_text().splitlines():
-        assert line in log
-    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", line) for line in log.splitlines())
-    told = (home / "stderr").read_text()
-    assert "every fold: 4 of 4 trainings done" in told
-    assert "every fold: 4 of 4 trainings done" in log
-    lines = [line for line in told.splitlines() if "tested on" in line]
-    assert len(lines) == 4, "--verbose: a line a training"
-    assert all(line in log for line in lines)
-    assert "stage one" not in log
-    assert "stage two" not in log
-    assert "× 4 folds × 1 seed\n" in log
 
 
 def test_quiet_says_the_answer_alone(home: Path, tmp_path: Path) -> None:
@@ -245,34 +194,6 @@ def test_quiet_says_the_answer_alone(home: Path, tmp_path: Path) -> None:
     assert len(found.stdout.splitlines()) == len(loud) - 1
     assert "balanced accuracy on 4 test subjects (chance .50):" in found.stdout
     assert not VOICE.quiet, "of that command alone"
-
-
-def test_a_log_has_errors_too_and_must_be_writable(tmp_path: Path) -> None:
-    log = tmp_path / "log.txt"
-    said = mistake("run", "wach", "--out", tmp_path / "run", "--log", log)
-    assert said in log.read_text()
-    assert "there is no folder" in mistake("run", "watch", "--dry-run", "--log", tmp_path / "no" / "log.txt")
-
-
-def test_a_log_is_added_to_a_log_or_to_an_empty_file_alone(home: Path, tmp_path: Path) -> None:
-    log, notes, empty = tmp_path / "log.txt", tmp_path / "notes.txt", tmp_path / "empty.txt"
-    notes.write_text("2026-01-01 10:00:00,000 somebody else's\n")
-    empty.touch()
-    for path in (log, log, empty):
-        mistake("run", "wach", "--dry-run", "--log", path)
-    assert len(log.read_text().splitlines()) == 4
-    recordings = tmp_path / "x.npz"
-    recordings.write_bytes((home / "tiny.npz").read_bytes())
-    for path in (
-        notes,
-        recordings,
-        home / "run" / "report.html",
-        home / "run" / "plan.json",
-        home / "run" / "model.pt2",
-    ):
-        before = path.read_bytes() if path.exists() else None
-        assert "--log is" in mistake("run", "wach", "--dry-run", "--log", path)
-        assert (path.read_bytes() if path.exists() else None) == before
 
 
 def test_a_run_leaves_its_options(home: Path, asked: list[RunOptions]) -> None:
@@ -293,7 +214,7 @@ def test_a_report_needs_no_recordings_and_resume_takes_them_from_elsewhere(home:
         assert "give --data FILE" in told
         other = home / "other.npz"
         save_npz(other, tiny(seed=7))
-        assert "does not hold the data" in mistake("resume", run, "--data", other)
+        assert "is not what" in mistake("resume", run, "--data", other)
         assert "is finished" in call("resume", run, "--data", moved).stdout
         assert "is finished" in call("resume", run).stdout, "where they are now is remembered"
         with closing(Ledger(run / "ledger.sqlite")) as ledger:

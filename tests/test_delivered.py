@@ -158,7 +158,7 @@ def test_predictions_that_are_missing_or_damaged_are_told(
     shape = run.held_out_log_probs(entry).shape
     assert shape == (24, 2)
     for change, words in (
-        (None, "earlier version"),
+        (None, "damaged predictions"),
         (torch.zeros(3, 2), "damaged predictions"),
         (torch.full(shape, torch.nan), "damaged predictions"),
     ):

@@ -106,7 +106,7 @@ def test_a_piece_of_a_slurm_array_begins_stops_resumes_and_ends(tmp_path: Path) 
     data = tiny_file(tmp_path)
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "autotransfer").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m autotransfer.cli "$@"\n')
+    (folder / "autotransfer").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m autotransfer "$@"\n')
     (folder / "autotransfer").chmod(0o755)
     env = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
     command = ["bash", str(ROOT / "examples/study.sbatch"), str(data), "run", "--epochs", "60", "--seeds", "1"]

@@ -288,7 +288,7 @@ def test_other_sessions_are_other_data(tmp_path: Path) -> None:
         rec.X, rec.y, rec.subject, session=rec.session.flip(0), sfreq=16, classes=rec.classes, subjects=NAMES,
         name="days", columns={"site": rec.columns["site"].values},
     ))  # fmt: skip
-    with pytest.raises(UserError, match="has changed"):
+    with pytest.raises(UserError, match="is not what"):
         Run.open(tmp_path / "run")
 
 

@@ -4,7 +4,6 @@ committed."""
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Callable
 from copy import deepcopy
@@ -18,7 +17,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import autotransfer as at
 from autotransfer.runs.ledger import FINISHED, Entry, Ledger
-from autotransfer.runs.run import begin_ledger
 from test_schema import record
 
 KEYS = [f"job{n}" for n in range(8)]
@@ -201,20 +199,3 @@ def test_a_ledger_holds_what_was_committed() -> None:
 @pytest.mark.slow
 def test_a_ledger_holds_what_was_committed_however_long() -> None:
     run_state_machine_as_test(Ledgers, settings=settings(max_examples=300, stateful_step_count=40, **QUICK))
-
-
-def test_a_ledger_is_begun_whole_though_its_log_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after a write that failed while SQLite closed the file: it leaves the log, and says nothing."""
-    others: list[sqlite3.Connection] = []
-
-    def remember(ledger: Ledger, **facts: object) -> None:
-        noted(ledger, **facts)
-        others.append(sqlite3.connect(ledger.path))
-        others[0].execute("SELECT count(*) FROM facts").fetchall()  # with another connection `close` leaves the log
-
-    noted = Ledger.remember
-    monkeypatch.setattr(Ledger, "remember", remember)
-    ledger = begin_ledger(tmp_path / "ledger.sqlite", {"options": "the run's"})
-    assert ledger.recall("options", str) == "the run's"
-    ledger.close()
-    others[0].close()

@@ -195,7 +195,7 @@ def test_a_run_has_the_nuisance_on_its_penalties_and_resumes_with_it(run: Run, t
     assert again.options == run.options
     again.ledger.close()
     changed = with_columns(run.recordings, session=np.arange(N) % 2)
-    refused(lambda: Run.open(run.folder, recordings=changed), "has changed since")
+    refused(lambda: Run.open(run.folder, recordings=changed), "is not what")
 
 
 def test_leakage_within_is_the_mean_over_people() -> None:

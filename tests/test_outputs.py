@@ -10,14 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.cli.outputs import check_outputs
 from autotransfer.cli.voice import complain, say
 from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
-from autotransfer.folds import describe
-from tiny import tiny_file
 
 LONG = "ü" * 127  # of 255 bytes that a name may have
 VICTIM = b"recordings"
@@ -53,7 +50,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("x", "", "--out is ., a folder"),
         pytest.param("x", "pipe", "a pipe or a device", marks=posix),
         ("x", "victim.npz/o.csv", "there is no folder victim.npz"),
-        pytest.param("x", "o" * 300, "File name too long", marks=posix),
     ],
 )
 def test_what_would_be_lost_or_cannot_be_written_is_refused(here: Path, data: str, out: str, words: str) -> None:
@@ -77,7 +73,6 @@ def test_files_of_the_user_are_replaced_and_two_outputs_are_two_files(here: Path
         ["predict", "run", "victim.npz", "--out", "victim.npz"],
         ["predict", "run", "victim.npz", "--scores", "victim.npz"],
         ["predict", "run", "victim.npz", "--out", "run/ledger.sqlite"],
-        ["report", "run", "--moabb", "run/ledger.sqlite"],
     ],
 )
 def test_commands_overwrite_neither_recordings_nor_runs(here: Path, given: list[str]) -> None:
@@ -126,12 +121,3 @@ def test_names_control_no_terminal(speak: Callable[[str], None], capsys: pytest.
     speak("Zoë\N{NO-BREAK SPACE}\x1b[2J\x07\x9b, two\nlines")
     told = capsys.readouterr()
     assert told.out + told.err == "Zoë\N{NO-BREAK SPACE}?[2J??, two\nlines\n"
-
-
-def test_a_fold_is_one_line_whatever_people_are_called(tmp_path: Path) -> None:
-    rec = at.load(tiny_file(tmp_path))
-    names = ["ann\nfold 9: bob", "\x1b[2J", "c", "d"]
-    named = at.Recordings(rec.X, rec.y, [names[k] for k in rec.subject.tolist()], sfreq=16)
-    lines = describe(at.leave_one_subject_out(named)).splitlines()
-    assert len(lines) == 4
-    assert all(line.isprintable() for line in lines)

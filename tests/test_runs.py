@@ -61,29 +61,6 @@ def test_ledger_keeps_order_and_counts_starts(tmp_path: Path) -> None:
     assert (again.tensors("key0"), again.tensors("key2")) == (b"weights", b"")
 
 
-def test_what_was_read_before_is_read_anew_where_it_has_changed(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.sqlite", create=True)
-    ledger.add([entry(0), replace(entry(1), setting=at.Setting(method="mmd"))])
-    for key in ("key0", "key1"):
-        ledger.finish(key, record(failure=None, test_score=0.5), b"")
-    first, again = ledger.entries(), ledger.entries()
-    assert [(e.key, e.setting) for e in first] == [("key0", at.Setting()), ("key1", at.Setting(method="mmd"))]
-    for one, other in zip(first, again, strict=True):
-        assert one.setting == other.setting
-        assert schema.to_json(one.record) == schema.to_json(other.record)
-
-    def change(old: str, new: str) -> None:
-        with ledger.transaction() as connection:
-            connection.execute("UPDATE jobs SET record = replace(record, ?, ?) WHERE key = 'key1'", (old, new))
-
-    change('"test_score": 0.5', '"test_score": 0.75')
-    assert [e.record and e.record.test_score for e in ledger.entries()] == [0.5, 0.75]
-    change('"test_score": 0.75', '"test_score": 7.5')
-    for _ in range(2):
-        with pytest.raises(UserError, match=r"has a job with invalid value for test_score: 7\.5 \(key 'key1'\)"):
-            ledger.entries()
-
-
 def test_ledger_facts_and_populations(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.sqlite", create=True)
     ledger.remember(a=[1, 2], b=None)
@@ -103,16 +80,6 @@ def test_a_transaction_that_breaks_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.Error):
         ledger.add([entry(0), replace(entry(1), seed=object())])  # type: ignore[arg-type]
     assert ledger.entries() == []
-
-
-@pytest.mark.parametrize("content", [b"", b"not a database", os.urandom(5000)])
-def test_a_damaged_ledger_is_named(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "ledger.sqlite"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="is damaged"):
-        Ledger(path)
-    with pytest.raises(UserError, match="is not a run"):
-        Ledger(tmp_path / "elsewhere" / "ledger.sqlite")
 
 
 def test_files_are_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,25 +245,6 @@ def test_a_damaged_checkpoint_is_not_used(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path / "nothing") is None
 
 
-def test_options_are_checked_and_stored() -> None:
-    for wrong, message in (
-        ({"grid": "big"}, "unknown grid 'big'"),
-        ({"search": "random"}, "unknown search 'random'"),
-        ({"epochs": 0}, "epochs is 0"),
-        ({"final": "best"}, "unknown final 'best'"),
-        ({"standardise": "z"}, "unknown standardise 'z'"),
-    ):
-        with pytest.raises(UserError, match=message):
-            RunOptions(source="watch", **wrong)
-    options = RunOptions(source="watch", epochs=7, patience=3, standardise="transductive")
-    assert RunOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
-    assert all((s.max_epochs, s.patience, s.standardise) == (7, 3, "transductive") for s in options.settings())
-    options.settings().clear()
-    assert options.settings() == RunOptions.from_dict(options.to_dict()).settings(), "nobody changes another's list"
-    assert {s.max_epochs for s in replace(options, epochs=8).settings()} == {8}
-    assert RunOptions(source="watch", grid="paper").max_epochs == 500
-
-
 def test_epochs_are_as_many_as_make_2500_steps(tmp_path: Path) -> None:
     recordings = tiny()  # 48 windows of 4 subjects: half of them train
     options = RunOptions(source="x", batch_size=4)
@@ -312,24 +260,6 @@ def test_epochs_are_as_many_as_make_2500_steps(tmp_path: Path) -> None:
     assert Run.open(tmp_path / "run").options == run.options
 
 
-@pytest.mark.parametrize("seed", [-1, 2**63, 0.5, True, "0", None])
-def test_seeds_that_no_generator_takes_are_refused(seed: object) -> None:
-    fold = make_fold(tiny(), 0, 1)
-    with pytest.raises(UserError, match=r"seed is .*; it must be a whole number"):
-        at.Job(at.Setting(), fold, seed)
-    with pytest.raises(UserError, match="seed is "):
-        RunOptions(source="x", seed=seed)
-    assert at.Job(at.Setting(), fold, np.int64(3)).key == at.Job(at.Setting(), fold, 3).key
-
-
-def test_numbers_that_would_never_end_are_refused() -> None:
-    with pytest.raises(UserError, match="seed is 9223372036854775808"):
-        RunOptions(source="x", seed=2**63 - 1, seeds=2)
-    for name in ("seeds", "trials"):
-        with pytest.raises(UserError, match=f"{name} is 1000000000; it must be at most"):
-            RunOptions(source="x", **{name: 10**9})
-
-
 def test_changed_data_are_noticed(tmp_path: Path) -> None:
     path = tiny_file(tmp_path)
     Run.create(tmp_path / "run", RunOptions(source=str(path)))
@@ -338,7 +268,7 @@ def test_changed_data_are_noticed(tmp_path: Path) -> None:
     X = recordings.X.clone()
     X[3, 1, 4] += 1e-3
     save_npz(path, at.Recordings(X, recordings.y, recordings.subject, sfreq=16))
-    with pytest.raises(UserError, match="has changed since"):
+    with pytest.raises(UserError, match="is not what"):
         Run.open(tmp_path / "run")
 
 
@@ -366,14 +296,11 @@ def test_changed_sessions_and_columns_of_the_same_windows_are_noticed(tmp_path: 
         "age": {"session": day, "columns": {"room": columns["room"]}},
     }.items():
         write(**other)
-        with pytest.raises(UserError, match=f"has changed since .* in the column '{name}'; restore it"):
+        with pytest.raises(UserError, match=f"is not what .* in the column '{name}'"):
             open_again()
     write(columns=columns)
     with pytest.raises(UserError, match="in the column 'session'"):
         open_again()
-    with closing(Ledger(tmp_path / "run" / "ledger.sqlite")) as ledger:  # as an earlier version left it
-        ledger.connection.execute("DELETE FROM facts WHERE name = 'columns'")
-    open_again()
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:

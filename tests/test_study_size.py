@@ -3,7 +3,6 @@ known."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -111,9 +110,6 @@ def test_the_command_tells_the_same(tmp_path: Path) -> None:
     file = tmp_path / "pilot.npz"
     save_npz(file, study(7, windows=12))
     expected = at.plan_study(at.load(file), more_people=3)
-    told = json.loads(CliRunner().invoke(app, ["plan-study", str(file), "--people", "3", "--json"]).output)
-    assert told["people"]["gain"] == expected.people.gain
-    assert told["windows"]["then"] == 2 * told["windows"]["now"] == 24
     text = CliRunner().invoke(app, ["plan-study", str(file), "--people", "3"]).output
     assert text.splitlines() == expected.lines()
 

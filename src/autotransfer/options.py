@@ -12,7 +12,6 @@ from typing import Annotated, Any, NamedTuple
 
 # How `run --help` groups its options, the usual ones first.
 USUAL, SEARCH, TRAINING, VALIDATION = "Options", "What is tried", "Training", "Validation and model"
-METRICS_LISTED = "{metrics}"  # in a help: the registered ones, which are looked up when somebody reads it
 
 
 class About(NamedTuple):
@@ -59,8 +58,8 @@ class AskedOptions:
     metric: Annotated[
         str,
         About(
-            f"What decides, and what people are scored with: {METRICS_LISTED}; or FILE.json: what mistakes cost, rows "
-            "true classes, columns predicted."
+            "What decides, and what people are scored with: the name of a metric, or FILE.json with what mistakes "
+            "cost, rows true classes, columns predicted."
         ),
     ] = "balanced_accuracy"
     at_least: Annotated[float | None, About("The score that you need of every person: who is below it is named.")] = (

@@ -81,35 +81,22 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
 
 
 @contextmanager
-def beginning(folder: Path | None) -> Iterator[None]:
-    """Around all that `run` does: who interrupts it before there is a run in the folder is told so. None: nothing is
-    to be written."""
+def stoppable(folder: Path | None) -> Iterator[None]:
+    """Say how to go on if the work of a run is stopped. folder: of the run; None if nothing is to be written."""
     try:
         yield
     except (KeyboardInterrupt, Stopped) as stop:
-        # Named here: what defines them may be half imported.
-        ledgers = [] if folder is None else [folder / "ledger.sqlite", folder / "numbers.sqlite"]
-        begun = any(path.exists() for path in ledgers)
-        print(file=sys.stderr)
-        again = f"continue with: autotransfer resume {folder}"
-        complain(f"interrupted; {again if begun else 'nothing was written; give the same command again'}")
-        raise typer.Exit(getattr(stop, "exit_code", 130)) from None
-
-
-@contextmanager
-def stoppable(folder: Path) -> Iterator[None]:
-    """Around the work of a run: what ends it before its time is told in a line that says how to go on."""
-    again = f"autotransfer resume {folder}"
-    try:
-        yield
-    except (KeyboardInterrupt, Stopped) as stop:
-        print(file=sys.stderr)
-        usable = (folder / "model" / "model.json").exists()
+        begun = folder is not None and any((folder / name).exists() for name in ("ledger.sqlite", "numbers.sqlite"))
+        again = f"continue with: autotransfer resume {folder}" if begun else "nothing was written"
+        usable = folder is not None and (folder / "model" / "model.json").exists()
         kept = "the answer so far is kept, and predict and report can use it; " if usable else ""
-        complain(f"interrupted; {kept}continue with: {again}")
+        print(file=sys.stderr)
+        complain(f"interrupted; {kept}{again}")
         raise typer.Exit(getattr(stop, "exit_code", 130)) from None
     except (OSError, MemoryError) as error:
-        complain(f"stopped: {machine_trouble(error)}; continue with: {again}")
+        if folder is None or not (folder / "lock").exists():  # before the work of the run
+            raise
+        complain(f"stopped: {machine_trouble(error)}; continue with: autotransfer resume {folder}")
         raise typer.Exit(1) from None
 
 

@@ -12,11 +12,9 @@ from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from typer import Argument, Option
-from typer.core import TyperCommand
 
 from ..errors import UserError
-from ..options import METRICS_LISTED, USUAL, AskedOptions
-from ..words import count, printable
+from ..options import USUAL, AskedOptions
 
 if TYPE_CHECKING:
     from ..models.mixture import Model
@@ -53,7 +51,6 @@ Rename = Annotated[
     list[str] | None,
     Option("--rename", metavar="A=B", help="Channel A of the data is B in the model; may be given several times."),
 ]
-MOST_CHANNELS = 8  # that a message names
 WhichModel = Annotated[str, Option("--model", help="ensemble, or refit where the run made one.")]
 
 
@@ -112,7 +109,6 @@ class Windowing:
         """
         from ..models.regression import RegressionModel
         from ..recordings import Cutting, is_continuous, read
-        from ..recordings.continuous import NoWholeWindow
         from ..recordings.windows import renamed_channels
 
         card = model.card
@@ -123,21 +119,8 @@ class Windowing:
                 cutting["window"] = card.n_times / card.sfreq
             if self.filter is None and band is not None and band.get("sections"):
                 cutting["filter"] = band
-        try:
-            raw = read(data, Cutting.of(**cutting))
-        except NoWholeWindow as error:
-            if self.window is not None or card.sfreq is None:
-                raise
-            raise UserError(f"{error.name} holds no whole window for the model, which wants {_wanted(card)}") from None
+        raw = read(data, Cutting.of(**cutting))
         return replace(raw, channels=renamed_channels(raw.channels, rename)) if rename else raw
-
-
-def _wanted(card: Any) -> str:
-    """'2 s (400 samples at 200 Hz) of 8 channels (myo1, myo2, …)'."""
-    named = ", ".join(printable(name) for name in card.channels[:MOST_CHANNELS])
-    more = ", …" if len(card.channels) > MOST_CHANNELS else ""
-    rate = f"{card.n_times / card.sfreq:g} s ({card.n_times} samples at {card.sfreq:g} Hz)"
-    return f"{rate} of {count(len(card.channels), 'channel')} ({named}{more})"
 
 
 def _event(help: str) -> Any:
@@ -216,24 +199,6 @@ def _option(name: str) -> Any:
     panel = None if about.group == USUAL else about.group
     option = Option(flag, help=about.help, rich_help_panel=panel, metavar=about.metavar)
     return Annotated[kind | None if NoneType in kinds else kind, option]
-
-
-class Command(TyperCommand):
-    """A command whose help names what is registered."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        for parameter in self.params:
-            parameter.help = whole_help(getattr(parameter, "help", None))  # type: ignore[attr-defined]  # of options
-        super().format_help(ctx, formatter)
-
-
-def whole_help(text: str | None) -> str | None:
-    """With the metrics that there are."""
-    if text is None or METRICS_LISTED not in text:
-        return text
-    from ..training.scoring import metric_choices
-
-    return text.replace(METRICS_LISTED, ", ".join(metric_choices()))
 
 
 def flatten(command: Callable[..., None]) -> Callable[..., None]:

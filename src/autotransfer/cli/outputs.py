@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from fnmatch import fnmatch
 from itertools import combinations
 from pathlib import Path
@@ -40,8 +39,6 @@ def _check_place(option: str, path: Path) -> None:
         raise UserError(f"{option} is {path}, a folder; give the name of a file in it")
     if not path.parent.is_dir():
         raise UserError(f"{option} is {path}, and there is no folder {path.parent}; make it first")
-    with suppress(FileNotFoundError):
-        path.lstat()  # complains of a name that is too long
     if path.exists() and not path.is_file():
         raise UserError(f"{option} is {path}, a pipe or a device; give the name of a file")
     if not writable(path.parent):

@@ -23,23 +23,16 @@ def inspect(
 def plan_study(
     data: Source,
     people: Annotated[int, Option(help="How many more people to expect the gain of.")] = 10,
-    json: Annotated[bool, Option("--json", help="Print the curves as JSON instead.")] = False,
     windowing: Windowing = UNSAID,
 ) -> None:
     """What more people, and more windows of each, would gain: learning curves of models in closed form."""
-    from dataclasses import asdict
-    from json import dumps
-
     from ..recordings import Recordings
     from ..search.study_size import check_more_people
     from ..search.study_size import plan_study as plan
 
     check_more_people(people, "--people")
     study = plan(Recordings.of(windowing.read(data)), more_people=people)
-    if json:
-        print(dumps(asdict(study), indent=1))
-    else:
-        say(*study.lines())
+    say(*study.lines())
 
 
 def datasets() -> None:

@@ -66,22 +66,15 @@ def _carry_through(run: NumberRun) -> None:
 
 
 def describe_regression(options: RunOptions) -> None:
-    """What such a run would do."""
-    from ..folds import groups_of
+    """Print what a run with a continuous target would do."""
     from ..recordings import load_targets
     from ..runs.options import resolved
-    from ..search.regression import candidate_name, check_device, linear_candidates, time_to_solve
-    from ..words import clock
+    from ..search.regression import candidate_name, check_device, linear_candidates
 
     check_device(options)
     targets = load_targets(options.source, options.target, **options.cutting)
-    recordings = targets.recordings
-    options = resolved(options, recordings)
-    say(targets.words())
-    forms, groups = linear_candidates(options, recordings), groups_of(recordings, options.n_folds)
-    say(f"{len(groups)} groups of people are left out in turn")
-    seconds = time_to_solve(targets, forms, groups)
-    say(f"ridge regressions on: {'; '.join(map(candidate_name, forms))}, about {clock(seconds)}")
+    forms = linear_candidates(resolved(options, targets.recordings), targets.recordings)
+    say(targets.words(), f"ridge regressions on: {'; '.join(map(candidate_name, forms))}")
 
 
 def predict_numbers(

@@ -12,7 +12,6 @@ from typer import Argument, Option
 
 from ..errors import UserError
 from .options import AtLeast, Folder, Moved, OwnEncoder, ToTensorBoard, own_encoders
-from .outputs import check_outputs
 from .voice import say, terminal_text
 
 if TYPE_CHECKING:
@@ -36,23 +35,20 @@ def report(
     data: Moved = None,
     encoder: OwnEncoder = "eegnet",
     tensorboard: ToTensorBoard = None,
-    moabb: Annotated[
-        Path | None, Option("--moabb", metavar="FILE", help="CSV file for the scores in MOABB's columns.")
-    ] = None,
     methods: Annotated[bool, Option("--methods", help="Print a draft of a paper's methods section instead.")] = False,
     at_least: AtLeast = None,
 ) -> None:
-    """Write RUN/report.html, also of a run that is not finished. The recordings need not be there. With --tensorboard,
-    --moabb or --methods, write or print that instead."""
+    """Write RUN/report.html, also of a run that is not finished. The recordings need not be there. With --tensorboard
+    or --methods, write or print that instead."""
     from ..runs.regression import is_regression
     from ..runs.run import Run, check_is_run
     from ..training.intervals import check_at_least
 
     check_at_least(at_least)
     if is_regression(folder):
-        if tensorboard is not None or moabb is not None:
+        if tensorboard is not None:
             raise UserError(
-                f"{folder} has a continuous target, of which there are the page and --methods; leave the rest out"
+                f"{folder} has a continuous target, of which there are the page and --methods; leave --tensorboard out"
             )
         from ..report.methods import regression_methods
         from ..report.regression_page import write_page
@@ -68,10 +64,12 @@ def report(
 
                 say(worst_words(choice.nested_test_scores, choice.below, at_least, metric="R²"))
         return
-    if tensorboard is not None or moabb is not None:
+    if tensorboard is not None:
+        from ..report.tensorboard import EventFiles
+
         check_is_run(folder)
-        check_outputs(moabb=moabb)
-        _report_elsewhere(folder, tensorboard, moabb)
+        n = EventFiles(folder, tensorboard).update()
+        say(f"{n} training{'s' * (n != 1)}; look at them with: tensorboard --logdir {tensorboard}")
         return
     opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True, read_only=methods)
     with closing(opened.ledger):
@@ -93,21 +91,6 @@ def _worst_lines(folder: Path, at_least: float | None) -> list[str]:
 
     choice = replace(read_choice(folder), at_least=at_least)
     return [worst_words(choice.estimate, choice.below, at_least)] if choice.estimate else []
-
-
-def _report_elsewhere(folder: Path, tensorboard: Path | None, moabb: Path | None) -> None:
-    if tensorboard is not None:
-        from ..report.tensorboard import EventFiles
-
-        n = EventFiles(folder, tensorboard).update()
-        say(f"{n} training{'s' * (n != 1)}; look at them with: tensorboard --logdir {tensorboard}")
-    if moabb is not None:
-        from ..files import write_atomically
-        from ..report.moabb_results import moabb_results
-        from ..runs.csv_tables import csv_of
-
-        write_atomically(moabb, csv_of(moabb_results(folder)))
-        say(f"scores in MOABB's columns: {moabb}")
 
 
 def compare(

@@ -13,11 +13,11 @@ from typer import Option
 
 from ..errors import UserError, check_choice, shown
 from ..options import AskedOptions
-from .conducting import beginning, carry_through, check_end, say_answer, say_finished, workers, writing_events
+from .conducting import carry_through, check_end, say_answer, say_finished, stoppable, workers, writing_events
 from .options import UNASKED, UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, flatten, own_encoders
 from .regressing import describe_regression, resume_regression, run_regression
 from .reporting import write_report
-from .voice import Log, Quiet, Verbose, say, tell
+from .voice import Quiet, Verbose, say, tell
 
 OUTPUT = "Machine and output"
 
@@ -42,22 +42,15 @@ def _configure(context: typer.Context, path: Path | None) -> Path | None:
     values = read_study(path)
     for name, value in values.items():
         check_choice(f"option in {path}:", name, sorted(hints))
-        words, types = next(
-            (accepted for kind, accepted in KINDS.items() if kind in (hints[name], *get_args(hints[name]))), TEXT
-        )
+        kinds = (hints[name], *get_args(hints[name]))
+        types = next((types for kind, types in KINDS.items() if kind in kinds), (str,))
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise UserError(f"{path}: {name} is {shown(value)}; it must be {words}")
+            raise UserError(f"{path}: {name} is {shown(value)}; it must be {types[0].__name__}")
     context.default_map = values
     return path
 
 
-# What an option may be in a file, and how that is called.
-TEXT: tuple[str, tuple[type, ...]] = ("text", (str,))
-KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
-    int: ("a whole number", (int,)),
-    float: ("a number", (int, float)),
-    bool: ("true or false", (bool,)),
-}
+KINDS: dict[type, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (float, int)}  # what a file may hold
 Config = Annotated[
     Path | None,
     Option(
@@ -97,13 +90,12 @@ def run(
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
-    log: Log = None,
 ) -> None:
     """Train, measure on people left out, and write model and report to OUT. A first answer stands within a minute or
     so; what is trained after that usually improves it."""
     if out is None and not dry_run:
         raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would cost")
-    with beginning(None if dry_run else out):
+    with stoppable(None if dry_run else out):
         from ..runs.options import EVERYTHING, RunOptions
 
         if asked.time is None and cluster is not None:
@@ -124,14 +116,9 @@ def run(
             _check_alone(plan=plan, cluster=cluster, tensorboard=tensorboard)
         encoders = own_encoders(options.encoder)
         check_end(tensorboard)
-        if dry_run and out is not None:
-            from ..runs.run import check_unused
-
-            check_unused(out)  # as the run itself would
-        if dry_run:
-            _dry_run(options, encoders, again)
+        if dry_run or out is None:
+            _dry_run(options, out, encoders, again)
             return
-        assert out is not None, "checked above"
         if options.target != "classes":
             run_regression(options, out)
             return
@@ -148,7 +135,7 @@ def run(
 # plan's.
 BESIDE_PLAN = {
     "data", "out", "dry_run", "config", "plan", "device", "clean", "cluster", "tensorboard", "quiet", "verbose",
-    "log", "encoder", *asdict(UNSAID),
+    "encoder", *asdict(UNSAID),
 }  # fmt: skip
 
 
@@ -174,7 +161,12 @@ def _check_alone(**others: object) -> None:
             raise UserError(f"--{name} is for runs that tell classes apart; leave it out with a continuous target")
 
 
-def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -> None:
+def _dry_run(options: Any, out: Path | None, encoders: dict[str, Any] | None, again: Any = None) -> None:
+    """Print what a run would do and what it would cost; refuse what the run would refuse."""
+    from ..runs.run import check_unused
+
+    if out is not None:
+        check_unused(out)
     if options.target != "classes":
         describe_regression(options)
         return
@@ -215,7 +207,6 @@ def resume(
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
-    log: Log = None,
 ) -> None:
     """Continue a run after any interruption, or one that ended because its time was over; finished jobs are never
     trained again."""
@@ -254,13 +245,8 @@ def status(folder: Folder) -> None:
     """How far a run is: jobs done, running, failed, time left."""
     from ..runs.progress import status_lines
 
-    if not (folder / "ledger.sqlite").exists():  # else SciPy need not be imported: this answers at once
-        from ..runs.regression import NUMBERS, is_regression
-
-        if is_regression(folder):
-            say(*status_lines(folder, NUMBERS))
-            return
-    say(*status_lines(folder))
+    name = "numbers.sqlite" if (folder / "numbers.sqlite").exists() else "ledger.sqlite"
+    say(*status_lines(folder, name))
 
 
 DEMO_TIME = "85s"
@@ -272,7 +258,6 @@ def demo(
     epochs: Annotated[int, Option(help="Epochs of every training.")] = 14,
     quiet: Quiet = False,
     verbose: Verbose = False,
-    log: Log = None,
 ) -> None:
     """AutoTransfer end to end on real smartwatch recordings, in two minutes; continues what was begun."""
     from ..runs.run import is_run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,26 +10,10 @@ from typing import Annotated
 from typer import Argument, Option
 
 from ..errors import UserError, check_choice
-from ..options import METRICS_LISTED
-from ..words import printable
 from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
 from .outputs import check_outputs
 from .regressing import give_predictions, predict_numbers
-from .voice import Log, Quiet, VerboseExport, say, tell
-
-
-def _cut_otherwise(folder: Path, data: str, windowing: Windowing, seconds: float | None) -> list[str]:
-    """A note if the run cut its windows at events and these windows are consecutive."""
-    from ..recordings import is_continuous
-    from ..runs.study import NAME, read_study
-
-    if windowing.events is not None or not (folder / NAME).is_file() or not is_continuous(data):
-        return []
-    events, window = read_study(folder / NAME).get("events"), windowing.window or seconds
-    if not isinstance(events, str) or window is None:
-        return []
-    every = "one after another" if windowing.hop is None else f"every {windowing.hop:g} s"
-    return [f"windows of {window:g} s {every}; the run was cut at events: --events {shlex.quote(printable(events))}"]
+from .voice import Quiet, VerboseExport, say, tell
 
 
 def predict(
@@ -40,7 +23,7 @@ def predict(
     metric: Annotated[
         str | None,
         Option(
-            help=f"Of windows with labels: {METRICS_LISTED}; or FILE.json: what mistakes cost, rows true classes, "
+            help="Of windows with labels: the name of a metric, or FILE.json: what mistakes cost, rows true classes, "
             "columns predicted. Default: the run's."
         ),
     ] = None,
@@ -112,8 +95,7 @@ def predict(
     X = saved.read(raw)
     probability = probabilities(saved, raw, None if adapt == "none" else adapt, X=X)
     smoothed = in_sequence(saved, raw, probability) if sequence else None
-    seconds = None if saved.card.sfreq is None else saved.card.n_times / saved.card.sfreq
-    notes = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished_words(folder), *card_words(saved)]
+    notes = [*unfinished_words(folder), *card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, probability)
         notes += [] if scored is None else [*scored.seen_lines(saved, raw, X, metric_of(metric)), *scored.lines(metric)]
@@ -175,7 +157,6 @@ def export(
     model: WhichModel = "ensemble",
     encoder: OwnEncoder = "eegnet",
     verbose: VerboseExport = False,
-    log: Log = None,
 ) -> None:
     """Write a run's model as one file that runs without this package, and check it."""
     from ..export import export_model

@@ -69,14 +69,6 @@ REMEDIES = Remedies(
 MOST_SHOWN = 8  # names of events that a message lists
 
 
-class NoWholeWindow(UserError):
-    """Recordings are shorter than a window. name: of the first of them."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name} holds no whole window as asked for; give a shorter --window or another --offset")
-        self.name = name
-
-
 def endings() -> list[str]:
     """Return the endings of all formats, as messages list them."""
     return [*(end for end in FORMATS if end.startswith(".")), "_raw.fif"]
@@ -220,7 +212,7 @@ def _blocks(labelled: Files, cutting: Cutting, events: EventCounts, notes: Count
             f"there are {events.listed()}: {events.command(labelled.source, cutting)}"
         )
     if len(empty) == len(labelled.files):
-        raise NoWholeWindow(empty[0])
+        raise UserError(f"{empty[0]} holds no whole window as asked for; give a shorter --window or another --offset")
     if empty:
         names = shown(", ".join(empty), 200)
         warnings.warn(f"no whole window lies in {len(empty)} of the files, which are left out: {names}", stacklevel=2)

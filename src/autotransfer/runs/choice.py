@@ -297,6 +297,7 @@ class Choice:
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores]
         tables += [self.nested_uncensored_test_scores]
         tables += [*self.test_scores.values(), *self.delivered_test_scores.values(), *self.peers.values()]
+        tables += [] if self.average is None else self.average.tables
         _check_scores(tables, lowest)
         _check_scores(self.other_metrics.values())
         if not (self.nested_test_scores and self.test_scores.get("chosen") and self.test_scores.get("baseline")):

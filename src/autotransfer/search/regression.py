@@ -12,7 +12,6 @@ linear models are fitted once more on everybody.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -256,19 +255,6 @@ def _solve(
         recordings.X, recordings.subject, [train], recordings.derived, ring=recordings.ring, ready=ready
     )
     return fitted, ridge(_codes(fitted, *ready, recordings.subject, train), y[train], strengths)
-
-
-def time_to_solve(targets: Targets, forms: Sequence[Setting], groups: Sequence[Sequence[int]]) -> float:
-    """Seconds, roughly, that closed forms take on every fold and once more on everybody: one fold of each is timed."""
-    recordings, y = targets
-    train, seconds = np.flatnonzero(~np.isin(recordings.subject.numpy(), groups[0])), 0.0
-    for setting in forms:
-        start = time.perf_counter()
-        _ready(setting, recordings)  # is kept for all folds
-        once = time.perf_counter()
-        _solve(setting, recordings, y, train, STRENGTHS)
-        seconds += once - start + (len(groups) + 1) * (time.perf_counter() - once)
-    return seconds
 
 
 def _ready(setting: Setting, recordings: Recordings) -> tuple[int, Tensor]:

@@ -1,5 +1,0 @@
-"""python -m autotransfer.cli: the command line."""
-
-from . import main
-
-main()
