@@ -200,7 +200,7 @@ def test_an_interrupt_before_there_is_a_run_says_that_nothing_was_written(
         patch.setattr("autotransfer.runs.preparation.load", interrupt)
         result = call(*words)
     assert result.returncode == 130
-    assert result.stderr.strip() == "interrupted; nothing was written; give the same command again"
+    assert result.stderr.strip() == "interrupted; nothing was written"
     assert not (tmp_path / "run").exists()
     if dry:
         return

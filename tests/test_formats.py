@@ -23,8 +23,6 @@ from autotransfer.recordings import Cutting, Raw, absolute, read
 from autotransfer.recordings.clock import Clock
 from autotransfer.recordings.cutting import Continuous, Event, cut, events_of
 from autotransfer.recordings.pattern import matcher
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.study import study_text
 
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, to wfdb
 
@@ -650,29 +648,6 @@ def test_continuous_files_list_their_events_where_no_window_is_asked_for(tmp_pat
     refused(f"is continuous: .*{listed}: autotransfer inspect .*study --window 0.5 --events", folder)
     refused(r"there are 'T1' \(2\), 'T2' \(2\), each in 1 person: .*--window 0.5 --events T1,T2", folder / "ann.edf")
     refused(f"holds no y; to train, .*{listed}: .*--window 1 --events", folder, window=1.0)
-
-
-def test_predict_says_that_the_run_was_cut_at_events(tmp_path: Path) -> None:
-    from faults import call
-
-    clf = at.CensoredClassifier(max_epochs=1, sfreq=SFREQ, device="cpu")
-    clf.fit(noisy(1200).reshape(24, 50, 2).swapaxes(1, 2), ["l", "r"] * 12, subjects=np.repeat(PEOPLE, 8))
-    clf.model_.save(tmp_path / "run" / "model")
-    path = table(tmp_path / "new.csv", "label", ["T 1"] * 200 + ["T2"] * 200)
-
-    def told(*more: object) -> str:
-        result = call(
-            "predict", tmp_path / "run", path, "--sfreq", SFREQ, "--rename", "a=ch0", "--rename", "b=ch1", *more
-        )
-        assert result.code == 0, result.err
-        return str(result.err)
-
-    assert "cut at events" not in told()
-    options = RunOptions(source="x.csv", window=0.5, events="T 1=l,T2=r")
-    (tmp_path / "run" / "study.toml").write_text(study_text(options))
-    assert "windows of 0.5 s one after another; the run was cut at events: --events 'T 1=l,T2=r'" in told()
-    assert "windows of 0.5 s every 0.25 s; the run was cut at events" in told("--hop", 0.25)
-    assert "cut at events" not in told("--hop", 0.5, "--events", "T 1=l,T2=r")
 
 
 def test_raw_fif_files_are_cut(tmp_path: Path) -> None:

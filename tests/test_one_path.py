@@ -136,8 +136,7 @@ def test_the_model_keeps_the_filter_and_everything_uses_it(tmp_path: Path) -> No
     short = tmp_path / "short"
     short.mkdir()
     (short / "p9.csv").write_text("a,b\n" + "1,2\n3,1\n" * 5)
-    told = rf"p9.* holds no whole window for the model, which wants 0.5 s \(.* {RATE:g} Hz\) of 2 channels \(a, b\)"
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=r"p9.* holds no whole window"):
         Windowing(pattern="{subject}.csv", sfreq=RATE).read_for(model, str(short))
     with pytest.raises(UserError, match="give a shorter --window"):
         Windowing(window=0.5, pattern="{subject}.csv", sfreq=RATE).read_for(model, str(short))

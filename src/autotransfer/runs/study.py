@@ -52,11 +52,17 @@ def command_of(options: RunOptions, folder: Path) -> str:
     if options.lists_settings:
         return shlex.join(["autotransfer", "run", "--config", str(folder / NAME), "--out", "FOLDER"])
     parts = ["autotransfer", "run", options.source, "--out", str(folder)]
-    usual = RunOptions.of("recommended", source=options.source, **asdict(AskedOptions()))
-    for name, value in asdict(options).items():
-        if value != getattr(usual, name) and name not in UNWRITTEN:
-            flag = f"--{name.replace('_', '-')}"
-            parts += [flag] if value is True else [flag, "none" if value is None else str(value)]
+    given: dict[str, Any] = {}
+    while True:  # one option may set others, as the paper's grid sets the rule
+        made = asdict(RunOptions.of("recommended", source=options.source, **asdict(AskedOptions()) | given))
+        unlike = {name: value for name, value in asdict(options).items() if value != made[name]}
+        unlike = {name: value for name, value in unlike.items() if name not in (*UNWRITTEN, *given)}
+        if not unlike:
+            break
+        given |= {name: "none" if value is None else value for name, value in unlike.items()}
+    for name, value in given.items():
+        flag = f"--{name.replace('_', '-')}"
+        parts += [flag] if value is True else [flag, str(value)]
     return shlex.join(parts)
 
 
