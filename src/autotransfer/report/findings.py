@@ -12,7 +12,7 @@ from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..runs.choice import HARM, Average, Choice, Playback
 from ..runs.ending import out_of_time
 from ..runs.regression import LOWEST, RegressionChoice
-from ..runs.verdict import MOST_NAMES, mean, peer_name, shown_name
+from ..runs.verdict import MOST_NAMES, mean, shown_name
 from ..settings import SUBJECT
 from ..training.intervals import next_words
 from ..training.scoring import BALANCED_ACCURACY, chance_words, label_of
@@ -171,7 +171,7 @@ def missing_words(choice: Choice) -> list[str]:
     """Say which baselines, stages and people have no scores, and why."""
     lines = []
     if choice.skipped_peers:
-        peers = [f"{peer_name(name)} ({why})" for name, why in choice.skipped_peers.items()]
+        peers = [f"{shown_name(name)} ({why})" for name, why in choice.skipped_peers.items()]
         lines.append(f"Baselines not scored: {'; '.join(peers)}.")
     if choice.left_out:
         lines.append(f"Left out or shortened because there was no time: {'; '.join(choice.left_out)}.")
