@@ -104,7 +104,7 @@ def mix_levelled(w: Tensor, x: Levelled, group: Tensor | None) -> Tensor:
     mixed = mix_signals(w[..., :channels], x.signals.transpose(1, 2).flatten(2), group)
     levels = x.levels if group is None else x.levels[group]
     level = torch.bmm(w[..., channels:], transposed(levels))  # (P, out, B)
-    return mixed.view(*level.shape, -1).add_(level[..., None]).flatten(2)
+    return (mixed.view(*level.shape, -1) + level[..., None]).flatten(2)
 
 
 class _Normalise(Function):
