@@ -127,17 +127,6 @@ def test_arrays_of_a_file_that_can_be_columns_are(tmp_path: Path) -> None:
         assert found["word"].values[:2].tolist() == [0, -1]
 
 
-def test_a_column_that_unpacks_to_more_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = tiny()
-    np.savez_compressed(
-        tmp_path / "a.npz", X=plain.X.numpy(), y=plain.y.numpy(), subject=plain.subject.numpy(),
-        note=np.zeros(N, "U100000"),
-    )  # fmt: skip
-    monkeypatch.setattr("autotransfer.recordings.npy.available_memory", lambda: 2**20)
-    monkeypatch.setattr("numpy.lib.format.read_array", lambda *_, **__: pytest.fail("unpacked"))
-    refused(lambda: load(tmp_path / "a.npz"), "note of .* too large for memory")
-
-
 def test_columns_of_epochs(tmp_path: Path) -> None:
     mne = pytest.importorskip("mne", reason="pip install '.[mne]'")
     people = np.repeat(["ann", "bob", "cem"], 16)

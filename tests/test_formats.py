@@ -9,7 +9,6 @@ import gzip
 import os
 import re
 import struct
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +101,6 @@ def test_windows_with_holes_and_on_bad_stretches_are_left_out() -> None:
     assert hole == [0, 200, 550, 750], "windows start at seconds, and none spans the hole"
     at_events = starts(Cutting(window=1.0, events={"T1": "a", "T2": "b"}), times=times, breaks=(450,))
     assert at_events == [100, 300, 450, 650]
-
-
-def test_overlapping_windows_of_a_long_recording_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotransfer.recordings import cutting
-
-    monkeypatch.setattr(cutting, "CHUNK_VALUES", 300)
-    asked = Cutting(window=0.5, hop=0.1)
-    assert starts(asked, "rest") == list(range(0, 951, 10))
 
 
 @pytest.mark.parametrize(
@@ -244,16 +235,6 @@ def test_no_link_leads_out_of_a_folder(tmp_path: Path) -> None:
     (folder / "ann" / "tue_open_2.csv").unlink()
     os.symlink(tmp_path, folder / "all")
     assert len(read(folder, Cutting(pattern="{subject}/*.csv")).X) == 12, "a linked folder is not entered"
-
-
-def test_what_does_not_fit_into_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotransfer.recordings import cutting, npy
-
-    monkeypatch.setattr(npy, "available_memory", lambda: 10**6)
-    monkeypatch.setattr(cutting, "CHUNK_VALUES", 2)
-    huge = recording(n_times=10**5, read=lambda start, stop: pytest.fail("it was read"))
-    with pytest.raises(UserError, match="too large for memory"):
-        cut(huge, Cutting(window=1.0, hop=0.01), Path("x.edf"), "rest")
 
 
 # --- EDF, BDF, GDF ---------------------------------------------------------------------------------------------------
@@ -401,16 +382,6 @@ def test_a_bids_folder(bids: Path) -> None:
     refused("there is no folder", "bids:no-such-folder", window=1.0)
 
 
-@pytest.mark.parametrize(("package", "name"), [("mne", "a.edf"), ("pyxdf", "a.xdf"), ("wfdb", "a.hea")])
-def test_a_missing_package_is_named(package: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / name).write_bytes(b"x")
-    monkeypatch.setitem(sys.modules, package, None)
-    refused(rf"needs {package}, which is not installed; pip install {package}", tmp_path / name)
-    (tmp_path / "dataset_description.json").write_text("{}")
-    monkeypatch.setitem(sys.modules, "mne_bids", None)
-    refused(r"needs mne_bids, which is not installed; pip install mne-bids", tmp_path)
-
-
 def test_the_absolute_source_works_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.xdf").write_bytes(b"")
     monkeypatch.chdir(tmp_path)
@@ -421,11 +392,6 @@ def test_the_absolute_source_works_from_anywhere(tmp_path: Path, monkeypatch: py
         assert absolute(same) == same
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert absolute("bids:~/letters") == f"bids:{tmp_path / 'home' / 'letters'}"
-
-
-def test_a_home_of_nobody_is_no_folder() -> None:
-    refused("there is no folder", "bids:~nobody-of-this-name/x", window=1.0)
-    assert absolute("bids:~nobody-of-this-name").endswith("~nobody-of-this-name")
 
 
 # --- XDF -------------------------------------------------------------------------------------------------------------
@@ -549,15 +515,6 @@ def test_wfdb_records_with_annotations(tmp_path: Path) -> None:
     assert firsts(rhythm) == [500, 600, 700, 800, 900]
     assert rhythm.y == ["af", "af", "sinus", "sinus", "sinus"]
     refused("there is no file .*ann.qrs", f"{tmp_path / 'study' / 'ann.hea'}?annotator=qrs", window=1.0)
-
-
-def test_an_annotation_without_a_symbol_has_a_name(tmp_path: Path) -> None:
-    header = wfdb_record(tmp_path, "ann")
-    codes = np.fromfile(header.with_suffix(".atr"), "<u2")
-    assert codes[0] == (1 << 10) + 100, "a normal beat, 100 samples after the beginning"
-    codes[0] = (45 << 10) + 100  # a code that WFDB does not define
-    codes.tofile(header.with_suffix(".atr"))
-    refused("there are .*'undefined' .1.", header)
 
 
 # --- a model of such recordings --------------------------------------------------------------------------------------

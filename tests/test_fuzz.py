@@ -16,10 +16,7 @@ from autotransfer.errors import UserError
 from autotransfer.models.binding import model_digests
 from autotransfer.models.card import DIGEST
 from autotransfer.models.loading import load_model
-from autotransfer.recordings import load, save_npz
-from autotransfer.runs.options import RunOptions
-from autotransfer.runs.preparation import check_encoder
-from autotransfer.training.packing import resolve_device
+from autotransfer.recordings import save_npz
 from faults import assert_one_line, call, few_settings, tampered
 from fuzz import OTHERS, SOME, Fuzz
 from fuzz_runs import unchanged_outside
@@ -76,19 +73,6 @@ def test_weights_that_are_none_are_refused(fuzz: Fuzz, tmp_path: Path, weights: 
         connection.execute("UPDATE facts SET value = 'false' WHERE name = 'complete'")
     with few_settings():
         assert_one_line(call("resume", run), 2, "has a job without weights", "restore the run's folder")
-
-
-@pytest.mark.parametrize("name", ["encoder", "grid", "device", "source"])
-def test_a_page_of_text_does_not_become_a_page_of_message(name: str) -> None:
-    def use() -> None:
-        options = RunOptions(**({"source": "synthetic"} | {name: "x" * 5000}))
-        check_encoder(options, None)
-        resolve_device(options.device)
-        load(options.source)
-
-    with pytest.raises(UserError) as caught:
-        use()
-    assert len(str(caught.value)) < 1000
 
 
 def test_names_without_utf8_reach_the_table_and_the_report(tmp_path: Path) -> None:

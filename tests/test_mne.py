@@ -80,11 +80,6 @@ def test_the_usual_columns_need_not_be_named(column: str) -> None:
     assert [rec.subjects[s] for s in rec.subject] == PEOPLE
 
 
-def test_subject_is_preferred_to_participant_id() -> None:
-    rec = at.Recordings.from_epochs(make(metadata={"participant_id": [7] * N, "subject": PEOPLE}))
-    assert rec.subjects == ("ann", "bob", "cem")
-
-
 def test_a_dict_or_a_list_of_people() -> None:
     people = {name: make(4, seed=k) for k, name in enumerate(["zoe", "ann", "bob"])}
     rec = at.Recordings.from_epochs(people)
@@ -131,22 +126,6 @@ def test_epochs_still_to_be_cut_from_raw_are_cut_and_rejected_without_changing_t
     assert rec.subject.tolist() == [0, 1, 0, 1, 2, 0, 1, 2]
     np.testing.assert_array_equal(rec.X[2].numpy(), signal[:, 350:401].astype(np.float32))
     assert epochs.drop_log == ((),) * 9
-
-
-def test_windows_are_copied_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    epochs = make(metadata={"subject": PEOPLE})
-    whole = at.Recordings.from_epochs(epochs).X
-    asked: list[slice] = []
-    get_data = type(epochs).get_data
-
-    def watched(self: Any, *args: Any, **options: Any) -> Any:
-        asked.append(options["item"])
-        return get_data(self, *args, **options)
-
-    monkeypatch.setattr("autotransfer.recordings.chunks.CHUNK_VALUES", 5 * len(CHANNELS) * T)
-    monkeypatch.setattr(type(epochs), "get_data", watched)
-    assert torch.equal(at.Recordings.from_epochs(epochs).X, whole)
-    assert asked == [slice(0, 1), slice(0, 5), slice(5, 10), slice(10, 12)]
 
 
 def test_a_window_that_starts_between_two_samples_keeps_all_of_them() -> None:
@@ -296,14 +275,6 @@ def test_truncated_files_are_refused(intact: bytes, tmp_path: Path) -> None:
     for length in (0, 20, len(intact) // 2, len(intact) * 9 // 10):
         assert damaged(intact[:length], tmp_path / "a-epo.fif") is None, length
     refused(lambda: load(tmp_path / "a-epo.fif"), "epochs of .* cannot be read .*damaged or cut short")
-
-
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 6))])
-def test_damage_is_refused_in_one_line(intact: bytes, tmp_path: Path, seed: int) -> None:
-    rng, content = np.random.default_rng(seed), bytearray(intact)
-    for place in rng.integers(0, len(content), 4):
-        content[place] ^= 1 << int(rng.integers(8))
-    damaged(bytes(content), tmp_path / "flipped-epo.fif")
 
 
 # --- the command line --------------------------------------------------------------------------------------

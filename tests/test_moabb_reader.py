@@ -69,12 +69,6 @@ def test_paradigms_and_subjects_can_be_chosen() -> None:
     assert (rec.sfreq, rec.n_subjects) == (80.0, 3)
 
 
-def test_by_name_with_options() -> None:
-    rec = load("moabb:FakeDataset/MotorImagery?subjects=1,3-4&resample=32&tmax=1")
-    assert (rec.name, rec.subjects, rec.sfreq, rec.n_times) == ("FakeDataset", (1, 3, 4), 32.0, 32)
-    assert rec.classes == ("fake1", "fake2", "fake3")
-
-
 @pytest.mark.parametrize(
     ("source", "text"),
     [

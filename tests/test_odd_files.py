@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import threading
@@ -128,69 +127,4 @@ def test_a_run_that_cannot_begin_leaves_no_part_files(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_copy_that_fails_leaves_no_part_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = begin_ledger(tmp_path / "ledger.sqlite", {"started": "now"})
-
-    def refused(*_: object) -> None:
-        raise UserError("locked by another program")
-
-    monkeypatch.setattr(os, "fsync", refused)
-    with pytest.raises(UserError):
-        ledger.back_up()
-    ledger.close()
-    assert [path.name for path in tmp_path.iterdir() if ".part" in path.name] == []
-
-
 # compiled kernels
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(compiling, "SOURCE", tmp_path / "kernels.c")  # sooner compiled than all of them
-    compiling.SOURCE.write_text("int mix_words(void) { return 3; }\n")
-    return tmp_path / "autotransfer"
-
-
-def fresh() -> Any:
-    """As a new process would ask."""
-    return compiling._library.__wrapped__()[0]
-
-
-@pytest.mark.parametrize("compiler", ["true", "makes something else"])
-def test_a_compiler_that_makes_no_library_leaves_nothing(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
-) -> None:
-    if compiler != "true":
-        script = tmp_path / "cc"
-        script.write_text('#!/bin/sh\nfor word; do [ "$last" = -o ] && echo text > "$word"; last=$word; done\n')
-        script.chmod(0o755)
-        compiler = str(script)
-    monkeypatch.setenv("CC", compiler)
-    assert fresh() is None
-    assert list(folder.iterdir()) == []
-
-
-@compiled
-def test_a_whole_file_that_is_no_library_is_made_anew(folder: Path) -> None:
-    path = compiling.compiled()
-    path.write_bytes(b"text" + hashlib.blake2b(b"text", digest_size=compiling.DIGEST).digest())
-    assert compiling.is_ours(path)
-    assert fresh() is not None
-    assert path.stat().st_size > 1000
-
-
-@posix
-@compiled
-def test_a_pipe_in_the_place_of_the_library_is_replaced(folder: Path) -> None:
-    path = pipe(compiling.compiled())
-    assert soon(fresh, 120) is not None
-    assert path.is_file()
-
-
-def test_an_empty_home_is_not_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    for name in ("", "relative"):
-        monkeypatch.setenv("HOME", name)
-        with pytest.raises(compiling.Unavailable, match="no home folder"):
-            compiling.trusted_folder()

@@ -15,7 +15,7 @@ from autotransfer.report import page
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
-from faults import ARGUMENTS, assert_one_line, call, few_settings, interrupted_run
+from faults import ARGUMENTS, assert_one_line, call, few_settings
 from tiny import tiny_file
 
 BLOCK = """
@@ -115,16 +115,6 @@ def test_so_is_what_the_end_of_a_run_needs(tmp_path: Path, more: tuple[str, ...]
     assert done.returncode == 2
     assert done.stderr == "autotransfer: the report needs plotly, which is not installed; pip install plotly\n"
     assert not (tmp_path / "run").exists()
-
-
-def test_so_is_what_the_end_of_fit_and_of_a_resumed_run_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with few_settings():
-        interrupted_run(tmp_path / "run", tiny_file(tmp_path, n_subjects=3), checkpoints=1)
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    assert_one_line(call("resume", tmp_path / "run"), 2, "the report needs plotly")
-    with pytest.raises(UserError, match="the report needs plotly"):
-        at.AutoTransferClassifier(run_folder=tmp_path / "new").fit([[[0.0]]], [0], subjects=[0])
-    assert not (tmp_path / "new").exists()
 
 
 def test_a_report_that_cannot_be_drawn_fails_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 import autotransfer.recordings as recordings
 from autotransfer.errors import UserError
 from autotransfer.recordings import (
-    READERS,
     SETS,
     Raw,
     Recordings,
@@ -388,25 +387,6 @@ def test_what_unpacks_to_more_than_memory_is_refused_before_it_is_unpacked(
     refused(path, text)
 
 
-def test_what_becomes_of_arrays_counts_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, total = written(tmp_path / "a.npz"), sum(array.nbytes for array in ARRAYS.values())
-    monkeypatch.setattr("autotransfer.recordings.npy.available_memory", lambda: total)
-    assert load(path).n_trials == N
-    refused(written(path, X=X.astype("float16"), scale=np.array(1.0)), "too large for memory")  # and as float32
-    monkeypatch.setattr("autotransfer.recordings.npy.available_memory", lambda: X.nbytes - 1)
-    assert load(folder_with(tmp_path / "a")).n_trials == N  # mapped, so X need not fit
-
-
-def test_a_member_cannot_claim_more_than_deflate_can_hold(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    np.savez_compressed(path, **ARRAYS)
-    content = bytearray(path.read_bytes())
-    at = content.rindex(b"PK\x01\x02", 0, content.rindex(b"X.npy"))  # X's entry in the table of contents
-    content[at + 24 : at + 28] = struct.pack("<I", 2**31)
-    path.write_bytes(content)
-    refused(path, "X of .* cannot be read .*2147483648 bytes cannot come out of")
-
-
 # --- damage ------------------------------------------------------------------------------------------------
 
 
@@ -449,14 +429,6 @@ def test_flipped_bits_never_change_the_signal(
 
 
 # --- sets and the registry ---------------------------------------------------------------------------------
-
-
-def test_a_reader_is_one_line_in_the_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(READERS, "lab:", lambda name: Raw(**ARRAYS, name=f"lab {name}"))
-    monkeypatch.setitem(READERS, ".rec", lambda path: Raw(**ARRAYS, name=Path(path).name))
-    assert load("lab:2019").name == "lab 2019"
-    assert load(tmp_path / "a.REC").name == "a.REC"
-    refused("nothing", r"'\.npz', '\.fif', '\.fif\.gz', 'moabb:', 'lab:', '\.rec', ")
 
 
 def test_every_set_has_a_description_and_exports_exist() -> None:

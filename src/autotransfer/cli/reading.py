@@ -14,10 +14,10 @@ def inspect(
     data: Source,
     windowing: Windowing = UNSAID,
 ) -> None:
-    """What recordings hold: people, classes, counts, a window of each class, and what looks wrong."""
+    """Show subjects, classes, sessions and counts of recordings, and what looks wrong."""
     from ..recordings.overview import overview
 
-    say(*overview(windowing.read(data)).lines())
+    say(*overview(windowing.read(data)))
 
 
 def plan_study(
