@@ -100,7 +100,7 @@ def test_a_model_without_a_digest_is_refused(tmp_path: Path) -> None:
     own.save(tmp_path)
     card = json.loads((tmp_path / "model.json").read_text())
     (tmp_path / "model.json").write_text(json.dumps({k: v for k, v in card.items() if k != "digest"}))
-    with pytest.raises(UserError, match=r"model\.json has no digest.*make it again with resume"):
+    with pytest.raises(UserError, match="has no digest"):
         load_model(tmp_path)
     (tmp_path / "whole.safetensors").write_bytes(to_safetensors(own))
     at.load_model(tmp_path / "whole.safetensors")
