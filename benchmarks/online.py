@@ -11,9 +11,8 @@ does (search/following.py). A row is the balanced accuracy of one subject in one
     all_windows   the same ensemble with all windows of the subject at once
     METHOD        each adaptation method
 
-`loses` says whether the session scores clearly less than zero_shot, by a paired bootstrap of the subject's windows. The
-summary states, over all sets, the gain of `session` in the order of recording as a share of that of all_windows, the
-least mean gain of a set in any order, and the share of subjects and orders in which somebody clearly loses.
+The summary states, over all sets, the gain of `session` in the order of recording as a share of that of all_windows, the
+least mean gain of a set in any order, and the share of subjects and orders that lose more than HARM.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from autotransfer.runs.choice import Playback
+from autotransfer.runs.choice import HARM, Playback
 
 from .csv_rows import read_table, replace_rows
 
-COLUMNS = ("dataset", "subject", "order", "method", "score", "loses")
+COLUMNS = ("dataset", "subject", "order", "method", "score")
 
 
 def rows_of(dataset: str, played: Playback) -> Iterator[tuple[object, ...]]:
@@ -36,11 +35,10 @@ def rows_of(dataset: str, played: Playback) -> Iterator[tuple[object, ...]]:
     for method, orders in tables.items():
         for order, scores in orders.items():
             for subject, score in scores.items():
-                loses = method == "session" and subject in played.losing.get(order, ())
-                yield dataset, subject, order, method, score, loses
+                yield dataset, subject, order, method, score
     for order in played.zero_shot:
         for subject, score in played.all_windows.items():
-            yield dataset, subject, order, "all_windows", score, False
+            yield dataset, subject, order, "all_windows", score
 
 
 def add_rows(out: Path, dataset: str, played: Playback) -> pd.DataFrame:
@@ -60,8 +58,7 @@ def summary(table: pd.DataFrame) -> Iterator[str]:
     means = wide.groupby(["dataset", "order"])[["session", "online", "all_windows"]].mean()
     least = ", ".join(map(str, list(means["session"].idxmin())))  # type: ignore[call-overload]  # of two levels
     yield f"least gain of a set: {means['session'].min():+.4f} ({least})"
-    session = table[table["method"] == "session"]
-    yield f"clearly losing: {session['loses'].mean():.1%} of {len(session)} people and orders"
+    yield f"losing more than {HARM:g}: {(wide['session'] < -HARM).mean():.1%} of {len(wide)} people and orders"
     yield from means.round(4).to_string().splitlines()
 
 

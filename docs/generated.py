@@ -367,10 +367,6 @@ PLAYBACK = {
     "rule": "how the delivered average for sessions centres a person: `kind`, `prior_windows` and `forgetting`",
     "online_session": "whether a session of the delivered model uses that average",
     "online_all_windows": 'whether `adapt="all"` does',
-    "losing": "by order: subjects who clearly lose by what a session does, beyond what their windows leave to chance",
-    "seen": "how many windows came before each stretch of `curves`",
-    "curves": "by order, then by what is done (`zero_shot`, `session`, `all_windows`): mean score over people on each "
-    "stretch; null where nobody had so many windows",
 }
 
 

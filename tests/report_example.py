@@ -245,8 +245,6 @@ def played(scores: dict[str, float]) -> Playback:
         return {s: min(1.0, v + gain * (1 - v)) for s, v in scores.items()}
 
     orders = {"recorded": 0.1, "balanced": 0.15, "one-sided": 0.0, "one class first": 0.05}
-    means = [0.6, 0.62, 0.65, None]
-    curves = {order: dict.fromkeys(("zero_shot", "session", "all_windows"), means) for order in orders}
     labels = {"1": 0.3, "2": 0.4, "5": 0.6, "10": 0.7}
     return Playback(
         zero_shot=dict.fromkeys(orders, scores), adapted={name: more(gain) for name, gain in orders.items()},
@@ -254,8 +252,7 @@ def played(scores: dict[str, float]) -> Playback:
         own={k: {s: v * gain for s, v in scores.items()} for k, gain in labels.items()},
         ways={"shift": {name: more(gain) for name, gain in orders.items()}}, follows="shift",
         calibrates=[1, 2, 5, 10], online={name: more(gain) for name, gain in orders.items()}, all_windows=more(0.2),
-        rule=CentringRule(), online_session=False, online_all_windows=True, losing={"one-sided": [next(iter(scores))]},
-        seen=[0, 10, 30, 100], curves=curves,
+        rule=CentringRule(), online_session=False, online_all_windows=True,
     )  # fmt: skip
 
 

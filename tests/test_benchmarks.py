@@ -190,7 +190,7 @@ def test_a_set_that_is_played_back_again_takes_the_place_of_its_rows(tmp_path: P
         before, after = ({order: {"a": score} for order in ORDERS} for score in (0.5, 0.5 + gain))
         return Playback(
             zero_shot=before, adapted=after, online=after, all_windows={"a": 0.7}, before={}, calibrated={}, own={},
-            follows="shift", calibrates=[], ways={}, losing={"recorded": ["a"]},
+            follows="shift", calibrates=[], ways={},
         )  # fmt: skip
 
     out = tmp_path / "online.csv"
@@ -200,4 +200,3 @@ def test_a_set_that_is_played_back_again_takes_the_place_of_its_rows(tmp_path: P
     assert table["dataset"].value_counts().to_dict() == {"first": 16, "second": 16}
     lines = list(online.summary(table))
     assert lines[0] == "session: +0.1000 of +0.2000 (50%), recorded"
-    assert "clearly losing: 25.0% of 8 people and orders" in lines

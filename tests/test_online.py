@@ -325,7 +325,7 @@ def test_what_is_played_back_is_what_a_session_does(model: Mixture) -> None:
 def told(people: dict[str, Followed]) -> dict[str, Any]:
     """All that a playback says of how sessions learn."""
     choices, method = playback.choices_of(people)
-    return playback.orders_of(people, choices) | playback.online_of(people, choices, method)
+    return playback.orders_of(people, choices) | playback.online_of(people, method)
 
 
 def person(gain: float, worst: float, name: str = "online balanced, prior 8") -> Followed:
@@ -335,10 +335,7 @@ def person(gain: float, worst: float, name: str = "online balanced, prior 8") ->
     rules[list(following.RULES).index(name), 2] = 0.5 + worst
     ways = np.full((len(following.ADAPTATION_METHODS), len(ORDERS)), 0.5)
     ways[0] += 0.02
-    n = 40
-    right = np.zeros((1 + len(following.method_names()), len(ORDERS), n), dtype=bool)
-    truth = np.tile(np.arange(n) % 2, (len(ORDERS), 1))
-    return Followed(np.full(len(ORDERS), 0.5), ways, rules, rules[:, 0], truth, right, right[-len(following.RULES) :])
+    return Followed(np.full(len(ORDERS), 0.5), ways, rules, rules[:, 0])
 
 
 def test_the_average_is_used_unless_an_order_loses_or_another_method_is_clearly_better() -> None:
@@ -364,24 +361,6 @@ def test_nobody_chooses_their_own_rule() -> None:
     assert told(every)["adapted"]["recorded"]["d"] == pytest.approx(0.2)
 
 
-def test_a_clear_loss_is_told_from_chance() -> None:
-    y = np.arange(200) % 2
-    before, after = np.ones(200, dtype=bool), np.ones(200, dtype=bool)
-    after[:4] = False
-    assert not following.clearly_loses(after, before, y)
-    after[:60] = False
-    assert following.clearly_loses(before, after, y)
-    assert not following.clearly_loses(before, before, y)
-
-
-def test_a_curve_is_the_score_of_each_stretch() -> None:
-    right = np.zeros((1, 120), dtype=bool)
-    right[0, 10:30] = right[0, 100:] = True
-    found = following.scores_on_stretches(right, np.arange(120)[None] % 2)
-    np.testing.assert_allclose(found, [[0, 1, 0, 1]])
-    assert np.isnan(following.scores_on_stretches(right[:, :20], np.arange(20)[None] % 2)[0, 2:]).all()
-
-
 def test_one_class_comes_before_all_others() -> None:
     y = np.array([0, 1, 1, 2, 0, 1, 2, 1])
     order = playback.window_orders(y)["one class first"]
@@ -403,11 +382,7 @@ def test_closed_forms_of_sessions_are_those_of_the_run_centred() -> None:
 
 def zero_shot_person() -> Followed:
     """Somebody whose average for sessions centres nothing."""
-    one = person(0.2, 0.1)
-    return one._replace(
-        rules=following.NONE, all_windows=following.NONE, all_right=one.all_right[:0],
-        right=one.right[: 1 + len(following.ADAPTATION_METHODS)],
-    )  # fmt: skip
+    return person(0.2, 0.1)._replace(rules=following.NONE, all_windows=following.NONE)
 
 
 def test_somebody_without_the_average_is_as_delivered_by_every_rule() -> None:

@@ -154,7 +154,7 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
     told = choice.playback
     assert card["follows"] == told.follows
     assert card["calibrates"] == told.calibrates
-    assert told.online.keys() == told.zero_shot.keys() == told.curves.keys() == set(ORDERS)
+    assert told.online.keys() == told.zero_shot.keys() == set(ORDERS)
     assert set(told.all_windows) == set(told.online["recorded"]) == set(told.zero_shot["recorded"])
     assert (card["online"]["session"], card["online"]["all_windows"]) == (told.online_session, told.online_all_windows)
     assert told.rule is not None

@@ -130,6 +130,8 @@ class Playback:
     """Held-out people using the model, some of them where there are many: scores by case and subject, each by
     trainings and weights that left them out."""
 
+    RETIRED: ClassVar[tuple[str, ...]] = ("losing", "seen", "curves")  # fields of version 0.1
+
     zero_shot: dict[str, Scores]  # by the order of the windows: recorded, balanced, one-sided
     adapted: dict[str, Scores]  # the same following the person, in the way that others choose
     ways: dict[str, dict[str, Scores]]  # by the way of following
@@ -145,10 +147,6 @@ class Playback:
     rule: CentringRule | None = None  # that everybody chooses
     online_session: bool = False  # whether a session of the delivered model learns with it
     online_all_windows: bool = False  # whether adapt="all" uses it
-    losing: dict[str, list[str]] = field(default_factory=dict)  # by order: who clearly loses by what a session does
-    seen: list[int] = field(default_factory=list)  # windows before each stretch of the curves
-    # By order and what is done (zero_shot, session, all_windows): the score on each stretch, the mean over people.
-    curves: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
 
     @property
     def session(self) -> str:

@@ -91,7 +91,7 @@ def play_back(
         follows = following.delivered_method(list(followed.values()), list(ADAPTATION_METHODS))
     playback = Playback(
         **orders_of(followed, choices),
-        **online_of(followed, choices, method),
+        **online_of(followed, method),
         before=tables.get("before", {}),
         calibrated=tables.get("calibrated", {}),
         own=tables.get("own", {}),
@@ -103,12 +103,11 @@ def play_back(
 
 
 def merge_units(played: Playback, units: Units) -> Playback:
-    """With the mean score over each person's units; people who lose with one of theirs count as losing."""
+    """Return the playback with the mean score over each person's units."""
 
     def merged(tables: dict[str, Scores]) -> dict[str, Scores]:
         return {case: units.by_person(scores) for case, scores in tables.items()}
 
-    whose = dict(zip(units.names, units.people, strict=True))
     return replace(
         played,
         zero_shot=merged(played.zero_shot),
@@ -119,18 +118,19 @@ def merge_units(played: Playback, units: Units) -> Playback:
         online=merged(played.online),
         ways={method: merged(tables) for method, tables in played.ways.items()},
         all_windows=units.by_person(played.all_windows),
-        losing={order: list(dict.fromkeys(whose[unit] for unit in lost)) for order, lost in played.losing.items()},
     )
 
 
 def choices_of(followed: dict[str, following.Followed]) -> tuple[dict[str, str], str]:
     """How a session learns: for each person as the others choose, and as all of them do, which is not at all where
     people did not gain by what the others chose."""
-    everybody = following.Choices(list(followed.values()))
-    choices = {name: everybody.delivered(frozenset({place})) for place, name in enumerate(followed)}
-    gains = [person.gains(choices[name]).mean() for name, person in followed.items()]
-    gained = bool(gains) and float(np.mean(gains)) > following.ROUNDING
-    return choices, everybody.delivered() if gained else NO_ADAPTATION
+    choices = {name: following.delivered_method(_without(followed, name)) for name in followed}
+    gain = float(np.mean([person.gains(choices[name]).mean() for name, person in followed.items()]))
+    return choices, following.delivered_method(list(followed.values())) if gain > following.ROUNDING else NO_ADAPTATION
+
+
+def _without(followed: dict[str, following.Followed], name: str) -> list[following.Followed]:
+    return [person for other, person in followed.items() if other != name]
 
 
 def orders_of(followed: dict[str, following.Followed], choices: dict[str, str]) -> dict[str, Any]:
@@ -151,54 +151,24 @@ def orders_of(followed: dict[str, following.Followed], choices: dict[str, str]) 
     }
 
 
-def _others(followed: dict[str, following.Followed], name: str) -> list[following.Followed]:
-    return [other for whose, other in followed.items() if whose != name]
-
-
-def online_of(followed: dict[str, following.Followed], choices: dict[str, str], method: str) -> dict[str, Any]:
-    """Fields of the average for sessions: scores by the rule that the others choose, the rule of everybody, and
-    curves. choices, method: see `choices_of`."""
+def online_of(followed: dict[str, following.Followed], method: str) -> dict[str, Any]:
+    """Return the fields of the average for sessions: scores by the rule that the other people choose, and the rule that
+    all of them choose. method: how a session learns."""
     people = list(followed.values())
     if any(not person.rules.size for person in people):
         return {}
-    online: dict[str, Scores] = {order: {} for order in ORDERS}
-    losing: dict[str, list[str]] = {order: [] for order in ORDERS}
-    all_windows: Scores = {}
-    lines: dict[str, list[NDArray[np.float64]]] = {"zero_shot": [], "session": [], "all_windows": []}
-    gained = []
-    for name, person in followed.items():
-        rule = following.rule_of(_others(followed, name))
-        gained.append(following.all_gain(person, rule))
-        all_windows[name] = float(person.zero_shot[0]) + gained[-1]
-        before, after = person.right_by(NO_ADAPTATION), person.right_by(choices[name])
-        whole = person.all_right[list(following.RULES).index(rule)]
-        for line, right in {"zero_shot": before, "session": after, "all_windows": whole}.items():
-            lines[line].append(following.scores_on_stretches(right, person.truth))
-        for k, order in enumerate(ORDERS):
-            online[order][name] = float(person.score(rule)[k])
-            if following.clearly_loses(before[k], after[k], person.truth[k]):
-                losing[order].append(name)
-    stacked = {line: np.stack(curves) for line, curves in lines.items()}  # (people, orders, stretches)
-    curves = {
-        order: {line: [_mean(stretch) for stretch in values[:, k].T] for line, values in stacked.items()}
-        for k, order in enumerate(ORDERS)
-    }
+    rules = {name: following.rule_of(_without(followed, name)) for name in followed}
+    gains = {name: following.all_gain(person, rules[name]) for name, person in followed.items()}
     return {
-        "online": online,
-        "all_windows": all_windows,
-        "losing": losing,
+        "online": {
+            order: {name: float(person.score(rules[name])[k]) for name, person in followed.items()}
+            for k, order in enumerate(ORDERS)
+        },
+        "all_windows": {name: float(person.zero_shot[0]) + gains[name] for name, person in followed.items()},
         "rule": following.RULES[following.rule_of(people)],
         "online_session": method in following.RULES,
-        "online_all_windows": float(np.mean(gained)) >= 0,
-        "seen": list(following.SEEN),
-        "curves": curves,
+        "online_all_windows": float(np.mean(list(gains.values()))) >= 0,
     }
-
-
-def _mean(values: NDArray[np.float64]) -> float | None:
-    """Over people with so many windows."""
-    values = values[np.isfinite(values)]
-    return float(values.mean()) if len(values) else None
 
 
 def model_without(
