@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.recordings import save_npz
-from autotransfer.search.study_size import EXPONENTS, Sums, _total, expected_gain, gains
+from autotransfer.search.study_size import EXPONENTS, Sums, expected_gain, gains
 from autotransfer.training.closed_form import Classes
 
 SHARED = np.array([0.6, 0.6, 0.0, 0.0])  # by which the classes of everybody differ
@@ -82,7 +82,7 @@ def test_sums_of_people_give_the_discriminant_of_all_their_windows() -> None:
     weight, bias = Classes((codes - mean) * scale, y, 4).solve(0.5)
     expected = torch.log_softmax((asked - mean) * scale @ weight.T + bias, 1)
     people = [Sums.of(codes[rows], y[rows], 4) for rows in torch.arange(60).split(20)]
-    torch.testing.assert_close(_total(people).log_probabilities(asked), expected)
+    torch.testing.assert_close(Sums.total(people).log_probabilities(asked), expected)
 
 
 def test_a_study_that_gains_by_people_is_told_from_one_that_does_not() -> None:

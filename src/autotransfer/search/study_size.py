@@ -1,13 +1,13 @@
-"""How many people, how many windows: learning curves of models in closed form, and what more of either would gain.
+"""How many people, how many windows: learning curves of linear discriminants, and what more of either would gain.
 
-Each tested person is predicted by linear discriminants on n of the others, for several n; smaller groups lie inside
-larger ones. The mean score over people is fitted by a power law,
+Each tested person is predicted by linear discriminants on n of the other people, for several n. The mean score over
+people is fitted by a power law,
 
     s(n) = a − b n^(−c),   c among EXPONENTS
 
-and extrapolated to more people. A handful of points does not tell the exponent, so the expectation is the mean over
-EXPONENTS. For the interval tested people are resampled with replacement, and with them an exponent. b may be negative:
-where nothing is gained, the interval has to lie on both sides of 0. Gains are cut where a score would exceed 1.
+and extrapolated to more people. A handful of points does not determine the exponent, so the expected gain is the mean
+over EXPONENTS. For the interval tested people are resampled with replacement, and with them an exponent. b may be
+negative: where nothing is gained, the interval has to lie on both sides of 0. Gains are cut if a score would exceed 1.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SIZES = 6  # groups of people, and numbers of windows, that are tried
 WINDOWS = 4500  # of everybody together that are used
 FEWEST_WINDOWS = 3  # of a class and person, where the curve over windows begins
 KINDS = 3  # representations whose log-probabilities are averaged
-NUMBERS = 400  # of a code, at most
+NUMBERS = 400  # features of a window, at most
 SHRINKAGE = 0.5  # of a discriminant's covariance
 EXPONENTS = (0.25, 0.5, 0.75, 1.0, 1.25)
 RESAMPLES = 2000
@@ -135,24 +135,24 @@ def plan_study(recordings: Recordings, *, more_people: int = 10) -> StudyPlan:
     """Expect what more people, and twice the windows of each, would gain.
 
     Learning curves are measured on the recordings of a pilot study, of at least five people who can be scored, with
-    models in closed form, and extrapolated by power laws. Every score is of a person whom the models have not seen.
+    linear discriminants, and extrapolated by power laws. Every score is of a person whom the models have not seen.
 
     more_people: how many more people to expect the gain of.
     Returns both curves, each with the expected gain and its 90 % interval; `lines()` says it in words.
     """
     check_recordings(recordings, "plan_study")
     check_more_people(more_people)
-    study = Pilot(recordings)
-    everybody = len(study.people) - 1
-    sizes = spread(2, everybody)
-    curve = study.scores(study.tested(), [(n, None) for n in sizes])
-    return StudyPlan(
-        data=recordings.name,
-        people=_curve("people", sizes, curve, everybody, everybody + more_people),
-        windows=_windows_curve(study, everybody),
-        models=study.models,
-        tested=len(study.tested()),
-    )
+    pilot = Pilot(recordings)
+    everybody = len(pilot.people) - 1
+    sizes = _spread(2, everybody)
+    people = _curve("people", sizes, [pilot.scores(n) for n in sizes], everybody, everybody + more_people)
+    first, last = FEWEST_WINDOWS * recordings.n_classes, int(np.median(list(map(len, pilot.rows.values()))))
+    windows = None
+    if last >= 2 * first:
+        numbers = _spread(first, last)
+        scores = [pilot.scores(everybody, n) for n in numbers]
+        windows = _curve("windows a person", numbers, scores, pilot.windows, 2 * pilot.windows)
+    return StudyPlan(recordings.name, people, windows, pilot.models, len(pilot.tested))
 
 
 def check_more_people(value: object, name: str = "more_people") -> None:
@@ -161,28 +161,18 @@ def check_more_people(value: object, name: str = "more_people") -> None:
         raise UserError(f"{name} is {shown(value)}; it must be a whole number from 1 to {MOST:,}")
 
 
-def _windows_curve(study: Pilot, everybody: int) -> Curve | None:
-    first, last = FEWEST_WINDOWS * study.n_classes, int(np.median([len(rows) for rows in study.rows.values()]))
-    if last < 2 * first:
-        return None
-    numbers = spread(first, last)
-    curve = study.scores(study.tested(), [(everybody, n) for n in numbers])
-    return _curve("windows a person", numbers, curve, study.now, 2 * study.now)
+def _curve(unit: str, sizes: list[int], scores: Sequence[Floats], now: int, then: int) -> Curve:
+    by_person = np.stack(scores, 1)  # (people, sizes)
+    return Curve(unit, sizes, by_person.mean(0).tolist(), now, then, *expected_gain(sizes, by_person, now, then))
 
 
-def _curve(unit: str, sizes: list[int], scores: Floats, now: int, then: int) -> Curve:
-    gain, low, high = expected_gain(sizes, scores, now, then)
-    return Curve(unit, sizes, scores.mean(0).tolist(), now, then, gain, low, high)
-
-
-def spread(low: int, high: int) -> list[int]:
+def _spread(low: int, high: int) -> list[int]:
     """About SIZES whole numbers from low to high, evenly on a scale of logarithms."""
     return [int(n) for n in np.unique(np.geomspace(low, high, SIZES).round())]
 
 
 class Pilot:
-    """Recordings as discriminants see them: sums over the windows of each person, computed once, because codes depend
-    neither on the fold nor on the person. A discriminant of any people follows from the total of their sums."""
+    """Features of the recordings' windows, which depend neither on the fold nor on the person."""
 
     def __init__(self, recordings: Recordings) -> None:
         self.people = scorable(recordings)
@@ -191,54 +181,41 @@ class Pilot:
                 f"{count(len(self.people), 'person', 'people')} of {shown(recordings.name)} can be scored; a learning "
                 f"curve needs at least {FEWEST}"
             )
-        self.n_classes, self.y = recordings.n_classes, recordings.y.numpy()
-        who = recordings.subject.numpy()
+        places = np.linspace(0, len(self.people) - 1, TESTED).round().astype(int)
+        self.tested = [self.people[place] for place in np.unique(places)]
+        y, who, self.n_classes = recordings.y.numpy(), recordings.subject.numpy(), recordings.n_classes
         every = {person: np.flatnonzero(who == person) for person in self.people}
-        self.now = int(np.median([len(rows) for rows in every.values()]))  # windows of a person
+        self.windows = int(np.median([len(rows) for rows in every.values()]))  # of a person
         most = max(WINDOWS // len(every), 4 * self.n_classes)
         # The first windows of a person, any number of them, hold the classes in equal parts.
-        self.rows = {person: _in_turns(rows, self.y, person)[:most] for person, rows in every.items()}
+        self.rows = {person: _in_turns(rows, y, person)[:most] for person, rows in every.items()}
+        self.y = {person: torch.from_numpy(y[rows]) for person, rows in self.rows.items()}
         settings = _settings(recordings)
         self.models = [setting.kind for setting in settings]
         self.codes = [
             {person: _codes(recordings, setting, rows) for person, rows in self.rows.items()} for setting in settings
         ]
-        self._sums: dict[tuple[int, int, int | None], Sums] = {}
 
-    def tested(self) -> list[int]:
-        """People who are predicted."""
-        places = np.linspace(0, len(self.people) - 1, TESTED).round().astype(int)
-        return [self.people[place] for place in np.unique(places)]
-
-    def scores(
-        self, tested: Sequence[int], points: Sequence[tuple[int, int | None]], among: Sequence[int] | None = None
-    ) -> Floats:
-        """(tested people, points), mean over draws. A point: how many people to train on, and how many windows of each,
-        None for all. among: people to train on."""
-        scores = np.zeros((len(tested), len(points)))
-        for i, person in enumerate(tested):
-            others = [other for other in (self.people if among is None else among) if other != person]
+    def scores(self, n: int, windows: int | None = None) -> Floats:
+        """Return the score of each tested person after training on n others, the mean over draws. windows: how many of
+        each are used; None: all."""
+        sums = [
+            {p: Sums.of(codes[p][:windows], self.y[p][:windows], self.n_classes) for p in self.people}
+            for codes in self.codes
+        ]
+        scores = []
+        for person in self.tested:
+            others = [other for other in self.people if other != person]
             orders = [np.random.default_rng((person, draw)).permutation(others).tolist() for draw in range(DRAWS)]
-            for j, (n, windows) in enumerate(points):
-                groups = {frozenset(order[:n]) for order in orders}
-                scores[i, j] = np.mean([self._score(sorted(group), windows, person) for group in groups])
-        return scores
+            groups = {frozenset(order[:n]) for order in orders}
+            scores.append(np.mean([self._score(sorted(group), sums, person) for group in groups]))
+        return np.array(scores)
 
-    def _score(self, train: Sequence[int], windows: int | None, person: int) -> float:
-        """The score of a person after training on others."""
-        log_p = torch.zeros(len(self.rows[person]), self.n_classes, dtype=torch.float64)
-        for kind, codes in enumerate(self.codes):
-            log_p += _total([self._sums_of(kind, other, windows) for other in train]).log_probabilities(codes[person])
-        return balanced_accuracy_of(log_p.argmax(1).numpy(), self.y[self.rows[person]], self.n_classes)
-
-    def _sums_of(self, kind: int, person: int, windows: int | None) -> Sums:
-        key = kind, person, windows
-        if key not in self._sums:
-            if windows is not None and (kind, person, None) in self._sums:  # other numbers are not needed again
-                self._sums = {known: sums for known, sums in self._sums.items() if known[2] in (None, windows)}
-            y = torch.from_numpy(self.y[self.rows[person][:windows]])
-            self._sums[key] = Sums.of(self.codes[kind][person][:windows], y, self.n_classes)
-        return self._sums[key]
+    def _score(self, train: Sequence[int], sums: Sequence[dict[int, Sums]], person: int) -> float:
+        log_p = torch.zeros(len(self.y[person]), self.n_classes, dtype=torch.float64)
+        for codes, of_people in zip(self.codes, sums, strict=True):
+            log_p += Sums.total([of_people[other] for other in train]).log_probabilities(codes[person])
+        return balanced_accuracy_of(log_p.argmax(1).numpy(), self.y[person].numpy(), self.n_classes)
 
 
 class Sums(NamedTuple):
@@ -252,6 +229,10 @@ class Sums(NamedTuple):
     def of(cls, codes: Tensor, y: Tensor, n_classes: int) -> Sums:
         counts = torch.bincount(y, minlength=n_classes).double()
         return cls(counts, codes.new_zeros(n_classes, codes.shape[1]).index_add_(0, y, codes), codes.T @ codes)
+
+    @classmethod
+    def total(cls, sums: Sequence[Sums]) -> Sums:
+        return cls(*(sum(tensors[1:], tensors[0]) for tensors in zip(*sums, strict=True)))
 
     def log_probabilities(self, codes: Tensor) -> Tensor:
         """(m, D) -> (m, K), as `training.closed_form` has them: codes standardised by the training windows, one shrunk
@@ -271,10 +252,6 @@ class Sums(NamedTuple):
         weight = torch.cholesky_solve(means.T, torch.linalg.cholesky(matrix)).T
         logits = (codes - centre) * scale @ weight.T - 0.5 * (weight * means).sum(1)
         return torch.log_softmax(logits.masked_fill(self.counts == 0, ABSENT), 1)
-
-
-def _total(sums: Sequence[Sums]) -> Sums:
-    return Sums(*(sum(tensors[1:], tensors[0]) for tensors in zip(*sums, strict=True)))
 
 
 def _in_turns(rows: Rows, y: Rows, seed: int) -> Rows:
