@@ -11,8 +11,8 @@ does (search/following.py). A row is the balanced accuracy of one subject in one
     all_windows   the same ensemble with all windows of the subject at once
     METHOD        each adaptation method
 
-The summary states, over all sets, the gain of `session` in the order of recording as a share of that of all_windows, the
-least mean gain of a set in any order, and the share of subjects and orders that lose more than HARM.
+The summary states, over all sets, the gain of `session` in the order of recording as a share of that of all_windows,
+the least mean gain of a set in any order, and the share of subjects and orders that lose more than HARM.
 """
 
 from __future__ import annotations
