@@ -173,9 +173,9 @@ def _dry_run(options: Any, out: Path | None, encoders: dict[str, Any] | None, ag
     from ..folds import describe, whole_people
     from ..recordings.concerns import concerns
     from ..runs.preparation import prepare
-    from ..search.costs import Costs, memory_of
+    from ..search.costs import Costs
     from ..search.kinds import candidates_of
-    from ..search.plan_words import balances, cost_words, stage_lines, why_folds, work_words
+    from ..search.plan_words import cost_words, stage_lines, why_folds, work_words
     from ..search.planning import plan_within_limit
 
     start = time.monotonic()
@@ -189,11 +189,8 @@ def _dry_run(options: Any, out: Path | None, encoders: dict[str, Any] | None, ag
     prepared = replace(prepared, options=plan.options)
     say(repr(recordings), describe(prepared.folds))
     say(*concerns(whole_people(recordings).raw()))
-    say(*why_folds(recordings, options.folds, plan), *balances(prepared, plan))
+    say(*why_folds(recordings, options.folds, plan))
     say(work_words(plan), *stage_lines(plan), *cost_words(plan))
-    needed = memory_of(prepared, candidates_of(prepared).every)
-    size = f"{needed / 2**30:.1f} GiB" if needed >= 2**30 else f"{needed / 2**20:.0f} MiB"
-    say(f"about {size} of memory")
 
 
 def resume(

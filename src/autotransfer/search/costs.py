@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..jobs import Job
 from ..machine import waited
 from ..model.solved import SolvedOptions
 from ..recordings import Recordings
@@ -15,7 +14,6 @@ from ..runs.preparation import Preparation
 from ..settings import NetworkSpec, Setting
 from ..training.allocator import memory_kept
 from ..training.batches import n_batches
-from ..training.packing import member_bytes, pack
 from ..training.timing import SolvingSpeed, Speed, time_network, time_solving
 from ..training.windows import release
 
@@ -71,15 +69,6 @@ class Costs:
         once = sum(speed.once for speed in speeds if isinstance(speed, SolvingSpeed))
         held_out = sum(map(len, groups[:2]))
         return once + len(groups) * sum(self.training(setting, held_out) for setting in settings)
-
-
-def memory_of(prepared: Preparation, settings: Sequence[Setting]) -> int:
-    """Bytes that a run of these settings takes."""
-    recordings, encoders, fold = prepared.recordings, prepared.encoders, prepared.folds[0]
-    jobs = [Job(setting, fold) for setting in settings]
-    packs = pack(recordings, jobs, "auto", device=prepared.device, dtype=DTYPE, encoders=encoders)
-    largest = max(sum(member_bytes(recordings, jobs[place], DTYPE, encoders) for place in places) for places in packs)
-    return 2 * recordings.X.numel() * DTYPE.itemsize + largest
 
 
 def _alike(specs: Iterable[NetworkSpec]) -> dict[object, list[NetworkSpec]]:

@@ -9,7 +9,7 @@ person, so may the peers that know how to.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from ..runs.run import Run
 from ..settings import Setting
 from ..training.closed_form import population_of
 from ..training.packing import resolve_device
-from ..training.scoring import BALANCED_ACCURACY, metric_of
+from ..training.scoring import metric_of
 from ..training.train import run as train_population
 from ..training.windows import release, windows_for
 from .held_out import person_score, probabilities_of
@@ -62,6 +62,10 @@ class Peer(NamedTuple):
     uses: str = "none"  # what it uses of a new person: none, or the adaptation of the runs it is a peer of
 
 
+class Skipped(Exception):
+    """Why a peer has no scores."""
+
+
 class PeerScores(NamedTuple):
     scores: dict[str, Scores]  # by name and subject
     skipped: dict[str, str]  # by name: why there are none
@@ -71,22 +75,17 @@ def peer_scores(run: Run, until: float | None = None) -> PeerScores:
     """Scores of all peers, where they are known from the ledger. until: a moment of the monotonic clock; peers that
     cannot end by then are skipped. A peer that fails is skipped as well."""
     known = run.ledger.recall("peers", dict[str, Scores]) or {}
-    peers: dict[str, Callable[[], Scores | str]] = {}
-    peers |= {name: partial(_solved, run, setting) for name, setting in closed_peers(run).items()}
-    peers |= {name: partial(_predicted, run, peer, until) for name, peer in _others(run).items()}
-    scores = {name: known[name] for name in peers if name in known}
-    skipped: dict[str, str] = {}
-    for name, compute in peers.items():
-        if name in scores:
-            continue
+    compute: dict[str, Callable[[], Scores]] = {}
+    compute |= {name: partial(_solved, run, setting) for name, setting in closed_peers(run).items()}
+    compute |= {name: partial(_predicted, run, peer, until) for name, peer in _others(run).items()}
+    scores, skipped = dict[str, Scores](), dict[str, str]()
+    for name in compute:
         try:
-            answer = compute()
+            scores[name] = known[name] if name in known else compute[name]()
+        except Skipped as reason:
+            skipped[name] = str(reason)
         except Exception as error:
-            answer = f"it failed: {one_line(error)}"
-        if isinstance(answer, str):
-            skipped[name] = answer
-        else:
-            scores[name] = answer
+            skipped[name] = f"it failed: {one_line(error)}"
     run.recordings.derived.pop(COVARIANCES, None)
     run.ledger.remember(peers=scores)
     return PeerScores(scores, skipped)
@@ -120,30 +119,9 @@ def closed_peers(run: Run) -> dict[str, Setting]:
 
 
 def _solved(run: Run, setting: Setting) -> Scores:
-    """Scores from the ledger, where the form is a candidate."""
-    if run.options.metric != BALANCED_ACCURACY:
-        return _measured(run, setting)
-    seed, folds = run.options.seed, run.folds()
-    known = {entry.key: entry.record for entry in run.ledger.entries()}
-    entries = [run.entry("peers", setting, *fold, seed) for fold in folds]
-    records = [known.get(entry.key) for entry in entries]
-    for place, record in enumerate(records):
-        if record is None:
-            records[place] = _outcome(run, Job(setting, run.job(entries[place]).fold, seed)).record()
-    scored, names = set(scorable(run.recordings)), run.recordings.subjects
-    return {
-        str(names[person]): record.score_on(person)
-        for record, (_, test) in zip(records, folds, strict=True)
-        for person in run.groups[test]
-        if record is not None and person in scored
-    }
-
-
-def _measured(run: Run, setting: Setting) -> Scores:
-    """The same by the run's metric."""
-    metric, rec, scored = metric_of(run.options.metric), run.recordings, set(scorable(run.recordings))
+    """Return the scores of a closed form, from its trainings if it is a candidate of the run."""
     done = {entry.key: entry for entry in run.ledger.entries(records=False) if entry.status == "done"}
-    y, who, scores = rec.y.numpy(), rec.subject.numpy(), Scores()
+    who, scores = run.recordings.subject.numpy(), Scores()
     for fold in run.folds():
         entry = run.entry("peers", setting, *fold, run.options.seed)
         if entry.key in done:
@@ -152,10 +130,19 @@ def _measured(run: Run, setting: Setting) -> Scores:
             job = Job(setting, run.job(entry).fold, run.options.seed)
             tested = np.exp(_outcome(run, job).held_out_log_probs.numpy())[len(job.fold.validation) :]
             probabilities = {person: tested[who[job.fold.test] == person] for person in run.groups[fold[1]]}
-        for person in run.groups[fold[1]]:
-            if person in scored:
-                scores[str(rec.subjects[person])] = person_score(metric, y[who == person], probabilities[person])
+        scores |= _scored(run, fold[1], probabilities)
     return scores
+
+
+def _scored(run: Run, group: int, probabilities: Mapping[int, Floats]) -> Scores:
+    """Return the scores of the people of a group who can be scored. probabilities: (n, C), by person."""
+    recordings, metric, known = run.recordings, metric_of(run.options.metric), set(scorable(run.recordings))
+    y, who = recordings.y.numpy(), recordings.subject.numpy()
+    return {
+        str(recordings.subjects[person]): person_score(metric, y[who == person], probabilities[person])
+        for person in run.groups[group]
+        if person in known
+    }
 
 
 def _outcome(run: Run, job: Job) -> Outcome:
@@ -172,26 +159,22 @@ def _outcome(run: Run, job: Job) -> Outcome:
 # ---- others' ---------------------------------------------------------------------------------------------------------
 
 
-def _predicted(run: Run, peer: Peer, until: float | None) -> Scores | str:
-    """Scores of everybody, or why there are none."""
+def _predicted(run: Run, peer: Peer, until: float | None) -> Scores:
+    """Return the scores of everybody; raise `Skipped` if the peer cannot be used or time is over."""
     recordings, folds = run.recordings, run.folds()
     if (reason := peer.refuses(recordings)) is not None:
-        return reason
+        raise Skipped(reason)
     needed = peer.seconds(recordings) * len(folds)
     if until is not None and time.monotonic() + needed > until:
-        return f"no time was left: it takes about {needed:.0f} s"
-    y, who, scored = recordings.y.numpy(), recordings.subject.numpy(), set(scorable(recordings))
-    scores: Scores = {}
+        raise Skipped(f"no time was left: it takes about {needed:.0f} s")
+    who, scores = recordings.subject.numpy(), Scores()
     for done, (validation, test) in enumerate(folds):
         if until is not None and time.monotonic() > until:
-            return f"the time was over after {done} of {len(folds)} folds"
+            raise Skipped(f"the time was over after {done} of {len(folds)} folds")
         fold = run.job(run.entry("peers", run.options.settings()[0], validation, test, 0)).fold
         probability = peer.predict(recordings, fold)
-        for person in run.groups[test]:
-            if person in scored:
-                rows = who[fold.test] == person
-                score = person_score(metric_of(run.options.metric), y[fold.test][rows], probability[rows])
-                scores[str(recordings.subjects[person])] = score
+        probabilities = {person: probability[who[fold.test] == person] for person in run.groups[test]}
+        scores |= _scored(run, test, probabilities)
     return scores
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from .. import schema
 from ..errors import UserError, shown
 from ..files import read_plain, write_atomically
-from ..folds import FEWEST_FOLDS, SESSION
 from ..jobs import check_seed
 from ..model.encoders import is_ours
 from ..runs.options import RunOptions
@@ -131,15 +130,11 @@ class Plan:
 
     @property
     def expected(self) -> list[Stage]:
-        """The stages that will be done, as far as it can be told."""
-        return self.within(self.left)
-
-    def within(self, seconds: float) -> list[Stage]:
-        """The stages that are expected to end in so much time; the first is always done."""
+        """The stages that are expected to end within the limit; the first is always done."""
         done: list[Stage] = []
         spent = 0.0
         for stage in self.ahead:
-            if not done or spent + stage.seconds <= seconds:
+            if not done or spent + stage.seconds <= self.left:
                 spent += stage.seconds
                 done.append(stage)
         return done
@@ -156,11 +151,11 @@ class Plan:
         return replace(self, stages=[*self.stages[:number], done, *self.stages[number + 1 :], rest])
 
     def as_performed(self, answered: Sequence[int]) -> Plan:
-        """The stages that were answered, to be performed again whatever the clock says."""
-        stages = [self.stages[number] for number in answered]
+        """Return the plan of the stages that were answered, to be performed again whatever the clock says."""
+        stages = [replace(self.stages[number], seconds=0.0, left_out="") for number in answered]
         return replace(
-            self, stages=stages, searched=0, search_seconds=0.0, later_seconds=0.0, limit=None, spent=0.0, fixed=True,
-            left_out=[],
+            self, stages=stages, searched=0, candidates=0, search_seconds=0.0, later_seconds=0.0, limit=None, spent=0.0,
+            fixed=True, left_out=[], busy=1.0,
         )  # fmt: skip
 
     def for_recordings(self, prepared: Preparation) -> Plan:
@@ -213,43 +208,22 @@ def read_plan(path: Path) -> Plan:
     """The plan that another run performed, from its folder or from a file."""
     path = path / PLAN if path.is_dir() else path
     try:
-        plan = schema.from_json(Plan, read_plain(path).decode(errors="replace"))
+        values = schema.parse_json(read_plain(path).decode(errors="replace"))
+        plan: Plan = schema.from_values(Plan, _without_unknown_options(values))
     except FileNotFoundError:
         raise UserError(f"there is no file {path}; give the {PLAN} that a run has left") from None
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}); give another --plan") from None
-    except UserError as error:
+    except (UserError, ValueError) as error:
         raise UserError(f"{path} is no plan ({error}); give the {PLAN} that a run has left") from None
-    try:
-        _check_performed(plan)
-    except UserError as error:
-        raise UserError(
-            f"{path} is no plan that was performed ({error}); give the {PLAN} that a run has left"
-        ) from None
-    return plan
+    if not plan.stages or not all(stage.trainings for stage in plan.stages):
+        raise UserError(f"{path} has no stages to perform; give the {PLAN} that a run has left")
+    return plan.as_performed(range(len(plan.stages)))
 
 
-def _check_performed(plan: Plan) -> None:
-    """Raise unless a run may have left the plan: files may be edited."""
-    stages = plan.stages
-    if not stages or not all(stage.trainings for stage in stages):
-        raise UserError("it has no stages to perform")
-    whole = plan.as_performed(range(len(stages)))
-    for name in ("searched", "search_seconds", "later_seconds", "limit", "spent", "fixed", "left_out"):
-        value, usual = getattr(plan, name), getattr(whole, name)
-        if value != usual:  # NaN is not itself
-            raise UserError(f"{name} is {shown(value)}, not {usual}")
-    folds = plan.options.n_folds
-    if folds is not None and plan.options.hold_out == SESSION:
-        folds *= 2
-    if plan.folds < FEWEST_FOLDS or plan.folds != (folds or plan.folds):
-        raise UserError(f"folds is {plan.folds}, not {folds or f'at least {FEWEST_FOLDS}'}")
-    if plan.candidates < 0:
-        raise UserError(f"candidates is {plan.candidates}; it must be at least 0")
-    if not 0 < plan.busy < math.inf:
-        raise UserError(f"busy is {plan.busy}; it must be above 0 and finite")
-    for stage in stages:
-        if stage.left_out:
-            raise UserError(f"stage {shown(stage.name)} was left out")
-        if not 0 <= stage.seconds < math.inf:
-            raise UserError(f"stage {shown(stage.name)} has {stage.seconds} seconds")
+def _without_unknown_options(values: Any) -> Any:
+    """Return the values of a plan without options that only another version has."""
+    if not isinstance(values, dict) or not isinstance(values.get("options"), dict):
+        return values
+    known = {option.name for option in fields(RunOptions)}
+    return values | {"options": {name: value for name, value in values["options"].items() if name in known}}

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..recordings import Recordings
-from ..runs.preparation import Preparation
-from ..training.batches import BALANCES, n_people
 from ..words import clock
-from .kinds import candidates_of
 from .plan import Plan
 
 SURE = 1.4  # estimates are this factor off, up or down, on an idle machine
@@ -97,22 +94,3 @@ def why_folds(recordings: Recordings, asked: int | str, plan: Plan) -> list[str]
         f"{folds} folds, because there are {people} people: leaving out each alone would take {people / folds:.1f} "
         "times as long; everybody is tested once all the same (--folds all: each alone)"
     ]
-
-
-def balances(prepared: Preparation, plan: Plan) -> list[str]:
-    """How the batches of penalised networks are made up, in words, where such are expected within the limit."""
-    lines, recordings = [], prepared.recordings
-    if plan.searched:
-        settings = candidates_of(prepared).networks
-    else:
-        settings = [setting for stage in plan.expected for setting in stage.settings]
-    settings = [setting for setting in settings if setting.penalty is not None]
-    training = recordings.n_subjects - sum(map(len, prepared.groups[:2]))
-    for kind, balance in BALANCES.items():
-        sizes = {setting.training.batch_size for setting in settings if setting.training.batches == kind}
-        for size in sorted(sizes):
-            people = n_people(balance, size, recordings.n_classes, training)
-            rows = f"{balance.block} or more rows of each{' class' if balance.by_class else ''}"
-            modes = "conditional" if balance.by_class else "other"
-            lines.append(f"batches of {size} for {modes} penalties: {people} people, {rows} where the data allow it")
-    return lines
