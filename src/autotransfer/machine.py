@@ -32,12 +32,6 @@ def memory_left() -> int | None:
     return min(left) if left else None
 
 
-def waited() -> float:
-    """Seconds that threads of this process have waited for a busy core so far; 0 where the system does not say."""
-    texts = [_read(task / "schedstat") for task in Path("/proc/self/task").glob("*")]
-    return sum(int(text.split()[1]) for text in texts if text) / 1e9
-
-
 @contextmanager
 def threads(n: int) -> Iterator[None]:
     """Inside, torch and the libraries of NumPy and SciPy use n threads."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..machine import waited
 from ..model.solved import SolvedOptions
 from ..recordings import Recordings
 from ..runs.executor import DTYPE
@@ -27,7 +25,6 @@ class Costs:
 
     recordings: Recordings
     speeds: dict[NetworkSpec, Speed | SolvingSpeed]
-    busy: float = 1.0  # how much longer everything takes than on an idle machine
 
     @classmethod
     def measure(cls, prepared: Preparation, settings: Sequence[Setting]) -> Costs:
@@ -36,7 +33,6 @@ class Costs:
         device, folds = prepared.device, prepared.folds
         sample = {setting.network_spec: setting for setting in reversed(settings)}  # the first, without a penalty
         speeds: dict[NetworkSpec, Speed | SolvingSpeed] = {}
-        cpu, queue = time.process_time(), waited()
         try:
             with memory_kept():
                 for alike in _alike(sample).values():
@@ -48,8 +44,7 @@ class Costs:
                     speeds |= dict.fromkeys(alike, speed)
         finally:
             release(recordings)
-        ran, queued = time.process_time() - cpu, waited() - queue
-        return cls(recordings, speeds, (ran + queued) / ran if ran > 0 else 1.0)
+        return cls(recordings, speeds)
 
     def training(self, setting: Setting, held_out: int) -> float:
         """Seconds of one training that holds out so many people."""

@@ -92,7 +92,7 @@ class Stage:
 class Plan:
     """Frozen: a change makes another plan, which the ledger keeps."""
 
-    RETIRED: ClassVar[tuple[str, ...]] = ("pairs",)  # fields of earlier versions
+    RETIRED: ClassVar[tuple[str, ...]] = ("pairs", "busy")  # fields of earlier versions
 
     options: RunOptions  # resolved: as many folds and epochs as the recordings need
     folds: int
@@ -106,7 +106,6 @@ class Plan:
     stops: bool = False  # before the limit, when no gain is expected
     fixed: bool = False  # performed again: neither the clock nor the expected gain ends it
     left_out: list[str] = field(default_factory=list)  # before the run started
-    busy: float = 1.0  # how much longer everything takes than on an idle machine
 
     @property
     def ahead(self) -> list[Stage]:
@@ -142,20 +141,12 @@ class Plan:
     def with_stage(self, number: int, stage: Stage) -> Plan:
         return replace(self, stages=[*self.stages[:number], stage, *self.stages[number + 1 :]])
 
-    def with_divided_stage(self, number: int, whole: list[PlannedTraining], cut: list[PlannedTraining]) -> Plan:
-        """With a stage in two parts: trainings that were done on every fold, and those that were not. Answers refer to
-        stages by number, so that all stages keep theirs and the second part comes last."""
-        stage = self.stages[number]
-        rest = Stage(f"the rest of {stage.name}", cut, main=stage.main, left_out=GIVEN_UP)
-        done = replace(stage, name=f"{stage.name} (a part)", trainings=whole)
-        return replace(self, stages=[*self.stages[:number], done, *self.stages[number + 1 :], rest])
-
     def as_performed(self, answered: Sequence[int]) -> Plan:
         """Return the plan of the stages that were answered, to be performed again whatever the clock says."""
         stages = [replace(self.stages[number], seconds=0.0, left_out="") for number in answered]
         return replace(
             self, stages=stages, searched=0, candidates=0, search_seconds=0.0, later_seconds=0.0, limit=None, spent=0.0,
-            fixed=True, left_out=[], busy=1.0,
+            fixed=True, left_out=[],
         )  # fmt: skip
 
     def for_recordings(self, prepared: Preparation) -> Plan:
@@ -209,7 +200,7 @@ def read_plan(path: Path) -> Plan:
     path = path / PLAN if path.is_dir() else path
     try:
         values = schema.parse_json(read_plain(path).decode(errors="replace"))
-        plan: Plan = schema.from_values(Plan, _without_unknown_options(values))
+        plan: Plan = schema.from_values(Plan, _of_this_version(values))
     except FileNotFoundError:
         raise UserError(f"there is no file {path}; give the {PLAN} that a run has left") from None
     except OSError as error:
@@ -221,9 +212,10 @@ def read_plan(path: Path) -> Plan:
     return plan.as_performed(range(len(plan.stages)))
 
 
-def _without_unknown_options(values: Any) -> Any:
-    """Return the values of a plan without options that only another version has."""
+def _of_this_version(values: Any) -> Any:
+    """Return the values of a plan with the options of this version: unknown ones are ignored, missing ones default."""
     if not isinstance(values, dict) or not isinstance(values.get("options"), dict):
         return values
     known = {option.name for option in fields(RunOptions)}
-    return values | {"options": {name: value for name, value in values["options"].items() if name in known}}
+    stored = {name: value for name, value in values["options"].items() if name in known}
+    return values | {"options": RunOptions(**{"source": ""} | stored).to_dict()}

@@ -8,22 +8,22 @@ from ..recordings import Recordings
 from ..words import clock
 from .plan import Plan
 
-SURE = 1.4  # estimates are this factor off, up or down, on an idle machine
+SURE = 1.4  # estimates are this factor off, up or down
 NAMED = 2  # stages that a line names, of those that were left out
 
 
-def span(seconds: float, busy: float = 1.0) -> str:
-    """A range: an estimate may be off, and a machine that is busy now may be quiet later."""
-    return f"{clock(seconds / (SURE * busy))} to {clock(seconds * SURE)}"
+def span(seconds: float) -> str:
+    """Return an estimate as a range."""
+    return f"{clock(seconds / SURE)} to {clock(seconds * SURE)}"
 
 
 def cost_words(plan: Plan) -> list[str]:
     """How long, to what limit, and what is left out for it."""
     if not plan.seconds:
         return []
-    lines = [f"about {span(plan.seconds, plan.busy)} for everything on this machine"]
+    lines = [f"about {span(plan.seconds)} for everything on this machine"]
     if len(plan.stages) > 1:
-        lines = [f"first answer after about {span(plan.spent + plan.stages[0].seconds, plan.busy)}; {lines[0]}"]
+        lines = [f"first answer after about {span(plan.spent + plan.stages[0].seconds)}; {lines[0]}"]
     if plan.limit is not None:
         late = bool(plan.stages) and plan.spent + plan.stages[0].seconds * SURE > plan.limit
         until = ", but not before its first answer" if late else ""
@@ -45,9 +45,9 @@ def stage_lines(plan: Plan) -> Iterator[str]:
         many = plan.folds * (len(stage.trainings) + len(stage.online))
         if stage in done:
             spent += stage.seconds
-            when = f"answer after {span(spent, plan.busy)}" if stage.seconds else "not timed"
+            when = f"answer after {span(spent)}" if stage.seconds else "not timed"
         else:
-            when = f"takes {span(stage.seconds, plan.busy)}: not in this time"
+            when = f"takes {span(stage.seconds)}: not in this time"
         yield f"  {number}. {stage.words}: {many} training{'s' * (many != 1)}, {when}"
 
 

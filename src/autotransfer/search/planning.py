@@ -41,7 +41,7 @@ def plan_of(prepared: Preparation, costs: Costs | None = None) -> Plan:
     groups, settings = prepared.groups, candidates.networks
     folds = len(groups)
     plan = Plan(
-        options=options, folds=folds, stages=[], limit=options.seconds, busy=1.0 if costs is None else costs.busy,
+        options=options, folds=folds, stages=[], limit=options.seconds,
         stops=options.staged and options.seconds is not None,
     )  # fmt: skip
     apart = options.adaptation is not None
@@ -57,7 +57,7 @@ def plan_of(prepared: Preparation, costs: Costs | None = None) -> Plan:
         return replace(plan, searched=tried, candidates=going_on, search_seconds=tried * mean, later_seconds=later)
     quick = candidates.solved
     if options.staged and costs is not None:
-        price = {form: costs.stage([form], groups) / costs.busy for form in quick}
+        price = {form: costs.stage([form], groups) for form in quick}
         least = min(price.values(), default=0.0)  # the cheapest is quick in any case
         quick = [form for form in quick if price[form] <= max(COSTLY, least)]
     plan = _staged(plan, candidates, quick) if options.staged else with_candidate_stages(plan, candidates.every)

@@ -17,7 +17,7 @@ from ..runs.choice import Choice, Playback, StageScore
 from ..runs.csv_tables import csv_of
 from ..runs.ending import NO_ROOM, OVER, out_of_time
 from ..runs.executor import LocalExecutor, OutOfTime
-from ..runs.ledger import FINISHED, Entry, stage_name
+from ..runs.ledger import FINISHED
 from ..runs.preparation import check_packages
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell
@@ -103,13 +103,9 @@ class Conductor:
                 choice = self._answer(number)
                 if choice.ended is not None:
                     return choice
-        return self.repeat()  # the stages after the last answer were left out
-
-    def repeat(self) -> Choice:
-        """The last answer once more, from the trainings that the ledger holds."""
-        if not self.run.options.staged:
+        if not staged:
             return self._answer(len(self.plan.stages) - 1)
-        last = self.answers.pop()
+        last = self.answers.pop()  # the stages after it were left out: it is the last one
         return self._answer(last.number, since=last.seconds)
 
     # training
@@ -137,16 +133,18 @@ class Conductor:
         limited = not needed and math.isfinite(self.left)
         limit = [self.left, time.time()] if limited else []
         run.ledger.remember(ahead=max(0.0, min(ahead, self.left - self._cost(stage))), limit=limit)
-        self.tell(self._words(number))
+        cost = f", {span(self._cost(stage))}" if stage.seconds else ""
+        self.tell(f"stage {number + 1} of {len(self.plan.stages)}: {stage.words} on {len(folds)} folds{cost}")
         if isinstance(run.executor, LocalExecutor):
             run.executor.until = math.inf if needed else time.monotonic() + self.left_to_train
         began = time.monotonic()
         expected = self._training(stage) * self.slowness * len(todo) / len(entries)
         try:
-            label = stage.name if run.options.staged else run.ledger.stage_words()
-            run.work(shown=self.shown, label=label, expected=expected or None, counted=entries)
+            run.work(shown=self.shown, label=stage.name, expected=expected or None, counted=entries)
         except OutOfTime:
-            return self._keep_whole(number, entries)
+            run.drop([entry.key for entry in entries])
+            self._leave_out(number, GIVEN_UP)
+            return False
         finally:
             limit = [self.left, time.time()] if limited else []
             run.ledger.remember(spent=self.spent, limit=limit)
@@ -177,36 +175,11 @@ class Conductor:
     def _too_long(self, stage: Stage) -> str:
         return f"it would have taken about {clock(self._cost(stage))}" if stage.seconds else "no time was left"
 
-    def _keep_whole(self, number: int, entries: Sequence[Entry]) -> bool:
-        """The time is over: keep trainings that were done on every fold, and forget the rest of the stage."""
-        stage, statuses = self.plan.stages[number], self.run.ledger.statuses()
-        undone = {(e.setting, e.seed) for e in entries if statuses.get(e.key) not in FINISHED}
-        whole, online = ([t for t in trainings if t not in undone] for trainings in (stage.trainings, stage.online))
-        self.run.drop([e.key for e in entries if (e.setting, e.seed) in undone])
-        if not whole:
-            self._leave_out(number, GIVEN_UP)
-            return False
-        self.plan = self.plan.with_stage(number, replace(stage, online=online))
-        if cut := [training for training in stage.trainings if training in undone]:
-            self.plan = self.plan.with_divided_stage(number, whole, cut)
-        self.run.ledger.remember(plan=self.plan)
-        return True
-
     def _leave_out(self, number: int, why: str) -> None:
         stage = replace(self.plan.stages[number], left_out=why)
         self.plan = self.plan.with_stage(number, stage)
         self.run.ledger.remember(plan=self.plan)
         self.tell(f"left out {stage.name}: {why}")
-
-    def _words(self, number: int) -> str:
-        stage, folds = self.plan.stages[number], len(self.run.folds())
-        if self.run.options.staged:
-            cost = f", {span(self._cost(stage), self.plan.busy)}" if stage.seconds else ""
-            return f"stage {number + 1} of {len(self.plan.stages)}: {stage.words} on {folds} folds{cost}"
-        seeds = {seed for _, seed in stage.trainings}
-        numbers = {"candidate": len(stage.settings), "fold": folds, "seed": len(seeds)}
-        work = " × ".join(f"{n} {unit}{'s' * (n != 1)}" for unit, n in numbers.items())
-        return f"{stage_name('folds', staged=bool(self.run.ledger.entries('search', records=False)))}: {work}"
 
     # answers
 
@@ -215,15 +188,15 @@ class Conductor:
         return list(dict.fromkeys(s for number in numbers for s in self.plan.stages[number].settings))
 
     def _answer(self, number: int, since: float | None = None) -> Choice:
-        """From everything that is trained. since: seconds of an earlier answer from the same, which is made again as
-        the last one."""
+        """Answer from everything that is trained. since: seconds of an earlier answer, which is made again as the last
+        one."""
         began = time.monotonic()
         with threads(min(FEW, cores())):
-            choice = self._weighed(number, since)
+            choice = self._decided(number, since)
         self.answering = max(self.answering, time.monotonic() - began - self.extras)
         return choice
 
-    def _weighed(self, number: int, since: float | None) -> Choice:
+    def _decided(self, number: int, since: float | None) -> Choice:
         run, staged = self.run, self.run.options.staged
         done = [answer.number for answer in self.answers] + [number]
         if not staged:
