@@ -34,8 +34,8 @@ from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, Playback, Scores, StageScore, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
+from autotransfer.search.average import find_online
 from autotransfer.search.decision import decide
-from autotransfer.search.online import find_online
 from autotransfer.search.plan import Plan
 from autotransfer.search.planning import begin
 from autotransfer.search.playback import FEWEST, play_back

@@ -9,7 +9,7 @@ import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.person.calibration import LABELS
-from autotransfer.search.labelled import first_of_each, groups_of, labelled_and_scored
+from autotransfer.search.labels import first_of_each, groups_of, labelled_and_scored
 from autotransfer.search.playback import play_person, windows_of_each
 from autotransfer.settings import Setting
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from autotransfer.search.personal import FOLDS, discriminant, personal_log_probs, splits_of
+from autotransfer.search.labels import FOLDS, discriminant, personal_log_probs, splits_of
 
 N, CLASSES = 60, 3
 Y = np.arange(N) % CLASSES

@@ -19,8 +19,8 @@ from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.person.calibration import LABELS, calibrate_model
 from autotransfer.runs.choice import read_choice
 from autotransfer.search import following, playback
+from autotransfer.search.labels import SHARES, SHARPNESS, best_trust, try_all
 from autotransfer.search.playback import ORDERS, play_person
-from autotransfer.search.trust import SHARES, SHARPNESS, best_trust, try_all
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy_of
 

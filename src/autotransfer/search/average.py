@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runs.choice import Calibration, Reliability
-from .held_out import HeldOutLogProbs
+from ..runs.run import Run
+from ..settings import Setting
+from .held_out import HeldOutLogProbs, trained_candidates
+from .validation import finished_entries
 from .weights import Floats, combine_log_probs, equal_classes, fit, sharpness_for_others
 
 MOST = 12  # candidates that are delivered: a prediction waits for all of them
@@ -95,6 +98,28 @@ def find_nested(held_out: HeldOutLogProbs, among: Sequence[int]) -> Nested:
     for block in blocks(held_out.together):
         weights |= dict.fromkeys(block, find_weights(held_out, among, block))
     return Nested(weights, {p: combine_log_probs(w.exponents, held_out.of_person(p)) for p, w in weights.items()})
+
+
+class OnlineWeights(NamedTuple):
+    """settings: candidates, then closed forms that centre people, held-out people in the order of recording."""
+
+    settings: list[Setting]
+    weights: Weights
+    nested: Nested
+
+
+def find_online(run: Run, candidates: Sequence[Setting], centred: Sequence[Setting]) -> OnlineWeights | None:
+    """None where no form centres people, or none of these has a weight."""
+    if not centred:
+        return None
+    settings = [*candidates, *centred]
+    entries = finished_entries(run, settings, run.folds())
+    held_out = HeldOutLogProbs.of(run, settings, entries)
+    among = trained_candidates(settings, entries)
+    weights = find_weights(held_out, among)
+    if not weights.exponents[len(candidates) :].any():
+        return None
+    return OnlineWeights(settings, weights, find_nested(held_out, among))
 
 
 def without_kind(held_out: HeldOutLogProbs, nested: Nested, kinds: Sequence[str], kind: str) -> dict[int, float]:

@@ -9,7 +9,6 @@ from ..words import clock
 from .plan import Plan
 
 SURE = 1.4  # estimates are this factor off, up or down
-NAMED = 2  # stages that a line names, of those that were left out
 
 
 def span(seconds: float) -> str:
@@ -25,14 +24,10 @@ def cost_words(plan: Plan) -> list[str]:
     if len(plan.stages) > 1:
         lines = [f"first answer after about {span(plan.spent + plan.stages[0].seconds)}; {lines[0]}"]
     if plan.limit is not None:
-        late = bool(plan.stages) and plan.spent + plan.stages[0].seconds * SURE > plan.limit
-        until = ", but not before its first answer" if late else ""
-        until += "; sooner, if no more gain is expected" if plan.stops else ""
-        lines.append(f"it ends after {clock(plan.limit)}, with what is then trained{until} (--time none: everything)")
+        sooner = ", or sooner if no more gain is expected" if plan.stops else ""
+        lines.append(f"it ends after {clock(plan.limit)}{sooner}, but not before its first answer (--time none: never)")
     if plan.left_out:
-        every = all(stage in plan.expected for stage in plan.ahead if stage.main)
-        what = "a network of each kind" if every else "a network"
-        lines.append(f"shortened, so that {what} fits into that: {'; '.join(plan.left_out)}")
+        lines.append(f"shortened, so that networks fit into that: {'; '.join(plan.left_out)}")
     if all(stage.solved for stage in plan.expected) and not all(stage.solved for stage in plan.ahead):
         lines.append("no network fits into that: the answer will be of closed forms alone")
     return lines
@@ -52,11 +47,8 @@ def stage_lines(plan: Plan) -> Iterator[str]:
 
 
 def left_out_words(plan: Plan) -> list[str]:
-    """Stages that were not trained, with the reason; the first few by name."""
-    stages = [stage for stage in plan.stages if stage.left_out]
-    named = stages if len(stages) <= NAMED + 1 else stages[:NAMED]
-    more = len(stages) - len(named)
-    return [f"{stage.name} ({stage.left_out})" for stage in named] + ([f"{more} more stages"] if more else [])
+    """Return the stages that were not trained, with the reason."""
+    return [f"{stage.name} ({stage.left_out})" for stage in plan.stages if stage.left_out]
 
 
 def work_words(plan: Plan) -> str:
@@ -64,12 +56,9 @@ def work_words(plan: Plan) -> str:
     options = plan.options
     seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
     if plan.searched:
-        batches = {setting.training.batches for setting in options.settings() if setting.penalty is None}
-        listed = len(batches) > 1 and options.search != "tpe"
-        plain = f" (the plain network in {len(batches)} kinds of batches among them)" if listed else ""
         return (
-            f"{plan.trainings} trainings of up to {options.max_epochs} epochs: {plan.searched} settings{plain} on one "
-            f"split, then at most {plan.candidates} candidates on {plan.folds} folds with {seeds}"
+            f"{plan.trainings} trainings of up to {options.max_epochs} epochs: {plan.searched} settings on one split, "
+            f"then at most {plan.candidates} candidates on {plan.folds} folds with {seeds}"
         )
     settings = list(dict.fromkeys(s for stage in plan.ahead for s in stage.settings))
     solved = sum(s.network.closed_form for s in settings)

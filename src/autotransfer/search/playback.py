@@ -30,12 +30,20 @@ from ..settings import Setting
 from ..training.centring import CentringRule
 from ..training.metrics import balanced_accuracy_of
 from . import following
-from .average import Nested
-from .labelled import Rows, first_of_each, groups_of, labelled_and_scored
+from .average import Nested, OnlineWeights
+from .labels import (
+    SHARES,
+    SHARPNESS,
+    Rows,
+    TrustTrial,
+    best_trust,
+    first_of_each,
+    groups_of,
+    labelled_and_scored,
+    personal_log_probs,
+    try_all,
+)
 from .models import best_state
-from .online import OnlineWeights
-from .personal import personal_log_probs
-from .trust import SHARES, SHARPNESS, TrustTrial, best_trust, try_all
 
 PEOPLE = 12  # played back, where there are more: further people would change means little and take time
 FEWEST = 3  # people whose means say anything
@@ -299,7 +307,7 @@ def _with_labels(
 def calibrates(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
     """Numbers of labels with which people gained on average, from their scores before and after calibration; none where
     they lost over all numbers together, because a single number that helps is then chance. No clear gain is asked for:
-    how much labels count is chosen on others already (trust.py). A number that nobody had windows for counts as the
+    how much labels count is chosen on others already (labels.py). A number that nobody had windows for counts as the
     largest smaller one that was tried."""
     gains = {
         labels: [score - before[str(labels)][name] for name, score in after[str(labels)].items()]

@@ -21,22 +21,23 @@ from ..runs.ledger import FINISHED
 from ..runs.preparation import check_packages
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell
+from ..runs.sqlite_errors import explain_errors_of_library
 from ..settings import Setting
 from ..training.progress import working
 from ..words import clock
-from .average import Nested, Weights, find_nested
+from .average import Nested, OnlineWeights, Weights, find_nested, find_online
 from .decision import decide
 from .held_out import HeldOutLogProbs, trained_candidates
-from .kinds import candidates_of
+from .kinds import candidates_of, list_of
 from .models import build_models
-from .online import OnlineWeights, find_online
 from .peers import peer_scores
 from .plan import GIVEN_UP, LATE, Plan, Stage, write_plan
 from .plan_words import left_out_words, span
 from .planning import answer_seconds, plan_of, with_candidate_stages
 from .playback import PEOPLE, play_back
-from .stage_one import search_stage
+from .stages import shortlist
 from .stopping import expects_gain, stopped_at
+from .validation import finished_entries, measured_scores, validation_scores
 
 EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
 GROWING = 1.5  # an answer from more candidates takes longer than those before it, hardly by more than this
@@ -59,6 +60,33 @@ def conduct(
             if not plan.stages:
                 plan = with_candidate_stages(plan, [*shortlist, *candidates_of(run.prepared).solved])
         return Conductor(run, plan, tell, shown=shown, played=played, answered=answered).perform()
+
+
+def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
+    """Train every setting on one fixed split. Returns the shortlist of networks, the baseline first."""
+    options, split = run.options, run.scored_split()
+    apart = options.adaptation is not None  # networks of several kinds, each with the grid
+    if options.search == "tpe":
+        from .tpe import tpe_search
+
+        with explain_errors_of_library(run.folder / "optuna.sqlite"):
+            settings = tpe_search(run, tell, shown=shown)
+    else:
+        settings = candidates_of(run.prepared).networks
+        run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
+        tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
+        run.work(shown=shown)
+    first = [entry for entry in finished_entries(run, settings, [split]) if entry.seed == options.seed]
+    if options.rule == "average":
+        scores = measured_scores(run, first, both=False)
+    else:
+        scores = validation_scores(first, run.groups, twins=False)
+    by_key = {setting.key: setting for setting in settings}
+    # A shortlist for every network: the best one must not crowd out the settings of another.
+    kept = []
+    for network in dict.fromkeys(list_of(setting, apart=apart) for setting in settings):
+        kept += shortlist(scores, {k: s.method for k, s in by_key.items() if list_of(s, apart=apart) == network})
+    return [by_key[key] for key in kept]
 
 
 class Conductor:
