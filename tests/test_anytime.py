@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,12 +26,11 @@ from autotransfer.runs.progress import status_lines
 from autotransfer.runs.run import Run
 from autotransfer.search import plan as plans
 from autotransfer.search import planning, procedure, stopping
-from autotransfer.search.plan import Plan, Stage, read_plan
-from autotransfer.search.planning import answer_seconds, begin
-from autotransfer.search.procedure import Conductor, conduct
-from autotransfer.training.progress import Progress
+from autotransfer.search.plan import Plan, read_plan
+from autotransfer.search.planning import begin
+from autotransfer.search.procedure import conduct
 from faults import Interrupted, few_closed_forms, quiet, table_of
-from tiny import tiny, tiny_file
+from tiny import tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -211,39 +208,6 @@ def test_a_kill_at_any_write_leaves_a_whole_model(
     assert_same(folder, whole)
 
 
-def test_a_reader_between_card_and_weights_finds_both(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """os.replace of the weights is where a kill leaves a card whose weights have another name."""
-    folder = tmp_path / "model"
-    shutil.copytree(whole / "model", folder)
-    model = load_model(folder)
-    model.card = replace(model.card, scores={"new": True})
-    monkeypatch.setattr(saving.os, "replace", _fail)
-    with pytest.raises(Interrupted):
-        model.save(folder)
-    monkeypatch.undo()
-    assert not load_model(folder).card.scores.get("new"), "the card was never replaced"
-    real, weights = saving.os.replace, saving.WEIGHTS
-    monkeypatch.setattr(saving.os, "replace", lambda a, b: _fail() if Path(b).name == weights else real(a, b))
-    with pytest.raises(Interrupted):
-        model.save(folder)
-    monkeypatch.undo()
-    (folder / weights).write_bytes(b"older weights")
-    assert load_model(folder).card.scores == {"new": True}
-
-
-def _fail(*_: object) -> None:
-    raise Interrupted
-
-
-def test_a_run_without_an_answer_says_so(tmp_path: Path) -> None:
-    run = start(tmp_path)
-    run.ledger.close()
-    with pytest.raises(UserError, match=r"has no model: .*autotransfer status"):
-        load_model(run.folder / "model")
-
-
 @pytest.mark.slow
 def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Path) -> None:
     """Three of its stages, as a run had left it when the time was over."""
@@ -261,19 +225,6 @@ def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Pat
         runs.append(run.folder)
     assert_same(*runs)
     assert read_choice(runs[0]).stages[2].scores == read_choice(whole).stages[2].scores
-
-
-def test_a_plan_is_performed_from_the_command_line(tmp_path: Path, whole: Path) -> None:
-    plan = json.loads((whole / "plan.json").read_text())
-    plan["stages"] = plan["stages"][:2]
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    source = tiny_file(tmp_path, n_subjects=4)
-    lines = told("run", source, "--plan", tmp_path / "plan.json", "--dry-run")
-    assert "2. eegnet, seed 0" in lines
-    assert "3. " not in lines.split("epochs")[1]
-    told("run", source, "--plan", tmp_path / "plan.json", "--out", tmp_path / "again", "--quiet")
-    choice = read_choice(tmp_path / "again")
-    assert [stage.scores for stage in choice.stages] == [stage.scores for stage in read_choice(whole).stages[:2]]
 
 
 def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> None:
@@ -310,31 +261,6 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
     assert table_of(run.folder).equals(table_of(whole))
     with pytest.raises(UserError, match="everything in its plan was trained; leave --time out"):
         told("resume", run.folder, "--time", "10m")
-
-
-def test_more_time_that_trains_nothing_keeps_the_people_who_were_played_back(tmp_path: Path) -> None:
-    run = start(tmp_path, time="1h")
-    plan = planning.plan_of(run.prepared)
-    run.ledger.remember(plan=plan.with_stage(2, replace(plan.stages[2], left_out="no time was left", seconds=1e9)))
-    first = conduct(run, quiet, shown=False, played=2)
-    assert first.playback is not None
-    planning.give_more(run, 60.0)
-    again = conduct(run, quiet, shown=False, played=4)
-    run.ledger.close()
-    assert len(again.stages) == len(first.stages)
-    assert again.playback == first.playback
-
-
-def test_stages_that_had_no_time_come_after_those_that_had(tmp_path: Path) -> None:
-    run = start(tmp_path, time="1h")
-    plan = planning.plan_of(run.prepared)
-    run.ledger.remember(plan=plan.with_stage(1, replace(plan.stages[1], left_out="no time was left")))
-    conduct(run, quiet, shown=False, played=0)
-    planning.give_more(run, None)
-    choice = conduct(run, quiet, shown=False, played=0)
-    assert [stage.name for stage in choice.stages] == [STAGES[0], *STAGES[2:], STAGES[1]]
-    assert choice.ended == "everything in its plan was trained"
-    run.ledger.close()
 
 
 def test_a_stage_that_time_ends_is_given_up_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,49 +341,3 @@ def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
     then = conductor._nested_after(2)
     assert set(then.log_probs) == set(range(4))
     again.ledger.close()
-
-
-def test_time_left_counts_what_remains(answered_once: Path, tmp_path: Path) -> None:
-    run = Run.open(Path(shutil.copytree(answered_once, tmp_path / "run")))
-    run.ledger.remember(ahead=100.0)
-    assert "1:40 left" in " ".join(status_lines(run.folder)) or "1:4" in " ".join(status_lines(run.folder))
-    run.ledger.remember(limit=[20.0, 0.0])  # noted long ago: an interrupted run keeps what its limit left
-    assert "about 0:20 left" in " ".join(status_lines(run.folder))
-    run.ledger.remember(complete=True)
-    assert "1:40" not in " ".join(status_lines(run.folder))
-    run.ledger.close()
-
-
-def test_progress_counts_the_trainings_of_the_stage(answered_once: Path, tmp_path: Path) -> None:
-    """Those of earlier stages are done, which says nothing of this one; and no more time is left than the limit has."""
-    run = Run.open(Path(shutil.copytree(answered_once, tmp_path / "run")))
-    bars: list[Progress] = []
-
-    class Watching(executor.LocalExecutor):
-        def train(self, run: executor.Work, bar: Progress) -> None:
-            bars.append(bar)
-            raise Interrupted
-
-    run.executor = Watching()
-    with pytest.raises(Interrupted):
-        conduct(run, quiet, shown=False)
-    earlier = sum(entry.status == "done" for entry in run.ledger.entries(records=False))
-    assert earlier > 0
-    assert (bars[0].members, bars[0].well) == (4, 0), "a network on four folds"
-    state, jobs, *_ = status_lines(run.folder)
-    assert state.startswith(f"{run.folder}: interrupted; 1 stage done, predict can be used; continue with")
-    assert jobs == f"in the stages so far {earlier} of {earlier + 4} trainings done, 0 begun, 4 waiting, 0 failed"
-    run.ledger.close()
-
-
-def test_a_machine_that_trains_slower_than_planned_answers_no_slower() -> None:
-    """What a stage costs is told from how long training took so far, and from how long answers did, which are most
-    of a stage on a GPU."""
-    conductor = Conductor.__new__(Conductor)
-    conductor.run = SimpleNamespace(recordings=tiny(4))  # type: ignore[assignment]  # all that it is asked for
-    stage = Stage("networks", [], seconds=10.0 + answer_seconds(tiny(4)))
-    conductor.trained = conductor.foreseen = conductor.answering = 0.0
-    assert conductor._cost(stage) == pytest.approx(stage.seconds), "as planned"
-    conductor.trained, conductor.foreseen, conductor.answering = 60.0, 20.0, 4.0
-    assert conductor._cost(stage) == pytest.approx(3 * 10.0 + 4.0)
-    assert conductor._cost(Stage("untimed", [])) == 0.0

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from autotransfer.search import average
-from autotransfer.search.average import blocks, calibration, find_nested, find_weights, without_kind
+from autotransfer.search.average import blocks, calibration, find_nested, find_weights
 from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.weights import combine_log_probs
 from autotransfer.settings import Setting
@@ -70,18 +70,6 @@ def test_the_better_weighs_more_and_the_average_beats_the_best_alone() -> None:
     assert together > alone + 0.01
 
 
-def test_no_more_are_delivered_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(average, "MOST", 2)
-    found = find_weights(held_out_of(rows=100), ALL)
-    assert (found.exponents > 0).sum() == 2
-    assert set(np.flatnonzero(found.exponents)) == {0, 3}
-
-
-def test_only_those_asked_for_weigh() -> None:
-    found = find_weights(held_out_of(), among=[1, 2])
-    assert set(np.flatnonzero(found.exponents)) <= {1, 2}
-
-
 def test_many_people_are_left_out_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(average, "BLOCKS", 3)
     assert blocks([[n] for n in range(7)]) == [[0, 1, 2], [3, 4], [5, 6]]
@@ -90,21 +78,6 @@ def test_many_people_are_left_out_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
     assert set(nested.weights) == set(range(7))
     direct = find_weights(held_out, ALL, without=[3, 4])
     np.testing.assert_array_equal(nested.weights[4].exponents, direct.exponents)
-
-
-def test_without_a_kind_the_others_keep_their_weights() -> None:
-    held_out = held_out_of()
-    nested, kinds = find_nested(held_out, ALL), ["a", "b", "b", "a"]
-    found = without_kind(held_out, nested, kinds, "a")
-    for person, value in found.items():
-        beta = nested.weights[person].exponents * [0, 1, 1, 0]
-        mixed = np.tensordot(beta, held_out.of_person(person), 1)
-        assert value == pytest.approx(held_out.score(person, mixed))
-
-
-def test_three_people_are_enough() -> None:
-    nested = find_nested(held_out_of(people=3), ALL)
-    assert set(nested.weights) == {0, 1, 2}
 
 
 class Sure:

@@ -80,21 +80,6 @@ def test_candidates_are_chosen_by_it(run: Run) -> None:
         run.options = replace(other, metric="roc_auc")
 
 
-def test_kappa_may_be_below_zero_and_nothing_else(run: Run) -> None:
-    choice = read_choice(run.folder)
-    lower = {person: -0.2 + 0.01 * k for k, person in enumerate(choice.nested_test_scores)}
-    assert replace(choice, metric="cohen_kappa", nested_test_scores=lower).next_person is not None
-    with pytest.raises(at.UserError, match="outside"):
-        replace(choice, nested_test_scores=lower)
-
-
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(at.UserError, match=r"unknown metric 'F2'; choose from .*'auc'"):
-        RunOptions(source="x", metric="F2")
-    with pytest.raises(at.UserError, match="published rule"):
-        RunOptions(source="x", metric="f1", rule="published")
-
-
 def test_a_run_is_not_continued_with_another_metric(tmp_path: Path) -> None:
     from tiny import tiny
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +10,10 @@ import torch
 from sklearn.metrics import balanced_accuracy_score
 from torch import Tensor
 
-from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.assembly import assemble
-from autotransfer.models.loading import load_model
 from autotransfer.models.saved_model import SavedModel
-from autotransfer.runs.choice import Choice, read_choice
+from autotransfer.runs.choice import Choice
 from autotransfer.runs.executor import LOG_PROBS
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -26,7 +22,6 @@ from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
-from autotransfer.training.scoring import METRICS
 from tiny import tiny_file
 
 
@@ -80,35 +75,12 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
     assert differ > 0, "an ensemble that is never anything but its members proves nothing"
 
 
-def test_failed_trainings_take_no_part(finished: tuple[Run, Choice]) -> None:
-    run, _ = finished
-    plain = run.options.settings()[0]
-    entries = [e for e in run.ledger.entries() if e.setting == plain]
-    own = [e for e in entries if 0 in (e.test, e.validation)]
-    half = [replace(e, status="failed") if e in own[:2] else e for e in entries]
-    remaining = [e for e in entries if e not in own[:2]]
-    found, expected = (HeldOutLogProbs.of(run, [plain], some).of_person(0) for some in (half, remaining))
-    np.testing.assert_array_equal(found, expected)
-
-
 def test_a_candidate_that_failed_everywhere_knows_nothing(finished: tuple[Run, Choice]) -> None:
     run, _ = finished
     plain, other = run.options.settings()[:2]
     entries = [replace(e, status="failed") if e.setting == other else e for e in run.ledger.entries()]
     held_out = HeldOutLogProbs.of(run, [plain, other], entries)
     np.testing.assert_allclose(np.exp(held_out.of_person(0)[1]), 1 / run.recordings.n_classes)
-
-
-def test_uncensored_choices_are_made_among_uncensored_settings(finished: tuple[Run, Choice]) -> None:
-    run, choice = finished
-    scores: dict[tuple[str, str], list[float]] = {}
-    for entry in run.ledger.entries():
-        if entry.setting.penalty is None:
-            person = str(run.recordings.subjects[entry.test])
-            scores.setdefault((entry.setting.key, person), []).append(entry.record.test_score)
-    means = {key: np.mean(own) for key, own in scores.items()}
-    for person, value in choice.nested_uncensored_test_scores.items():
-        assert any(value == pytest.approx(mean) for (_, on), mean in means.items() if on == person)
 
 
 def test_a_censor_that_validation_adores_is_no_uncensored_choice(
@@ -127,27 +99,6 @@ def test_a_censor_that_validation_adores_is_no_uncensored_choice(
     assert again.nested_uncensored_test_scores == choice.nested_uncensored_test_scores
     assert again.best_uncensored == choice.best_uncensored
     assert again.chosen.setting.penalty is not None
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"delivered_test_scores": 3},
-        {"delivered_test_scores": {"nested": {"0": 7.0}}},
-        {"nested_uncensored_test_scores": "x"},
-        {"average": 5},
-        {"nested_test_scores": {}},
-        {"best_uncensored": 5},
-    ],
-)
-def test_damaged_scores_are_refused(finished: tuple[Run, Choice], tmp_path: Path, change: dict[str, object]) -> None:
-    _, choice = finished
-    values = schema.to_values(choice)
-    (tmp_path / "choice.json").write_text(json.dumps(values))
-    assert read_choice(tmp_path) == choice
-    (tmp_path / "choice.json").write_text(json.dumps(values | change))
-    with pytest.raises(UserError, match="is damaged"):
-        read_choice(tmp_path)
 
 
 def test_predictions_that_are_missing_or_damaged_are_told(
@@ -184,18 +135,3 @@ def test_a_candidate_whose_trainings_all_failed_is_not_delivered(
     assert weights is not None
     assert weights.exponents[1] == 0
     assert weights.exponents.sum() > 0
-
-
-def test_other_metrics_are_those_of_what_is_delivered(finished: tuple[Run, Choice]) -> None:
-    run, choice = finished
-    assert (choice.metric, choice.chance) == ("balanced_accuracy", 0.5)
-    assert set(choice.other_metrics) == set(METRICS) - {"balanced_accuracy", "accuracy"}
-    told = choice.delivered_test_scores["nested"]
-    for own in choice.other_metrics.values():
-        assert own.keys() == told.keys()
-    for person, value in choice.other_metrics["cohen_kappa"].items():
-        assert value == pytest.approx(2 * told[person] - 1), "classes are as frequent, so chance is 1/2"
-    card = load_model(run.folder / "model").card.scores
-    assert (card["metric"], card["chance"], card["subjects"]) == ("balanced_accuracy", 0.5, 4)
-    assert card["better_than_guessing"] is not choice.guesses
-    assert card["interval"] == list(choice.interval)

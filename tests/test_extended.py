@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-import autotransfer as at
-from autotransfer.cli import app
-from autotransfer.errors import UserError
-from autotransfer.models.loading import load_model
 from autotransfer.report.terminal import answer_lines
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
-from tiny import tiny, tiny_file
+from tiny import tiny_file
 
 
 @pytest.fixture(scope="module")
@@ -62,61 +55,3 @@ def test_the_choice_says_how_it_treats_new_people(run: Run) -> None:
     assert any("zero-shot" in line for line in answer_lines(replace(choice, adaptation="online")))
     shown = "\n".join(answer_lines(choice))
     assert ("best uncensored" in shown) == (choice.best_uncensored.name != "baseline")
-
-
-def test_what_the_user_fixes_is_not_varied() -> None:
-    options = RunOptions(source="watch", grid="extended", standardise="train", align="online", lr=0.01)
-    settings = options.settings()
-    assert len(set(settings)) == len(settings) < 63
-    assert {(s.standardise, s.align, s.lr) for s in settings} == {("train", "online", 0.01)}
-    assert options.name_of(settings[0]) == "baseline"
-    assert len({options.name_of(s) for s in settings}) == len(settings)
-    with pytest.raises(UserError, match="unknown align 'x'"):
-        RunOptions(source="watch", align="x")
-
-
-@pytest.mark.slow
-def test_an_aligned_run_from_the_command_line(tmp_path: Path) -> None:
-    """Run, report, predict and export with alignment: the ensemble predicts what training evaluated."""
-    source, out = tiny_file(tmp_path), tmp_path / "run"
-    arguments = ["run", str(source), "--out", str(out), "--epochs", "3", "--batch-size", "8", "--device", "cpu"]
-    done = CliRunner().invoke(
-        app,
-        [
-            *arguments,
-            "--standardise",
-            "online",
-            "--align",
-            "online",
-            "--final",
-            "refit",
-            "--rule",
-            "published",
-            "--seeds",
-            "1",
-        ],
-    )
-    assert done.exit_code == 0, done.output
-    assert "zero-shot" in done.stdout
-    choice = read_choice(out)
-    assert (choice.adaptation, choice.transductive) == ("online", False)
-    assert set(choice.nested_adaptations.values()) == {"online"}
-    assert "Adapts to each new person" in (out / "report.html").read_text()
-    table = pd.read_csv(out / "results.csv")
-    assert set(table["align"]) == {"online"}
-
-    rec = tiny()
-    outcomes = at.train(rec, [at.Job(choice.chosen.setting, fold) for fold in at.leave_one_subject_out(rec)], "cpu")
-    _, logits = at.encode(rec, outcomes, np.arange(rec.n_trials))
-    held = [np.union1d(o.job.fold.validation, o.job.fold.test) for o in outcomes]
-    model = load_model(out / "model")
-    z = model.latents(rec.X, rec.subject)
-    got = model.classifier(z).detach()
-    for member, rows in enumerate(held):  # to a member these are strangers, as they were in its training
-        np.testing.assert_allclose(got[member, rows].numpy(), logits[member, rows].numpy(), atol=1e-3)
-    file = CliRunner().invoke(app, ["predict", str(out), str(source), "--out", str(tmp_path / "p.csv")])
-    assert file.exit_code == 0
-    predicted = pd.read_csv(tmp_path / "p.csv")
-    np.testing.assert_allclose(predicted[["p_left", "p_right"]], model.predict_proba(rec.X, rec.subject), atol=1e-6)
-    refit = load_model(out / "model" / "refit")
-    assert refit.predict_proba(rec.X, rec.subject).shape == (48, 2)

@@ -9,8 +9,7 @@ import autotransfer as at
 from autotransfer.runs.choice import GroupScore, Playback
 from autotransfer.search.for_whom import group_scores
 from autotransfer.training.scoring import METRICS
-from report_example import averaged, finished
-from report_outline import light
+from report_example import averaged
 
 BALANCED = METRICS["balanced_accuracy"]
 
@@ -66,18 +65,6 @@ def test_a_missing_value_is_in_no_group_and_one_group_is_none() -> None:
     other = at.Recordings(rec.X, rec.y.numpy(), rec.subject.numpy(), sfreq=8, columns=columns)
     found = group_scores(other, BALANCED, log_probs)
     assert [(one.column, one.group, one.people) for one in found] == [("hand", "left", 5), ("hand", "right", 5)]
-
-
-def test_the_report_names_them() -> None:
-    from dataclasses import replace
-
-    run = finished()
-    assert run.choice is not None
-    assert "For whom it works" not in light(run)
-    rec, log_probs = study()
-    page = light(replace(run, choice=replace(run.choice, groups=group_scores(rec, BALANCED, log_probs))))
-    assert "For whom it works" in page
-    assert "Clearly worse than the others: sex f, time night." in page
 
 
 def test_harm_is_the_share_of_people_who_lose() -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import autotransfer as at
-from autotransfer.errors import UserError
 from autotransfer.folds import divide, leave_groups_out, name_of
-from autotransfer.report.collect import collect
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.runs.run import Run
@@ -61,12 +58,6 @@ def test_everybody_is_tested_once_and_validated_by_others(people: int, folds: in
         assert sorted(np.concatenate([fold.train, fold.validation, fold.test])) == list(range(len(who)))
 
 
-def test_without_a_number_it_is_leave_one_subject_out() -> None:
-    rec = tiny(5)
-    own = [(f.key, f.test_subject, f.validation_subject) for f in leave_groups_out(rec)]
-    assert own == [(f.key, f.test_subject, f.validation_subject) for f in at.leave_one_subject_out(rec)]
-
-
 def test_people_of_a_group_are_scored_one_by_one() -> None:
     """Again from what was said of every row."""
     rec = tiny(PEOPLE)
@@ -86,25 +77,6 @@ def test_people_of_a_group_are_scored_one_by_one() -> None:
         assert set(record.record().test_scores) == {str(person) for person in np.unique(who[rows])}
     (alone,) = at.train(rec, [at.Job(at.Setting(max_epochs=1), at.leave_one_subject_out(rec)[0])], "cpu")
     assert alone.test_scores == {}, "one person's score is test_score"
-
-
-def test_a_run_has_a_score_for_everybody(finished: tuple[Run, Choice]) -> None:
-    run, choice = finished
-    names = {str(person) for person in range(PEOPLE)}
-    assert set(choice.nested_test_scores) == set(choice.test_scores["baseline"]) == names
-    table = pd.read_csv(run.folder / "results.csv", dtype={"test_subject": str})
-    plain = table[table["setting"] == choice.baseline.name]
-    assert sorted(plain["test_subject"]) == sorted(names), "a row for every person and training"
-    assert plain.set_index("test_subject")["test_score"].to_dict() == pytest.approx(choice.test_scores["baseline"])
-    seconds = sum(entry.record.seconds for entry in run.ledger.entries() if entry.record is not None)
-    assert table["seconds"].sum() == pytest.approx(seconds)
-    assert len(run.ledger.entries("folds", records=False)) == FOLDS * len(choice.shortlist)
-
-
-def test_a_report_knows_every_person(finished: tuple[Run, Choice]) -> None:
-    summary = collect(finished[0])
-    assert summary.folds == FOLDS
-    assert "0, 4" in {leak.test_subject for leak in summary.leakage["baseline"]}
 
 
 def held_out_of(run: Run, choice: Choice) -> HeldOutLogProbs:
@@ -152,15 +124,6 @@ def test_a_person_is_played_to_models_that_left_them_out(finished: tuple[Run, Ch
     assert set(choice.playback.zero_shot["recorded"]) == {str(person) for person in range(PEOPLE)}
 
 
-@pytest.mark.slow
-def test_it_goes_on_where_it_was(finished: tuple[Run, Choice], tmp_path: Path) -> None:
-    run, choice = finished
-    again = Run.open(run.folder)
-    assert (again.groups, again.options.folds) == (run.groups, FOLDS)
-    assert conduct(again, quiet, shown=False).nested_test_scores == choice.nested_test_scores
-    again.ledger.close()
-
-
 def test_folds_by_default() -> None:
     many, few = tiny(21, per_class=2), tiny(20, per_class=2)
 
@@ -171,15 +134,6 @@ def test_folds_by_default() -> None:
     assert (settled(many, folds="auto"), settled(few, folds="auto")) == (10, "all")
     assert settled(many, folds="auto", grid="paper", rule="published") == "all"
     assert (settled(few, folds=5), settled(few, folds=20), settled(few, folds=40)) == (5, "all", "all")
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [({"folds": 2}, "folds is 2"), ({"folds": "some"}, "some"), ({"folds": 5, "rule": "published"}, "published")],
-)
-def test_folds_that_answer_nothing_are_refused(options: dict[str, object], named: str) -> None:
-    with pytest.raises(UserError, match=named):
-        RunOptions(source="x", **options)
 
 
 def test_moabbs_table_has_a_row_for_each_person_of_a_fold(finished: tuple[Run, Choice]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import autotransfer as at
-from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.folds import groups_of, in_units, leave_groups_out, whole_people
-from autotransfer.models.loading import load_model
-from autotransfer.models.model_page import model_page
 from autotransfer.recordings import save_npz
 from autotransfer.recordings.units import Units
-from autotransfer.report.collect import collect
-from autotransfer.report.methods import methods_paragraph
-from autotransfer.report.moabb_results import moabb_results
-from autotransfer.report.page import render
-from autotransfer.report.terminal import answer_lines
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.follower import RunFollower
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.average import find_nested
@@ -131,41 +120,6 @@ def test_people_are_held_out_as_ever_and_units_become_people_again() -> None:
     assert list(again.subjects) == NAMES
 
 
-@pytest.mark.parametrize(
-    ("hold_out", "changes", "words"),
-    [
-        ("session", {"session": None}, "no sessions"),
-        ("session", {"session": [1] * 100}, "one session only"),
-        ("place", {}, "no column 'place' to hold out; choose from subject, session, site, age"),
-        ("age", {}, "continuous"),
-        ("site", {"columns": {"site": ["a"] * 99 + [""]}}, "no value for 1 of 100"),
-        ("site", {"columns": {"site": ["a", "b"] * 50}}, "has 2 values; at least 3"),
-    ],
-)
-def test_what_cannot_be_held_out_is_refused_in_a_line(hold_out: str, changes: dict[str, object], words: str) -> None:
-    rec = recorded()
-    given = {"session": rec.session, "columns": {n: c.values for n, c in rec.columns.items()}} | changes
-    with pytest.raises(UserError) as error:
-        in_units(at.Recordings(rec.X, rec.y, rec.subject, **given), hold_out)
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_the_published_rule_is_for_people() -> None:
-    with pytest.raises(UserError, match="hold_out subject"):
-        RunOptions(source="x.npz", rule="published", hold_out="session")
-
-
-def test_the_command_line_refuses_before_any_work(tmp_path: Path) -> None:
-    rec = recorded()
-    save_npz(tmp_path / "x.npz", at.Recordings(rec.X, rec.y, rec.subject, sfreq=16))
-    words = ["run", str(tmp_path / "x.npz"), "--out", str(tmp_path / "run"), "--hold-out", "session"]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code
-    assert "no sessions to hold out" in str(result.exception or result.output)
-    assert not (tmp_path / "run").exists()
-
-
 # ---- a run -----------------------------------------------------------------------------------------------------------
 
 
@@ -236,34 +190,6 @@ def test_windows_of_a_held_out_session_change_nothing_that_is_trained(standardis
         np.testing.assert_array_equal(tensor.numpy(), two.final_state[name].numpy(), err_msg=name)
 
 
-def test_terminal_report_methods_and_card_say_what_was_held_out(finished: tuple[Run, Choice]) -> None:
-    run, choice = finished
-    summary = collect(run)
-    card = load_model(run.folder / "model").card
-    for text in ("\n".join(answer_lines(choice)), render(summary), methods_paragraph(summary), model_page(card)):
-        assert "on new sessions of 5 people it was trained on" in text
-        assert "not seen" not in text
-        assert "never seen" not in text
-    assert (card.subjects, card.scores["hold_out"]) == (PEOPLE, "session")
-    assert summary.folds == 2 * SESSIONS
-    seen = RunFollower(run.folder).look().trainings
-    assert {one.test_subject for one in seen} == {one.test_subject for one in summary.trainings}
-    with pytest.raises(UserError, match="held out each session"):
-        moabb_results(run.folder)
-
-
-def test_a_new_session_of_a_known_person_is_predicted_without_a_warning(finished: tuple[Run, Choice]) -> None:
-    run, _ = finished
-    new = recorded(seed=1)
-    model = load_model(run.folder / "model")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert model.predict(new.X.numpy()[:6]).shape == (6,)
-    from autotransfer.models.seen import seen_words
-
-    assert seen_words(model.card.seen, "days", new.X[:6], [NAMES[0]] * 6)[0] == []
-
-
 @pytest.mark.slow
 def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_path: Path) -> None:
     run, choice = finished
@@ -290,32 +216,3 @@ def test_other_sessions_are_other_data(tmp_path: Path) -> None:
     ))  # fmt: skip
     with pytest.raises(UserError, match="is not what"):
         Run.open(tmp_path / "run")
-
-
-def test_a_new_value_of_a_column(tmp_path: Path) -> None:
-    run, choice = finished_run(tmp_path, "site")
-    assert len(run.folds()) == 3
-    assert list(choice.nested_test_scores) == NAMES
-    assert "on 5 people, every site new to it" in choice.verdict
-    assert "not seen" not in methods_paragraph(collect(run))
-
-
-@pytest.mark.slow
-def test_the_estimator_has_it_too(tmp_path: Path) -> None:
-    rec = recorded()
-    given = {"subjects": np.array(NAMES)[rec.subject.numpy()], "columns": {"session": rec.session.numpy()}}
-    changes = {
-        "grid": "uncensored",
-        "networks": "none",
-        "kinds": "features",
-        "encoder": "linear",
-        "epochs": 1,
-        "sfreq": 16,
-    }
-    clf = at.AutoTransferClassifier(hold_out="session", run_folder=tmp_path / "run", **changes)
-    clf.fit(rec.X.numpy(), rec.y.numpy(), **given)
-    assert "on new sessions of 5 people" in clf.verdict_
-    assert set(clf.results_["test_subject"]) == {f"{name}, session {n}" for name in NAMES for n in (1, 2)}
-    clf.fit(rec.X.numpy(), rec.y.numpy(), **given)  # the finished run
-    with pytest.raises(UserError, match="hold_out"):
-        clf.set_params(hold_out="subject").fit(rec.X.numpy(), rec.y.numpy(), **given)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,9 +10,7 @@ from autotransfer.errors import UserError
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.options import RunOptions, resolved
 from autotransfer.runs.preparation import Preparation
-from autotransfer.runs.run import Run
 from autotransfer.search.kinds import (
-    CHANNELS,
     CONSTANTS,
     REPRESENTED,
     SHRINKAGES,
@@ -23,10 +19,7 @@ from autotransfer.search.kinds import (
     networks,
     represented,
 )
-from autotransfer.search.plan_words import work_words
-from autotransfer.search.planning import plan_of
-from autotransfer.search.procedure import conduct
-from tiny import tiny, tiny_file
+from tiny import tiny
 
 USED = {"zero-shot": {"none"}, "online": {"none", "online"}, "transductive": {"none", "transductive"}}
 
@@ -58,56 +51,10 @@ def test_candidates_use_no_more_of_a_person_than_they_may(name: str) -> None:
     assert len(set(names)) == len(names), "names are keys in choice.json"
 
 
-def test_both_networks_meet_every_penalty_of_the_grid() -> None:
-    found = candidates(adaptation="zero-shot")
-    for kind in ("eegnet", "shallow"):
-        own = [setting for setting in found[1:] if setting.kind == kind and not setting.augmentation]
-        assert [setting.name for setting in own] == [setting.name for setting in at.grid("few")]
-        assert {setting.training.checkpoint for setting in own} == {"averaged"}
-
-
-def test_without_preprocessing_nothing_stands_beside_the_grid() -> None:
-    assert candidates() == RunOptions(source="x").settings()
-
-
 def test_an_encoder_of_ones_own_takes_eegnets_place() -> None:
     found = candidates(adaptation="zero-shot", encoder="mine")
     assert {setting.encoder for setting in found} == {"mine", "shallow", "linear", "templates", "evoked"}
     assert all(setting.log_power is None for setting in found if setting.encoder == "mine")
-
-
-def test_few_channels_are_joined_by_delayed_copies_as_far_as_windows_are_long() -> None:
-    def delays(channels: int, times: int, sfreq: float | None) -> tuple[object, object]:
-        made = at.synthetic(n_subjects=3, n_channels=channels, n_times=times)
-        recordings = at.Recordings(made.X, made.y, made.subject, sfreq=sfreq)
-        one, *_ = (s for s in candidates(recordings, adaptation="zero-shot") if s.kind == "tangent")
-        return one.delays, one.lag
-
-    assert delays(8, 200, 200.0) == (2, 4)
-    assert delays(2, 144, 180.0) == (8, 4)
-    assert delays(16, 100, 100.0)[0] is None
-    assert delays(2, 16, 100.0) == (3, 2), "at most a quarter of the window"
-
-
-def test_covariances_too_large_to_be_solved_are_left_out() -> None:
-    recordings = at.synthetic(n_subjects=3, n_channels=100, n_times=128)
-    assert "tangent" not in {s.kind for s in candidates(recordings, adaptation="zero-shot")}
-
-
-def test_the_estimate_counts_what_is_trained(tmp_path: Path) -> None:
-    options = RunOptions(
-        source=str(tiny_file(tmp_path, n_subjects=3)), epochs=1, batch_size=8, device="cpu", adaptation="zero-shot",
-        seeds=2, grid="uncensored",
-    )  # fmt: skip
-    plan = plan_of(Preparation(options, tiny(3)))
-    run = Run.create(tmp_path / "run", options)
-    conduct(run, lambda _: None, shown=False)
-    entries = run.ledger.entries("folds", records=False)
-    solved = [entry for entry in entries if entry.setting.network.closed_form]
-    assert plan.trainings == len(entries) - len(solved)
-    assert plan.folds * len(plan.stages[0].trainings) == len(solved)
-    assert plan.folds * len(plan.stages[0].online) == len(run.ledger.entries("sessions", records=False)) > 0
-    assert "2 seeds" in work_words(plan)
 
 
 @pytest.mark.parametrize(
@@ -140,16 +87,6 @@ def test_contradictions_are_told_before_anything_starts(options: dict[str, str],
         RunOptions(source="watch", **options)
 
 
-@pytest.mark.slow
-def test_a_run_without_censors_has_none_among_its_candidates(tmp_path: Path) -> None:
-    options = RunOptions(
-        source=str(tiny_file(tmp_path)), epochs=1, batch_size=8, device="cpu", adaptation="auto", grid="uncensored"
-    )
-    choice = conduct(Run.create(tmp_path / "run", options), lambda _: None, shown=False)
-    assert not choice.censor_tried
-    assert choice.nested_test_scores == choice.nested_uncensored_test_scores
-
-
 @pytest.mark.parametrize("preprocessing", ["zero-shot", "online", "transductive"])
 def test_what_gained_is_a_candidate_for_signals_of_its_kind(preprocessing: str) -> None:
     """And of no other."""
@@ -178,12 +115,6 @@ def test_what_a_field_knows_of_its_signal_stands_beside_what_serves_any(name: st
     assert {setting.centre for setting in own} == {"none"} | ({name} - {"zero-shot"})
     assert len(own) == len(special) * len(SHRINKAGES) * len(USED[name])
     assert not special & {setting.kind for setting in closed_forms(name, tiny())}
-
-
-def test_every_representation_of_the_table_exists_and_says_what_it_must_be_told() -> None:
-    assert set(REPRESENTED) == {*CHANNELS, "other"}
-    for name in {name for names in REPRESENTED.values() for name in names}:
-        assert "constants" not in REPRESENTATIONS[name].reads or name in CONSTANTS
 
 
 def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,11 +168,3 @@ def test_windows_decide_what_they_are_taken_for() -> None:
     named = closed_forms("zero-shot", signals("eeg", 90), "bands")
     assert {one.kind for one in named} == {"features", "tangent", "templates", "bands"}, "who names it has it"
     assert not bands & {one["represent"] for one in represented(None, signals("eeg", 30, sfreq=1.0))}, "no such bands"
-
-
-def test_kernels_are_many_and_need_as_many_windows() -> None:
-    few, many = (represented(None, signals("ecg", 20, per=per), costly=True) for per in (4, 200))
-    assert [one["represent"] for one in few] == ["beats", "statistics"]
-    assert many == [*few, {"represent": "minirocket", "standardise": "trial"}]
-    assert represented(None, signals("ecg", 20, per=200)) == few, "a first stage has none that is costly"
-    assert represented("minirocket", signals("wearable", 20)) == [{"represent": "minirocket", "standardise": "train"}]

@@ -9,7 +9,7 @@ import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.person.calibration import LABELS
-from autotransfer.search.labels import first_of_each, groups_of, labelled_and_scored
+from autotransfer.search.labels import groups_of, labelled_and_scored
 from autotransfer.search.playback import play_person, windows_of_each
 from autotransfer.settings import Setting
 
@@ -40,17 +40,6 @@ def test_a_group_is_labelled_or_scored() -> None:
         assert (np.bincount(y[left]) == 8 * (12 - labels)).all()
 
 
-def test_without_groups_every_window_that_is_not_labelled_is_scored() -> None:
-    rec = at.synthetic(n_subjects=3, trials_per_class=40, n_channels=2, n_times=16)
-    rows = np.flatnonzero(rec.subject.numpy() == 1)
-    y = rec.y.numpy()[rows]
-    groups = groups_of(rec, rows)
-    for labels in LABELS:
-        known, left = labelled_and_scored(y, groups, labels, 30)
-        np.testing.assert_array_equal(np.sort(np.append(known, left)), first_of_each(y, np.arange(len(y)), 30))
-        assert not set(known) & set(left)
-
-
 def test_groups_are_those_of_a_session_and_missing_ones_are_alone() -> None:
     group = np.array([0.0, 0, 1, 1, np.nan, np.nan] * 3)
     session = np.tile([1, 1, 1, 2, 2, 2], 3)
@@ -61,23 +50,6 @@ def test_groups_are_those_of_a_session_and_missing_ones_are_alone() -> None:
     found = groups_of(rec, np.arange(6, 12))
     assert found[0] == found[1]
     assert len(set(found)) == 5
-
-
-def test_the_first_windows_of_each_class_are_taken() -> None:
-    y = np.array([0, 1, 0, 0, 1, 1, 0, 1])
-    np.testing.assert_array_equal(first_of_each(y, np.arange(8), 2), [0, 1, 2, 4])
-    np.testing.assert_array_equal(first_of_each(y, np.arange(2, 8), 1), [2, 4])
-    known, left = labelled_and_scored(y, np.arange(8), 1, 3)
-    np.testing.assert_array_equal(known, [0, 1])
-    np.testing.assert_array_equal(left, [2, 3, 4, 5])
-
-
-def test_a_continuous_column_makes_no_groups() -> None:
-    rec = at.synthetic(n_subjects=3, trials_per_class=4, n_channels=2, n_times=16)
-    level = np.repeat([0.25, 1.5], rec.n_trials // 2)  # such as a force, under the name of groups
-    rec = at.Recordings(rec.X, rec.y, rec.subject, columns={"group": level})
-    assert rec.columns["group"].continuous
-    np.testing.assert_array_equal(groups_of(rec, np.arange(3, 9)), np.arange(6))
 
 
 @pytest.mark.parametrize("told", [True, False])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
-import pickle
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +12,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sklearn.base import clone
 from torch import Tensor
 
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export import export_model, proof
 from autotransfer.export.formats import FORMATS
-from autotransfer.export.proof import largest_difference, sample_windows
+from autotransfer.export.proof import sample_windows
 from autotransfer.model.stack import Size
 from autotransfer.models.assembly import Part, assemble, assemble_mixture
 from autotransfer.models.binding import model_digests
@@ -90,14 +87,6 @@ def test_probabilities_are_the_normalised_product_of_powers() -> None:
         assert np.abs(part.predict_proba(X) - found).max() > 0.05, "parts must differ, or nothing is compared"
 
 
-def test_a_part_with_the_exponent_zero_does_not_matter() -> None:
-    mixed, X = mixture(), windows()
-    with_zero = Mixture([*mixed.parts, random_model("none")], [*EXPONENTS, 0])
-    np.testing.assert_array_equal(with_zero.predict_proba(X), mixed.predict_proba(X))
-    nothing = Mixture(mixed.parts, [0, 0, 0]).predict_proba(X)
-    np.testing.assert_allclose(nothing, np.full((len(X), 3), 1 / 3), rtol=1e-15)
-
-
 def test_a_steep_correction_is_the_same_at_every_door() -> None:
     """It rules classes out by more than a probability has room for, where other parts may outvote it."""
     mixed, X = mixture(), windows()
@@ -123,12 +112,6 @@ def test_people_are_told_apart_where_a_part_adapts() -> None:
     assert np.abs(mixed.predict_proba(X) - apart).max() > 1e-3
     assert (mixed.adaptation, mixture().adaptation) == ("transductive", "none")
     assert mixture(aligned(random_model("trial"), "online")).adaptation == "online"
-
-
-@pytest.mark.parametrize("exponents", [[1, 1], [1, 1, -0.1], [1, 1, math.nan], [1, 1, math.inf], [1, 1, 1e300], []])
-def test_exponents_that_cannot_be(exponents: list[float]) -> None:
-    with pytest.raises(UserError, match="exponent"):
-        Mixture(mixture().parts, exponents)
 
 
 def test_parts_that_disagree() -> None:
@@ -260,18 +243,6 @@ def test_windows_one_by_one_equal_all_at_once(sizes: list[int]) -> None:
 # export
 
 
-def test_sharp_parts_that_contradict_each_other_are_weighed_in_the_graph_too() -> None:
-    """Probabilities of 1e-60, which single precision does not know, in one part and in another."""
-    parts, X = [random_model("trial"), shallow_model()], windows(50)
-    for sign, part in zip((1, -1), parts, strict=True):
-        part.classifier.bias.data += sign * torch.tensor([140.0, 0.0, 0.0])
-    mixed = Mixture(parts, [1, 1])
-    found = mixed.predict_proba(X)
-    assert parts[1].predict_proba(X)[:, 0].max() < 1e-50
-    assert found.std(0).min() > 0.01, "the two biases must cancel"
-    assert np.abs(mixed.graph()(X).numpy() - found).max() < 1e-4  # of logits of 140 in float32
-
-
 # Graphs in files are covered by a network alone, in test_export, and by a calibrated mixture, in test_export_parts.
 @pytest.mark.parametrize(
     "format", [pytest.param(name, marks=[pytest.mark.slow] if name != "safetensors" else []) for name in FORMATS]
@@ -301,15 +272,6 @@ def test_files_equal_the_model(format: str, tmp_path: Path, monkeypatch: pytest.
     content = path.read_bytes()
     monkeypatch.setitem(FORMATS, format, FORMATS[format]._replace(write=lambda _: content))
     export_model(mixed, format, path)  # known again as an export, and replaced
-
-
-def test_the_proof_sees_a_part_that_is_wrong() -> None:
-    mixed = mixture()
-    for place in range(3):
-        wrong = copy.deepcopy(mixed)
-        wrong.parts[place].classifier.bias.data[:, 0] += 0.1
-        assert largest_difference(mixed, wrong.predict_proba) > 1e-4
-    assert largest_difference(mixed, mixed.predict_proba) == 0
 
 
 # assembly, estimators, commands
@@ -347,32 +309,3 @@ def test_assembled_from_trained_states(parts: tuple[at.Recordings, list[Part]]) 
     )
     plain = assemble_mixture(recordings, [tuple(one) for one in candidates], scores={})
     np.testing.assert_array_equal(plain.predict_proba(recordings.X), mixed.predict_proba(recordings.X))
-
-
-def fitted(recordings: at.Recordings, model: Mixture) -> at.AutoTransferClassifier:
-    """As if a run had delivered the mixture."""
-    auto = at.AutoTransferClassifier()
-    auto.model_, auto.classes_ = model, np.array(["left", "right"])
-    auto._keep_features(recordings, named=True)
-    return auto
-
-
-def test_an_estimator_predicts_with_a_mixture(parts: tuple[at.Recordings, list[Part]]) -> None:
-    recordings, candidates = parts
-    mixed = assemble_mixture(recordings, candidates, scores={})
-    auto, X, subjects = fitted(recordings, mixed), recordings.X.numpy(), recordings.subject.numpy()
-    want = mixed.predict_proba(recordings.X, recordings.subject)
-    np.testing.assert_array_equal(auto.predict_proba(X, subjects), want)
-    assert auto.predict(X, subjects).tolist() == [["left", "right"][k] for k in want.argmax(1)]
-    z = auto.transform(X, subjects)
-    latents = [part.latents(recordings.X, recordings.subject) for part in mixed.parts]
-    np.testing.assert_array_equal(z, np.concatenate([one.numpy() for part in latents for one in part], 1))
-    assert z.dtype == np.float32
-    assert len(auto.get_feature_names_out()) == z.shape[1] == sum(one.shape[0] * one.shape[2] for one in latents)
-    again = pickle.loads(pickle.dumps(auto))
-    np.testing.assert_array_equal(again.predict_proba(X, subjects), want)
-    assert not hasattr(clone(auto), "model_")
-    own = X[subjects == 1]
-    person = at.Session(again)
-    one_by_one = np.stack([person.predict_proba(window) for window in own])
-    np.testing.assert_allclose(one_by_one, want[subjects == 1], rtol=0, atol=1e-6)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 import autotransfer as at
 from autotransfer.errors import UserError
@@ -17,8 +15,7 @@ from autotransfer.folds import check_scorable, scorable
 from autotransfer.recordings import save_npz
 from autotransfer.runs.choice import read_choice
 from autotransfer.search.held_out import HeldOutLogProbs
-from autotransfer.training.metrics import balanced_accuracy
-from faults import OPTIONS, call, few_settings, finish, interrupted_run
+from faults import OPTIONS, call, few_settings
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -83,14 +80,6 @@ def test_they_are_told_before_a_run_and_are_in_no_mean(
     assert "NaN" not in (run / "choice.json").read_text()
 
 
-def test_such_a_run_goes_on_after_a_kill(tmp_path: Path, source: Path) -> None:
-    with few_settings(), pytest.warns(UserWarning, match="cannot be scored"):
-        interrupted_run(tmp_path / "run", source, checkpoints=3, epochs=3)
-    with few_settings():
-        assert {entry.status for entry in finish(tmp_path / "run")} == {"done"}
-    assert json.loads((tmp_path / "run" / "choice.json").read_text())["not_scored"] == ["one class", "one trial"]
-
-
 def test_a_split_whose_validation_subject_cannot_be_scored_compares_no_settings(tmp_path: Path) -> None:
     from autotransfer.runs.options import RunOptions
     from autotransfer.runs.run import Run
@@ -133,18 +122,3 @@ def test_too_few_to_decide_by_are_refused_before_any_work(tmp_path: Path) -> Non
         assert (result.code, len(result.err.splitlines())) == (2, 1)
     assert not (tmp_path / "run").exists()
     assert check_scorable(tiny()) is None
-
-
-def test_a_dry_run_tells_them_too(source: Path, tmp_path: Path) -> None:
-    result = call("run", source, *SHORT, "--dry-run", "--out", tmp_path / "run")
-    assert "2 subjects with trials of one class" in result.out
-
-
-def test_one_class_has_no_balanced_accuracy() -> None:
-    confusion = torch.tensor([[[3.0, 1.0], [0.0, 0.0]], [[3.0, 1.0], [1.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]]])
-    torch.testing.assert_close(balanced_accuracy(confusion), torch.tensor([math.nan, 0.625, 0.0]), equal_nan=True)
-    rec = with_people_of_one_class()
-    fold = at.leave_one_subject_out(rec)[1]
-    (outcome,) = at.train(rec, [at.Job(at.Setting(max_epochs=1, batch_size=16), fold)], "cpu")
-    assert math.isnan(outcome.test_score)
-    assert not math.isnan(outcome.validation_score)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture, with_online
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
-from autotransfer.person import session_file
 from autotransfer.person.calibration import calibrate_model
 from autotransfer.person.decoder import Decoder
 from autotransfer.runs.options import RunOptions
@@ -55,24 +53,6 @@ def made(rule: CentringRule, *, session: bool = True, all_windows: bool = True) 
 @pytest.fixture(scope="module")
 def model() -> Mixture:
     return made(CentringRule("balanced", 4.0))
-
-
-def test_sessions_saved_before_a_card_had_a_field_belong_to_their_model(
-    model: Mixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cards: list[dict[str, Any]] = []
-    digests = session_file.model_digests
-
-    def noted(card: dict[str, Any], weights: bytes) -> dict[str, str]:
-        cards.append(card)
-        return digests(card, weights)
-
-    monkeypatch.setattr(session_file, "model_digests", noted)
-    session_file.model_digest(model)
-    (card,) = cards
-    parts = [card, *card["parts"], *card["online"]["parts"]]
-    assert len(parts) > 2
-    assert all(part.get(name, True) for part in parts for name in session_file.ADDED), "an empty field is left out"
 
 
 # ---- the offset ------------------------------------------------------------------------------------------------------
@@ -155,12 +135,6 @@ def test_one_class_for_minutes_moves_little_where_classes_are_believed() -> None
     assert np.linalg.norm(shown([0] * 200, shift, CentringRule("cautious", 2.0))[0]) < 0.2, "it waits for more classes"
 
 
-def test_doubtful_beliefs_do_not_matter_where_windows_vary_as_all_classes_do() -> None:
-    """Beliefs that are wrong would take the shift for classes."""
-    found, shift = shown([0, 1, 2] * 60, np.array([1.5, 0.0, -1.0]), CentringRule("balanced", 2.0), sure=0.0)
-    np.testing.assert_allclose(found, shift, atol=0.1)
-
-
 def test_a_window_unlike_any_other_is_not_learned_from() -> None:
     centred = Centred(simple(), CentringRule())
     known = centred.count(centred.begin(), np.array([[1.0, 0.0, -1.0]]), np.ones(3) / 3)
@@ -228,50 +202,9 @@ def test_labels_take_over(model: Mixture) -> None:
         own.predict_proba(OWN, adapt="all")
 
 
-def test_windows_answered_before_a_session_was_saved_can_be_labelled(model: Mixture, tmp_path: Path) -> None:
-    session, path = at.Session(model, adapt=True), tmp_path / "ann.session"
-    session.predict_proba(OWN[:17])
-    session.save(path)
-    again = at.Session.load(path, model)
-    assert again.expected_gain(OWN[3]) == session.expected_gain(OWN[3]) > 0
-    for one in (session, again):
-        one.label(OWN[:17], [model.classes_[c] for c in Y[:17]])
-        assert one.n_windows == 17
-    np.testing.assert_array_equal(again.predict_proba(OWN[17:]), session.predict_proba(OWN[17:]))
-
-
-@pytest.mark.parametrize("adapt", [False, True])
-@pytest.mark.parametrize("buffer", [np.empty((1, *OWN.shape[1:]), np.float32), torch.empty(OWN.shape[1:])], ids=type)
-def test_a_buffer_may_be_used_again(model: Mixture, adapt: bool, buffer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    first: list[torch.Tensor] = []
-    monkeypatch.setattr(Mixture, "warn_of", lambda _, X, *__: first.append(X.clone()))
-    plain, session = at.Session(model, adapt=adapt), at.Session(model, adapt=adapt)
-    for window in OWN[:12]:
-        buffer[...] = window
-        np.testing.assert_array_equal(np.squeeze(session.predict_proba(buffer)), plain.predict_proba(window.numpy()))
-    buffer[...] = 0
-    assert torch.equal(*first), "what is said of the first windows is said of these"
-    assert session.expected_gain(OWN[3]) == plain.expected_gain(OWN[3])
-    session.label(OWN[3], model.classes_[0])
-    assert session.n_windows == 12, "it was predicted before"
-
-
 def test_a_session_that_does_not_adapt_is_zero_shot(model: Mixture) -> None:
     np.testing.assert_allclose(at.Session(model).predict_proba(OWN), model.predict_proba(OWN), atol=1e-5)
     assert model.adaptation == "none"
-
-
-def test_people_who_lost_by_it_are_followed_as_before() -> None:
-    model = made(CentringRule(), session=False, all_windows=False)
-    model.card = replace(model.card, follows="none")
-    with pytest.warns(UserWarning, match="did not gain by adaptation"):
-        session = at.Session(model, adapt=True)
-    np.testing.assert_allclose(session.predict_proba(OWN), model.predict_proba(OWN), atol=1e-5)
-    with pytest.warns(UserWarning, match=r"did not gain by --adapt all \(adapt='all'\)"):
-        assert np.array_equal(model.predict_proba(OWN, adapt="all"), model.predict_proba(OWN))
-    model.online = None  # no candidate for sessions had a weight: the same
-    with pytest.warns(UserWarning, match=r"did not gain by --adapt all \(adapt='all'\)"):
-        assert np.array_equal(model.predict_proba(OWN, adapt="all"), model.predict_proba(OWN))
 
 
 def test_all_windows_of_each_person_in_no_order(model: Mixture) -> None:
@@ -283,15 +216,6 @@ def test_all_windows_of_each_person_in_no_order(model: Mixture) -> None:
     mixed = model.predict_proba(X[drawn], [who[k] for k in drawn], adapt="all")
     np.testing.assert_allclose(mixed, found[drawn], atol=1e-5)
     assert np.abs(found - model.predict_proba(X)).max() > 0.05
-
-
-def test_all_windows_are_refused_where_nothing_can_use_them(model: Mixture) -> None:
-    with pytest.raises(UserError, match=r"unknown adapt 'some'; choose from None, 'all'"):
-        model.predict(OWN, adapt="some")
-    with pytest.raises(UserError, match="no average that could use all windows"):
-        model.parts[0].predict(OWN, adapt="all")
-    with pytest.raises(UserError, match="no average that could use all windows"):
-        Mixture(model.parts, [1.0]).predict(OWN, adapt="all")
 
 
 # ---- held-out people decide ------------------------------------------------------------------------------------------
@@ -361,13 +285,6 @@ def test_nobody_chooses_their_own_rule() -> None:
     assert told(every)["adapted"]["recorded"]["d"] == pytest.approx(0.2)
 
 
-def test_one_class_comes_before_all_others() -> None:
-    y = np.array([0, 1, 1, 2, 0, 1, 2, 1])
-    order = playback.window_orders(y)["one class first"]
-    assert sorted(order.tolist()) == list(range(8))
-    assert y[order[:4]].tolist() == [1] * 4
-
-
 def test_closed_forms_of_sessions_are_those_of_the_run_centred() -> None:
     def stage(adaptation: str) -> Stage:
         options = RunOptions(source="x", grid="uncensored", adaptation=adaptation)
@@ -395,15 +312,3 @@ def test_somebody_without_the_average_is_as_delivered_by_every_rule() -> None:
     assert following.delivered_method([*[like] * 8, still]) == "online balanced, prior 8"
     found = told({"a": like, "b": like, "c": still})
     assert found["online"]["recorded"]["c"] == 0.5
-
-
-@pytest.mark.parametrize("n", [1, 2])
-def test_few_people_choose_nothing_for_each_other(n: int) -> None:
-    people = {str(k): person(0.2, 0.1) for k in range(n)}
-    played = playback.Playback(
-        **told(people), before={}, calibrated={}, own={},
-        follows=following.delivered_method(list(people.values()), list(following.ADAPTATION_METHODS)), calibrates=[],
-    )  # fmt: skip
-    assert not played.online_session
-    assert played.adapted == played.zero_shot
-    assert played.gain == 0

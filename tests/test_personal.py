@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from autotransfer.search.labels import FOLDS, discriminant, personal_log_probs, splits_of
@@ -21,19 +20,6 @@ def forms(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(told), torch.from_numpy(10 * draw.standard_normal((N, 40)))
 
 
-def alone(z: torch.Tensor) -> torch.Tensor:
-    return discriminant(z[KNOWN], torch.from_numpy(Y[KNOWN]), z, CLASSES)
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("turned", [False, True])
-def test_a_useless_form_changes_nothing(seed: int, turned: bool) -> None:
-    good, useless = forms(seed)
-    both = [useless, good] if turned else [good, useless]
-    torch.testing.assert_close(personal_log_probs(both, Y, ALONE, KNOWN, CLASSES), alone(good))
-    torch.testing.assert_close(personal_log_probs([useless], Y, ALONE, KNOWN, CLASSES), alone(useless))
-
-
 def test_scored_windows_have_no_part_in_the_choice() -> None:
     """Their classes and groups may be anything, and their codes say nothing of which form is taken."""
     good, useless = forms()
@@ -44,13 +30,6 @@ def test_scored_windows_have_no_part_in_the_choice() -> None:
     moved = [torch.where(torch.from_numpy(KNOWN)[:, None], z, 100.0 * z) for z in (useless, good)]
     after = personal_log_probs(moved, Y, ALONE, KNOWN, CLASSES)
     torch.testing.assert_close(after[KNOWN], before[KNOWN])
-
-
-def test_with_one_label_of_each_class_forms_are_averaged() -> None:
-    known = np.arange(N) < CLASSES
-    each = [discriminant(z[known], torch.from_numpy(Y[known]), z, CLASSES) for z in forms()]
-    said = personal_log_probs(forms(), Y, ALONE, known, CLASSES)
-    torch.testing.assert_close(said, (each[0] + each[1]) / 2)
 
 
 def test_groups_stay_whole_where_labels_allow_it() -> None:

@@ -79,23 +79,6 @@ def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
             assert whole == balanced_accuracy_of(said.argmax(1), y[rest], REC.n_classes)
 
 
-def test_labels_that_people_lose_by_are_not_used() -> None:
-    people = {f"P{n}": 0.5 + 0.01 * n for n in range(8)}
-
-    def helped(**gains: float) -> list[int]:
-        own = dict(zip(("1", "2", "5", "10"), gains.values(), strict=True))
-        after = {k: {name: value + gain for name, value in people.items()} for k, gain in own.items()}
-        return playback.calibrates(dict.fromkeys(own, people), after)
-
-    assert helped(one=-0.1, two=0.0, five=0.1, ten=0.2) == [2, 5, 10]
-    assert helped(one=-0.1, two=-0.1, five=0.1, ten=-0.05) == []  # less than what they lose by the others
-    assert playback.calibrates({}, {}) == []
-    few = {"1": people, "2": people}  # nobody has windows for more
-    gained, lost = ({name: value + gain for name, value in people.items()} for gain in (0.1, -0.05))
-    assert playback.calibrates(few, {"1": lost, "2": gained}) == [2, 5, 10]
-    assert playback.calibrates(few, {"1": gained, "2": lost}) == [1]
-
-
 def followed(gains: dict[tuple[str, str], float]) -> following.Followed:
     """Somebody who gains by way and order, and nothing otherwise."""
     ways = np.full((len(ADAPTATION_METHODS), len(ORDERS)), 0.5)
@@ -190,42 +173,10 @@ def test_labels_that_mislead_count_less() -> None:
     assert best_trust([]) == (SHARES.index(1.0), SHARPNESS.index(1.0))
 
 
-def test_calibrate_takes_the_share_that_others_gained_by(model: Mixture) -> None:
-    y = REC.y.numpy()
-    known = np.sort(np.concatenate([ROWS[y[ROWS] == c][:2] for c in range(REC.n_classes)]))
-    windows, labels = REC.X[known], torch.from_numpy(y[known])
-    whole = calibrate_model(model, windows, labels)
-    card = model.card
-    try:
-        model.card = replace(card, trust={"2": [0.5, 0.25]})
-        half = calibrate_model(model, windows, labels)
-    finally:
-        model.card = card
-    for part, own, old in zip(half.parts, whole.parts, model.parts, strict=True):
-        assert old.correction is None
-        torch.testing.assert_close(part.correction.weight, own.correction.weight / 2)
-        torch.testing.assert_close(part.correction.bias, own.correction.bias / 2)
-    assert half.exponents == pytest.approx([value / 4 for value in model.exponents])
-    assert half.card.exponents == half.exponents
-    assert half.card.trust == {"2": [0.5, 1.0]}  # further labels sharpen nothing twice
-
-
-def gaining(method: str, *gains: float) -> list[following.Followed]:
-    """People who gain so much by a method, in every order."""
-    return [followed({(method, order): gain for order in ORDERS}) for gain in gains]
-
-
 def test_the_bound_of_a_mean_is_that_of_a_t_test() -> None:
     values = np.random.default_rng(0).normal(0.3, 1, (9, 4))
     expected = stats.ttest_1samp(values, 0, alternative="greater").confidence_interval(0.84).low
     np.testing.assert_allclose(following.least_mean(values), expected)
-
-
-def test_one_person_who_gains_much_does_not_decide_for_many() -> None:
-    people = gaining("statistics", 0.5, *[-0.01] * 8)
-    assert np.mean([own.gains("statistics") for own in people]) > 0.04
-    assert following.chosen(people) == "none"
-    assert following.chosen(gaining("statistics", *[0.03] * 8, -0.01)) == "statistics"
 
 
 def test_a_method_stays_until_another_is_clearly_better_for_the_same_people() -> None:
@@ -245,22 +196,6 @@ def test_a_method_stays_until_another_is_clearly_better_for_the_same_people() ->
     assert following.chosen(people(mixed, [gain + 0.01 for gain in mixed])) == "shift"
 
 
-def test_few_people_must_agree_more() -> None:
-    gains = [0.06, 0.005, 0.005]
-    assert following.chosen(gaining("shift", *gains)) == "none"
-    assert following.chosen(gaining("shift", *gains * 3)) == "shift"
-    assert following.chosen([]) == "none"
-
-
-def test_what_is_told_of_a_person_is_what_the_others_choose() -> None:
-    people = gaining("statistics", 0.5, 0.5, 0.5, -0.1)
-    every = {str(n): own for n, own in enumerate(people)}
-    kept = playback.orders_of(every, playback.choices_of(every)[0])["adapted"]["recorded"]
-    for n, (name, own) in enumerate(every.items()):
-        assert kept[name] == own.score(following.delivered_method([*people[:n], *people[n + 1 :]]))[0]
-    assert len(set(kept.values())) > 1
-
-
 def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
     """In each order another person gains nothing, so that no single order is clear."""
     gains = np.where(np.eye(4), -0.06, 0.06)
@@ -272,27 +207,3 @@ def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
     people = [followed(clear | {("shift", last): value}) for value in (0.2, 0.2, -0.3, 0.2)]
     assert following.chosen(people) == "shift"
     assert following.chosen([*people, followed(clear | {("shift", last): -0.4})]) == "none"
-
-
-def test_the_delivered_model_does_not_follow_where_people_lost_by_what_others_chose() -> None:
-    """All five together choose it; without one of those who gain, four do not, and the one who loses gets it."""
-    gains = [0.1, 0.1, 0.1, 0.1, -0.1]
-    people = gaining("shift", *gains)
-    assert following.chosen(people) == "shift"
-    assert following.chosen(people[1:]) == "none"
-    assert following.chosen(people[:-1]) == "shift"
-    assert following.delivered_method(people) == "none"
-    assert following.delivered_method(gaining("shift", *gains * 3)) == "shift"
-    assert following.delivered_method([]) == "none"
-
-
-def test_sessions_do_not_learn_where_nobody_gained_by_what_the_others_chose() -> None:
-    """Three people who gain choose it for each other; of two the other one alone shows nothing, so that none of the
-    three is played back with it."""
-    three = dict(zip("abc", gaining("shift", 0.1, 0.1, 0.1), strict=True))
-    choices, method = playback.choices_of(three)
-    assert following.delivered_method(list(three.values())) == "shift"
-    assert (choices, method) == (dict.fromkeys("abc", "none"), "none")
-    many = dict(zip("abcdefgh", gaining("shift", *[0.1] * 8), strict=True))
-    assert playback.choices_of(many) == (dict.fromkeys("abcdefgh", "shift"), "shift")
-    assert playback.choices_of({}) == ({}, "none")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,6 @@ import torch
 from torch import Tensor
 
 import autotransfer as at
-from autotransfer.errors import UserError
 from autotransfer.jobs import Record
 from autotransfer.models.loading import load_model
 from autotransfer.runs.choice import Choice
@@ -28,7 +25,7 @@ from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
-from faults import ARGUMENTS, Command, Way, assert_same_run, kill_one_run, quiet, wait_for_a_write
+from faults import quiet
 from tiny import tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -128,44 +125,6 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     return run_tiny(tmp_path_factory.mktemp("averaged"), rule="average", adaptation="zero-shot", seeds=2, epochs=3)
 
 
-def honest_table(run: Run) -> pd.DataFrame:
-    """From results.csv: each person by the snapshot that the other held-out person picked."""
-    table = pd.read_csv(run.folder / "results.csv")
-    table = table[table["stage"] != "sessions"]  # no candidates
-    names = ["setting", "on", "other", "score"]
-    sides = (["test_subject", "validation_subject", "test_score"],
-             ["validation_subject", "test_subject", "swapped_test_score"])  # fmt: skip
-    return pd.concat([table[["setting", *side]].set_axis(names, axis=1) for side in sides])
-
-
-def test_honest_scores_are_of_the_snapshot_that_the_other_picked(averaged: tuple[Run, Choice]) -> None:
-    run, choice = averaged
-    table = honest_table(run)
-    by_subject = table.groupby(["setting", "on"])["score"].mean().unstack()
-    assert choice.validation_mean == pytest.approx(by_subject.mean(axis=1).to_dict())
-    assert choice.validation_q25 == pytest.approx(by_subject.quantile(0.25, axis=1).to_dict())
-    near = by_subject.mean(axis=1)[lambda mean: mean >= mean.max() - 0.005].index
-    assert choice.chosen.name in near
-    for subject in range(4):
-        others = table[(table["on"] != subject) & (table["other"] != subject)]
-        means = others.groupby(["setting", "on"])["score"].mean().groupby("setting").mean()
-        assert means[choice.nested_choices[str(subject)]] >= means.max() - 0.005 - 1e-9
-
-
-def test_every_kind_is_a_candidate_and_closed_forms_need_no_seeds(averaged: tuple[Run, Choice]) -> None:
-    run, choice = averaged
-    assert {one.setting.kind for one in choice.shortlist} == EVERY_KIND
-    table = pd.read_csv(run.folder / "results.csv")
-    solved = table["encoder"].isin(["linear", "templates", "evoked"])
-    assert set(table[solved]["seed"]) == {0}
-    assert set(table[~solved]["seed"]) == {0, 1}
-    candidate = table["stage"] == "folds"
-    assert len(table[solved & candidate]) == 4 * sum(one.setting.network.closed_form for one in choice.shortlist)
-    assert set(table[candidate]["setting"]) == {one.name for one in choice.shortlist}
-    assert set(table[~candidate]["stage"]) == {"sessions"}
-    assert set(table[~candidate]["centre"]) == {"online"}
-
-
 def test_the_delivered_model_is_the_average(averaged: tuple[Run, Choice]) -> None:
     run, choice = averaged
     model, average = load_model(run.folder / "model"), choice.average
@@ -217,25 +176,6 @@ def test_nothing_a_person_has_touched_decides_for_them(
         assert again.average.nested_weights != choice.average.nested_weights, "or nothing was replaced"
 
 
-def test_choosing_alone_and_leaving_kinds_out_are_told(averaged: tuple[Run, Choice]) -> None:
-    _, choice = averaged
-    average = choice.average
-    assert average is not None
-    assert set(average.without_kind) == EVERY_KIND
-    people = set(choice.nested_test_scores)
-    for scores in (average.choosing_test_scores, average.equal_test_scores, *average.without_kind.values()):
-        assert set(scores) == people
-    assert choice.delivered_test_scores["nested"] == choice.nested_test_scores
-    assert sum(average.calibration.share) == pytest.approx(1)
-
-
-def test_without_preprocessing_the_grid_is_averaged_as_it_is(tmp_path: Path) -> None:
-    _, choice = run_tiny(tmp_path, rule="average")
-    assert choice.average is not None
-    assert {one.kind for one in choice.average.weights} == {"eegnet"}
-    assert len(choice.shortlist) == len(at.grid("quick"))
-
-
 def poisoned(record: Record, generator: np.random.Generator) -> Record:
     """The same training with invented scores and counts on its test subjects, and another past."""
     swapped = None if record.swapped is None else poisoned(record.swapped, generator)
@@ -276,20 +216,6 @@ def test_the_model_is_the_mean_of_the_fold_members(finished: tuple[Run, Choice])
     np.testing.assert_allclose(model.predict_proba(run.recordings.X), expected, atol=1e-6)
 
 
-def test_a_model_refuses_what_does_not_fit(finished: tuple[Run, Choice]) -> None:
-    run, _ = finished
-    model, X = load_model(run.folder / "model"), run.recordings.X
-    model.check(X, ["C3", "C4"], 16.0)
-    for arguments, message in (
-        ((X[:, :1], None, None), "takes 2 channels, the data have 1"),
-        ((X, ["C4", "Cz"], None), "channel 'C3' is missing, .* --rename Cz=C3"),
-        ((X, None, 32.0), "sampled at 32 Hz, the model expects 16 Hz"),
-        ((X[..., :12], None, None), "have 12 samples, the model expects 16"),
-    ):
-        with pytest.raises(UserError, match=message):
-            model.check(*arguments)
-
-
 @pytest.mark.parametrize("standardise", ["train", pytest.param("transductive", marks=pytest.mark.slow)])
 def test_standardisation_is_inside_the_model(tmp_path: Path, standardise: str) -> None:
     run, choice = run_tiny(tmp_path, standardise=standardise, final="refit")
@@ -303,27 +229,3 @@ def test_standardisation_is_inside_the_model(tmp_path: Path, standardise: str) -
     refit = load_model(run.folder / "model" / "refit")
     assert refit.card.members == 1
     assert refit.predict_proba(run.recordings.X, run.recordings.subject).shape == (48, 2)
-
-
-@pytest.mark.slow
-def test_seeds_multiply_stage_two(tmp_path: Path) -> None:
-    run, choice = run_tiny(tmp_path, seeds=2)
-    table = pd.read_csv(run.folder / "results.csv")
-    candidates = len(choice.shortlist)
-    assert set(table["seed"]) == {0, 1}
-    assert len(table) == len(at.grid("quick")) + candidates * (4 * 2 - 1)
-    assert load_model(run.folder / "model").card.members == 8
-
-
-@pytest.mark.faults
-def test_kills_change_nothing(tmp_path: Path) -> None:
-    """SIGKILL of the whole process group at random moments; test_faults.py does it more often, and says what is met."""
-    source, generator = tiny_file(tmp_path), random.Random(0)
-    whole = Command("run", source, *ARGUMENTS, "--epochs", 12, "--out", tmp_path / "whole", log=tmp_path / "log")
-    assert wait_for_a_write(tmp_path / "whole", (), whole)
-    begun = time.monotonic()
-    assert whole.wait() == 0, whole.said()
-    span = time.monotonic() - begun
-    kills = kill_one_run(tmp_path / "killed", source, [*ARGUMENTS, "--epochs", 12], span, 3, generator, Way())
-    assert any(kill["done"] or kill["checkpoints"] for kill in kills), "no kill met a run at work"
-    assert_same_run(tmp_path / "killed", tmp_path / "whole")

@@ -16,31 +16,24 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.linear_model import Ridge as TheirRidge
 from sklearn.metrics import r2_score
-from sklearn.model_selection import GroupKFold, cross_val_score
 from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 import autotransfer as at
-from autotransfer import schema
 from autotransfer.cli import app
 from autotransfer.models.loading import load_classifier
 from autotransfer.models.regression import RegressionModel
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import Targets
-from autotransfer.report.findings import regression_headline
-from autotransfer.report.regression_page import render_regression
 from autotransfer.runs.number_run import NumberRun
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.regression import (
-    CONSTANT,
-    PEER,
-    RegressionChoice,
     is_regression,
     read_regression_choice,
 )
 from autotransfer.search import regression
 from autotransfer.search.regression import STRENGTHS, average_shares, search_regression
-from autotransfer.training.continuous import correlation, held_out_coverage, interval_radii, r2, radius_at
+from autotransfer.training.continuous import held_out_coverage, interval_radii, radius_at
 from autotransfer.training.ridge import ridge
 
 Array = NDArray[Any]
@@ -100,15 +93,6 @@ def test_weights_are_the_best_that_are_not_negative_and_at_most_one_together() -
         np.testing.assert_allclose(found, best.x, atol=1e-4)
 
 
-def test_scores_are_the_usual_ones() -> None:
-    rng = np.random.default_rng(2)
-    y, predicted = rng.normal(size=30), rng.normal(size=30)
-    assert r2(y, predicted) == pytest.approx(r2_score(y, predicted))
-    assert correlation(y, predicted) == pytest.approx(np.corrcoef(y, predicted)[0, 1])
-    assert np.isnan(r2(np.ones(3), np.zeros(3)))
-    assert np.isnan(correlation(y, np.ones(30)))
-
-
 # ---- the whole search ------------------------------------------------------------------------------------------------
 
 
@@ -130,44 +114,6 @@ def test_a_target_that_nothing_tells_is_called_so() -> None:
     choice = search_regression(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options()).choice
     assert choice.guesses
     assert choice.verdict.startswith("Not clearly better than a constant")
-
-
-def described(**changes: Any) -> RegressionChoice:
-    names = [f"p{n}" for n in range(8)]
-    own = dict(zip(names, np.linspace(-0.3, 0.1, 8).tolist(), strict=True))
-    given: dict[str, Any] = {
-        "target": "continuous", "name": "study", "adaptation": "zero-shot", "folds": 4, "chosen": [], "baseline": PEER,
-        "baseline_won": False, "nested_test_scores": own, "correlations": dict.fromkeys(names, 0.2), "errors": own,
-        "test_scores": {PEER: {who: value - 0.4 for who, value in own.items()}, CONSTANT: dict.fromkeys(names, -0.1)},
-        "coverage": dict.fromkeys(names, 0.86), "radius": 2.0, "not_scored": [],
-    }  # fmt: skip
-    return RegressionChoice(**given | changes)
-
-
-def test_too_few_people_for_an_interval_are_told_in_place_of_what_it_would_hold() -> None:
-    (line,) = [line for line in regression_headline(described()) if line.startswith("Intervals")]
-    assert "±2)" in line
-    assert "86 %" in line
-    unlimited = described(radius=None)
-    (line,) = [line for line in regression_headline(unlimited) if line.startswith("Intervals")]
-    assert "8 people are too few for a 90 % interval" in line
-    assert unlimited.coverage == {}
-    assert "0.860" in render_regression(described())
-    assert "0.860" not in render_regression(unlimited)
-    assert "are too few for a 90" in render_regression(unlimited)
-
-
-def test_gain_and_offset_are_a_hint_where_a_run_does_not_adapt() -> None:
-    def hints(**changes: Any) -> list[str]:
-        return [line for line in regression_headline(described(**changes)) if "--adaptation transductive" in line]
-
-    high = dict.fromkeys(described().correlations, 0.9)
-    (line,) = hints(correlations=high)
-    assert line.startswith("Gain and offset: ")
-    assert "R² 0.810" in line
-    assert not hints(correlations=high, adaptation="transductive")
-    assert not hints()  # a low correlation
-    assert not hints(correlations=high, nested_test_scores=dict.fromkeys(high, 0.75))  # little is lost
 
 
 def test_a_persons_gain_is_taken_away_where_their_windows_may_be_used() -> None:
@@ -319,19 +265,6 @@ def test_times_are_not_taken_for_numbers(unit: str) -> None:
         at.AutoTransferRegressor().fit(X, np.arange(len(X)).astype(unit), subjects=who)
 
 
-def test_a_classifier_refuses_labels_that_are_masked() -> None:
-    X, y, who = truth(windows=8)
-    with pytest.raises(at.UserError, match=r"no label for some trials \(None, or masked\)"):
-        at.CensoredClassifier().fit(X, np.ma.masked_array(y > 0, np.arange(len(y)) == 3), subjects=who)
-
-
-def test_cross_validation_by_person() -> None:
-    X, y, who = truth(windows=40, gain=0.3)
-    own = at.AutoTransferRegressor(kinds="features", sfreq=128.0)
-    found = cross_val_score(own, X, y, groups=who, cv=GroupKFold(3), params={"subjects": who})
-    assert (found > 0.7).all()
-
-
 def test_mistakes_are_one_line() -> None:
     X, y, who = truth()
     with pytest.raises(at.UserError, match="subject ids are missing"):
@@ -370,16 +303,6 @@ def test_the_target_may_be_a_column_or_a_channel() -> None:
         Targets.of(raw, "continuous:torque")
     with pytest.raises(at.UserError, match="holds no y"):
         Targets.of(raw)
-
-
-def test_text_that_is_numbers_is_numbers() -> None:
-    X, y, who = truth()
-    levels = np.round(y, 1)
-    found = Targets.of(Raw(X=X, y=[str(one) for one in levels], subject=who))
-    np.testing.assert_array_equal(found.values, levels)
-    names = sorted(set(levels.tolist()))
-    counted = Targets.of(Raw(X=X, y=[names.index(one) for one in levels.tolist()], classes=names, subject=who))
-    np.testing.assert_array_equal(counted.values, levels)
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
@@ -437,32 +360,6 @@ def test_run_report_predict(tmp_path: Path) -> None:
         assert "for runs that tell classes apart" in str(call(*words, "--out", tmp_path / "no", *other).exception)
     assert "grid is 'paper'" in str(call(*words, "--out", tmp_path / "no", "--grid", "paper").exception)
     assert "already holds a run" in str(call(*words, "--out", run).exception)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"test_scores": {}}, {"correlations": {}}, {"errors": {"p0": 1.0}},
-     {"nested_test_scores": {"p0": float("nan")}}],
-)  # fmt: skip
-def test_an_edited_choice_is_refused_in_one_line(tmp_path: Path, change: dict[str, Any]) -> None:
-    values = schema.to_values(described())
-    (tmp_path / "choice.json").write_text(json.dumps(values))
-    assert read_regression_choice(tmp_path) == described()
-    (tmp_path / "choice.json").write_text(json.dumps(values | change))
-    with pytest.raises(at.UserError, match=r"choice\.json is damaged"):
-        read_regression_choice(tmp_path)
-
-
-def test_a_place_that_cannot_be_written_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("mine")
-    words = ("run", tmp_path / "no.npz", "--target", "continuous", "--out")
-    assert "file is a file" in str(call(*words, tmp_path / "file" / "a" / "b").exception)
-    monkeypatch.setattr("autotransfer.runs.run.writable", lambda folder: folder != tmp_path)
-    assert "cannot write to" in str(call(*words, tmp_path / "a" / "b").exception)
-    X, y, who = truth(windows=8)
-    with pytest.raises(at.UserError, match="cannot write to"):
-        at.AutoTransferRegressor(run_folder=tmp_path / "a").fit(X[:, :, :1], y, subjects=who)
-    assert (tmp_path / "file").read_text() == "mine"
 
 
 @pytest.mark.parametrize("change", ["mean", "parts", "radii", "digest"])

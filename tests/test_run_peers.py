@@ -13,10 +13,9 @@ import pytest
 
 import autotransfer as at
 from autotransfer.report.collect import collect
-from autotransfer.report.comparison import contenders
 from autotransfer.report.page import render
 from autotransfer.report.terminal import answer_lines
-from autotransfer.runs.choice import Choice, read_choice
+from autotransfer.runs.choice import Choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import peers
@@ -120,14 +119,6 @@ def test_recentring_undoes_how_loud_a_person_is() -> None:
     assert not np.allclose(plain, peers.tangent_space(rec, fold), atol=1e-2)
 
 
-def test_pyriemann_gives_probabilities_as_a_metric_of_ranks_needs_them() -> None:
-    rec = at.synthetic(n_subjects=4, trials_per_class=10, n_channels=3, n_times=64)
-    fold = at.leave_one_subject_out(rec)[0]
-    probability = peers.tangent_space(rec, fold)
-    np.testing.assert_allclose(probability.sum(1), 1.0)
-    assert len(np.unique(probability[:, 0])) > 2, "not classes alone"
-
-
 def test_peers_may_use_of_a_new_person_what_the_run_may(averaged: tuple[Run, Choice]) -> None:
     run = averaged[0]
     for adaptation, more in (("online", set()), ("transductive", {RECENTRED})):
@@ -141,21 +132,6 @@ def test_peers_may_use_of_a_new_person_what_the_run_may(averaged: tuple[Run, Cho
         assert set(peers._others(run_of)) == {PYRIEMANN} | more
 
 
-@pytest.mark.parametrize(
-    ("channels", "sfreq", "expected"),
-    [("emg", 200.0, "Time domain"), ("EEG", 128.0, "Band power"), ("acc", 50.0, "Statistics")],
-)
-def test_the_simple_model_of_each_signal_is_a_peer(
-    averaged: tuple[Run, Choice], channels: str, sfreq: float, expected: str
-) -> None:
-    X = np.random.default_rng(0).standard_normal((24, 4, 512)).astype(np.float32)
-    rec = at.Recordings(
-        X, np.arange(24) % 2, np.arange(24) // 6, sfreq=sfreq, channels=[f"{channels}{k}" for k in range(4)]
-    )
-    run_of = SimpleNamespace(options=averaged[0].options, recordings=rec)
-    assert any(name.startswith(expected) for name in closed_peers(run_of))
-
-
 def test_the_shrinkage_is_that_of_scikit_learn() -> None:
     from sklearn.covariance import OAS
 
@@ -163,24 +139,3 @@ def test_the_shrinkage_is_that_of_scikit_learn() -> None:
     X -= X.mean(2, keepdims=True)
     expected = [OAS(assume_centered=True).fit(one.T).covariance_ for one in X]
     np.testing.assert_allclose(oas_covariances(X @ X.transpose(0, 2, 1) / 20, 20), expected)
-
-
-def test_they_stand_in_report_terminal_and_results(averaged: tuple[Run, Choice]) -> None:
-    run, choice = averaged
-    assert read_choice(run.folder).peers == choice.peers
-    summary = collect(run)
-    rows = {row.label: row for row in contenders(summary) if row.is_peer}
-    assert set(rows) == set(choice.peers)
-    assert not any(row.is_method for row in rows.values())
-    page, text = render(summary), "\n".join(answer_lines(choice))
-    for name, scores in choice.peers.items():
-        assert name in page
-        assert f"{np.mean(list(scores.values())):.3f}" in text
-
-
-def test_too_many_channels_leave_lda(tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1))
-    run._prepared = replace(run.prepared, recordings=at.synthetic(n_subjects=3, n_channels=100, n_times=128))
-    assert TANGENT not in closed_peers(run)
-    assert peers._too_wide(run.recordings) == "100 channels have too many covariances"
-    run.ledger.close()

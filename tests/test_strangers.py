@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +15,7 @@ from autotransfer.runs.lock import Lock
 from autotransfer.runs.run import Run
 from autotransfer.search import tpe
 from autotransfer.search.procedure import conduct
-from faults import Interrupted, assert_one_line, call, few_settings, interrupted_run, make_run, quiet, tampered
+from faults import Interrupted, assert_one_line, call, few_settings, interrupted_run, make_run, quiet
 from tiny import tiny_file
 
 SHORT = {"epochs": 3}
@@ -85,15 +84,6 @@ def test_a_link_to_the_whole_folder_is_the_users_own(home: Path, tmp_path: Path)
     (tmp_path / "link").symlink_to(tmp_path / "run")
     with few_settings(), Lock(tmp_path / "link"), closing(Run.open(tmp_path / "link").ledger):
         pass
-
-
-def rewritten(run: Path, **changes: object) -> None:
-    """The stored options, changed by somebody who knows how."""
-    with tampered(run / "ledger.sqlite") as connection:
-        (text,) = connection.execute("SELECT value FROM facts WHERE name = 'options'").fetchone()
-        values = json.dumps(json.loads(text) | changes)
-        connection.execute("UPDATE facts SET value = ? WHERE name = 'options'", (values,))
-        connection.execute("DELETE FROM facts WHERE name = 'plan'")  # that of the options as they were
 
 
 def test_a_search_whose_trials_are_lost_is_told(tmp_path: Path) -> None:

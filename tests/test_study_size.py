@@ -52,26 +52,6 @@ def test_the_interval_holds_the_true_gain(drop: float) -> None:
     assert drop or below > 80  # where nothing is gained it says so
 
 
-def test_no_gain_leads_above_one() -> None:
-    scores = np.array([0.7, 0.85, 0.97]) + np.array([-0.03, 0.0, 0.03])[:, None]
-    assert gains([2, 3, 5], scores.mean(0)[None], 5, 15).mean() > 0.05  # what the power law alone expects
-    gain, low, high = expected_gain([2, 3, 5], scores, 5, 15)
-    assert 0 <= low <= gain == high == pytest.approx(0.03)
-
-
-def test_people_are_counted_as_they_train() -> None:
-    plan = at.plan_study(study(6, windows=12), more_people=10)
-    assert any(line.startswith("trained on 15 people in place of 5 (10 more): ") for line in plan.lines())
-    assert "each by models of up to 5 others" in plan.lines()[0]
-
-
-def test_measurements_are_refused_and_the_remedy_is_not_an_option_of_this_command(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    np.savez(tmp_path / "x.npz", X=draw.normal(size=(60, 2, 16)), y=draw.normal(size=60), subject=np.arange(60) % 6)
-    with pytest.raises(at.UserError, match="for classes only; to predict numbers: autotransfer run --target"):
-        CliRunner().invoke(app, ["plan-study", str(tmp_path / "x.npz")], catch_exceptions=False)
-
-
 def test_sums_of_people_give_the_discriminant_of_all_their_windows() -> None:
     draw = torch.Generator().manual_seed(0)
     codes, y = torch.randn(60, 7, generator=draw, dtype=torch.float64), torch.arange(60) % 3

@@ -7,10 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 
-from autotransfer.search import weights as module
 from autotransfer.search.weights import (
     _log_loss,
-    combine_log_probs,
     equal_classes,
     fit,
     sharpness,
@@ -31,15 +29,6 @@ def even(n: int) -> NDArray:
     return np.full(n, 1 / n)
 
 
-def test_the_combination_is_a_weighted_mean_of_logarithms() -> None:
-    log_p, _ = drawn([1.0, 2.0])
-    beta = np.array([0.3, 0.9])
-    direct = np.exp(log_p[0]) ** 0.3 * np.exp(log_p[1]) ** 0.9
-    np.testing.assert_allclose(
-        np.exp(combine_log_probs(beta, log_p)), direct / direct.sum(1, keepdims=True), rtol=1e-10
-    )
-
-
 def test_the_slope_is_the_slope() -> None:
     log_p, y = drawn([1.0, 0.5, 2.0])
     weight = equal_classes(y)
@@ -47,14 +36,6 @@ def test_the_slope_is_the_slope() -> None:
     _, slope = _log_loss(beta, log_p, y, weight)
     found = approx_fprime(beta, lambda b: _log_loss(b, log_p, y, weight)[0], 1e-7)
     np.testing.assert_allclose(slope, found, atol=1e-5)
-
-
-def test_the_log_loss_is_the_mean_over_classes() -> None:
-    log_p, y = drawn([1.5])
-    y[:300] = 0  # many of one class
-    loss, _ = _log_loss(np.ones(1), log_p, y, equal_classes(y))
-    direct = np.mean([-log_p[0][y == k, k].mean() for k in np.unique(y)])
-    assert loss == pytest.approx(direct)
 
 
 def test_the_better_candidate_weighs_more_and_noise_little() -> None:
@@ -73,12 +54,6 @@ def test_without_shrinkage_the_loss_is_lowest_and_with_much_of_it_weights_are_eq
     assert np.ptp(equal) < 1e-3 * equal.mean()
     assert equal.sum() == pytest.approx(sharpness(log_p.mean(0), y, weight), rel=1e-3), "calibrated all the same"
     assert np.ptp(usual) < np.ptp(free)
-
-
-def test_the_order_of_candidates_does_not_matter() -> None:
-    log_p, y = drawn([2.0, 1.0, 0.5])
-    order = [2, 0, 1]
-    np.testing.assert_allclose(fit(log_p[order], y, even(len(y))), fit(log_p, y, even(len(y)))[order], atol=1e-3)
 
 
 @pytest.mark.parametrize("factor", [0.3, 1.0, 4.0])
@@ -109,23 +84,6 @@ def people_with(factors: list[float], n: int = 400, seed: int = 0) -> tuple[list
     return log_p, y
 
 
-def factor_of(logits: NDArray, factor: float) -> NDArray:
-    return combine_log_probs(np.array([factor]), logits[None])
-
-
-def test_people_who_agree_on_a_temperature_keep_it() -> None:
-    log_p, y = people_with([-0.9] * 12)
-    assert np.log(sharpness_for_others(log_p, y)) == pytest.approx(-0.9, abs=0.1)
-    plain = np.log(sharpness(np.concatenate(log_p[:2]), np.concatenate(y[:2]), even(800)))
-    assert plain < np.log(sharpness_for_others(log_p[:2], y[:2])) - 0.05 < 0.7 * plain, "two show it, but less surely"
-
-
-def test_people_who_differ_leave_the_probabilities_as_they_are() -> None:
-    log_p, y = people_with([-1.0, 0.3, 0.4, 0.9, -0.2])
-    assert sharpness_for_others(log_p, y) == 1
-    assert sharpness_for_others(log_p[1:3], y[1:3]) == 1, "two agree by chance on a little"
-
-
 @pytest.mark.parametrize("centre", [0.0, -1.1])
 def test_a_temperature_of_two_people_hardly_harms_the_next(centre: float) -> None:
     """Of people who differ by as much as in recordings, around no temperature at all or around a strong one."""
@@ -139,25 +97,3 @@ def test_a_temperature_of_two_people_hardly_harms_the_next(centre: float) -> Non
             losses[place] += _log_loss(np.array([factor]), log_p[2][None], y[2], equal_classes(y[2]))[0] / 40
     best, none, drawn_to_none = losses
     assert drawn_to_none - none < (0.4 * (best - none) if centre == 0 else -0.08)
-
-
-def test_the_step_to_a_persons_own_temperature_is_newtons(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variance of the steps, read off from how far the temperature is drawn, is that of numeric derivatives."""
-    monkeypatch.setattr(module, "KNOWN", 0)
-    log_p, y = people_with([-1.0, -0.7, -1.3], seed=3)
-    weights = [equal_classes(classes) for classes in y]
-    m = np.log(sharpness(np.concatenate(log_p), np.concatenate(y), np.concatenate(weights) / 3))
-
-    def loss(person: int, power: float) -> float:
-        return _log_loss(np.exp([power]), log_p[person][None], y[person], weights[person])[0]
-
-    slopes = np.array([loss(k, m + 1e-4) - loss(k, m - 1e-4) for k in range(3)]) / 2e-4
-    curvature = np.mean([loss(k, m + 1e-2) - 2 * loss(k, m) + loss(k, m - 1e-2) for k in range(3)]) / 1e-4
-    drawn_by = 1 - np.log(sharpness_for_others(log_p, y)) / m
-    wanted = (slopes / curvature).var(ddof=1) / (3 * m**2)
-    assert drawn_by == pytest.approx(wanted, rel=0.05)  # the doubt about m leaves a little slope
-
-
-def test_classes_count_the_same() -> None:
-    weight = equal_classes(np.array([0, 0, 0, 2]))
-    np.testing.assert_allclose(weight, [1 / 6, 1 / 6, 1 / 6, 1 / 2])
