@@ -9,6 +9,7 @@ from scipy.optimize import approx_fprime
 
 from autotransfer.search.weights import (
     _log_loss,
+    combine_log_probs,
     equal_classes,
     fit,
     sharpness,
@@ -70,6 +71,10 @@ def test_predictions_without_a_mistake_do_not_become_certain() -> None:
     y = np.array([0, 1, 0, 1])
     log_p = np.log(np.where(np.eye(2)[y] > 0, 0.7, 0.3))
     assert 2 < sharpness(log_p, y, even(4)) < 50
+
+
+def factor_of(logits: NDArray, factor: float) -> NDArray:
+    return combine_log_probs(np.array([factor]), logits[None])
 
 
 def people_with(factors: list[float], n: int = 400, seed: int = 0) -> tuple[list[NDArray], list[NDArray]]:
