@@ -134,7 +134,7 @@ def _solved(run: Run, setting: Setting) -> Scores:
     return scores
 
 
-def _scored(run: Run, group: int, probabilities: Mapping[int, Floats]) -> Scores:
+def _scored(run: Run, group: int, probabilities: Mapping[int, NDArray[np.floating]]) -> Scores:
     """Return the scores of the people of a group who can be scored. probabilities: (n, C), by person."""
     recordings, metric, known = run.recordings, metric_of(run.options.metric), set(scorable(run.recordings))
     y, who = recordings.y.numpy(), recordings.subject.numpy()
