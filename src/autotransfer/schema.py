@@ -122,7 +122,7 @@ def _record(kind: Any, values: Any, where: str) -> Any:
             given[field.name] = from_values(hints[field.name], values[field.name], path)
         elif field.default is MISSING and field.default_factory is MISSING:
             raise UserError(f"{path} is missing")
-    unknown = sorted(set(values) - set(given) - set(getattr(kind, "RETIRED", ())))
+    unknown = sorted(set(values) - set(given))
     if unknown:
         raise UserError(f"unknown field {shown(unknown[0])}")
     return kind(**given)

@@ -130,8 +130,6 @@ class Playback:
     """Held-out people using the model, some of them where there are many: scores by case and subject, each by
     trainings and weights that left them out."""
 
-    RETIRED: ClassVar[tuple[str, ...]] = ("losing", "seen", "curves")  # fields of version 0.1
-
     zero_shot: dict[str, Scores]  # by the order of the windows: recorded, balanced, one-sided
     adapted: dict[str, Scores]  # the same following the person, in the way that others choose
     ways: dict[str, dict[str, Scores]]  # by the way of following

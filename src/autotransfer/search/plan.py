@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from .. import schema
 from ..errors import UserError, shown
@@ -91,8 +91,6 @@ class Stage:
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Frozen: a change makes another plan, which the ledger keeps."""
-
-    RETIRED: ClassVar[tuple[str, ...]] = ("pairs", "busy")  # fields of earlier versions
 
     options: RunOptions  # resolved: as many folds and epochs as the recordings need
     folds: int
@@ -213,9 +211,13 @@ def read_plan(path: Path) -> Plan:
 
 
 def _of_this_version(values: Any) -> Any:
-    """Return the values of a plan with the options of this version: unknown ones are ignored, missing ones default."""
+    """Return the values of a plan with the fields of this version; unknown ones are ignored."""
     if not isinstance(values, dict) or not isinstance(values.get("options"), dict):
         return values
-    known = {option.name for option in fields(RunOptions)}
-    stored = {name: value for name, value in values["options"].items() if name in known}
-    return values | {"options": RunOptions(**{"source": ""} | stored).to_dict()}
+    options = RunOptions(**{"source": ""} | _known(RunOptions, values["options"]))
+    return _known(Plan, values) | {"options": options.to_dict()}
+
+
+def _known(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in values.items() if name in names}
