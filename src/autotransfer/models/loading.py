@@ -39,7 +39,7 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
     except UserError:
         raise
     except FileNotFoundError as error:
-        raise UserError(_no_model(path, Path(error.filename))) from None
+        raise UserError(_no_model(path, Path(str(error.filename)))) from None
     except UNREADABLE as error:
         raise UserError(
             f"the model in {shown(str(path))} cannot be read ({one_line(error)}); restore it from a copy, or make it "
@@ -115,7 +115,8 @@ def model_in(content: bytes, encoders: Encoders | None = None) -> Model:
     if MARK not in metadata:
         raise ValueError("it is no file that export --format safetensors wrote")
     model = _model(from_text(metadata), content, encoders)
-    assert not isinstance(model, RegressionModel), "none is exported"
+    if isinstance(model, RegressionModel):
+        raise ValueError("it predicts a number, and such models are not exported")
     return model
 
 
