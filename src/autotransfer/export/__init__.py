@@ -17,7 +17,7 @@ from ..models.loading import MARK, load_classifier, model_folder
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
 from ..recordings.optional import pip_install
-from ..runs.lock import no_run, refuse_links
+from ..runs.lock import refuse_links
 from .formats import FORMATS, attempt, need_onnx
 from .proof import BATCHES, largest_difference, latency, tolerance
 
@@ -81,9 +81,12 @@ def export_model(
             raise UserError("a model in memory has no folder of its own; say where to write it with out=")
         target, saved = Path(out), source
     else:
-        home = _home(Path(source), model)
-        target = Path(source) / f"model{form.suffix}" if out is None else Path(out)
-        saved = load_classifier(home, encoders)
+        run = Path(source)
+        if run.is_dir():
+            refuse_links(run)
+        target = run / f"model{form.suffix}" if out is None else Path(out)
+        home = model_folder(run)
+        saved = load_classifier(home if model == "ensemble" else home / "refit", encoders)
     if format != "safetensors":
         refuse_what_graphs_cannot(saved.parts)
     check_target(target, format)
@@ -109,23 +112,6 @@ def export_model(
         raise _unwritable(target, error) from None
     card = saved.card
     return Exported(target, format, card.kind, card.members, len(content), difference, took, len(saved.parts))
-
-
-def _home(run: Path, model: str) -> Path:
-    """Return the folder of a finished run's model."""
-    if not run.is_dir():
-        raise UserError(f"there is no folder {run}; give the folder of a finished run")
-    refuse_links(run)
-    if not (run / "ledger.sqlite").exists():
-        home = model_folder(run)
-        if (home / "model.json").exists() and model == "ensemble":
-            return home  # one person's, as calibrate leaves it, or shared without its run
-        raise no_run(run)
-    if not (run / "choice.json").exists():
-        raise UserError(f"{run} is not finished; continue it with: autotransfer resume {run}")
-    if model == "refit" and not (run / "model" / "refit").is_dir():
-        raise UserError(f"{run} has no refit model (run makes one with --final refit); use --model ensemble")
-    return run / "model" if model == "ensemble" else run / "model" / "refit"
 
 
 def check_target(target: Path, format: str) -> None:
