@@ -43,8 +43,6 @@ def test_a_fold_and_its_twin_share_the_trajectory_but_not_the_key() -> None:
 def test_mistakes() -> None:
     with pytest.raises(UserError, match="cannot be both"):
         make_fold(recordings(), 1, 1)
-    with pytest.raises(UserError, match="unknown validation 'next'; choose from 'previous', 'random'"):
-        at.leave_one_subject_out(recordings(), validation="next")
 
 
 def test_the_split_can_be_printed() -> None:

@@ -95,8 +95,12 @@ def _load(path: Path, encoders: Encoders | None) -> Model | RegressionModel:
 
 def _no_model(asked: Path, missing: Path) -> str:
     """Say why there is no model: a run has not made it yet or has lost it, or it is no run at all."""
-    run = missing.parent.parent if missing.parent.name in ("model", "refit") else asked
-    if not asked.exists() and not run.exists():
+    home = run = missing.parent
+    while run.name in ("model", "refit"):
+        run = run.parent
+    if home.name == "refit" and (home.parent / CARD).exists():
+        return f"the run made no refit model; leave --model refit out, or start a run with --final refit ({asked})"
+    if not run.exists():
         return f"there is no folder or file {asked}"
     if any((run / name).exists() for name in LEDGERS):
         return (
@@ -104,8 +108,6 @@ def _no_model(asked: Path, missing: Path) -> str:
             f"{run}), an interrupted one makes it with: autotransfer resume {run}; a lost one must be restored from a "
             "copy, or made by a new run"
         )
-    if missing.parent.name == "refit" and (run / CARD).exists():
-        return f"the run made no refit model; leave --model refit out, or start a run with --final refit ({asked})"
     return f"there is no model in {asked} ({missing.name} is missing)"
 
 
