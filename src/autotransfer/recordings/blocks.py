@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -77,23 +76,28 @@ def stacked(
 
 def _match(block: Block, first: Block, remedies: Remedies, slack: int) -> None:
     """Bring the block's channels into the order of the first one's; refuse what differs otherwise."""
-    if block.channels != first.channels and sorted(block.channels) == sorted(first.channels):
+    if sorted(block.channels) == sorted(first.channels):
         block.X = block.X[:, [block.channels.index(name) for name in first.channels]]
         block.channels = first.channels
     if block.channels != first.channels:
-        raise UserError(f"{_channel_difference(block, first)}; {remedies.channels}")
-    if not _same(block.sfreq, first.sfreq):
-        raise UserError(
-            f"{block.name} is sampled at {_hertz(block.sfreq)}, {first.name} at {_hertz(first.sfreq)}; {remedies.sfreq}"
-        )
+        for having, lacking in ((first, block), (block, first)):
+            if extra := [name for name in having.channels if name not in lacking.channels]:
+                raise UserError(
+                    f"{having.name} has the channel {show(extra[0])}, {lacking.name} has not; {remedies.channels}"
+                )
+    for what, unit, remedy in (
+        ("sfreq", "sampled at {} Hz", remedies.sfreq),
+        ("start", "cut from {} s", remedies.times),
+    ):
+        own, others = getattr(block, what), getattr(first, what)
+        pair = np.array([np.nan if n is None else n for n in (own, others)])
+        if not np.isclose(pair[0], pair[1], atol=1e-9, rtol=1e-6, equal_nan=True):
+            own, others = (unit.format("an unknown number of" if n is None else f"{n:g}") for n in (own, others))
+            raise UserError(f"{block.name} is {own}, {first.name} is {others}; {remedy}")
     if abs(block.X.shape[2] - first.X.shape[2]) > slack:
         raise UserError(
             f"{block.name} has windows of {block.X.shape[2]} samples, {first.name} of {first.X.shape[2]}; "
             f"{remedies.times}"
-        )
-    if not _same(block.start, first.start):
-        raise UserError(
-            f"{block.name} has windows that start at {block.start} s, {first.name} at {first.start} s; {remedies.times}"
         )
 
 
@@ -120,22 +124,3 @@ def _joined_columns(parts: list[dict[str, list[Label]]]) -> dict[str, list[Label
     """Columns that every block has, where they hold the same kind of values."""
     common = [name for name in parts[0] if all(name in part for part in parts)]
     return plain_columns({name: [value for part in parts for value in part[name]] for name in common})
-
-
-def _same(a: float | None, b: float | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
-
-
-def _hertz(sfreq: float | None) -> str:
-    return "an unknown rate" if sfreq is None else f"{sfreq:g} Hz"
-
-
-def _channel_difference(block: Block, first: Block) -> str:
-    """Name a channel that only one of two blocks has."""
-    for having, lacking in ((first, block), (block, first)):
-        extra = [name for name in having.channels if name not in lacking.channels]
-        if extra:
-            return f"{having.name} has the channel {show(extra[0])}, {lacking.name} has not"
-    return f"{block.name} has {len(block.channels)} channels, {first.name} has {len(first.channels)}"

@@ -87,6 +87,13 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         sfreq, unit = _rate(stamps, name, cutting.sfreq, path)
         clock = Clock.of(unit * stamps, sfreq, cutting)
         values[clock.untimed] = np.nan
+    events = []
+    if roles.label is not None:
+        step, end = 1 / known_rate(sfreq, path), 0
+        times = np.arange(len(values)) * step if clock is None else clock.times
+        for name, rows in groupby(label.strip() for label in columns[roles.label]):
+            begin, end = end, end + len(list(rows))
+            events += [Event(float(times[begin]), float(times[end - 1] - times[begin] + step), name)] if name else []
     notes = {_note(table, roles, sfreq, unit, cutting): 1}
     if clock is not None and clock.breaks:
         notes["gaps in the times, which no window spans:"] = len(clock.breaks)
@@ -95,7 +102,7 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         n_times=len(values),
         channels=tuple(table.names[n] for n in roles.channels),
         sfreq=sfreq,
-        events=[] if roles.label is None else list(_stretches(columns[roles.label], clock, known_rate(sfreq, path))),
+        events=events,
         times=None if clock is None else clock.times,
         breaks=() if clock is None else clock.breaks,
         notes=notes,
@@ -286,6 +293,7 @@ def _check_channels(table: Table, roles: Roles, columns: dict[int, Any]) -> None
 
 
 def _is_ramp(values: Floats) -> bool:
+    """Whether values rise in steps so even that no signal is like it."""
     steps = np.diff(values)
     middle = float(np.median(steps)) if len(steps) else 0.0
     return middle > 0 and bool(np.mean(np.abs(steps - middle) <= STEADY * middle) >= 0.95)
@@ -351,13 +359,3 @@ def _note(table: Table, roles: Roles, sfreq: float | None, unit: float | None, c
     if roles.ignored:
         parts.append(f"left out {listed(roles.ignored)}")
     return f"columns: {'; '.join(parts)}; rate {source}"
-
-
-def _stretches(labels: Any, clock: Clock | None, sfreq: float) -> Iterator[Event]:
-    """Yield an event for each stretch of rows with one label; empty text is none."""
-    times = np.arange(len(labels)) / sfreq if clock is None else clock.times
-    end = 0
-    for name, rows in groupby(label.strip() for label in labels):
-        begin, end = end, end + len(list(rows))
-        if name:
-            yield Event(float(times[begin]), float(times[end - 1] - times[begin] + 1 / sfreq), name)

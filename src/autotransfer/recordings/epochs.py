@@ -116,7 +116,7 @@ def data_channels(info: Any) -> list[int]:
 
 
 def _windows(epochs: Any, picks: list[int], name: str) -> Array:
-    """(n, channels, times) float32, copied in chunks, so that MNE's float64 data is not held twice."""
+    """Return windows (n, channels, times) float32, copied in chunks, so that MNE's float64 data is not held twice."""
     if not picks:
         raise UserError(f"{name} has only trigger channels ({', '.join(epochs.ch_names[:3])}); include data channels")
     if len(epochs) == 0:
@@ -127,9 +127,8 @@ def _windows(epochs: Any, picks: list[int], name: str) -> Array:
     # Not the length of epochs.times: it can differ by one where tmin lies between two samples.
     X = np.empty((len(epochs), len(picks), sample.shape[2]), np.float32)
     for rows in row_chunks(len(X), sample.size):
-        values = epochs.get_data(picks=picks, item=rows, copy=False, verbose="ERROR")
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings reports
-            X[rows] = values
+            X[rows] = epochs.get_data(picks=picks, item=rows, copy=False, verbose="ERROR")
     return X
 
 
@@ -141,12 +140,11 @@ def _subject_column(epochs: Any) -> str | None:
 
 
 def _others(epochs: Any, used: set[str | None]) -> dict[Any, list[Label]]:
-    """The columns of the metadata that are not used."""
+    """Return the columns of the metadata that are not used."""
     if epochs.metadata is None:
         return {}
-    names = [name for name in dict.fromkeys(epochs.metadata.columns) if name not in used]
-    alone = [name for name in names if getattr(epochs.metadata[name], "ndim", 1) == 1]  # no two of a name
-    return {name: list(epochs.metadata[name].tolist()) for name in alone}
+    table = epochs.metadata.loc[:, ~epochs.metadata.columns.duplicated(keep=False)]
+    return {name: list(values.tolist()) for name, values in table.items() if name not in used}
 
 
 def _column(epochs: Any, column: str, what: str, name: str) -> list[Label]:
