@@ -34,11 +34,10 @@ from .inputs import encoder_of, seed_of
 from .window_classifier import WindowClassifier
 
 PRESETS = ("recommended", "paper")
-# Of all penalties this one cost nothing on people left out (docs/results.md, "One change at a time").
+# This penalty cost nothing on held-out people (docs/results.md, "What each part adds").
 RECOMMENDED = ("mmd", "marginal")
 PUBLISHED = ("adversary", "marginal")
-# Silenced channels gain where many electrodes tell nearly the same, and nothing where they are few
-# (docs/results_details.md, "The last run").
+# Masked channels gain if many electrodes carry nearly equal signals, and nothing if they are few.
 CHANNEL_MASK, ENOUGH_CHANNELS = 0.1, 8
 # Parameters that say nothing about the training itself, and go with a setting.
 NOT_OF_THE_SETTING = ("sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose")
