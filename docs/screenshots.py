@@ -17,9 +17,7 @@ SCREENS = {  # the first screen: width, height, and whether it is dark
     "report_phone": (400, 800, False),
 }
 PARTS = {
-    "results": "#figure-results",
     "differences": "#figure-differences",
-    "candidates": "#figure-candidates",
     "leakage": "#figure-leakage",
 }
 
@@ -32,7 +30,7 @@ def main(report: Path, folder: Path) -> None:
             _take(browser, folder / f"{name}.png", 0, 0, width, height)
         browser.open(report, width=860, height=1200)
         browser.evaluate("document.querySelectorAll('.part').forEach((part) => part.open = true)")
-        browser.evaluate("document.querySelectorAll('.tools').forEach(tools => tools.remove())")
+        browser.evaluate("document.querySelectorAll('.numbers').forEach(box => box.remove())")
         for name, selector in PARTS.items():
             browser.wait_for(f"document.querySelector('{selector} svg')")
             box = browser.evaluate(
