@@ -45,45 +45,37 @@ IMMATERIAL = {"source", "device", "at_least"}  # options that a resumed run may 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AutoTransferClassifier(AskedOptions, WindowClassifier):
-    """Trains candidates of several kinds, measures each on people left out, and predicts with their weighted average.
+    """Run the whole procedure: fit candidates, score each on held-out people, and predict with their weighted ensemble.
 
         auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
 
-    preset: where the rest starts from: "recommended"; "paper", the published protocol; or "quick", a short form: no
-        penalties, one seed, five folds, 1,000 steps. Whatever else is given has the last word
-    grid: the name of a grid, as of `autotransfer run`, or a list of settings (`at.Setting`), which are then tried as
-        they are and averaged; the first without a penalty is the baseline
-    settings: such a list, by another name; give one of the two
-    kinds: signals (emg, eeg, …) or representations to try, with commas, beside features, tangent and templates, which
-        are always tried; None: by the data
-    search, trials, networks, epochs, max_steps, patience, batch_size, lr, standardise, align, adaptation, seeds,
-    nested, nuisance, as_printed: as of `autotransfer run`
+    Options that are not listed here are those of `autotransfer run`, by the same names.
+
+    preset: "recommended"; "paper", the published protocol; or "quick": no penalties, one seed, five folds, 1,000 steps
+    grid, settings: the name of a grid, or a list of `at.Setting`, which are averaged; the first without a penalty is
+        the baseline. Give one of the two
+    kinds: signals (emg, eeg, …) or representations to try in addition, separated by commas; None: by the data
     folds: groups of people who are held out in turn: a number, "all" for each person alone, or "auto"
-    hold_out: what is held out in turn: "subject", people; "session", sessions of people who train with their others; or
-        the name of one of the `columns` of fit, whose values are left out one by one
-    time: such as "30m" or "2h": fit ends then, with what it has trained, or sooner where no more gain is expected.
-        None: everything is trained. The default is no limit of the published protocol
-    rule: "average", or "published": one setting, by the worst quarter of people, as in the paper
+    hold_out: "subject", "session", or the name of one of the `columns` of fit
+    time: such as "30m" or "2h", after which fit ends with what it has trained; None: everything is trained
+    rule: "average", or "published": one setting, chosen as in the paper
     final: "ensemble" predicts with models of the folds, "refit" with one of each candidate on everybody
-    run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
-        finished job again; a run on other data or with other options is refused. None: a temporary folder
-    encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes z
-    sfreq: sampling rate in Hz; gives temporal kernels their length, EEGNet's half a second, and representations their
-        rhythms and bands: fit warns where it is unknown. Epochs bring their own
+    run_folder: where the run is kept and, if there is one, continued. A run on other data or with other options is
+        refused. None: a temporary folder
+    encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
+    sfreq: sampling rate in Hz, for temporal kernels and representations. Epochs bring their own
     random_state: seed of everything random
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
-    scoring: what `score` gives, a metric by one of its names; the run itself decides by `metric`
-    metric: what the run decides by and scores people with: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy",
-        or a .json file of what mistakes cost.
-        Weights of the average minimise the log-loss whatever it is
-    at_least: the score that you need of every person; `choice_` and the report say who is below it
-    verbose: say what is done and show progress
+    scoring: the metric of `score`
+    metric: the metric that the run decides by: "balanced_accuracy", "f1", "auc", "kappa", "accuracy" or a .json file
+        of what mistakes cost
+    at_least: the score that you need of every person; `choice_` and the report name everybody below it
+    verbose: show progress
 
-    After fit: `verdict_`, what the model scores on people it has not seen beside the best simple model, in a sentence;
-    `next_person_` (low, high), a 90 % prediction interval for the score of one more person; `classes_`,
-    `n_features_in_` (channels), `feature_names_in_` (where X named them), `choice_` (what choice.json holds),
-    `results_` (what results.csv holds, a DataFrame), `best_setting_` (of a mixture, that of the part with the largest
-    exponent), `summary_` (what the report shows) and `model_`.
+    After fit: `verdict_`, the score on unseen people compared with the best baseline, in a sentence; `next_person_`
+    (low, high), a 90 % prediction interval for the score of one more person; `classes_`, `n_features_in_` (channels),
+    `feature_names_in_` (if X named them), `choice_` (choice.json), `results_` (results.csv, a DataFrame),
+    `best_setting_` (of the part with the largest weight), `summary_` (of the report) and `model_`.
     """
 
     grid: str | Sequence[Setting] | None = field(default=None, kw_only=False)
@@ -114,7 +106,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
             Lock(folder),
             _run(folder, recordings, options, encoders, print if self.verbose else None, kept=kept) as run,
         ):
-            choice = self._conduct(run, kept=kept)
+            choice = self._conduct(run)
             home = folder / "model" / "refit" if self.final == "refit" else folder / "model"
             model = load_classifier(home, encoders)
             summary = replace(
@@ -132,16 +124,11 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
         self.results_, self.best_setting_, self.summary_ = results, best.setting, summary
         return model
 
-    def _conduct(self, run: Run, *, kept: bool) -> Choice:
-        """Train whatever is left and return the choice. kept: write a report after every stage."""
+    def _conduct(self, run: Run) -> Choice:
+        """Train whatever is left and return the choice."""
         if run.ledger.recall("complete", bool):
             return read_choice(run.folder)
-
-        def answered(run: Run, choice: Choice) -> None:
-            if kept and choice.stages and choice.ended is None:
-                _write_report(collect(run), run.folder / "report.html")
-
-        return conduct(run, print if self.verbose else lambda _: None, shown=bool(self.verbose), answered=answered)
+        return conduct(run, print if self.verbose else lambda _: None, shown=bool(self.verbose))
 
     def _options(self, encoder: str) -> RunOptions:
         resolve_device(self.device)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection
-from dataclasses import KW_ONLY, dataclass, replace
-from inspect import signature
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -39,54 +38,47 @@ RECOMMENDED = ("mmd", "marginal")
 PUBLISHED = ("adversary", "marginal")
 # Masked channels gain if many electrodes carry nearly equal signals, and nothing if they are few.
 CHANNEL_MASK, ENOUGH_CHANNELS = 0.1, 8
+# Parameters that are fields of a setting and follow from nothing else.
+GIVEN = (
+    "nuisance", "estimator", "length_scale", "regularization", "pairs", "fraction", "size", "variant", "critic_lr",
+    "as_printed", "patience", "batch_size", "lr", "weight_decay", "align", "mu_law", "warm_up",
+)  # fmt: skip
 # Parameters that say nothing about the training itself, and go with a setting.
 NOT_OF_THE_SETTING = ("sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose")
 
 
 @dataclass(eq=False, repr=False)
 class CensoredClassifier(WindowClassifier):
-    """A classifier of windows (N, channels, times), trained to carry little about whose they are.
+    """Classify windows (N, channels, times) with one network, trained to reveal little about the subject.
 
         clf = CensoredClassifier(method="mmd", mode="conditional", strength=1.0).fit(X, y, subjects=ids)
 
-    One subject's trials, or those of several, are not trained on and give `validation_score_`; with checkpoint="best"
-    they choose the epoch whose weights are kept.
-    Inside other tools the ids go to cross_val_score as params={"subjects": ids}, to GridSearchCV(...).fit as
-    subjects=ids, to a pipeline's fit as STEP__subjects=ids; under scikit-learn's metadata routing they are requested
-    as `subjects` by default; no `set_fit_request` is needed. MOABB's CrossSubjectEvaluation passes them by itself.
+    The windows of one subject or several are not trained on. They give `validation_score_` and, with checkpoint="best",
+    choose the epoch whose weights are kept. Pass ids to cross_val_score as params={"subjects": ids}, to
+    GridSearchCV(...).fit as subjects=ids, and to a pipeline's fit as STEP__subjects=ids. Under scikit-learn's metadata
+    routing they are requested as `subjects`.
 
-    setting: a `Setting` that says all about the training. What else does is then left out, but for an encoder of your
-        own, which takes the place of the setting's
-    preset: where the rest starts from. "recommended" is what thirteen data sets support: windows standardised by the
-        training people, their scale appended, log power, a constant rate for about 2,500 steps, averaged weights, and
-        a marginal MMD. "paper" is the published protocol. Whatever else is given has the last word
-    method, mode, strength: the penalty, as in `Setting`; method=None is the uncensored baseline. "auto" and None: as
-        the preset says, with the method's own strength
-    nuisance: what z is not to tell: "subject", "session", "subject+session" or a column handed to fit, as in `Setting`
+    setting: a `Setting` of the whole training. Other parameters of the training are then refused, except an encoder of
+        your own, which replaces the setting's
+    preset: "recommended" or "paper", the published protocol; it decides whatever is None
+    method, mode, strength: the penalty, as in `Setting`; method=None: no penalty; "auto": as the preset says
+    nuisance: what z should not tell: "subject", "session", "subject+session" or a column handed to fit
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed: options of the
-        methods that read them, as in `Setting`; None is the method's default, and the others ignore them
-    warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`; None:
-        as the preset says. Where patience is given, the best epoch is kept
-    standardise, align, mu_law, append_scale, log_power: how a person's windows are preprocessed and encoded, as in
-        `Setting`; None: as the preset says. With "online" the model adapts to a new person from their own unlabelled
-        windows so far, with "transductive" from all of them at once
-    channel_mask: probability with which a channel of a training window is silenced, as in `Setting`; None: as the
-        preset says, 0.1 where there are at least eight channels; 0: never
-    encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes
-        z, to which `dropout` means nothing
-    sfreq: sampling rate in Hz; gives temporal kernels their length, EEGNet's half a second. Epochs bring their own
-    validation_subjects: "last" of the subjects in sorted order; "random": one drawn with random_state; or a list of
-        subjects, all of whom must be in the data
+        methods that read them, as in `Setting`; other methods ignore them
+    warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`
+    standardise, align, mu_law, append_scale, log_power: preprocessing and encoding, as in `Setting`
+    channel_mask: probability with which a channel of a training window is silenced; 0: never
+    encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
+    sfreq: sampling rate in Hz, for temporal kernels. Epochs bring their own
+    validation_subjects: "last" of the subjects in sorted order, "random", or a list of subjects in the data; at least
+        three are needed for `predict_set` and `predict(abstain=...)`
     random_state: seed of everything random
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
-    scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy"
+    scoring: the metric of `score`: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy"
     verbose: show progress
 
-    `predict_set` and `predict(abstain=...)` need at least three validation_subjects.
-
-    After fit: `classes_`, `n_features_in_` (channels), `feature_names_in_` (where X named them), `setting_`,
-    `subjects_`, `validation_subjects_`, `best_epoch_`, `validation_score_` (balanced accuracy there), `history_` (by
-    epoch) and `model_`.
+    After fit: `classes_`, `n_features_in_` (channels), `feature_names_in_` (if X named them), `setting_`, `subjects_`,
+    `validation_subjects_`, `best_epoch_`, `validation_score_` (balanced accuracy), `history_` (by epoch) and `model_`.
     """
 
     method: str | None = "auto"
@@ -142,11 +134,10 @@ class CensoredClassifier(WindowClassifier):
         if outcome.failure is not None:
             if outcome.best_epoch == 0:
                 raise UserError(f"{outcome.failure}; try a lower lr or strength")
-            warnings.warn(
-                f"{outcome.failure}: the weights of epoch {outcome.best_epoch} are kept; try a lower lr or strength",
-                ConvergenceWarning,
-                stacklevel=3,
+            message = (
+                f"{outcome.failure}: the weights of epoch {outcome.best_epoch} are kept; try a lower lr or strength"
             )
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
         scores = {"validation_score": outcome.validation_score}
         model = ensemble(recordings, setting, [outcome.state], [fold], kind="single", scores=scores, encoders=encoders)
         model.card = replace(model.card, thresholds=_thresholds(model, recordings, fold), made_with=versions())
@@ -174,26 +165,21 @@ class CensoredClassifier(WindowClassifier):
         read = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
         if "log_power" not in read and not asked.get("log_power"):
             usual.pop("log_power", None)
+        same = {name: getattr(self, name) for name in GIVEN}
         return Setting(
-            **penalty_from_preset(self.preset, self.method, self.mode, self.strength), nuisance=self.nuisance,
-            estimator=self.estimator, length_scale=self.length_scale, regularization=self.regularization,
-            pairs=self.pairs, fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
-            as_printed=self.as_printed, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
-            weight_decay=self.weight_decay, align=self.align, mu_law=self.mu_law,
-            channel_mask=self.channel_mask or None, warm_up=self.warm_up, encoder=encoder, **usual,
-            **({"dropout": self.dropout} if "dropout" in read else {}),
+            **penalty_from_preset(self.preset, self.method, self.mode, self.strength), **same, **usual, encoder=encoder,
+            channel_mask=self.channel_mask or None, **({"dropout": self.dropout} if "dropout" in read else {}),
         )  # fmt: skip
 
     def _given_setting(self, encoder: str) -> Setting:
-        """The user's setting. Other parameters of the training are refused, because they would be ignored."""
+        """Return the user's setting and refuse other parameters of the training, because they would be ignored."""
         if not isinstance(self.setting, Setting):
             raise UserError(f"setting is {shown(self.setting)}; give an at.Setting(...), or None")
-        for name, parameter in signature(type(self).__init__).parameters.items():
-            other = name not in ("self", "setting", "encoder", *NOT_OF_THE_SETTING)
-            if other and (value := getattr(self, name)) != parameter.default:
+        for field in fields(self):
+            other = field.name not in ("_", "setting", "encoder", *NOT_OF_THE_SETTING)
+            if other and getattr(self, field.name) != field.default:
                 raise UserError(
-                    f"{name}={shown(value)} is given beside a setting, which says all about the training; use "
-                    f"setting.replace({name}=...)"
+                    f"{field.name} is given in addition to a setting; use setting.replace({field.name}=...)"
                 )
         if encoder == USUAL_ENCODER:
             return self.setting
@@ -249,26 +235,20 @@ def _thresholds(model: SavedModel, recordings: Recordings, fold: Fold) -> Thresh
 
 
 def validation_fold(recordings: Recordings, subjects: object, seed: int) -> Fold:
-    """All other subjects train. Nobody is tested here."""
+    """Return a fold in which all other subjects train and nobody is tested."""
     known = recordings.subjects
     if isinstance(subjects, str):
-        if subjects not in ("last", "random"):
-            raise UserError(f"validation_subjects is {subjects!r}; give 'last', 'random' or a list of subjects")
+        check_choice("validation_subjects", subjects, ("last", "random"))
         drawn = int(np.random.default_rng(seed).integers(len(known)))
         chosen = {len(known) - 1 if subjects == "last" else drawn}
     else:
         listed = as_list(subjects, "validation_subjects")
         if strange := [subject for subject in listed if subject not in known]:
-            raise UserError(
-                f"validation_subjects names {show(strange[0])}, who is not in the data, which hold {show(list(known))}"
-                "; in cross-validation over subjects use 'last' or 'random'"
-            )
+            raise UserError(f"validation_subjects names {show(strange[0])}; the data hold {show(list(known))}")
         chosen = set(map(known.index, listed))
-    if not chosen:
-        raise UserError("validation_subjects is empty; name at least one, or use 'last' or 'random'")
-    if len(known) - len(chosen) < 2:
+    if not chosen or len(known) - len(chosen) < 2:
         raise UserError(
-            f"{len(chosen)} of {len(known)} subjects are used for validation; at least 2 must be left to train on"
+            f"{len(chosen)} of {len(known)} subjects validate; name at least one, and leave at least 2 to train on"
         )
     validates = np.isin(recordings.subject.numpy(), sorted(chosen))
     validation, names = np.flatnonzero(validates), tuple(known[place] for place in sorted(chosen))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -36,22 +35,12 @@ def raw_windows(X: object) -> Raw:
 
 
 def training_recordings(
-    X: object,
-    y: object,
-    *,
-    subjects: object,
-    groups: object,
-    sample_domain: object,
-    sfreq: float | None,
-    columns: object = None,
+    X: object, y: object, *, subjects: object, groups: object, sfreq: float | None, columns: object = None
 ) -> tuple[Recordings, NDArray[Any], bool]:
-    """Checked recordings, the classes in the values and dtype of y, and whether X named its channels.
-
-    Trials with a negative sample_domain are left out, with a warning.
-    """
+    """Return checked recordings, the classes in the values and dtype of y, and whether X named its channels."""
     raw = raw_windows(X)
     n_trials = raw.X.shape[0]
-    ids = ids_of(subjects, groups, sample_domain, raw.subject, n_trials)
+    ids = ids_of(subjects, groups, raw.subject, n_trials)
     if y is None:
         raise UserError("fit requires y to be passed, but the target y is None; give one class per trial")
     labels = column_of(y)
@@ -59,11 +48,6 @@ def training_recordings(
     if n_trials == 1:
         raise UserError("X holds 1 sample, a single trial; training needs trials of at least two subjects")
     session, others = _columns(columns, raw, n_trials)
-    if sample_domain is not None:
-        source = _sources(ids)
-        raw, labels, ids = replace(raw, X=raw.X[source]), labels[source], [ids[n] for n in source]
-        session = None if session is None else [session[n] for n in source]
-        others = {name: [values[n] for n in source] for name, values in others.items()}
     if any(label is None for label in labels):  # which scikit-learn's check does not survive
         raise UserError("y has no label for some trials (None, or masked); drop those or give them one")
     _check_kind(labels)
@@ -109,37 +93,17 @@ def _columns(of_user: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None
     return lists.pop("session", None), lists
 
 
-def ids_of(subjects: object, groups: object, sample_domain: object, of_epochs: object, n_trials: int) -> list[Any]:
-    """The subject id of each trial, from whichever argument was given, else from the epochs' metadata."""
-    arguments = {"subjects": subjects, "groups": groups, "sample_domain": sample_domain}
-    used = [name for name, ids in arguments.items() if ids is not None]
-    if len(used) > 1:
-        raise UserError(f"{' and '.join(used)} were given, but they mean the same here; pass one of them")
-    if not used and of_epochs is None:
+def ids_of(subjects: object, groups: object, of_epochs: object, n_trials: int) -> list[Any]:
+    """Return the subject id of each trial, from the argument that was given or from the epochs' metadata."""
+    if subjects is not None and groups is not None:
+        raise UserError("subjects and groups were given, but they mean the same here; pass one of them")
+    known = {"subjects": subjects, "groups": groups, "the column 'subject' of the epochs' metadata": of_epochs}
+    name = next((name for name, ids in known.items() if ids is not None), None)
+    if name is None:
         raise UserError(f"subject ids are missing; {HOW_TO_PASS}")
-    name = used[0] if used else "the column 'subject' of the epochs' metadata"
-    ids = as_list(arguments[used[0]] if used else of_epochs, name)
+    ids = as_list(known[name], name)
     check_length(len(ids), n_trials, name)
     return ids
-
-
-def _sources(domains: list[Any]) -> NDArray[np.int64]:
-    """Rows of source domains. As in SKADA, a negative domain is a target, whose labels must not be used."""
-    stray = next((domain for domain in domains if not isinstance(domain, (int, float))), None)
-    if stray is not None:
-        raise UserError(f"sample_domain holds {show(stray)}; it must hold numbers, or pass names as subjects=")
-    source = np.flatnonzero(~(np.array(domains) < 0))
-    n_target = len(domains) - len(source)
-    if len(source) == 0:
-        raise UserError("every sample_domain is negative, which marks unlabelled targets; nothing is left to train on")
-    if n_target:
-        warnings.warn(
-            f"{n_target} of {len(domains)} trials have a negative sample_domain (unlabelled targets): "
-            "left out of training",
-            UserWarning,
-            stacklevel=4,
-        )
-    return source
 
 
 def agreed_rate(asked: float | None, of_epochs: Any) -> Any:

@@ -34,31 +34,27 @@ Floats = NDArray[np.float64]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Predicts one number for each window, such as a force, an angle or a workload score, of people never seen.
+    """Predict one number for each window, such as a force, an angle or a workload score, of people never seen.
 
         regressor = AutoTransferRegressor().fit(X, y, subjects=ids)    # at least 3 subjects
 
-    Ridge regressions on several representations of a window, each with a strength that people left out decide, and
-    their average, with weights that people left out decide.
+    Ridge regressions on several representations of a window are averaged; held-out people decide strengths and weights.
 
-    adaptation: what it may use of a new person: "zero-shot", nothing; "online", the windows so far; "transductive", all
-        windows at once, without their targets
-    kinds: signals (emg, eeg, …) or representations to try, with commas, beside features and tangent, which are always
-        tried; None: by the data. An array has no names of channels to tell a signal by: say kinds="emg", else fewer are
-        tried than of a file whose channels have names
+    adaptation: what the model may use of a new person: "zero-shot", nothing; "online", the windows so far;
+        "transductive", all windows at once, without their targets
+    kinds: signals (emg, eeg, …) or representations to try in addition, separated by commas. An array has no channel
+        names to recognize a signal by, so name it
     folds: groups of people who are held out in turn: a number, "all" for each person alone; None: all, and 10 for more
         than 20 people
-    at_least: the R² that you need of every person; `choice_` and the report say who is below it
-    run_folder: where choice.json, results.csv, report.html, the model and all predictions for people left out are kept.
-        None: nowhere
-    sfreq: sampling rate in Hz, for representations of rhythms and bands: fit warns where it is unknown. Epochs bring
-        their own
-    verbose: say what is done
+    at_least: the R² that you need of every person; `choice_` and the report name everybody below it
+    run_folder: where choice.json, results.csv, report.html and the model are kept. None: nowhere
+    sfreq: sampling rate in Hz, for representations of rhythms and bands. Epochs bring their own
+    verbose: show progress
 
-    After fit: `verdict_`, R² on people it has not seen beside a simple model, in a sentence; `next_person_` (low,
-    high), a 90 % prediction interval for the R² of one more person; `choice_` (what choice.json holds), `results_`
-    (what results.csv holds, a DataFrame), `held_out_` (N,), what was predicted of each training window without its
-    person; `n_features_in_` (channels), `feature_names_in_` (where X named them) and `model_`.
+    After fit: `verdict_`, R² on unseen people compared with a baseline, in a sentence; `next_person_` (low, high), a
+    90 % prediction interval for the R² of one more person; `choice_` (choice.json), `results_` (results.csv, a
+    DataFrame), `held_out_` (N,), predictions of the training windows without their person; `n_features_in_` (channels),
+    `feature_names_in_` (if X named them) and `model_`.
     """
 
     adaptation: str = "zero-shot"
@@ -90,7 +86,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         if y is None:
             raise UserError("fit requires y to be passed, but the target y is None; give one number per window")
         values = numbers(column_of(y), n_trials)
-        ids = ids_of(subjects, groups, None, raw.subject, n_trials)
+        ids = ids_of(subjects, groups, raw.subject, n_trials)
         rate = agreed_rate(self.sfreq, raw.sfreq)
         targets = Targets.of(replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate))
         warn_of_unknown_rate(rate, type(self).__name__)
@@ -111,23 +107,25 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         return self
 
     def predict(self, X: object, subjects: object = None) -> Floats:
-        """The target of each window (N,).
+        """Return the target of each window (N,).
 
-        subjects (N,): whose each window is, where the model adapts to people; without it they are one person's, in the
-        order of recording. Every call starts anew with people nobody has seen.
+        subjects (N,): the subject of each window, if the model adapts to people; without it they are one person's, in
+        the order of recording.
         """
         windows, people = self._windows_of_people(X, subjects)
         return self.model_.predict_checked(windows, people)
 
     def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
-        """Low and high end (N, 2) of an interval for each window. It holds the target of a new person's window with
-        about the probability `coverage`, in the mean over people like those held out in fit."""
+        """Return low and high end (N, 2) of an interval for each window.
+
+        It holds the target with about the probability `coverage`, in the mean over people like those held out in fit.
+        """
         check_is_fitted(self)
         radius = radius_at(self.model_.card.radii, coverage)
         return around(self.predict(X, subjects), radius)
 
     def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
-        """R² of the windows together, as of scikit-learn's regressors."""
+        """Return R² of all windows together, as scikit-learn's regressors do."""
         from sklearn.metrics import r2_score
 
         values = column_of(y)

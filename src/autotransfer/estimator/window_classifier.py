@@ -19,7 +19,14 @@ from ..errors import UserError
 from ..models.mixture import Model
 from ..models.regression import RegressionModel
 from ..models.seen import known_person_words
-from ..person.calibration import adapt_model, calibrate_model, check_one_person, labels_of, unknown_class_words
+from ..person.calibration import (
+    adapt_model,
+    calibrate_model,
+    check_effects,
+    check_one_person,
+    labels_of,
+    unknown_class_words,
+)
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
 from ..recordings.labels import encode, encode_session
@@ -27,7 +34,6 @@ from ..recordings.windows import people_of_windows
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from ..training.scoring import metric_of
 from .inputs import raw_windows, training_recordings
-from .target import Target
 
 Array = NDArray[Any]
 
@@ -67,18 +73,15 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
 
 
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Predicts raw windows (N, channels, times) with `model_`; ids are needed by fit alone.
+    """Predict raw windows (N, channels, times) with `model_`; only fit needs ids.
 
-    `model_` is an ensemble of one setting or a mixture of several such ensembles.
-    Where a setting adapts to people ("online" or "transductive"), the windows of one call are taken to be one
-    person's, in the order of recording, unless `subjects` (N,) says whose each is; epochs whose metadata have a column
-    "subject" say it themselves. Every call starts anew with people nobody has seen; `at.Session` is for windows that
-    come one by one.
+    If a setting adapts to people ("online" or "transductive"), the windows of one call are taken to be one person's, in
+    the order of recording, unless `subjects` (N,) or the epochs' metadata say whose each is. Every call starts with new
+    people; `at.Session` is for windows that come one by one.
     """
 
-    # Under metadata routing: fit cannot do without ids, so they are asked for as `subjects` unless the user says
-    # otherwise, and `groups` then belong to the splitter alone, which is whom they are mostly passed for. Windows of
-    # the person to be met have the names that MOABB passes them under.
+    # Under metadata routing fit requests `subjects`, and `groups` belong to the splitter. MOABB passes windows of the
+    # target subject under these names.
     __metadata_request__fit = {  # noqa: RUF012  # scikit-learn reads it off the class
         "subjects": True, "groups": False, "columns": True,
         "X_target_unlabeled": True, "X_target_labeled": True, "y_target_labeled": True,
@@ -102,7 +105,6 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         *,
         subjects: object = None,
         groups: object = None,
-        sample_domain: object = None,
         columns: object = None,
         X_target_unlabeled: object = None,
         X_target_labeled: object = None,
@@ -110,25 +112,38 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     ) -> Self:
         """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
 
-        subjects (N,): the subject of each trial. `groups` and `sample_domain` are other names for it, of which exactly
-        one may be given; epochs whose metadata have a column "subject" need none. As in SKADA, a negative sample_domain
-        marks an unlabelled target: such trials are left out of training, with a warning.
-        columns: what else is known of each trial, for `nuisance`: a DataFrame, or a dict of arrays (N,), such as
-        "session" or "age"; columns of the epochs' metadata are known already. Cross-validation divides a DataFrame as
-        it divides X, but no dict.
+        subjects (N,): the subject of each trial; `groups` is another name for it. Epochs whose metadata have a column
+        "subject" need neither.
+        columns: other columns of the trials, such as "session" or "age": a DataFrame or a dict of arrays (N,).
+        Cross-validation divides a DataFrame as it divides X, but not a dict.
         X_target_labeled (n, channels, times), y_target_labeled (n,), X_target_unlabeled (m, channels, times): windows
-        of one new person, whom nothing is trained on. The model is then calibrated with the first, as `calibrate`
-        does, and adapted to the last, as `adapt` does. MOABB's cross-subject modes pass them.
+        of one new person, for `calibrate` and `adapt` after training. MOABB's cross-subject modes pass them.
         """
         metric_of(self.scoring, "scoring")
         self._check_options()
         recordings, classes, named = training_recordings(
-            X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq, columns=columns
+            X, y, subjects=subjects, groups=groups, sfreq=self.sfreq, columns=columns
         )
-        target = Target.of(X_target_unlabeled, X_target_labeled, y_target_labeled, recordings, classes, named)
-        self.model_, self.classes_ = target.model_for(self._train(recordings)), classes
+        if (X_target_labeled is None) != (y_target_labeled is None):
+            raise UserError("give both X_target_labeled and y_target_labeled, or neither of them")
+        self.model_, self.classes_ = self._train(recordings), classes
         self._keep_features(recordings, named)
+        self._meet(X_target_labeled, y_target_labeled, X_target_unlabeled)
         return self
+
+    def _meet(self, X_labelled: object, y_labelled: object, X_unlabelled: object) -> None:
+        """Calibrate and adapt the model to a person who was not trained on, as far as fit is given their windows."""
+        if X_labelled is None and X_unlabelled is None:
+            return
+        try:
+            check_effects(self.model_)
+        except UserError:  # members may have been trained on one person each
+            warnings.warn("the target's windows are not used: train on more people", stacklevel=3)
+            return
+        if X_labelled is not None:
+            self.model_ = self.calibrate(X_labelled, y_labelled).model_
+        if X_unlabelled is not None:
+            self.model_ = self.adapt(X_unlabelled).model_
 
     @abstractmethod
     def _check_options(self) -> None:
@@ -139,30 +154,22 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         """The model of everybody; sets the fitted attributes that only this classifier has."""
 
     def predict_proba(self, X: object, subjects: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
-        """Probabilities (N, classes), columns in the order of `classes_`; of an ensemble the members' mean, of a
-        mixture the product of such means, each to the power of its exponent, normalised.
+        """Return probabilities (N, classes), columns in the order of `classes_`.
 
-        adapt: "all" uses all windows of each person, without labels and in no order, where people held out in fit
-        gained by that; without `subjects` they are one person's.
+        adapt: "all" uses all windows of each person, without labels, if people held out in fit gained by that; without
+        `subjects` they are one person's.
         """
         windows, people = self._windows_of_people(X, subjects, adapt)
         return self.model_.predict_checked(windows, people, adapt)
 
-    def predict_log_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
-        """Their logarithms (N, classes)."""
-        with np.errstate(divide="ignore"):  # log 0 is -inf
-            return np.log(self.predict_proba(X, subjects))
-
     def predict(
         self, X: object, subjects: object = None, abstain: float | None = None, *, adapt: str | None = None
     ) -> Array:
-        """The likeliest class of each window (N,), in the values that y had.
+        """Return the likeliest class of each window (N,), in the values that y had.
 
-        abstain: the share of a person's windows to leave unanswered, such as 0.2: those that the model is least sure
-        of, by a threshold below which that share of held-out people's windows lay. `unanswered_` stands in their
-        place: "unanswered" (`unanswered`) among classes that are text, -1 among numbers, or one less than the
-        smallest class.
-        adapt: as of `predict_proba`.
+        abstain: the share of a person's windows to leave unanswered, such as 0.2: those of which the model is least
+        sure, by a threshold from held-out people. They are predicted as `unanswered_`.
+        adapt: as in `predict_proba`.
         """
         check_is_fitted(self)
         least = least_confidence(self.model_.card.thresholds, abstain)
@@ -170,10 +177,10 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:
-        """Whether each class is in the prediction set of each window (N, classes), columns in the order of `classes_`.
+        """Return whether each class is in the prediction set of each window (N, classes).
 
-        The true class of a new person's window is in its set with about the probability `coverage`, in the mean over
-        people like those held out in fit. A set is never empty: it holds the likeliest class.
+        A set holds the true class with about the probability `coverage`, in the mean over people like those held out
+        in fit. It always holds the likeliest class.
         """
         check_is_fitted(self)
         least = least_probability(self.model_.card.thresholds, coverage)
@@ -181,14 +188,15 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     @property
     def unanswered_(self) -> Any:
-        """The value that `predict` returns for windows left unanswered."""
+        """The prediction of windows left unanswered: "unanswered" or, for numbers, -1 or less."""
         check_is_fitted(self)
         return unanswered_value(self.classes_.tolist())
 
     def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
-        """The metric that `scoring` names: by default balanced accuracy, as in reports. NaN, with a warning, where y
-        holds one class alone and the metric cannot tell anything then. Classes that were not in fit are never
-        predicted; where y holds no other, it is refused."""
+        """Return the metric that `scoring` names; NaN, with a warning, if y holds one class and it is not defined.
+
+        Classes that were not in fit are never predicted; y must hold at least one that was.
+        """
         metric = metric_of(self.scoring, "scoring")
         probability = self.predict_proba(X, subjects)
         codes, labels = encode(y, len(probability), "y")
@@ -205,19 +213,17 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return value
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
-        """Latent codes z (N, members · D). Every member has coordinates of its own, so codes of an ensemble stand side
-        by side; their mean would mean nothing. Of a mixture, those of all parts: (N, Σ members · D)."""
+        """Return latent features z of all members (N, members · D), side by side; of a mixture, those of all parts."""
         windows, people = self._windows_of_people(X, subjects)
         return self.model_.features(windows, people).numpy()
 
     def calibrate(self, X: object, y: object, session: object = None, *, new_day: bool = False) -> Self:
-        """A new estimator for one person, of whom a few labelled windows X (n, channels, times), y (n,) are known; this
-        one stays as it is. Where people held out in fit did not gain by so few labels, the new one predicts as this
-        one, and a warning says so.
+        """Return a new estimator for one person, from a few labelled windows X (n, channels, times), y (n,).
 
-        session: the day of each window (n,), where there are several. The new estimator is for the day of the last
-        window, or with new_day for another one: of labels of earlier days counts what people keep from day to day, as
-        far as people in fit came on several days (a column `session` of fit)."""
+        If people held out in fit did not gain by so few labels, it predicts as this one, and a warning says so.
+        session: the day of each window (n,), if there are several. The new estimator is for the day of the last window,
+        or with new_day for another one: then labels count as far as people in fit kept their effects between days.
+        """
         windows = self._own_windows(X)
         labels = labels_of(self.classes_.tolist(), y, len(windows))
         if (warning := known_person_words(self.model_.card.seen, self.model_.card.name, windows, None)) is not None:
@@ -226,7 +232,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return self._with(calibrate_model(self.model_, windows, labels, days, new_day=new_day))
 
     def adapt(self, X: object) -> Self:
-        """The same from windows X (n, channels, times) of the person whose classes nobody knows."""
+        """Return a new estimator for one person, from unlabelled windows X (n, channels, times)."""
         return self._with(adapt_model(self.model_, self._own_windows(X)))
 
     def _own_windows(self, X: object) -> Tensor:
