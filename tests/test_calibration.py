@@ -404,27 +404,6 @@ def test_fit_meets_a_person() -> None:
     assert len({found.predict_proba(X[REST]).tobytes() for found in (labelled, unlabelled, everything)}) == 3
 
 
-def test_what_fit_is_told_of_the_person_is_checked_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotransfer.estimator import auto, censored
-
-    monkeypatch.setattr(censored, "train", None)
-    monkeypatch.setattr(auto, "_run", None)
-    mistakes: dict[str, dict[str, object]] = {
-        "X_target_labeled was given without y_target_labeled; give both": {"X_target_labeled": X[FEW]},
-        "y_target_labeled was given without X_target_labeled; give both": {"y_target_labeled": Y[FEW]},
-        "y_target_labeled: y has 5 entries": {"X_target_labeled": X[FEW], "y_target_labeled": Y[FEW[:5]]},
-        "y_target_labeled: y has the class 'thumb'": {"X_target_labeled": X[FEW], "y_target_labeled": ["thumb"] * 6},
-        "X_target_labeled: the model takes 4 channels, the data have 2": {
-            "X_target_labeled": X[FEW, :2], "y_target_labeled": Y[FEW]},
-        "X_target_unlabeled: windows of the data have 32 samples": {"X_target_unlabeled": X[FEW, :, :32]},
-        "X_target_unlabeled: X has the shape": {"X_target_unlabeled": X[FEW[0]]},
-    }  # fmt: skip
-    for clf in (clone(single()), at.AutoTransferClassifier(epochs=1, device="cpu")):
-        for told, given in mistakes.items():
-            with pytest.raises(UserError, match=told):
-                clf.fit(X[SEEN], Y[SEEN], subjects=S[SEEN], **given)
-
-
 def test_the_whole_procedure_meets_a_person(tmp_path: Path) -> None:
     rec = tiny(n_subjects=5)
     windows, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()

@@ -53,11 +53,10 @@ def estimator(kind: type[WindowClassifier], model: Model) -> Any:
 
 
 class Door(NamedTuple):
-    """Windows in; what comes out is a function of them alone. Words of a refusal may begin with `prefix`."""
+    """Windows in; what comes out is a function of them alone."""
 
     ask: Callable[[Any, Path], Any]
     fits: bool = True  # whether windows are compared with a model
-    prefix: str = ""
 
 
 def session(own: Model, *, one_by_one: bool = False) -> Callable[[Any, Path], Any]:
@@ -113,7 +112,7 @@ DOORS = {
     ),
     "estimator.adapt": Door(lambda X, _: coefficients(estimator(at.CensoredClassifier, ENSEMBLE).adapt(X).model_)),
     "fit": Door(fit, fits=False),
-    "fit, the target": Door(met, prefix="X_target_unlabeled: "),
+    "fit, the target": Door(met),
     "Recordings": Door(recordings, fits=False),
     "SavedModel.predict_proba": Door(lambda X, _: ENSEMBLE.predict_proba(X)),
     "SavedModel.predict": Door(lambda X, _: ENSEMBLE.predict(X)),
@@ -187,7 +186,7 @@ def test_bad_windows_are_refused_in_the_same_words_at_every_door(name: str, tmp_
         told = str(caught.value)
         if name in ONE_BY_ONE:
             told = told.replace("1 of 1 trials, first in trial 0", "1 of 6 trials, first in trial 2")
-        assert told == door.prefix + words, what
+        assert told == words, what
 
 
 def mapped(folder: Path) -> np.ndarray:

@@ -138,7 +138,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         try:
             check_effects(self.model_)
         except UserError:  # members may have been trained on one person each
-            warnings.warn("the target's windows are not used: train on more people", stacklevel=3)
+            warnings.warn("too few people: the target's windows are not used; train on more people", stacklevel=3)
             return
         if X_labelled is not None:
             self.model_ = self.calibrate(X_labelled, y_labelled).model_

@@ -44,11 +44,15 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
     done = [entry for entry in entries if entry.status in FINISHED]
     shown = [entry for entry in entries if entry.stage in SHOWN]
     complete = bool(ledger.recall("complete", bool))
+    asked = ledger.recall("asked", dict[str, Any])  # by the user; a time limit may have reduced them
+    wanted = options if asked is None else replace(RunOptions.from_dict(asked), source=options.source)
     choice = read_choice(run.folder) if (run.folder / "choice.json").exists() else None
     return Summary(
         name=data.name,
         source=options.source,
-        command=command_of(_asked(run), run.folder),
+        command=command_of(
+            replace(RunOptions.from_dict(asked), source=options.source) if asked else options, run.folder
+        ),
         jobs_done=len(done),
         jobs_total=len(entries),
         started=ledger.recall("started", str) or "",
@@ -64,12 +68,6 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
         if choice is None or not weights or not complete
         else _leakage(run, roles(choice, shown), shown, until),
     )
-
-
-def _asked(run: Run) -> RunOptions:
-    """Options as the user gave them, if the run has kept them; a time limit may have reduced them."""
-    asked = run.ledger.recall("asked", dict[str, Any])
-    return run.options if asked is None else replace(RunOptions.from_dict(asked), source=run.options.source)
 
 
 def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:

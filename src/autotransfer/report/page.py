@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
@@ -46,6 +46,7 @@ POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 PAIRED = ", and the difference to the plain network. p: Wilcoxon signed-rank test, for methods with Holm's correction"
+T = TypeVar("T")
 MOST_FAILURES = 50
 MOST_ROWS = 300  # of the numbers of a figure
 CONCERNS = {"worse": "clearly worse", "few": "too few people to say", "": ""}  # of groups
@@ -70,15 +71,6 @@ class Section(NamedTuple):
     tables: tuple[Callable[[Summary], Table | None], ...] = ()
 
 
-class FilledSection(NamedTuple):
-    """A section with the figures and tables of a run."""
-
-    title: str
-    inside: str
-    figures: list[Figure]
-    tables: list[Table]
-
-
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -96,8 +88,11 @@ def render(summary: Summary) -> str:
 
 def document(run: Summary, *, plotly: Markup) -> str:
     """Return the page. plotly: base64 of the gzipped library; without it the page still has its text and tables."""
-    first, *others = (_filled(section, run) for section in SECTIONS)
-    shown = [section for section in others if section.figures or section.tables]
+    filled = [
+        (section, _known(section.figures, run), _known(section.tables, run)) for section in SECTIONS if section.inside
+    ]
+    shown = [(section, figures, tables) for section, figures, tables in filled if figures or tables]
+    first = _known(SECTIONS[0].figures, run)
     data, choice = run.data, run.choice
     return render_page(
         "report.html",
@@ -108,9 +103,9 @@ def document(run: Summary, *, plotly: Markup) -> str:
             count(len(data.classes), "class", "classes"), count(data.n_channels, "channel"),
             count(data.n_times, "sample") + (f" at {data.sfreq:g} Hz" if data.sfreq else ""),
         ],
-        answer=first,
+        first=first,
         sections=shown,
-        drawn=[figure for section in (first, *shown) for figure in section.figures],
+        drawn=[*first, *(figure for _, figures, _ in shown for figure in figures)],
         headline=[] if choice is None else headline(choice),
         missing=[] if choice is None else missing_words(choice),
         notes=[] if choice is None else notes(choice),
@@ -122,9 +117,8 @@ def document(run: Summary, *, plotly: Markup) -> str:
     )  # fmt: skip
 
 
-def _filled(section: Section, run: Summary) -> FilledSection:
-    figures, tables = (make(run) for make in section.figures), (make(run) for make in section.tables)
-    return FilledSection(section.title, section.inside, [one for one in figures if one], [one for one in tables if one])
+def _known(makers: Sequence[Callable[[Summary], T | None]], run: Summary) -> list[T]:
+    return [made for make in makers if (made := make(run)) is not None]
 
 
 def standing(choice: Choice | RegressionChoice | None) -> str:

@@ -12,6 +12,8 @@ from ..runs.results import Trained
 from ..settings import Setting
 from ..training.scoring import BALANCED_ACCURACY, label_of
 
+ROLE_NAMES = {"baseline": "Plain network", "uncensored": "Best single, without its censor", "chosen": "Best single"}
+
 
 @dataclass(frozen=True)
 class Leak:
@@ -95,13 +97,6 @@ class Summary:
     def average(self) -> Average | None:
         """The delivered average; None where the chosen setting is delivered alone."""
         return None if self.choice is None else self.choice.average
-
-    @property
-    def role_names(self) -> dict[str, str]:
-        """Labels of figures. Where an average is delivered, the chosen setting is its best single candidate."""
-        if self.average is None:
-            return {"baseline": "Baseline", "uncensored": "As chosen, without the censor", "chosen": "Chosen"}
-        return {"baseline": "Baseline", "uncensored": "Best single, without its censor", "chosen": "Best single"}
 
     @property
     def roles(self) -> dict[str, Setting]:
