@@ -50,9 +50,7 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
     return Summary(
         name=data.name,
         source=options.source,
-        command=command_of(
-            replace(RunOptions.from_dict(asked), source=options.source) if asked else options, run.folder
-        ),
+        command=command_of(wanted, run.folder),
         jobs_done=len(done),
         jobs_total=len(entries),
         started=ledger.recall("started", str) or "",
