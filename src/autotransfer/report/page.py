@@ -15,7 +15,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from ..files import write_atomically
-from ..folds import name_of
 from ..recordings.optional import need
 from ..runs.choice import Choice
 from ..runs.regression import RegressionChoice
@@ -47,7 +46,6 @@ POLICY = (
 )
 PAIRED = ", and the difference to the plain network. p: Wilcoxon signed-rank test, for methods with Holm's correction"
 T = TypeVar("T")
-MOST_FAILURES = 50
 MOST_ROWS = 300  # of the numbers of a figure
 CONCERNS = {"worse": "clearly worse", "few": "too few people to say", "": ""}  # of groups
 
@@ -111,7 +109,6 @@ def document(run: Summary, *, plotly: Markup) -> str:
         notes=[] if choice is None else notes(choice),
         standing=standing(choice),
         failed=sum(training.failed for training in run.trainings),
-        failures=failures(run),
         facts=_facts(run),
         plotly=plotly,
     )  # fmt: skip
@@ -251,24 +248,6 @@ def groups(summary: Summary) -> Table | None:
         numeric=2,
         note=f"Clearly worse than the others: {', '.join(worse)}." if worse else "No group is clearly worse.",
     )  # fmt: skip
-
-
-def failures(summary: Summary) -> Table | None:
-    """List jobs that failed, and why."""
-    failed = [training for training in summary.trainings if training.failed]
-    rest = len(failed) - MOST_FAILURES
-    if not failed:
-        return None
-    return Table(
-        "Failed jobs",
-        ("setting", "test subject", "seed", "what happened"),
-        [
-            [training.name, name_of(training.test_subject), training.seed, (training.record.failure or "")[:300]]
-            for training in failed[:MOST_FAILURES]
-        ],
-        numeric=9,
-        note=f"{rest} more are in results.csv." if rest > 0 else "",
-    )
 
 
 SECTIONS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +21,7 @@ from ..recordings import Raw
 from ..recordings.labels import named
 from ..runs.verdict import measured_words
 from ..training.intervals import bootstrap_interval
-from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, is_metric, label_of, metric_of
+from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, metric_of
 from .escaping import short
 from .findings import guessing_words
 from .statistics import spread
@@ -97,17 +96,17 @@ class PersonScores:
         return {person: np.array(numbers) for person, numbers in rows.items()}
 
     def by_person(self, metric: Metric) -> dict[Any, float]:
-        """The score of each person; NaN for people with windows of one class only."""
+        """Return the score of each person; NaN for people with windows of one class only."""
         return {who: metric.score(self.y[rows], self.probability[rows]) for who, rows in self.people.items()}
 
     def confusion(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(C, C) counts: true class × predicted class."""
+        """Return counts (C, C): true class × predicted class."""
         n = len(self.classes)
         cells = self.y[rows] * n + self.probability[rows].argmax(1)
         return np.bincount(cells, minlength=n * n).reshape(n, n)
 
     def table(self) -> pd.DataFrame:
-        """A row a person: windows, every metric, and how often each class was taken for each."""
+        """Return a row for each person: windows, every metric, and counts of true and predicted classes."""
         scores = {name: self.by_person(metric) for name, metric in METRICS.items()}
         lines = []
         for person, rows in self.people.items():
@@ -119,7 +118,7 @@ class PersonScores:
         return pd.DataFrame(lines)
 
     def lines(self, name: str = BALANCED_ACCURACY) -> list[str]:
-        """The same for a terminal, by one metric, with a first line if it is not clearly better than guessing."""
+        """Return lines for a terminal, by one metric; the first one says if it is not clearly better than guessing."""
         metric = metric_of(name)
         by_person = self.by_person(metric)
         values = [value for value in by_person.values() if math.isfinite(value)]
@@ -137,7 +136,7 @@ class PersonScores:
         return [*lines, *self._confused()]
 
     def mean_words(self, name: str = BALANCED_ACCURACY) -> str:
-        """The mean over people."""
+        """Return the mean over people, in words."""
         metric = metric_of(name)
         values = [value for value in self.by_person(metric).values() if math.isfinite(value)]
         return f"{metric.label} {score(sum(values) / len(values) if values else None)}"
@@ -154,33 +153,21 @@ class PersonScores:
         return [*lines, f"  and {rest} more: --scores FILE has them all"] if rest else lines
 
     def _confused(self) -> list[str]:
+        """Return counts of true × predicted class."""
         if len(self.classes) > MOST_CLASSES:
             return [f"{len(self.classes)} classes: --scores FILE has which was taken for which"]
-        return confusion_lines(np.array(self.confusion(np.arange(len(self.y)))), self.classes)
-
-
-def confusion_lines(counts: NDArray[np.int64], classes: Sequence[Any]) -> list[str]:
-    """For a terminal: counts (C, C) of true × predicted class."""
-    names = [short(name, 14) for name in classes]
-    first, width = max(map(len, names)), max(*map(len, names), len(str(counts.max())))
-    head = " " * (first + 2) + "".join(f"  {name:>{width}}" for name in names)
-    rows = [
-        f"  {name:{first}}" + "".join(f"  {n:>{width}}" for n in row) for name, row in zip(names, counts, strict=True)
-    ]
-    return ["windows by class (down) and prediction (across):", head, *rows]
+        counts, names = self.confusion(np.arange(len(self.y))), [short(name, 14) for name in self.classes]
+        first, width = max(map(len, names)), max(*map(len, names), len(str(counts.max())))
+        lines = [" " * (first + 2) + "".join(f"  {name:>{width}}" for name in names)]
+        for name, row in zip(names, counts, strict=True):
+            lines.append(f"  {name:{first}}" + "".join(f"  {n:>{width}}" for n in row))
+        return ["windows by class (down) and prediction (across):", *lines]
 
 
 def card_words(model: Model) -> list[str]:
-    """What the model scored on people left out, as its card says; nothing where an earlier version did not."""
-    facts = model.card.scores
-    name, chance, mean, people = (facts.get(key) for key in ("metric", "chance", "nested_test_mean", "subjects"))
-    if not isinstance(name, str) or not is_metric(name) or not isinstance(chance, float) or not isinstance(mean, float):
-        return []
-    calibrated = bool(model.card.seen.get(CALIBRATION))
-    known = [KNOWN_PEOPLE] if facts.get("hold_out") == SESSION else []
-    sentence = facts.get("verdict")
+    """Return the verdict that the model's card holds, if it was measured on held-out people."""
+    sentence = model.card.scores.get("verdict")
     if not isinstance(sentence, str) or not sentence:
-        start = "the model" + " is not clearly better than guessing" * (facts.get("better_than_guessing") is False)
-        left_out = f"{people} people left out" if isinstance(people, int) else "people left out"
-        sentence = f"{start}: {label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"
-    return [measured_words(sentence, calibrated=calibrated), *known]
+        return []
+    known = [KNOWN_PEOPLE] if model.card.scores.get("hold_out") == SESSION else []
+    return [measured_words(sentence, calibrated=bool(model.card.seen.get(CALIBRATION))), *known]

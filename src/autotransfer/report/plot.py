@@ -170,26 +170,21 @@ def note(text: str, *, x: float, y: float, fill: str = INK, size: int = 12, **mo
     return {"text": text, "showarrow": False, "x": x, "y": y, "font": font, **refs, **more}
 
 
-def horizontal_line(value: float | None, text: str = "chance") -> Json:
-    """Return the layout of a dashed line, labelled at its right end; nothing for None."""
+def dashed_line(value: float | None, text: str = "chance", *, vertical: bool = False) -> Json:
+    """Return the layout of a dashed line with a label at its end; nothing for None."""
     if value is None:
         return {}
-    label = note(text, x=1, y=value, fill=MUTED, size=11, xanchor="right", yanchor="bottom")
-    return {"shapes": [_dashes(xref="x domain", x0=0, x1=1, y0=value, y1=value)], "annotations": [label]}
-
-
-def vertical_line(value: float | None, text: str = "chance") -> Json:
-    """Return the layout of a dashed line, labelled above its top; nothing for None."""
-    if value is None:
-        return {}
-    label = note(text, x=value, y=1, fill=MUTED, size=11, xref="x", yref="y domain", xanchor="center", yanchor="bottom")
-    return {"shapes": [_dashes(yref="y domain", x0=value, x1=value, y0=0, y1=1)], "annotations": [label]}
+    line: Json = {"type": "line", "layer": "below", "line": {"color": MUTED, "width": 1, "dash": "dash"}}
+    look: Json = {"fill": MUTED, "size": 11, "yanchor": "bottom"}
+    if vertical:
+        line |= {"yref": "y domain", "x0": value, "x1": value, "y0": 0, "y1": 1}
+        label = note(text, x=value, y=1, xref="x", yref="y domain", xanchor="center", **look)
+    else:
+        line |= {"xref": "x domain", "x0": 0, "x1": 1, "y0": value, "y1": value}
+        label = note(text, x=1, y=value, xanchor="right", **look)
+    return {"shapes": [line], "annotations": [label]}
 
 
 def scores_over(x: Json, title: str, values: Iterable[float | None], chance: float | None) -> Json:
     """Return the layout of scores above an axis x, with chance as a dashed line."""
-    return merge_layouts({"xaxis": x, "yaxis": score_axis(title, values, chance)}, horizontal_line(chance))
-
-
-def _dashes(**ends: Any) -> Json:
-    return {"type": "line", "layer": "below", "line": {"color": MUTED, "width": 1, "dash": "dash"}, **ends}
+    return merge_layouts({"xaxis": x, "yaxis": score_axis(title, values, chance)}, dashed_line(chance))

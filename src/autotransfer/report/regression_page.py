@@ -14,7 +14,7 @@ from ..search.regression import AVERAGE, Regression
 from .escaping import plot_text
 from .findings import regression_headline
 from .page import Table, plotly_library, render_page, standing
-from .plot import ACCENT, GREY, MUTED, Figure, horizontal_line, merge_layouts, names_axis, plain_axis, points
+from .plot import ACCENT, GREY, MUTED, Figure, dashed_line, merge_layouts, names_axis, plain_axis, points
 from .wording import count, score
 
 REPORT, RESULTS = "report.html", "results.csv"
@@ -86,7 +86,7 @@ def r2_by_person(choice: RegressionChoice) -> Figure:
     ]  # fmt: skip
     layout = merge_layouts(
         {"xaxis": names_axis(order, "person"), "yaxis": plain_axis("R²", range=[LOWEST_SHOWN - 0.05, 1.05])},
-        horizontal_line(0.0, "a person's own mean"),
+        dashed_line(0.0, "a person's own mean"),
     )
     return Figure(
         key="people",

@@ -48,7 +48,7 @@ def glance(summary: Summary) -> Figure | None:
         title="Every person it has not seen" if summary.options.hold_out == SUBJECT else "Every person",
         caption="Dots are people, lines are means, bands are 95 % intervals of the means.",
         data=data,
-        layout=plot.merge_layouts(layout, plot.vertical_line(summary.chance), head),
+        layout=plot.merge_layouts(layout, plot.dashed_line(summary.chance, vertical=True), head),
         columns=("subject", *(row.label for row in shown), *others),
         rows=[
             [who, *(scores.get(who) for scores in (*(row.scores for row in shown), *others.values()))]
@@ -190,7 +190,8 @@ def candidates(summary: Summary) -> Figure | None:
     cut = distinct_labels(names, 60)
     scores = {name: finite_scores(scores) for name, scores in scores_on_validation(summary).items()}
     people = [(i, who, value) for i, name in enumerate(names) for who, value in scores.get(name, {}).items()]
-    titles = [f"<b>{cut[name]} · chosen</b>" if name == summary.chosen else cut[name] for name in names]
+    chosen = None if summary.choice is None else summary.choice.chosen.name
+    titles = [f"<b>{cut[name]} · chosen</b>" if name == chosen else cut[name] for name in names]
     rule = (
         "The highest lower quartile is chosen, because a mean can be carried by a few easy subjects."
         if summary.average is None
@@ -219,7 +220,7 @@ def candidates(summary: Summary) -> Figure | None:
         data=data,
         layout=plot.rows_layout(across, titles, [score(mean[name]) for name in names], height=ROW, top=50),
         columns=("setting", "validation_q25", "validation_mean", "chosen"),
-        rows=[[name, q25[name], mean[name], name == summary.chosen] for name in names],
+        rows=[[name, q25[name], mean[name], name == chosen] for name in names],
         height=ROW * len(names) + 100,
         legend=True,
     )

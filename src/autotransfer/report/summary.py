@@ -89,13 +89,8 @@ class Summary:
         return {training.name: training.setting for training in self.trainings}
 
     @property
-    def chosen(self) -> str | None:
-        """The name of the chosen setting."""
-        return None if self.choice is None else self.choice.chosen.name
-
-    @property
     def average(self) -> Average | None:
-        """The delivered average; None where the chosen setting is delivered alone."""
+        """The delivered average; None if the chosen setting is delivered alone."""
         return None if self.choice is None else self.choice.average
 
     @property
