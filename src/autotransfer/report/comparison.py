@@ -68,7 +68,7 @@ def choice_rows(choice: Choice) -> list[Contender]:
     if choice.has_plain_network:
         ensemble = choice.delivered_test_scores.get("baseline", {})
         rows.append(Contender("ensemble", "ensemble, plain networks", None, ensemble))
-    if choice.best_uncensored.name != choice.baseline.name:
+    if average is None and choice.best_uncensored.name != choice.baseline.name:
         scores = tests.get("best_uncensored", {})
         rows.append(Contender("uncensored", "best uncensored", choice.best_uncensored.name, scores))
     if choice.has_plain_network:
