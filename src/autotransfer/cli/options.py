@@ -32,26 +32,19 @@ Source = Annotated[
 Folder = Annotated[Path, Argument(metavar="RUN", help="Folder of a run.")]
 ASKED = get_type_hints(AskedOptions, include_extras=True)
 OwnEncoder = Annotated[
-    str,
-    Option(
-        "--encoder",
-        show_default="as the run",
-        help="Where the run has an encoder of your own: module:function, the factory; any other need not be given.",
-    ),
+    str, Option("--encoder", show_default="as the run", help="module:function, the factory of the run's own encoder.")
 ]
 AtLeast = Annotated[float | None, Option("--at-least", help=ASKED["at_least"].__metadata__[0].help)]
-Moved = Annotated[
-    str | None, Option("--data", metavar="FILE", help="Where the recordings are now, if they have moved.")
-]
+Moved = Annotated[str | None, Option("--data", metavar="FILE", help="The recordings, if they have moved.")]
 ToTensorBoard = Annotated[
-    Path | None,
-    Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard's event files, one for each training."),
+    Path | None, Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard's event files.")
 ]
 Rename = Annotated[
-    list[str] | None,
-    Option("--rename", metavar="A=B", help="Channel A of the data is B in the model; may be given several times."),
+    list[str] | None, Option("--rename", metavar="A=B", help="Channel A of the data is the model's B; repeatable.")
 ]
-WhichModel = Annotated[str, Option("--model", help="ensemble, or refit where the run made one.")]
+WhichModel = Annotated[str, Option("--model", help="ensemble, or refit if the run made one.")]
+Text = str | None
+Number = float | None
 
 
 def _cut(help: str) -> Any:
@@ -68,34 +61,16 @@ TimeColumn = Annotated[str | None, Option(help="The column of times.", hidden=Tr
 class Windowing:
     """How continuous recordings are cut into windows. A command with one has its fields as options (`flatten`)."""
 
-    window: Annotated[float | None, _cut("Continuous recordings: seconds of a window.")] = None
-    hop: Annotated[
-        float | None,
-        _cut(
-            "Seconds from one window to the next, in a recording or while an event lasts; default: one window "
-            "after the other, or one for each event."
-        ),
-    ] = None
-    offset: Annotated[
-        float | None, _cut("Seconds from an event, or from a recording's start, to its first window.")
-    ] = None
-    events: Annotated[
-        str | None, _cut("Events and their classes: T1=left,T2=right, or JSON; T0= only ends what came before.")
-    ] = None
-    pattern: Annotated[
-        str | None, _cut("What names of files mean: '{subject}/{session}_{class}_*.csv'; other names are columns.")
-    ] = None
-    sfreq: Annotated[float | None, _cut("Sampling rate in Hz of files that do not say it (.csv).")] = None
+    window: Annotated[Number, _cut("Seconds of a window.")] = None
+    hop: Annotated[Number, _cut("Seconds from one window to the next; default: one after the other.")] = None
+    offset: Annotated[Number, _cut("Seconds from an event, or from the start, to the first window.")] = None
+    events: Annotated[Text, _cut("Events and their classes: T1=left,T2=right; T0= only ends what came before.")] = None
+    pattern: Annotated[Text, _cut("What names of files mean: '{subject}/{session}_{class}_*.csv'.")] = None
+    sfreq: Annotated[Number, _cut("Sampling rate in Hz of files that do not say it (.csv).")] = None
     sep: Sep = None
     decimal: Decimal = None
     time_column: TimeColumn = None
-    filter: Annotated[
-        str | None,
-        _cut(
-            "Filter before cutting, without looking ahead: a band in Hz, such as 5-45, 20- or -40, and the mains, "
-            "5-45,notch:50. The model keeps it; stream, predict and calibrate then filter in the same way."
-        ),
-    ] = None
+    filter: Annotated[Text, _cut("Filter before cutting: a band in Hz and the mains, 5-45,notch:50.")] = None
 
     def read(self, data: str) -> Raw:
         from ..recordings import Cutting, read
@@ -132,34 +107,15 @@ class Detection:
     """When probabilities of windows become an action, and recordings to try that on. A command that takes one has its
     fields as options (`flatten`)."""
 
-    rest: Annotated[
-        str | None, _event("The class that is no action. With this or --threshold, events are detected.")
-    ] = None
-    threshold: Annotated[
-        float | None, _event("The least probability of a window that votes for its class; default: 0.5.")
-    ] = None
-    debounce: Annotated[
-        str, _event("N/M: so many of the last M windows must vote for a class; 0.4s: all windows, for so many seconds.")
-    ] = "1/1"
-    refractory: Annotated[
-        float, _event("Seconds after the end of an activation in which no other class becomes active.")
-    ] = 0.0
-    replay: Annotated[
-        str | None,
-        _event(
-            "In place of --source: recordings with events, any file or folder that run takes. Says how many events are "
-            "detected, how soon, and how many false activations there are an hour."
-        ),
-    ] = None
-    false_per_hour: Annotated[
-        float | None,
-        _event("With --replay of several people: everybody's threshold for so many, chosen on the others."),
-    ] = None
-    events: Annotated[
-        str | None, _event("With --replay: events and their classes, T1=left,T2=right; T0= only ends what came before.")
-    ] = None
-    pattern: Annotated[str | None, _event("With --replay: what names of files mean, such as '{subject}/*.csv'.")] = None
-    sfreq: Annotated[float | None, _event("Sampling rate in Hz of files that do not say it.")] = None
+    rest: Annotated[Text, _event("The class that is no action.")] = None
+    threshold: Annotated[Number, _event("The least probability of a window that votes; default: 0.5.")] = None
+    debounce: Annotated[str, _event("N/M: N of the last M windows must vote for a class; or seconds, 0.4s.")] = "1/1"
+    refractory: Annotated[float, _event("Seconds after an activation without another class.")] = 0.0
+    replay: Annotated[Text, _event("Recordings with events in place of --source.")] = None
+    false_per_hour: Annotated[Number, _event("With --replay: choose thresholds for this rate.")] = None
+    events: Annotated[Text, _event("With --replay: events and their classes, T1=left,T2=right.")] = None
+    pattern: Annotated[Text, _event("With --replay: what names of files mean, '{subject}/*.csv'.")] = None
+    sfreq: Annotated[Number, _event("Sampling rate in Hz of files that do not say it.")] = None
     sep: Sep = None
     decimal: Decimal = None
     time_column: TimeColumn = None

@@ -22,13 +22,8 @@ from .voice import Quiet, Verbose, say, tell
 OUTPUT = "Machine and output"
 
 
-def _option(*names: str, panel: str, **rest: Any) -> Any:
-    return Option(*names, rich_help_panel=panel, **rest)
-
-
 OnCluster = Annotated[
-    str | None,
-    _option("--cluster", panel=OUTPUT, help="Train on a Dask cluster: host:port of its scheduler, or local:N."),
+    str | None, Option("--cluster", rich_help_panel=OUTPUT, help="Train on a Dask cluster: host:port, or local:N.")
 ]
 
 
@@ -54,13 +49,9 @@ KINDS: dict[type, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (float
 Config = Annotated[
     Path | None,
     Option(
-        "--config",
-        metavar="FILE",
-        callback=_configure,
-        is_eager=True,
-        help="Options from a .toml file; those of the command line come first. A run leaves its own as RUN/study.toml.",
+        "--config", metavar="FILE", callback=_configure, is_eager=True, help="Options from a file, as RUN/study.toml."
     ),
-]
+]  # fmt: skip
 
 
 def run(
@@ -68,24 +59,13 @@ def run(
     data: Source,
     out: Annotated[Path | None, Option(help="Folder for everything the run produces; a dry run needs none.")] = None,
     asked: AskedOptions = UNASKED,
-    quick: Annotated[
-        bool,
-        Option(
-            "--quick",
-            help="A rougher answer: no penalties, one seed, five folds, 1,000 steps, unless you say otherwise.",
-        ),
-    ] = False,
+    quick: Annotated[bool, Option("--quick", help="A rougher answer: no penalties, one seed, five folds.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
     seed: Annotated[int, Option(help="Seed of everything random.")] = 0,
     config: Config = None,
-    plan: Annotated[
-        Path | None,
-        Option("--plan", metavar="FILE", help="RUN/plan.json of another run: perform exactly what that one did."),
-    ] = None,
+    plan: Annotated[Path | None, Option("--plan", metavar="FILE", help="Perform RUN/plan.json of another run.")] = None,
     windowing: Windowing = UNSAID,
-    clean: Annotated[
-        bool, Option("--clean", help="Leave out what is clearly broken: dead channels, lost values, copies.")
-    ] = False,
+    clean: Annotated[bool, Option("--clean", help="Leave out dead channels, lost values, copies.")] = False,
     cluster: OnCluster = None,
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
@@ -196,9 +176,7 @@ def _dry_run(options: Any, out: Path | None, encoders: dict[str, Any] | None, ag
 def resume(
     folder: Folder,
     data: Moved = None,
-    time: Annotated[
-        str | None, Option(help="10m: so much longer than so far, for what there was no time for; none: for all of it.")
-    ] = None,
+    time: Annotated[str | None, Option(help="10m: this much longer; none: until everything is trained.")] = None,
     encoder: OwnEncoder = "eegnet",
     cluster: OnCluster = None,
     tensorboard: ToTensorBoard = None,

@@ -20,32 +20,19 @@ if TYPE_CHECKING:
 
 def stream(
     folder: Folder,
-    source: Annotated[
-        str | None, Option(help="lsl:NAME, a .npz of one person, or an .xdf (?stream=NAME where it has several).")
-    ] = None,
+    source: Annotated[str | None, Option(help="lsl:NAME, a .npz of one person, or an .xdf (?stream=NAME).")] = None,
     out: Annotated[
         str | None, Option(help="lsl:NAME or a .csv file; default: standard output. With --replay a .json file.")
     ] = None,
     hop: Annotated[float | None, Option(help="Seconds between windows; default: half a window.")] = None,
     smooth: Annotated[str, Option(help="majority:N (decisions), posterior:SECONDS (half-life), or none.")] = "none",
-    filter: Annotated[
-        str, Option(help="Band in Hz, such as 5-45, 20- or -40; auto: as the model's recordings were; none.")
-    ] = "auto",
+    filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: that of the model; none.")] = "auto",
     notch: Annotated[list[float] | None, Option(help="Hz of the mains; may be given several times.")] = None,
-    seconds: Annotated[
-        float | None,
-        Option(help="End after so many: of a file's signal, by its clock; of lsl, since the start; default: all."),
-    ] = None,
-    session: Annotated[
-        Path | None, Option(help="What is known of the person: read if it is there, and written at the end.")
-    ] = None,
+    seconds: Annotated[float | None, Option(help="End after this many seconds; default: all.")] = None,
+    session: Annotated[Path | None, Option(help="File of the online session: read if it exists, then saved.")] = None,
     new_day: Annotated[bool, Option("--new-day", help="Of --session, take what people keep from day to day.")] = False,
-    adapt: Annotated[
-        bool, Option("--adapt", help="Learn from the person's windows, as it helped held-out people most.")
-    ] = False,
-    by_position: Annotated[
-        bool, Option("--by-position", help="Take channels in their order, whatever they are called.")
-    ] = False,
+    adapt: Annotated[bool, Option("--adapt", help="Learn from the person's windows without labels.")] = False,
+    by_position: Annotated[bool, Option("--by-position", help="Ignore the names of channels.")] = False,
     rename: Rename = None,
     detection: Detection = UNDETECTED,
     model: WhichModel = "ensemble",

@@ -20,36 +20,15 @@ def predict(
     folder: Folder,
     data: Source,
     out: Annotated[Path | None, Option(help="CSV file for the predictions; default: standard output.")] = None,
-    metric: Annotated[
-        str | None,
-        Option(
-            help="Of windows with labels: the name of a metric, or FILE.json: what mistakes cost, rows true classes, "
-            "columns predicted. Default: the run's."
-        ),
-    ] = None,
-    scores: Annotated[
-        Path | None, Option(help="CSV file for every person's scores and confusions, where labels are known.")
-    ] = None,
+    metric: Annotated[str | None, Option(help="Of windows with labels: a metric, or FILE.json with costs.")] = None,
+    scores: Annotated[Path | None, Option(help="CSV file for every person's scores and confusions.")] = None,
     coverage: Annotated[
-        float | None,
-        Option(help="Prediction sets that hold the true class this often, such as .9: a column for each class."),
+        float | None, Option(help="Add prediction sets that hold the true class this often, such as .9.")
     ] = None,
-    abstain: Annotated[
-        float | None,
-        Option(
-            help="Leave unsure windows unanswered, by a threshold that leaves this share of held-out people's windows "
-            "unanswered, such as .2; of a new person's it can be more or fewer. Adds a column answered."
-        ),
-    ] = None,
-    adapt: Annotated[
-        str, Option(help="all: use all windows of each person, without labels; none: every window by itself.")
-    ] = "none",
+    abstain: Annotated[float | None, Option(help="Leave about this share of windows unanswered, such as .2.")] = None,
+    adapt: Annotated[str, Option(help="all: use all windows of each person, without labels; none.")] = "none",
     sequence: Annotated[
-        bool,
-        Option(
-            "--sequence",
-            help="Windows are in the order of recording: a column smoothed, the class of each given those around it.",
-        ),
+        bool, Option("--sequence", help="Add the class of each window given those around it, in order of recording.")
     ] = False,
     model: WhichModel = "ensemble",
     rename: Rename = None,
