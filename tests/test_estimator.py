@@ -21,9 +21,7 @@ from torch import nn
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.estimator import window_classifier
 from autotransfer.estimator.censored import validation_fold
-from autotransfer.estimator.inputs import raw_windows
 from autotransfer.jobs import Outcome
 from autotransfer.models.mixture import Mixture
 from tiny import tiny
@@ -362,17 +360,6 @@ def test_epochs() -> None:
     marked = mne.create_info(["C3", "C4", "STI"], 16.0, ["eeg", "eeg", "stim"])
     triggers = mne.EpochsArray(with_triggers, marked, metadata=metadata, verbose="error")
     assert small(max_epochs=1).fit(triggers, Y).n_features_in_ == 2, "triggers give the class away"
-
-
-def test_windows_are_read_once(fitted: at.CensoredClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose they are comes with them: of epochs, every read copies the data."""
-    reads = []
-    monkeypatch.setattr(window_classifier, "raw_windows", lambda X: reads.append(X) or raw_windows(X))
-    monkeypatch.setattr(window_classifier, "adapt_model", lambda model, _: model)
-    monkeypatch.setattr(type(fitted.model_), "adaptation", "online")
-    fitted.predict_proba(X)
-    fitted.adapt(X)
-    assert len(reads) == 2
 
 
 def test_convergence_warning_keeps_a_good_epoch(monkeypatch: pytest.MonkeyPatch) -> None:

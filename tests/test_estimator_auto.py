@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
-import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -109,15 +108,6 @@ def test_fit_of_a_finished_run_trains_nothing(
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
 
 
-def test_fit_of_a_finished_run_makes_a_lost_model_again(fitted: at.AutoTransferClassifier, tmp_path: Path) -> None:
-    folder = shutil.copytree(fitted.run_folder, tmp_path / "run")
-    shutil.rmtree(folder / "model")
-    again = clone(fitted).set_params(run_folder=folder).fit(X, Y, subjects=SUBJECTS)
-    assert again.choice_ == fitted.choice_
-    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
-
-
-@pytest.mark.slow
 def test_fit_continues_and_trains_nothing_twice(
     fitted: at.AutoTransferClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
