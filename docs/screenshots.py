@@ -18,7 +18,6 @@ SCREENS = {  # the first screen: width, height, and whether it is dark
 }
 PARTS = {
     "differences": "#figure-differences",
-    "leakage": "#figure-leakage",
 }
 
 
