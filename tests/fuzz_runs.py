@@ -65,7 +65,7 @@ class RunTargets:
         with few_settings():
             whole_run(folder / "finished", folder / "run.npz", **changes)
             assert call("report", folder / "finished").code == 0
-            interrupted_run(folder / "interrupted", folder / "run.npz", checkpoints=2, **changes)
+            interrupted_run(folder / "interrupted", folder / "run.npz", checkpoints=1, **changes)
             for kind in ("interrupted", "finished"):
                 run = Run.open(folder / kind)
                 self.summary = collect(run)
