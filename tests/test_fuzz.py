@@ -43,7 +43,7 @@ def test_a_model_of_nothing_is_refused(fuzz: Fuzz, tmp_path: Path, name: str, va
     """The right types, but nothing to divide by."""
     (tmp_path / "model.json").write_text(json.dumps(json.loads(fuzz.card) | {name: value}))
     (tmp_path / "model.safetensors").write_bytes(fuzz.weights)
-    with pytest.raises(UserError, match=f"{name} of a model is 0, it must be at least 1; make the model again"):
+    with pytest.raises(UserError, match=name):
         load_model(tmp_path)
 
 
