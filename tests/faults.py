@@ -89,7 +89,11 @@ def interrupted_run(folder: Path, source: Path, checkpoints: int, **changes: obj
         if written == checkpoints:
             raise Interrupted
 
-    with mock.patch.object(executor, "save_checkpoint", save), mock.patch.object(executor, "CHECKPOINT_EVERY", -1.0):
+    with (
+        mock.patch.object(executor, "save_checkpoint", save),
+        mock.patch.object(executor, "CHECKPOINT_EVERY", -1.0),
+        mock.patch.object(packing, "CPU_LIMIT", 7),  # members of a population, so that there are several
+    ):
         run = make_run(folder, source, **changes)
         with contextlib.suppress(Interrupted):
             conduct(run, quiet, shown=False)
