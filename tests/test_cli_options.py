@@ -190,7 +190,7 @@ def test_quiet_says_the_answer_alone(home: Path, tmp_path: Path) -> None:
     assert found.exception is None
     assert found.stderr == ""
     loud = (home / "stdout").read_text().splitlines()
-    assert loud[0].startswith("every fold: ")
+    assert loud[0].startswith("stage 1 of 1: ")
     assert len(found.stdout.splitlines()) == len(loud) - 1
     assert "balanced accuracy on 4 test subjects (chance .50):" in found.stdout
     assert not VOICE.quiet, "of that command alone"

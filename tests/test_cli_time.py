@@ -77,7 +77,7 @@ def test_a_limit_explains_the_folds_that_are_planned(many: Path, known_costs: No
     assert "5 folds instead of" in planned
     assert "fold 5:" not in planned
     assert "because there are" not in planned, "the limit is the reason"
-    assert "network of each kind fits" in planned
+    assert "shortened, so that networks fit" in planned
 
 
 def test_help_has_the_usual_options_first_and_the_rest_in_groups() -> None:
