@@ -111,7 +111,10 @@ def after_the_first_stage(folder: Path) -> str:
         wide.append(scores.assign(data=data, baseline=baselines[baselines.mean().idxmax()]))
     table, rows = pd.concat(wide), []
     for name, (ours, other) in COMPARED.items():
-        means = table[["data", ours, other]].dropna().groupby("data")[[ours, other]].mean()
+        means = table.reindex(columns=["data", ours, other]).dropna().groupby("data").mean()
+        if not len(means):  # small sets have no ensemble for sessions
+            rows.append([name, "–", "–", "–"])
+            continue
         gain = means[ours] - means[other]
         both = f"{score(means[other].mean())} → {score(means[ours].mean())}"
         rows.append([name, both, str(mean_of(gain)), f"{(gain > 0).sum()} of {len(gain)}"])

@@ -49,6 +49,7 @@ def add_rows(out: Path, dataset: str, played: Playback) -> pd.DataFrame:
 def summary(table: pd.DataFrame) -> Iterator[str]:
     """Yield the three figures, and the means behind them."""
     wide = table.pivot_table(index=["dataset", "subject", "order"], columns="method", values="score").reset_index()
+    wide = wide.reindex(columns=list(dict.fromkeys([*wide, "online", "all_windows"])))  # small sets may have neither
     for method in ("session", "online", "all_windows"):
         wide[method] = wide[method] - wide["zero_shot"]
     recorded = wide[wide["order"] == "recorded"]

@@ -89,3 +89,6 @@ def test_the_first_stage_is_compared_on_subjects_with_both_scores(tmp_path: Path
     table = first_answer.after_the_first_stage(tmp_path)
     assert "| best baseline → zero-shot | 0.600 → 0.700 | +0.100 (+0.100 to +0.100) | 2 of 2 |" in table
     assert "| zero-shot → online session | 0.600 → 0.800 | +0.200" in table
+    few = pd.DataFrame([row for row in rows if row["case"] != "all_windows"])
+    few.to_csv(tmp_path / "first_answer.csv", index=False)
+    assert "| zero-shot → all windows at once | – |" in first_answer.after_the_first_stage(tmp_path)
