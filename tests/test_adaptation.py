@@ -139,31 +139,3 @@ def test_entropy_goes_down_the_gradient_of_its_objective() -> None:
     weight, bias = method.correction(known)
     assert not weight.any()
     np.testing.assert_allclose(2.0 * bias[0], known["bias"], rtol=1e-6)
-
-
-def test_entropy_rests_where_windows_are_one_sided_or_doubtful() -> None:
-    method = Entropy(EVERYONE, 1.0)
-    one_sided = method.begin() | {"classes": torch.tensor([0.98, 0.01, 0.01])}
-    sure, doubtful = torch.tensor([0.97, 0.02, 0.01]), torch.tensor([0.4, 0.35, 0.25])
-    assert not method.count(one_sided, torch.zeros(P, R), sure)["bias"].any()
-    assert not method.count(method.begin(), torch.zeros(P, R), doubtful)["bias"].any()
-    assert method.count(method.begin(), torch.zeros(P, R), sure)["bias"].any()
-
-
-@pytest.mark.parametrize("name", ["shift", "self-training", "prototypes", "statistics"])
-def test_a_shifted_person_gains(name: str) -> None:
-    x, log_p, y = windows(600, 1.5)
-    after = Adaptation([EVERYONE], [WEIGHTS], name).follow(x, log_p)[300:].argmax(-1)
-    before = log_p[300:].argmax(-1)
-    assert (after == y[300:]).double().mean() > (before == y[300:]).double().mean() + 0.03
-
-
-@pytest.mark.parametrize("name", ADAPTATION_METHODS)
-def test_years_of_windows_stay_finite(name: str) -> None:
-    method = ADAPTATION_METHODS[name](EVERYONE, 1.0)
-    known = method.begin()
-    sure = torch.tensor([1.0, 0.0, 0.0])
-    for _ in range(2000):
-        known = method.count(known, 30 * torch.ones(P, R), sure)
-    for own in (*known.values(), *method.correction(known)):
-        assert torch.isfinite(own).all()

@@ -7,18 +7,14 @@ import pytest
 import torch
 
 import autotransfer as at
-from autotransfer.errors import UserError
 from autotransfer.folds import Fold
 from autotransfer.preprocessing import Preprocessing
 from autotransfer.preprocessing import align as align_module
 from autotransfer.preprocessing.align import SHRINKAGE, Align, covariance, inverse_root
 from autotransfer.preprocessing.standardise import PRIOR_WINDOWS
-from autotransfer.training.latent import encode
-from autotransfer.training.member_options import warmed_up
 from tiny import people, preprocessed
 
 ONLINE = [("online", "none"), ("trial", "online"), ("train", "online"), ("online", "online"), ("none", "online")]
-MIXED = [*ONLINE, ("online", "transductive"), ("transductive", "online")]
 
 
 def by_hand(rec: at.Recordings, kind: str, align: str, fold: Fold, person: int) -> np.ndarray:
@@ -116,55 +112,4 @@ def test_online_is_the_formula(kind: str, align: str) -> None:
         np.testing.assert_allclose(found.numpy(), by_hand(rec, kind, align, fold, person), atol=1e-6)
 
 
-def test_online_starts_at_the_prior_and_comes_close_to_the_whole_person() -> None:
-    rec = people(n_subjects=4, per=400, channels=2, times=16)
-    found = followed(rec, "online", "online", at.leave_one_subject_out(rec)[0], 0)
-    whole = preprocessed(rec.X.double(), rec.subject, standardise="transductive", align="transductive")
-    own = whole[rec.subject == 0]
-    assert (found[-1] - own[-1]).norm() < 0.1 * (found[0] - own[0]).norm()
-
-
-def test_a_flat_channel_stays_at_zero() -> None:
-    rec = people()
-    X = rec.X.double().clone()
-    X[:, 1] = 3.0
-    way = Preprocessing.of({"standardise": "online", "align": "online"})
-    fitted = way.fit(X, rec.subject, [np.arange(50)])
-    X[:, 1] = 5.0  # as flat as in training, elsewhere
-    out = fitted.follow().feed(X[rec.subject == 4])
-    assert torch.isfinite(out).all()
-    assert out[0, :, 1].abs().max() < 1e-6
-
-
 # training
-
-
-@pytest.mark.parametrize(("kind", "align"), MIXED)
-def test_codes_of_held_out_people_are_those_of_the_evaluation(kind: str, align: str) -> None:
-    rec = people()
-    (outcome,) = at.train(rec, [at.Job(at.Setting(standardise=kind, align=align, max_epochs=4, batch_size=16, lr=1e-2),
-                                       at.leave_one_subject_out(rec)[1])], "cpu")  # fmt: skip
-    test = outcome.job.fold.test
-    _, logits = encode(rec, [outcome], test)
-    confusion = np.zeros((2, 2), dtype=int)
-    np.add.at(confusion, (rec.y.numpy()[test], logits[0].argmax(-1).numpy()), 1)
-    np.testing.assert_array_equal(confusion, outcome.test_confusion)
-    _, part = encode(rec, [outcome], test[10:])  # a person's earlier windows count, whether asked for or not
-    torch.testing.assert_close(part, logits[:, 10:], rtol=1e-4, atol=1e-4)
-
-
-def test_warm_up_raises_the_strength_from_nothing() -> None:
-    numbers = torch.tensor([0.0, 1.0, 4.0])
-    shares = torch.stack([warmed_up(epoch, numbers) for epoch in (1, 2, 3, 5, 9)])
-    assert torch.equal(shares, torch.tensor([[1, 0, 0], [1, 1, 0.25], [1, 1, 0.5], [1, 1, 1], [1, 1, 1]]))
-    rec = people()
-    fold = at.leave_one_subject_out(rec)[0]
-    plain, late, strong = at.train(rec, [at.Job(s, fold) for s in (
-        at.Setting(max_epochs=2, batch_size=16, batches="people"),
-        at.Setting(method="mmd", strength=30, max_epochs=2, batch_size=16, warm_up=1),
-        at.Setting(method="mmd", strength=30, max_epochs=2, batch_size=16))], "cpu")  # fmt: skip
-    assert plain.history["train_loss"][0] == late.history["train_loss"][0] != strong.history["train_loss"][0]
-    assert plain.history["train_loss"][1] != late.history["train_loss"][1]
-    assert at.Setting(warm_up=5) == at.Setting()
-    with pytest.raises(UserError, match="warm_up is -1"):
-        at.Setting(method="mmd", warm_up=-1)

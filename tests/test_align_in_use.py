@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
-from sklearn.base import clone
-from sklearn.metrics import balanced_accuracy_score
 
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.jobs import Outcome
 from autotransfer.models.assembly import assemble
-from autotransfer.models.loading import load_model
 from autotransfer.models.saved_model import SavedModel
-from autotransfer.models.saving import write_model
 from autotransfer.recordings import Raw
 from autotransfer.runs.predictions import predictions
 from test_align import MIXED
@@ -64,32 +56,6 @@ def test_one_window_at_a_time(kind: str, align: str) -> None:
     assert person.n_windows == len(windows)
 
 
-@pytest.mark.parametrize(("kind", "align"), [("transductive", "none"), ("online", "transductive")])
-def test_all_at_once_is_not_one_by_one(kind: str, align: str) -> None:
-    _, model = trained(kind, align)
-    with pytest.raises(UserError, match="takes all of a person's windows at once"):
-        at.Session(model)
-
-
-def test_the_prior_travels_with_the_model(tmp_path: Path) -> None:
-    _, model = trained("online", "online")
-    setting = model.setting
-    own = at.leave_one_subject_out(REC)[:2]
-    outcomes = at.train(REC, [at.Job(setting, fold) for fold in own], "cpu")
-    card, tensors = assemble(REC, setting, [o.state for o in outcomes], own, kind="ensemble", scores={})
-    assert (
-        tensors["preprocessing.standardise.shift"].shape == tensors["preprocessing.standardise.inv_std"].shape == (2, 3)
-    )
-    assert tensors["preprocessing.align.covariance"].shape == (2, 3, 3)
-    write_model(tmp_path, card, tensors)
-    again = load_model(tmp_path)
-    np.testing.assert_array_equal(again.predict_proba(REC.X[:9]), model.predict_proba(REC.X[:9]))
-    del tensors["preprocessing.align.covariance"]
-    write_model(tmp_path, card, tensors)
-    with pytest.raises(UserError, match=r"the tensor align\.covariance is missing"):
-        load_model(tmp_path)
-
-
 def test_each_person_of_a_file_by_themselves_and_in_order() -> None:
     _, model = trained("online", "online")
     table = predictions(model, Raw(X=X, subject=IDS))
@@ -101,24 +67,6 @@ def test_each_person_of_a_file_by_themselves_and_in_order() -> None:
     assert np.abs(together - table[columns]).max().max() > 0.01, "one person's windows are not everybody's"
 
 
-@pytest.mark.parametrize(("kind", "align"), [("online", "none"), ("trial", "online"), ("online", "transductive")])
-def test_the_classifier_takes_one_person_a_call_or_is_told_who(kind: str, align: str) -> None:
-    clf = at.CensoredClassifier(method=None, standardise=kind, align=align, max_epochs=3, batch_size=16, device="cpu")
-    clf = pickle.loads(pickle.dumps(clone(clf).fit(X, Y, subjects=IDS)))
-    assert (clf.setting_.standardise, clf.setting_.align or "none") == (kind, align)
-    told = clf.predict_proba(X, subjects=IDS)
-    for name in np.unique(IDS):
-        np.testing.assert_allclose(told[name == IDS], clf.predict_proba(X[name == IDS]), atol=1e-5)
-    assert np.abs(told - clf.predict_proba(X)).max() > 1e-3
-    assert np.array_equal(clf.predict(X, subjects=IDS), clf.classes_[told.argmax(1)])
-    assert clf.score(X, Y, subjects=IDS) == balanced_accuracy_score(Y, clf.predict(X, subjects=IDS))
-    assert clf.transform(X, subjects=IDS).shape == (len(X), clf._n_features_out)
-    with pytest.raises(UserError, match="subjects has 3 entries but X has 100 trials"):
-        clf.predict(X, subjects=IDS[:3])
-    if align == "online":
-        np.testing.assert_allclose(at.Session(clf).predict_proba(X[:1]), clf.predict_proba(X[:1]), atol=1e-6)
-
-
 def test_the_validation_score_is_that_of_people_by_themselves() -> None:
     clf = at.CensoredClassifier(
         method=None, align="online", max_epochs=3, batch_size=16, device="cpu", validation_subjects=["p1", "p3"]
@@ -127,9 +75,3 @@ def test_the_validation_score_is_that_of_people_by_themselves() -> None:
     predicted = clf.predict(X[held], subjects=IDS[held])
     recall = [np.mean(predicted[Y[held] == c] == c) for c in (0, 1)]
     assert clf.validation_score_ == pytest.approx(np.mean(recall))
-
-
-def test_zero_shot_models_do_not_care_who_it_is() -> None:
-    _, model = trained("trial", "none")
-    np.testing.assert_array_equal(model.predict_proba(REC.X, REC.subject), model.predict_proba(REC.X))
-    assert torch.equal(model.latents(REC.X, REC.subject), model.latents(REC.X))

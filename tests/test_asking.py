@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.models.mixture import Mixture
-from autotransfer.person.asking import LIKELY, RECENT, WORTH
+from autotransfer.person.asking import LIKELY, RECENT
 from autotransfer.person.calibration import LABELS
 from test_calibration import CLASSES, FEW, KINDS, OWN, REST, SEEN, S, X, Y, both, single, with_card, with_model
 
@@ -76,15 +74,6 @@ def test_a_window_counts_once_whether_it_was_predicted_or_not(online: at.Censore
     again = at.Session(online.calibrate(X[FEW], Y[FEW]))
     again.predict_proba(X[FEW])
     np.testing.assert_allclose(session.predict_proba(X[REST]), again.predict_proba(X[REST]), atol=1e-4)
-
-
-def test_labels_of_windows_long_ago_are_those_of_new_windows(online: at.CensoredClassifier) -> None:
-    session = at.Session(online)
-    session.predict_proba(np.concatenate([X[OWN[:1]], np.tile(X[OWN[1:2]], (RECENT, 1, 1))]))
-    session.label(X[OWN[1]], Y[OWN[1]])
-    assert session.n_windows == RECENT + 1
-    session.label(X[OWN[0]], Y[OWN[0]])
-    assert session.n_windows == RECENT + 2
 
 
 @both
@@ -149,18 +138,6 @@ def test_expected_gain_is_that_of_trying_every_class(kind: str) -> None:
     assert not session.ask(X[REST[9]], at_least=1.1 * want)
 
 
-def test_labels_of_a_class_are_worth_less_and_less() -> None:
-    session = at.Session(single())
-    rows = OWN[Y[OWN] == "fist"]
-    session.predict_proba(X[OWN[:RECENT]])
-    gains = []
-    for row in rows[:8]:
-        gains.append(session.expected_gain(X[rows[-1]]))
-        session.label(X[row], Y[row])
-    assert gains[0] > WORTH
-    assert gains[-1] < gains[0] / 3
-
-
 def test_asking_leaves_no_trace(online: at.CensoredClassifier) -> None:
     plain, asked = at.Session(online), at.Session(online)
     for row in OWN[:12]:
@@ -169,68 +146,12 @@ def test_asking_leaves_no_trace(online: at.CensoredClassifier) -> None:
     assert asked.n_windows == 12
 
 
-@pytest.mark.parametrize("adapt", [False, True])
-@pytest.mark.parametrize("kind", ["single", "mixture", "online"])
-def test_a_saved_session_takes_labels_as_an_undisturbed_one(
-    kind: str, adapt: bool, online: at.CensoredClassifier, tmp_path: Path
-) -> None:
-    clf = online if kind == "online" else KINDS[kind]()
-    session, path = at.Session(clf, adapt=adapt), tmp_path / "ann.session"
-    session.predict_proba(X[OWN[:8]])
-    session.label(X[OWN[1]], Y[OWN[1]])
-    for _ in range(2):  # saved, loaded, saved again and loaded again
-        session.save(path)
-        again = at.Session.load(path, clf)
-        for one in (OWN[2], OWN[9]):  # seen and not
-            assert again.expected_gain(X[one]) == session.expected_gain(X[one]) > 0
-        session = again
-    undisturbed = at.Session(clf, adapt=adapt)
-    undisturbed.predict_proba(X[OWN[:8]])
-    undisturbed.label(X[OWN[1]], Y[OWN[1]])
-    for one in (session, undisturbed):
-        one.label(X[OWN[:9]] * -1.0 * -1.0, Y[OWN[:9]])
-    assert session.n_windows == undisturbed.n_windows == 9
-    np.testing.assert_array_equal(session.predict_proba(X[REST]), undisturbed.predict_proba(X[REST]))
-
-
 def test_no_window_is_in_the_file_of_a_session(online: at.CensoredClassifier, tmp_path: Path) -> None:
     session, path = at.Session(online), tmp_path / "ann.session"
     session.predict_proba(X[OWN[:RECENT]])
     session.save(path)
     content, window = path.read_bytes(), X[OWN[RECENT - 1]].astype(np.float32)
     assert not any(row.tobytes() in content for row in window[:, :4])
-    tensors = load_file(path)
-    assert {len(tensors[name]) for name in tensors if name.startswith("recent.")} == {RECENT}
-    model = online.model_
-    without = with_card(model)
-    without.effects = None
-    blind = at.Session(without)
-    blind.predict_proba(X[OWN[:3]])
-    blind.save(path)
-    assert not [name for name in load_file(path) if name.startswith("recent.")], "it takes no labels"
-
-
-@pytest.mark.parametrize("damage", ["many", "shape", "dtype", "missing"])
-def test_damaged_windows_of_a_session_are_refused_in_one_line(
-    online: at.CensoredClassifier, damage: str, tmp_path: Path
-) -> None:
-    session, path = at.Session(online), tmp_path / "ann.session"
-    session.predict_proba(X[OWN[:3]])
-    session.save(path)
-    with safe_open(path, "pt") as file:
-        header = file.metadata()
-    tensors = load_file(path)
-    if damage == "many":
-        tensors |= {name: t.repeat(20, *[1] * (t.ndim - 1)) for name, t in tensors.items() if name.startswith("recent")}
-    elif damage == "shape":
-        tensors["recent.log_p"] = tensors["recent.log_p"][:, :1].clone()
-    elif damage == "dtype":
-        tensors["recent.codes"] = tensors["recent.codes"].double()
-    else:
-        del tensors["recent.digests"]
-    save_file(tensors, path, header)
-    with pytest.raises(UserError, match="is not a session that save wrote"):
-        at.Session.load(path, online)
 
 
 def test_nothing_is_asked_where_held_out_people_gained_by_no_labels() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -24,11 +23,9 @@ from autotransfer.folds import leave_one_subject_out
 from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture, Model
-from autotransfer.models.saved_model import SavedModel
 from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.person.calibration import LABELS, adapt_model
-from autotransfer.recordings import save_npz
-from faults import assert_one_line, call, few_settings, whole_run
+from faults import call, few_settings, whole_run
 from tiny import tiny, tiny_file
 
 REC = at.synthetic(
@@ -140,74 +137,6 @@ def test_windows_without_labels_move_it_too(kind: str) -> None:
     assert np.abs(after_labels.predict_proba(X[REST]) - own.predict_proba(X[REST])).max() > 1e-4
 
 
-def test_guesses_do_not_end_in_one_class() -> None:
-    """A network that is unsure of itself: guessing again and again from what was guessed took it from .95 to chance."""
-    rec = at.synthetic(
-        n_subjects=7, n_classes=3, trials_per_class=20, n_channels=4, n_times=64, sfreq=64, mixing=0.6, gain=0.3
-    )
-    own = rec.subject.numpy() == NEW
-    windows, y = rec.X.numpy(), rec.y.numpy()
-    clf = clone(single()).fit(windows[~own], y[~own], subjects=rec.subject.numpy()[~own])
-    before = clf.score(windows[own], y[own])
-    assert before > 0.8
-    assert clf.adapt(windows[own]).score(windows[own], y[own]) >= before
-
-
-@both
-def test_pickle_and_clone(kind: str) -> None:
-    own = calibrated_clf(kind)
-    again = pickle.loads(pickle.dumps(own))
-    np.testing.assert_array_equal(again.predict_proba(X[REST]), own.predict_proba(X[REST]))
-    assert clone(own).get_params() == own.get_params()
-    assert not hasattr(clone(own), "model_")
-
-
-def test_a_single_class_or_window_is_enough() -> None:
-    for rows in (FEW[:1], OWN[Y[OWN] == "rest"]):
-        assert np.isfinite(single().calibrate(X[rows], Y[rows]).predict_proba(X[REST])).all()
-
-
-MISTAKES: dict[str, tuple[object, object, str]] = {
-    "a strange class": (X[FEW], ["fist"] * 5 + ["thumb"], r"y has the class 'thumb'; the model knows .*'fist'"),
-    "classes as numbers": (X[FEW], REC.y[FEW], r"y has the class 0; the model knows .*'fist'"),
-    "too few labels": (X[FEW], Y[FEW[:4]], r"y has 4 entries but X has 6 trials"),
-    "no labels": (X[FEW], None, r"y is None; give a list or an array"),
-    "a label is missing": (X[FEW], ["fist", None, "rest", "rest", "open", "open"], r"y\[1\] is None; drop trials"),
-    "labels in lists": (X[FEW], [["fist"]] * 6, r"y holds values that cannot be hashed; give one string or number"),
-    "other channels": (X[FEW, :3], Y[FEW], r"the model takes 4 channels, the data have 3"),
-    "other lengths": (X[FEW, :, :50], Y[FEW], r"windows of the data have 50 samples, the model expects 64"),
-    "no windows": (X[:0], Y[:0], r"it holds no trials"),
-    "not finite": (X[FEW] * np.nan, Y[FEW], r"nan|finite|NaN"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line(mistake: str) -> None:
-    windows, labels, told = MISTAKES[mistake]
-    with pytest.raises(UserError, match=told) as error:
-        single().calibrate(windows, labels)
-    assert "\n" not in str(error.value)
-    if mistake in ("other channels", "other lengths", "no windows", "not finite"):
-        with pytest.raises(UserError, match=told):
-            single().adapt(windows)
-
-
-def test_epochs_of_several_people_are_refused() -> None:
-    mne = pytest.importorskip("mne", reason="MNE is an optional package")
-    import pandas as pd
-
-    info = mne.create_info([f"C{k}" for k in range(4)], 64.0, "eeg")
-    rows = [*FEW[:3], *SEEN[:3]]
-    epochs = mne.EpochsArray(X[rows], info, metadata=pd.DataFrame({"subject": S[rows]}), verbose="ERROR")
-    for refused in (lambda: single().calibrate(epochs, Y[rows]), lambda: single().adapt(epochs)):
-        with pytest.raises(UserError, match=r"the windows are of 2 people \(.*\); a model is made for one"):
-            refused()
-    np.testing.assert_array_equal(
-        single().calibrate(epochs[:3], Y[rows[:3]]).predict_proba(X[REST]),
-        single().calibrate(X[rows[:3]], Y[rows[:3]]).predict_proba(X[REST]),
-    )
-
-
 @both
 def test_a_model_without_effects_is_refused(kind: str) -> None:
     clf = with_model(KINDS[kind](), without_effects(KINDS[kind]().model_))
@@ -281,14 +210,6 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(at.load_model(tmp_path / "own.safetensors").predict_proba(REC.X[REST]), want)
 
 
-@both
-def test_as_a_graph(kind: str) -> None:
-    own, windows = calibrated_clf(kind).model_, REC.X[REST]
-    with torch.no_grad():
-        found = own.graph()(windows).numpy()
-    np.testing.assert_allclose(found, own.predict_proba(windows), rtol=0, atol=1e-5)
-
-
 # A calibrated model as ONNX and for torch is in the quick suite already, in test_export_parts.
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["onnx", "torch"])
@@ -348,21 +269,6 @@ def test_an_adapting_session(kind: str, method: str, of: str, tmp_path: Path) ->
         at.Session.load(tmp_path / "ann.session", other)
 
 
-def test_evidence_is_counted_once_a_window() -> None:
-    session = at.Session(mixed(), adapt=True)
-    session.predict_proba(X[REST[:7]])
-    with pytest.raises(UserError):
-        session.predict_proba(X[REST[7], :3])
-    assert session._adaptation is not None
-    np.testing.assert_allclose(float(session._adaptation.known["counts"].sum()), 7, rtol=1e-5)
-
-
-def test_a_way_that_nobody_knows_is_refused() -> None:
-    clf = with_model(mixed(), with_card(mixed().model_, follows="guesswork"))
-    with pytest.raises(UserError, match=r"'guesswork', which is none of statistics, self-training"):
-        at.Session(clf, adapt=True)
-
-
 @pytest.mark.parametrize("method", ADAPTATION_METHODS)
 def test_all_windows_at_once_count_as_one_by_one(method: str) -> None:
     """`adapt` guesses with the model as it is: what a session has learned after windows that it did not correct."""
@@ -371,7 +277,7 @@ def test_all_windows_at_once_count_as_one_by_one(method: str) -> None:
     person = session._adaptation
     assert person is not None
     codes, log_p = session._decoder.read(REC.X[REST], session._decoder.follow())
-    x = person.project(codes)
+    x = session._decoder.project(codes)
     known = person.method.begin()
     for own, said in zip(x, log_p.softmax(-1).float(), strict=True):
         known = person.method.count(known, own, said)
@@ -402,35 +308,6 @@ def test_fit_meets_a_person() -> None:
     }.items():
         np.testing.assert_array_equal(found.predict_proba(X[REST]), want.predict_proba(X[REST]))
     assert len({found.predict_proba(X[REST]).tobytes() for found in (labelled, unlabelled, everything)}) == 3
-
-
-def test_the_whole_procedure_meets_a_person(tmp_path: Path) -> None:
-    rec = tiny(n_subjects=5)
-    windows, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
-    old, own = s < 4, s == 4
-    auto = at.AutoTransferClassifier(
-        epochs=2, batch_size=16, seeds=1, adaptation=None, run_folder=tmp_path, device="cpu", sfreq=16
-    )
-    with few_settings():
-        plain = clone(auto).fit(windows[old], y[old], subjects=s[old])
-        met = clone(auto).fit(
-            windows[old], y[old], subjects=s[old], X_target_labeled=windows[own], y_target_labeled=y[own]
-        )
-    want = plain.calibrate(windows[own], y[own]).predict_proba(windows[own])
-    np.testing.assert_array_equal(met.predict_proba(windows[own]), want)
-    assert np.abs(plain.predict_proba(windows[own]) - want).max() > 1e-3
-    assert load_model(tmp_path / "model").parts[0].correction is None, "the run's model stays everybody's"
-
-
-def test_too_few_people_to_know_how_they_differ() -> None:
-    """Members of a run on three people are trained on one each."""
-    rec = tiny(n_subjects=4)
-    windows, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
-    old, own = s < 3, s == 3
-    auto = at.AutoTransferClassifier(epochs=1, batch_size=16, seeds=1, adaptation="none", device="cpu")
-    with few_settings(), pytest.warns(UserWarning, match="the target's windows are not used; train on more people"):
-        auto.fit(windows[old], y[old], subjects=s[old], X_target_unlabeled=windows[own])
-    assert auto.predict(windows[own]).shape == (12,)
 
 
 # the command
@@ -482,59 +359,3 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     assert again.code == 0
     more = load_model(tmp_path / "more" / "model").predict_proba(windows)
     assert np.abs(np.log(more) - np.log(want)).max() > 0.1, "what is known already stays known, and more is learned"
-
-
-def test_the_command_takes_classes_as_recordings_do(run: Path, tmp_path: Path) -> None:
-    by_name, by_number = person(tmp_path / "a.npz"), tmp_path / "b.npz"
-    six = tiny(n_subjects=6, seed=3)
-    rows = np.flatnonzero(six.subject.numpy() == 5)[:6]
-    save_npz(tmp_path / "six.npz", six)
-    with np.load(tmp_path / "six.npz") as stored:
-        meta = stored["meta"]
-    person(by_number, y=six.y.numpy()[rows], meta=meta)
-    for data, out in ((by_name, "A"), (by_number, "B")):
-        assert call("calibrate", run, data, "--out", tmp_path / out).code == 0
-    models = [load_model(tmp_path / out / "model") for out in "AB"]
-    np.testing.assert_array_equal(*(model.predict_proba(six.X) for model in models))
-
-
-def test_mistakes_of_the_command(run: Path, tmp_path: Path) -> None:
-    def told(words: str, source: Path = run, out: Path = tmp_path / "out", **changes: Any) -> None:
-        assert_one_line(call("calibrate", source, person(tmp_path / "ann.npz", **changes), "--out", out), 2, words)
-        assert not (tmp_path / "out").exists()
-
-    told("the windows are of 2 people (['ann', 'bob']); a model is made for one", subject=np.repeat(["ann", "bob"], 3))
-    told("'ann' holds no y; to calibrate, y must give one label per window", y=None)
-    told("y has the class 'up'; the model knows", y=np.array(["left", "up"] * 3))
-    told("y has 5 entries but X has 6 trials", y=np.array(["left"] * 5))
-    told("the model takes 2 channels, the data have 3", X=np.ones((6, 3, 16)) * np.arange(16))
-    told("is a run; choose another --out", out=run)
-    told("there is no folder", source=tmp_path / "nowhere")
-    without_effects(load_model(run / "model")).save(tmp_path / "early" / "model")
-    told("does not know how people differ", source=tmp_path / "early")
-    (tmp_path / "file").write_text("")
-    told("is a file; choose another --out", out=tmp_path / "file")
-    (tmp_path / "linked").mkdir()
-    (tmp_path / "linked" / "model").symlink_to(tmp_path / "elsewhere")
-    told("is a link", out=tmp_path / "linked")
-
-
-def test_the_command_says_where_labels_do_not_help(run: Path, tmp_path: Path) -> None:
-    own = load_model(run / "model")
-    with_card(own, calibrates=[5, 10]).save(tmp_path / "run" / "model")
-    with pytest.warns(UserWarning, match="did not gain by 2 labelled windows of each class"):
-        result = call("calibrate", tmp_path / "run", person(tmp_path / "ann.npz"), "--out", tmp_path / "ann")
-    assert result.code == 0
-    assert "the model as it was" in result.out
-    windows = tiny(n_subjects=5).X
-    np.testing.assert_array_equal(
-        load_model(tmp_path / "ann" / "model").predict_proba(windows), own.predict_proba(windows)
-    )
-
-
-def test_cards_keep_what_held_out_people_gained(tmp_path: Path) -> None:
-    for kind, clf in KINDS.items():
-        with_card(clf().model_, calibrates=[2, 5], follows="none").save(tmp_path / kind)
-        card = load_model(tmp_path / kind).card
-        assert (card.calibrates, card.follows) == ([2, 5], "none")
-    assert isinstance(load_model(tmp_path / "single"), SavedModel)

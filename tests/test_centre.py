@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.preprocessing import FittedPreprocessing, Preprocessing
 from autotransfer.preprocessing.centre import PRIOR_WINDOWS
@@ -23,13 +22,6 @@ def fitted(kind: str) -> FittedPreprocessing:
 
 def plain() -> torch.Tensor:
     return preprocessed(REC.X.double(), REC.subject, **BASE)
-
-
-def test_without_a_representation_it_is_refused() -> None:
-    with pytest.raises(UserError, match="choose represent='features' or 'tangent'"):
-        at.Setting(centre="online")
-    with pytest.raises(UserError, match=r"unknown centre 'yes'; choose from 'none', 'train', 'online', 'transductive'"):
-        at.Setting(represent="features", centre="yes")
 
 
 @pytest.mark.parametrize("kind", ["online", "transductive"])
@@ -60,45 +52,9 @@ def test_online_is_the_running_mean_with_a_prior() -> None:
     torch.testing.assert_close(found, torch.stack(expected))
 
 
-def test_train_is_online_before_the_first_window() -> None:
-    z = plain()
-    prior = torch.stack([z[REC.subject == person].mean(0) for person in (1, 2, 3)]).mean(0)
-    person = fitted("train")
-    torch.testing.assert_close(person.follow().feed(REC.X[REC.subject == 0].double())[0], z[REC.subject == 0] - prior)
-    assert person.spec.adaptation == "none"
-    restored = Preprocessing.of(BASE | {"centre": "train"}).restore(person.state_dict())
-    torch.testing.assert_close(restored(REC.X[None].double()), person(REC.X[None].double()))
-
-
-def test_online_forgets_where_somebody_sits() -> None:
-    """After many windows the prior matters little."""
-    person = fitted("online").follow()
-    X = REC.X[REC.subject == 0].double().repeat(40, 1, 1)
-    last = person.feed(X)[0, -30:]
-    torch.testing.assert_close(last, last - last.mean(0), atol=0.05, rtol=0)
-
-
 def test_a_graph_centres_one_call_and_refuses_to_remember() -> None:
     with pytest.raises(UserError, match=r"every new person.*use the format safetensors"):
         fitted("online").graph()
     X = REC.X[REC.subject == 0][None]
     spec = Preprocessing.of(BASE | {"centre": "transductive"}).fit(REC.X, REC.subject, [TRAIN])
     torch.testing.assert_close(spec.graph()(X), spec.follow().feed(X[0]), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["online", "transductive"])
-def test_people_who_differ_in_gain_are_read_alike(kind: str) -> None:
-    """Everybody has a gain of their own, the classes a faint difference in power, which the gain hides."""
-    draw = np.random.default_rng(0)
-    subject = np.tile(np.arange(6), 60)
-    y = draw.integers(0, 2, len(subject))
-    gain = np.exp(2 * draw.standard_normal(6))[subject]
-    X = (gain * np.where(y, 1.6, 1.0))[:, None, None] * draw.standard_normal((len(y), 2, 32))
-    rec = at.Recordings(X, y, subject, sfreq=32)
-
-    def score(**more: object) -> float:
-        setting = at.Setting(encoder="linear", standardise="none", represent="tangent", **more)
-        outcomes = at.train(rec, [at.Job(setting, fold) for fold in at.leave_one_subject_out(rec)])
-        return float(np.mean([outcome.test_score for outcome in outcomes]))
-
-    assert score(centre=kind) > score() + 0.1

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ from autotransfer.model.eegnet import MIXED_AGAIN, EEGNet
 from autotransfer.model.moments import edge_sums
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
-from autotransfer.randomness import as_keys, bits, mix
+from autotransfer.randomness import as_keys
 from sanitizing import block_case, codes_case, plain_block, plain_codes, plain_second, second_case, with_gradients
 
 compiled = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
@@ -198,16 +197,6 @@ def test_thin_products_and_their_gradients(rows: int, inner: int, columns: int, 
 
 
 @compiled
-def test_mixed_signals_have_the_gradient_of_torchs_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    w, x, group = torch.randn(5, 4, 3, requires_grad=True), torch.randn(2, 3, 500), torch.tensor([0, 1, 1, 0, 1])
-    slopes = torch.randn(5, 4, 500)
-    (ours,) = torch.autograd.grad((layers.mix_signals(w, x, group) * slopes).sum(), w)
-    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
-    (plainly,) = torch.autograd.grad((layers.mix_signals(w, x, group) * slopes).sum(), w)
-    close(ours, plainly)
-
-
-@compiled
 @pytest.mark.parametrize(("rows", "times", "kernel"), [(512, 100, 64), (3, 40, 9), (70, 20, 64), (1, 1, 1), (5, 9, 2)])
 def test_edges_of_windows(rows: int, times: int, kernel: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(2, 3, rows, times)
@@ -222,41 +211,6 @@ def plain(v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int
     normal, mean, var = apply(layers._Normalise, v, gamma, beta, None, 1e-5)
     shape = (members, features, n // times, times)
     return [kept(dropping, layers.elu_pool(normal.view(shape), pool)), square_pool(v.view(shape), pool), mean, var]
-
-
-@compiled
-@pytest.mark.parametrize("members", [1, 3])
-@pytest.mark.parametrize("squared", [False, True])
-@pytest.mark.parametrize(
-    ("batch", "times", "pool"),
-    [(5, 24, 4), (70, 33, 4), (4, 9, 8), (3, 20, 5), (64, 128, 4), (2, 700, 8), (7, 1, 1), (2, 1030, 5)],
-)
-def test_norm_pool(batch: int, times: int, pool: int, squared: bool, members: int) -> None:
-    features, eps = 3, 1e-5
-    shared = members > 1
-    v = 3.0 + 2.0 * torch.randn(members, features, batch * times)
-    gamma, beta = torch.rand(members, features) + 0.5, torch.randn(members, features)
-    halves = torch.randint(-(2**15), 2**15, (2, features * batch * (times // pool)), dtype=torch.int16)
-    group = torch.tensor([1, 0, 1]) if shared else None
-    drop = torch.tensor([0.0, 0.25, 0.5])[-members:]
-    dropping = Dropping(halves if shared else halves[:1], group, drop)
-    exact = [tensor.double().requires_grad_() for tensor in (v, gamma, beta)]
-    expected, power, mean, var = plain(*exact, replace(dropping, drop=drop.double()), times, pool)
-    grad, grad_power = torch.randn(expected.shape), torch.randn(power.shape)
-    loss = (expected * grad).sum() + ((power * grad_power).sum() if squared else 0.0)
-    gradients = torch.autograd.grad(loss, exact)
-
-    out, squares, *moments = cpu.norm_pool_forward(v, gamma, beta, dropping, times, pool, eps, squared)
-    close(out, expected.detach())
-    assert (squares is not None) == squared
-    if squares is not None:
-        close(squares, power.detach())
-    for found, wanted in zip(moments, (mean, var), strict=True):
-        close(found, wanted)
-    slopes = grad, grad_power if squared else None
-    found = cpu.norm_pool_backward(*slopes, v, *moments, gamma, beta, dropping, times, pool, eps)
-    for own, wanted in zip(found, gradients, strict=True):
-        close(own, wanted, 1e-5)
 
 
 @compiled
@@ -354,14 +308,6 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
         for pool in (cpu._pool_of_threads(), None):  # torch's threads, and some of our own
             monkeypatch.setattr(cpu, "_pool_of_threads", lambda pool=pool: pool)
             assert all(map(torch.equal, outputs(slice(None)), expected))
-
-
-@compiled
-def test_random_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = torch.randint(-(2**31), 2**31, (3, 5), dtype=torch.int32)
-    found = bits(keys.T, 101), mix(keys.T), torch.func.vmap(mix)(keys)
-    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
-    assert all(map(torch.equal, found, (bits(keys.T, 101), mix(keys.T), mix(keys))))
 
 
 @compiled
@@ -470,28 +416,6 @@ def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch
     assert not list((tmp_path / "cache" / "autotransfer").iterdir())
 
 
-def test_a_compiler_whose_name_cannot_be_read_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", 'cc "')
-    assert compiling._library.__wrapped__()[0] is None
-
-
-@compiled
-def test_on_a_mac_they_have_to_be_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling.sys, "platform", "darwin")
-    monkeypatch.delenv("AUTOTRANSFER_KERNELS", raising=False)
-    with pytest.raises(compiling.Unavailable, match="AUTOTRANSFER_KERNELS=1"):
-        compiling.compiled()
-    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "1")
-    assert compiling.compiled().parent == folder
-
-
-@compiled
-def test_kernels_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernels_for(torch.ones(3)) is cpu
-    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
-    assert kernels_for(torch.ones(3)) is None
-
-
 def empty_cache(patch: pytest.MonkeyPatch, home: Path) -> Path:
     """In which libraries are made quickly."""
     patch.setenv("XDG_CACHE_HOME", str(home))
@@ -565,16 +489,6 @@ def test_a_folder_that_others_may_write_is_not_used(folder: Path, tmp_path: Path
     with pytest.raises((compiling.Unavailable, OSError)):
         compiling.compiled()
     assert compiling._library.__wrapped__()[0] is None
-
-
-@pytest.mark.slow
-@compiled
-def test_two_processes_may_compile_at_once(tmp_path: Path) -> None:
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    both = [subprocess.Popen([sys.executable, "-c", ASKED], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                             env=environment, text=True) for _ in range(2)]  # fmt: skip
-    assert [one.communicate()[0].strip() for one in both] == ["True", "True"]
-    assert len(list((tmp_path / "autotransfer").iterdir())) == 1
 
 
 FORKED = """

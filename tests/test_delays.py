@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import autotransfer as at
-from autotransfer.errors import UserError
-from tiny import preprocessed, tiny
+from tiny import preprocessed
 
 
 def delayed(X: torch.Tensor, copies: int, lag: int) -> torch.Tensor:
@@ -23,28 +21,6 @@ def test_every_copy_is_the_window_some_samples_later(copies: int, lag: int) -> N
     assert found.shape == (2, 3 * copies, left)
     for n, c, copy, t in np.ndindex(2, 3, copies, left):
         assert found[n, copy * 3 + c, t] == X[n, c, t + copy * lag]
-
-
-def test_a_single_copy_is_no_transform() -> None:
-    assert at.Setting(delays=1, lag=7) == at.Setting()
-    assert at.Setting(delays=1).key == at.Setting().key
-    assert at.Setting(delays=2).delays == 2
-    assert at.Setting(delays=2).lag == 1
-
-
-def test_windows_must_be_long_enough() -> None:
-    jobs = [at.Job(at.Setting(delays=4, lag=6), fold) for fold in at.leave_one_subject_out(tiny())]
-    with pytest.raises(UserError, match="need windows longer than 16 samples"):
-        at.train(tiny(), jobs)
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, True, "two"])
-def test_other_values_are_refused_by_the_name_of_a_setting(value: object) -> None:
-    with pytest.raises(UserError, match="delays is"):
-        at.Setting(delays=value)
-    if not isinstance(value, bool):
-        with pytest.raises(UserError, match="lag is"):
-            at.Setting(delays=2, lag=value)
 
 
 def test_alignment_sees_all_copies() -> None:

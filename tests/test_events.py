@@ -27,10 +27,8 @@ from autotransfer.person.events import (
     detect_events,
     events_between,
     score_events,
-    scores_by_threshold,
     threshold_for,
 )
-from autotransfer.person.stream import lsl
 from autotransfer.person.stream.replay import RecordingSource, replay
 from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
@@ -77,40 +75,6 @@ def test_activations_by_hand(text: str, rule: dict[str, Any], expected: list[tup
     assert detected(text, **rule) == expected
 
 
-def test_a_gap_starts_votes_anew_and_without_a_rest_class_every_class_is_an_action() -> None:
-    own = EventDetector(CLASSES, rest="rest", debounce=(2, 2))
-    p = says("lll")
-    assert own.feed(p[0], 0.0) is None
-    assert own.feed(p[1], 5.0, gap=True) is None
-    assert own.feed(p[2], 6.0) == Activation(6.0, "left", 0.9)
-    assert [one.label for one in detect_events(says("rrl"), [0, 1, 2], CLASSES)] == ["rest", "left"]
-
-
-@pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        ({"rest": "still"}, "'still'; choose from rest, left, right"),
-        ({"threshold": 1.5}, "threshold is 1.5"),
-        ({"threshold": float("nan")}, "threshold is nan"),
-        ({"debounce": (2, 4)}, "more than half"),
-        ({"debounce": (0, 1)}, "debounce is 0/1"),
-        ({"debounce": 3}, "debounce is 3"),
-        ({"refractory": -1}, "refractory is -1"),
-    ],
-)
-def test_rules_that_cannot_work(rule: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError, match=words) as caught:
-        EventDetector(CLASSES, **rule)
-    assert "\n" not in str(caught.value)
-
-
-def test_windows_that_cannot_be_are_refused() -> None:
-    with pytest.raises(UserError, match=r"shape \(2, 2\)"):
-        detect_events(np.ones((2, 2)), [0, 1], CLASSES)
-    with pytest.raises(UserError, match="do not rise"):
-        detect_events(says("ll"), [1, 1], CLASSES)
-
-
 def test_debounce_in_windows_and_seconds() -> None:
     assert debounce_of("3/5", 0.1) == (3, 5)
     assert debounce_of("0.4s", 0.1) == (5, 5)  # the fifth window ends 0.4 s after the first
@@ -151,24 +115,12 @@ def test_scores_by_hand() -> None:
     assert nothing.as_dict()["false_per_hour"] is nothing.share_detected is nothing.delay() is None
 
 
-@pytest.mark.parametrize("event", [(np.nan, 1.0, 1), (0.0, -1.0, 1), (0.0, np.inf, 1), (np.inf, 1.0, 1)])
-def test_events_that_nothing_can_detect_are_refused(event: tuple[float, float, int]) -> None:
-    with pytest.raises(UserError, match=r"an event 1 begins at .* s and lasts .* s; give numbers"):
-        score_events([], [(0.0, 1.0, 0), event], seconds=5)
-
-
 @pytest.mark.parametrize(("p", "time"), [("x", 1.0), ([[1], [1, 2]], 1.0), ([0.1, 0.9], None), ([0.1, 0.9], "x")])
 def test_what_is_no_number_is_refused(p: Any, time: Any) -> None:
     with pytest.raises(UserError, match="are no numbers"):
         EventDetector([0, 1]).feed(p, time)
     with pytest.raises(UserError, match="are no numbers"):
         detect_events([p], [time], [0, 1])
-
-
-def test_two_events_share_no_activation() -> None:
-    events = [(0, 1, "left"), (1.5, 1, "left")]
-    assert score_events(activations((1.6, "left")), events, seconds=10, tolerance=1).detected == 1
-    assert score_events(activations((0.5, "left"), (1.6, "left")), events, seconds=10, tolerance=1).detected == 2
 
 
 def test_events_as_classes_with_durations() -> None:
@@ -222,8 +174,7 @@ def recording(subject: str, seconds: int, *events: tuple[float, float, str]) -> 
 def test_a_replay_by_hand() -> None:
     own = recording("ann", 60, (10, 3, "left"), (20, 1, "right"), (30, 0.5, "left"), (40, 2, "right"))
     own = WholeRecording(**vars(own) | {"events": (*own.events[:3], Event(50, 2, "left"))})  # 40 s: nobody asked
-    found = replay([own], Shares, rest="rest", threshold=0.7, hop=0.25)  # type: ignore[arg-type]
-    report = found.report()
+    report = replay([own], Shares, rest="rest", threshold=0.7, hop=0.25)  # type: ignore[arg-type]
     # The third of four samples at 0.5 s is the first with 0.75 of a window; half a second never reaches that.
     assert [(one.time, one.label) for one in report.activations["ann"][0]] == [
         (10.5, "left"), (20.5, "right"), (40.5, "right"),
@@ -234,7 +185,7 @@ def test_a_replay_by_hand() -> None:
     # Half of a window is a tie with rest, which wins it; with no threshold the third sample is needed all the same.
     assert report.curve[0.0].detected == report.curve[0.75].detected == 2
     assert (report.curve[0.8].detected, report.curve[0.8].delays) == (2, (0.75, 0.75))
-    slow = replay([own], Shares, rest="rest", threshold=0.7, hop=0.25, debounce="0.75s").report()  # type: ignore[arg-type]
+    slow = replay([own], Shares, rest="rest", threshold=0.7, hop=0.25, debounce="0.75s")  # type: ignore[arg-type]
     assert slow.scores["ann"].delays == (1.25,), "a second of right has three such windows only"
     told = json.loads(report.json())
     assert told["all"]["false_activations"] == 1
@@ -243,19 +194,6 @@ def test_a_replay_by_hand() -> None:
     ]
     assert any("ann" in line and "0.50" in line for line in report.lines())
     assert not any("/h" in line for line in report.lines()), "of some seconds no rate by the hour"
-
-
-def test_a_replay_of_single_windows_says_that_nothing_goes_on_between_them() -> None:
-    cut = [recording("ann", 1, (0, 1, "left")), recording("ann", 1)]
-    whole = recording("ann", 10, (4, 3, "left"))
-    for recordings, rule, told in (
-        (cut, {"smooth": "majority:3"}, True), (cut, {"debounce": "2/2"}, True), (cut, {"smooth": "none"}, False),
-        ([whole], {"smooth": "majority:3"}, False),
-    ):  # fmt: skip
-        lines = list(replay(recordings, Shares, rest="rest", hop=0.25, **rule).report().lines())  # type: ignore[arg-type]
-        assert any("every recording is a single window" in line for line in lines) == told
-        assert ("(one of each recording)" in lines[0]) == (recordings is cut)
-        assert ("every 0.25 s" in lines[0]) == (recordings is not cut)
 
 
 def test_live_equals_replay_with_a_gap_and_lost_values() -> None:
@@ -271,7 +209,7 @@ def test_live_equals_replay_with_a_gap_and_lost_values() -> None:
     )  # fmt: skip
     summary = live.run(CsvSink(text, CLASSES, events=True))
     rows = [row for row in csv.DictReader(io.StringIO(text.getvalue())) if row["event"]]
-    found = replay([own], Shares, hop=0.25, debounce="2/3", **rule).report()  # type: ignore[arg-type]
+    found = replay([own], Shares, hop=0.25, debounce="2/3", **rule)  # type: ignore[arg-type]
     replayed = found.activations["ann"][0]
     assert [(float(row["time"]), row["event"]) for row in rows] == [(one.time, one.label) for one in replayed]
     assert summary.activations == len(replayed) >= 4
@@ -288,32 +226,18 @@ def test_nobody_chooses_their_own_threshold() -> None:
         return [WholeRecording(**vars(ann) | {"events": tuple(Event(*one) for one in asked)}), *others]
 
     def report(flips: int) -> Any:
-        return replay(people(flips), Shares, rest="rest", hop=0.25).report(28)  # type: ignore[arg-type]
+        return replay(people(flips), Shares, rest="rest", hop=0.25, false_per_hour=28)  # type: ignore[arg-type]
 
     calm, busy = report(0), report(4)
     assert busy.thresholds["ann"] == calm.thresholds["ann"] < busy.thresholds["ben"] == busy.thresholds["eve"]
     assert busy.threshold == busy.thresholds["ben"], "a new person's is chosen on all"
     assert busy.scores["ann"].false == 4, "what others chose does not keep them out"
     with pytest.raises(UserError, match="nobody else"):
-        replay(people(0)[:1], Shares, rest="rest").report(28)  # type: ignore[arg-type]
+        replay(people(0)[:1], Shares, rest="rest", false_per_hour=28)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"0.11 h of other people cannot tell 1 false"):
-        replay(people(0), Shares, rest="rest", hop=0.25).report(1)  # type: ignore[arg-type]
+        replay(people(0), Shares, rest="rest", hop=0.25, false_per_hour=1)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="no events of the model's classes rest, left, right; they have left"):
         replay(people(0), Shares, events={"right": "right"})  # type: ignore[arg-type]
-
-
-def test_higher_thresholds_never_activate_more_windows() -> None:
-    draw = np.random.default_rng(0)
-    p = draw.dirichlet(np.ones(3), 400)
-    own = DecodedRecording(p, np.arange(400) * 0.5, np.zeros(400, bool), (Event(20, 10, "left"),), 0.5, 1.0)
-    active = [
-        sum(EventDetector(CLASSES, rest="rest", threshold=t).feed(one, 0.0) is not None for one in p)
-        for t in (0.0, 0.5, 0.8)
-    ]
-    assert active == sorted(active, reverse=True)
-    points = scores_by_threshold([own], EventDetector(CLASSES, rest="rest"), (0.0, 0.5, 0.999999))
-    assert points[0.999999].false <= points[0.5].false <= points[0.0].false
-    assert points[0.0].seconds == 200.5
 
 
 def test_the_time_of_windows_that_overlap_or_are_apart_is_counted_once() -> None:
@@ -358,51 +282,6 @@ def command(*given: object) -> Any:
     return result
 
 
-def test_whole_recordings_of_a_folder(study: Path) -> None:
-    found = read_whole(str(study), at.recordings.Cutting(pattern="{subject}.csv"))
-    assert [one.subject for one in found] == ["p1", "p3"]
-    assert found[0].values.shape == (40 * REC.n_times, len(REC.channels))
-    assert found[0].channels == REC.channels
-    seconds = REC.n_times / REC.sfreq
-    lefts = [event for event in found[0].events if event.name == "left"]
-    assert [event.onset for event in lefts] == pytest.approx([0, 20 * seconds])
-    assert [event.duration for event in lefts] == pytest.approx([5 * seconds] * 2)
-
-
-def test_trials_of_a_file_are_recordings_with_one_event(tmp_path: Path) -> None:
-    np.savez(
-        tmp_path / "some.npz", X=REC.X[:3].numpy(), y=["a", "b", "a"], subject=["u", "u", "v"], meta='{"sfreq": 24}'
-    )
-    found = read_whole(str(tmp_path / "some.npz"))
-    assert [(one.subject, one.events) for one in found] == [
-        ("u", (Event(0, 1, "a"),)), ("u", (Event(0, 1, "b"),)), ("v", (Event(0, 1, "a"),)),
-    ]  # fmt: skip
-    np.testing.assert_array_equal(found[1].values, REC.X[1].numpy().T)
-
-
-def test_thresholds_need_several_people_and_a_pattern_needs_files(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "one.npz"
-    np.savez(path, X=REC.X[:3].numpy(), y=["a", "b", "a"], subject=["u"] * 3, meta='{"sfreq": 24}')
-
-    def decode(*given: object, **options: object) -> None:
-        raise AssertionError("the mistake is known before")
-
-    monkeypatch.setattr("autotransfer.person.stream.replay.replay", decode)
-    for given, words in (("--false-per-hour", 3), "there is nobody else"), (("--pattern", "{subject"), "cut already"):
-        with pytest.raises(UserError, match=words):
-            command(run, "--replay", path, *given)
-
-
-def test_names_control_no_terminal_and_nobody_is_taken_for_all() -> None:
-    names = ["all", "\x1b[2J\x07\n"]
-    report = replay([recording(name, 30, (10, 3, "left")) for name in names], Shares, rest="rest", hop=0.25).report()  # type: ignore[arg-type]
-    lines = list(report.lines())
-    assert [line.split("  ")[0] for line in lines[2:5]] == ["all", "?[2J??", "all 2 together"]
-    assert all(line.isprintable() for line in lines)
-
-
 def test_the_command_replays_what_it_would_stream(run: Path, study: Path, tmp_path: Path) -> None:
     rule = ("--threshold", 0.55, "--debounce", "2/3", "--hop", 0.5)
     result = command(
@@ -423,49 +302,6 @@ def test_the_command_replays_what_it_would_stream(run: Path, study: Path, tmp_pa
     ]
     assert len(rows) > 1
     assert "threshold" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["--rest", "left"], "either --source"),
-        (["--source", "x.npz", "--replay", "y"], "either --source"),
-        (["--source", "x.npz", "--false-per-hour", "1"], "--false-per-hour is for --replay"),
-        (["--replay", "x.csv", "--threshold", ".5", "--false-per-hour", "1"], "either --threshold"),
-        (["--replay", "x.csv", "--rest", "still"], "choose from left, right"),
-        (["--replay", "x.csv", "--seconds", "3"], "--seconds is for a stream"),
-        (["--replay", "x.csv", "--out", "x.csv"], "give a .json file"),
-        (["--replay", "x.csv", "--out", "nowhere/x.json"], "there is no folder nowhere"),
-        (["--replay", "x.csv", "--hop", "inf"], "hop is inf s"),
-        (["--replay", "x.csv", "--false-per-hour", "nan"], "false_per_hour is nan"),
-        (["--replay", "x.csv", "--events", "a=up"], "class 'up'"),
-        (["--replay", "x.csv"], "no file 'x.csv'"),
-    ],
-)
-def test_what_cannot_work_is_refused_before_anything_is_read(run: Path, given: list[str], words: str) -> None:
-    with pytest.raises(UserError, match=words) as caught:
-        command(run, *given)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_stream_that_is_sent_has_a_channel_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[tuple[list[float], float]] = []
-    named: list[list[str]] = []
-
-    def outlet(info: Any) -> Any:
-        return SimpleNamespace(push_sample=lambda sample, timestamp: sent.append((sample.tolist(), timestamp)))
-
-    fake = SimpleNamespace(
-        StreamInfo=lambda *given: SimpleNamespace(set_channel_names=named.append), StreamOutlet=outlet
-    )
-    monkeypatch.setattr(lsl, "import_lsl", lambda: fake)
-    sink = lsl.LslSink("decoded", CLASSES, "run", events=True)
-    sink.send(1.5, 0, np.array([0.25, 0.25, 0.5]), Activation(1.5, "right", 0.5))
-    sink.send(2.0, 1, np.array([0.5, 0.25, 0.25]), None)
-    plain = lsl.LslSink("decoded", CLASSES, "run")
-    plain.send(2.5, 2, np.array([0.5, 0.25, 0.25]))
-    assert named == [[*CLASSES, "class", "event"], [*CLASSES, "class"]]
-    assert sent == [([0.25, 0.25, 0.5, 2, 2], 1.5), ([0.5, 0.25, 0.25, 0, -1], 2.0), ([0.5, 0.25, 0.25, 0], 2.5)]
 
 
 def test_a_detector_refuses_what_is_no_probability_and_begins_anew_where_time_goes_back() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import timeit
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import autotransfer as at
 from autotransfer import cpu
 from autotransfer.cpu.blocks import (
     Form,
@@ -26,7 +24,6 @@ from autotransfer.cpu.blocks import (
     second_backward,
     second_forward,
 )  # fmt: skip
-from autotransfer.cpu.boundary import Expected, address
 from autotransfer.cpu.compiling import library
 from autotransfer.gpu import Dropping
 
@@ -234,19 +231,3 @@ def test_numbers_that_lead_out_of_bounds_are_refused(kernel: str, name: str, val
     function, given = KERNELS[kernel]
     with pytest.raises(RuntimeError, match="autotransfer::"):
         function(**(given() | {name: value}))
-
-
-def test_a_network_of_another_precision_raises_as_torch_does() -> None:
-    with pytest.raises(RuntimeError):
-        at.EEGNet(8, 128).double().eval()(torch.zeros(2, 8, 128))
-
-
-def test_weights_that_are_nowhere_do_not_end_the_process() -> None:
-    with pytest.raises((RuntimeError, NotImplementedError)):
-        at.EEGNet(8, 128).to("meta").eval()(torch.zeros(2, 8, 128))
-
-
-def test_a_check_takes_about_a_microsecond() -> None:
-    expected = Expected(rand(P, F, T), (P, F, T))
-    each = min(timeit.repeat(lambda: address("test", "x", expected), number=1000, repeat=20)) / 1000
-    assert each < 5e-6  # about .4 on a quiet core

@@ -7,8 +7,6 @@ import math
 import pytest
 import torch
 
-import autotransfer as at
-from autotransfer.errors import UserError
 from tiny import preprocessed
 
 MU = 10.0
@@ -26,12 +24,3 @@ def test_zero_and_one_stay_and_the_order_too() -> None:
     torch.testing.assert_close(found, -compressed(-x))
     assert found[4] == pytest.approx(math.log(2) / math.log(11))
     assert found[6] == pytest.approx(math.log(501) / math.log(11))
-
-
-def test_wrong_values_are_told() -> None:
-    for value in (0, -1.0, math.inf):
-        with pytest.raises(UserError, match="mu_law is"):
-            at.Setting(mu_law=value)
-    assert at.Setting.from_json(at.Setting(mu_law=10).to_json()) == at.Setting(mu_law=10.0)
-    assert at.Setting(mu_law=10).name_relative_to(at.Setting()) == "baseline with mu_law 10.0"
-    assert "mu_law" not in at.Setting().to_json(), "what plays no role is left out"

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from autotransfer.preprocessing.represent.tdpsd import FLOOR
-from autotransfer.preprocessing.represent.time_domain import autoregression
 from test_represent import represented
 
 Signal = NDArray[np.float64]
@@ -108,19 +107,6 @@ def test_autoregression_is_burgs(times: int) -> None:
     torch.testing.assert_close(found[..., :4], represented(X, "hudgins"))
     expected = [[burg(channel - channel.mean(), 4) for channel in window] for window in X.numpy()]
     np.testing.assert_allclose(found[..., 4:], expected, rtol=1e-9, atol=1e-9)
-
-
-def test_autoregression_finds_the_process() -> None:
-    draw = np.random.default_rng(0).standard_normal(20000)
-    x = np.zeros(len(draw))
-    for t in range(2, len(x)):
-        x[t] = 1.2 * x[t - 1] - 0.7 * x[t - 2] + draw[t]
-    np.testing.assert_allclose(autoregression(torch.from_numpy(x), 2), [-1.2, 0.7], atol=0.02)
-
-
-def test_autoregression_is_the_same_in_any_unit() -> None:
-    x = windows()[:, 1]
-    torch.testing.assert_close(autoregression(1e-12 * (x - 5)), autoregression(x - 5), rtol=1e-9, atol=1e-9)
 
 
 def six(x: Signal) -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from autotransfer.person.stream.run import Stream, filter_from
 from autotransfer.recordings import Cutting
 from autotransfer.recordings.blocks import Block
 from autotransfer.recordings.cutting import Continuous, cut
-from autotransfer.recordings.filters import Filter, filter_of, parse_filter
+from autotransfer.recordings.filters import Filter, filter_of
 from autotransfer.recordings.whole import WholeRecording
 
 RATE, LENGTH = 100.0, 50
@@ -140,47 +139,3 @@ def test_the_model_keeps_the_filter_and_everything_uses_it(tmp_path: Path) -> No
         Windowing(pattern="{subject}.csv", sfreq=RATE).read_for(model, str(short))
     with pytest.raises(UserError, match="give a shorter --window"):
         Windowing(window=0.5, pattern="{subject}.csv", sfreq=RATE).read_for(model, str(short))
-
-
-def test_a_filter_from_elsewhere_is_said_to_look_ahead() -> None:
-    values, times = signal(600), np.arange(600) / RATE
-    _, stream = streamed(values, times, Filter(5, 40))
-    card = stream.session.model.parts[0].card
-    assert not any("looks ahead" in line for line in stream.describe())
-    card.filter = Filter(5, 40).as_dict()
-    assert sum("looks ahead" in line for line in stream.describe()) == 1
-    card.filter = Filter(5, 40).designed(RATE).as_dict()
-    assert sum("--filter auto" in line for line in stream.describe()) == 1, "a filter of the user's own"
-    stream.filter = filter_of(card.filter)
-    assert len(stream.describe()) == 1
-
-
-def test_text_of_filters() -> None:
-    assert parse_filter("5-45,notch:50,notch:100") == Filter(5, 45, (50, 100))
-    assert parse_filter("notch:50") == Filter(notch=(50.0,))
-    assert (parse_filter("20-"), parse_filter("-40"), parse_filter("none")) == (Filter(20), Filter(None, 40), None)
-    for wrong in ("", "-", "5", "45-5", "5-45,6-7", "notch:", "5-45 notch:50", "1.2.3-4", "notch:a"):
-        with pytest.raises(UserError, match="filter") as caught:
-            parse_filter(wrong)
-        assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match="end below 50 Hz") as caught:
-        block_of(continuous(signal(100)), Cutting.of(window=0.5, filter="5-60"))
-    assert "{" not in str(caught.value), "the remedy is no dict of Python"
-    with pytest.raises(UserError, match=r"filter is 1e-09– Hz, .* too close to 0"):
-        block_of(continuous(signal(100)), Cutting.of(window=0.5, filter=".000000001-"))
-
-
-@pytest.mark.parametrize(
-    "row", [[1.0, 0, 0, 1, 0], [1.0, 0, 0, 2, 0, 0], [1.0, 0, 0, 1, 0, 1.5], [1.0, 0, 0, 1, 2.5, 0.9], ["a"] * 6, 3]
-)
-def test_sections_that_are_damaged_or_unstable(row: Any) -> None:
-    with pytest.raises(UserError, match="section"):
-        filter_of({"lowpass": 40, "sections": [row]})
-
-
-def test_designed_sections_are_accepted_and_survive_json() -> None:
-    draw = np.random.default_rng(0)
-    for _ in range(50):
-        low, high = sorted(draw.uniform(0.5, 49, 2))
-        own = Filter(float(low), float(high + 0.5), (float(draw.uniform(1, 49)),)).designed(RATE)
-        assert filter_of(json.loads(json.dumps(own.as_dict())), RATE) == own

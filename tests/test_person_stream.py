@@ -12,31 +12,23 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.signal import butter, sosfilt, sosfilt_zi
 from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models.mixture import Mixture
-from autotransfer.person.events import detect_events
-from autotransfer.person.stream import lsl
-from autotransfer.person.stream.cutter import Cutter, Gap, Restart, Window
-from autotransfer.person.stream.run import LiveLine, Stream, StreamSummary, filter_from
-from autotransfer.person.stream.sink import CsvSink, open_sink
+from autotransfer.person.stream.cutter import Cutter, Gap, Window
+from autotransfer.person.stream.sink import CsvSink
 from autotransfer.person.stream.smoothing import Majority, Posterior, smoothing_of
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
-from autotransfer.recordings.cutting import Cutting
-from autotransfer.recordings.cutting import cut as cut_windows
-from autotransfer.recordings.filters import Causal, Filter
-from autotransfer.recordings.pace import BACK, PIECE, Pace
-from autotransfer.recordings.xdf import open_xdf
+from autotransfer.recordings.filters import Causal
+from autotransfer.recordings.pace import Pace
 from test_session import OWN, REC, model
 
 ROOT = Path(__file__).parent.parent
@@ -123,12 +115,6 @@ def test_jitter_and_drift_are_no_losses_but_a_burst_is(kind: str) -> None:
     assert found[found > 0].tolist() == [pytest.approx(20, abs=4)]
 
 
-def test_time_that_goes_back_begins_a_recording() -> None:
-    found = fed(Pace(200.0), np.concatenate([stamps(100), stamps(100) - 500]))
-    assert np.flatnonzero(found).tolist() == [100]
-    assert found[100] == BACK
-
-
 # windows
 
 
@@ -181,62 +167,7 @@ def test_a_long_silence_costs_no_memory_and_is_counted() -> None:
     assert own.values.shape[1] <= 30
 
 
-def test_windows_do_not_reach_over_a_restart() -> None:
-    events = cut(cutter(20, 20), np.concatenate([stamps(50), stamps(50) - 99]), np.ones((100, 2), np.float32), 9)
-    assert sum(isinstance(event, Restart) for event in events) == 1
-    assert [event.first for event in events if isinstance(event, Window)] == [True, False, True, False]
-
-
 # filters
-
-
-@pytest.mark.parametrize(
-    "spec", [Filter(5, 45), Filter(5), Filter(None, 40), Filter(5, 45, (50.0,)), Filter(notch=(60.0,))]
-)
-def test_a_stream_is_filtered_without_looking_ahead(spec: Filter) -> None:
-    draw = np.random.default_rng(0)
-    x = (draw.standard_normal((1000, 2)) + 30).astype(np.float32)
-    whole = Causal(spec, 200.0, 2).feed(x)
-    pieces = Causal(spec, 200.0, 2)
-    np.testing.assert_allclose(
-        np.concatenate([pieces.feed(x[s : s + 13]) for s in range(0, 1000, 13)]), whole, atol=1e-5
-    )
-    other = x.copy()
-    other[600:] += 100
-    np.testing.assert_array_equal(Causal(spec, 200.0, 2).feed(other)[:600], whole[:600])
-    if spec == Filter(5, 45):
-        sections = butter(4, [5, 45], "bandpass", fs=200.0, output="sos")
-        start = sosfilt_zi(sections)[:, :, None] * x[0].astype(float)
-        np.testing.assert_allclose(whole, sosfilt(sections, x.astype(float), axis=0, zi=start)[0], atol=1e-5)
-        assert abs(whole.mean()) < 1, "no jump at the beginning, although the signal is far from 0"
-
-
-def test_a_filter_is_stated_in_meta_kept_by_the_model_and_used(tmp_path: Path) -> None:
-    stated = {"highpass": 2.0, "lowpass": 9.0, "notch": [11.0]}
-    rec = at.Recordings(REC.X, REC.y, REC.subject, sfreq=RATE, filter=stated)
-    at.recordings.save_npz(tmp_path / "rec.npz", rec)
-    rec = at.load(tmp_path / "rec.npz")
-    assert rec.filter == Filter(2.0, 9.0, (11.0,))
-    from autotransfer.models.assembly import assemble
-
-    plain = model()
-    states = [{k: t[m] for k, t in plain.members.tensors().items()} for m in range(2)]
-    card, _ = assemble(rec, plain.setting, states, at.leave_one_subject_out(rec)[:2], kind="ensemble", scores={})
-    assert card.filter == stated
-    assert filter_from("auto", [], card.filter) == rec.filter
-    assert filter_from("auto", [10.0], card.filter) == Filter(2.0, 9.0, (10.0,))
-    assert filter_from("none", [], card.filter) is None
-    assert filter_from("5-45", [50.0], None) == Filter(5, 45, (50.0,))
-    assert (filter_from("5-", [], None), filter_from("-45", [], None)) == (Filter(5), Filter(None, 45))
-    for text in ("5", "a-b", "45-5", "1-2-3", "-"):
-        if text != "-":
-            with pytest.raises(UserError, match="filter"):
-                filter_from(text, [], None)
-    in_words = person_file(tmp_path / "words.npz", OWN.numpy(), filter="0.5 to 40 Hz")
-    assert NpzSource(in_words).n_channels == 3
-    for wrong in ({"highpass": 9, "lowpass": 2}, {"lowpass": 12.0}, {"low": 3}, {"notch": ["a"]}, {"highpass": -1}):
-        with pytest.raises(UserError, match="filter"):
-            at.Recordings(REC.X, REC.y, REC.subject, sfreq=RATE, filter=wrong)
 
 
 # smoothing
@@ -267,12 +198,6 @@ def test_the_posterior_gathers_and_forgets() -> None:
     np.testing.assert_allclose(found, [0.36 / 0.52, 0.16 / 0.52], atol=1e-6)  # ten tenths of a window are one
     assert own.feed(np.array([1.0, 0.0]), None).tolist()[1] < 1e-9
     assert own.feed(np.array([0.0, 1.0]), 0.1)[1] > 0, "a window that is sure and wrong is not the end"
-
-
-@pytest.mark.parametrize("text", ["majority", "majority:0", "majority:x", "posterior:-1", "posterior:nan", "median:3"])
-def test_smoothing_that_does_not_exist(text: str) -> None:
-    with pytest.raises(UserError, match="majority:N"):
-        smoothing_of(text, 1.0)
 
 
 # files
@@ -315,33 +240,6 @@ def test_smoothing_goes_on_from_trial_to_trial_of_a_session(run: Path, tmp_path:
     assert sorted(probabilities(found)[24]) != [0, 1], "shares of five decisions that are not all alike"
 
 
-def test_votes_for_events_go_on_from_trial_to_trial(run: Path, tmp_path: Path) -> None:
-    likeliest = at.load_model(run).predict_proba(OWN).argmax(1)
-    expected = detect_events(np.eye(2)[likeliest], np.arange(40.0), ["left", "right"], debounce=(3, 3))
-    person_file(tmp_path / "ann.npz", OWN.numpy())
-    for debounce in ("3/3", "2s"):  # windows are a second apart
-        command(run, "--source", tmp_path / "ann.npz", "--debounce", debounce, "--out", tmp_path / f"{debounce[0]}.csv")
-        found = table(tmp_path / f"{debounce[0]}.csv").dropna(subset="event")
-        assert list(zip(found["window"], found["event"], strict=True)) == [(one.time, one.label) for one in expected]
-    assert len(expected) > 1
-
-
-def test_it_says_how_windows_lie_in_trials(run: Path, tmp_path: Path) -> None:
-    X, follow = OWN.numpy(), "trials count as one person's, one right after the other"
-    long = np.concatenate([X[0::4], X[1::4], X[2::4], X[3::4]], 2)  # ten trials of 4 s
-    for trials, hop, words in (
-        (X, 0.5, "windows of 1 s every 1 s, one of each trial, at 24 Hz"),
-        (long, 0.5, "windows of 1 s every 0.5 s within each trial of 4 s, at 24 Hz"),
-        (long[:1], 0.5, "windows of 1 s every 0.5 s, at 24 Hz"),
-    ):
-        source = person_file(tmp_path / "ann.npz", trials)
-        told = command(run, "--source", source, "--hop", hop, "--out", tmp_path / f"{words[:30]}{len(trials)}.csv")
-        assert words in told.stderr
-        assert (follow in told.stderr) == (len(trials) > 1)
-    with pytest.raises(UserError, match=r"last 0.5 s, and the model takes windows of 1 s"):
-        command(run, "--source", person_file(tmp_path / "short.npz", X[:, :, :12]))
-
-
 @pytest.mark.parametrize(("seconds", "windows"), [(6, 6), (6.9, 6), (7, 7), (0.5, 0), (100, 40)])
 def test_seconds_end_after_the_last_window_within_them(run: Path, tmp_path: Path, seconds: float, windows: int) -> None:
     person_file(tmp_path / "ann.npz", OWN.numpy())
@@ -351,28 +249,6 @@ def test_seconds_end_after_the_last_window_within_them(run: Path, tmp_path: Path
         found = pd.read_csv(io.StringIO(told.stdout))
         assert found["window"].tolist() == list(range(windows))
         assert (found["time"] < seconds).all()
-
-
-def test_seconds_end_with_the_sample_that_ends_them(run: Path, tmp_path: Path) -> None:
-    person_file(tmp_path / "long.npz", np.concatenate(list(OWN.numpy()), 1)[None])
-    for samples in (48, PIECE, PIECE + 1):
-        told = command(run, "--source", tmp_path / "long.npz", "--hop", 1 / RATE, "--seconds", samples / RATE)
-        assert len(pd.read_csv(io.StringIO(told.stdout))) == samples - TIMES + 1, "0 to 23, ..., the last 24"
-
-
-def test_a_long_recording_with_a_hop_and_a_filter(run: Path, tmp_path: Path) -> None:
-    long = np.concatenate(list(OWN.numpy()), 1)  # (channels, 960)
-    person_file(tmp_path / "long.npz", long[None])
-    command(run, "--source", tmp_path / "long.npz", "--out", tmp_path / "out.csv", "--hop", 0.25, "--filter", "1-9")
-    filtered = Causal(Filter(1, 9), RATE, CHANNELS).feed(long.T).T
-    windows = np.stack([filtered[:, start : start + TIMES] for start in range(0, long.shape[1] - TIMES + 1, 6)])
-    found = table(tmp_path / "out.csv")
-    np.testing.assert_allclose(probabilities(found), at.load_model(run).predict_proba(at_tensor(windows)), atol=2e-5)
-    np.testing.assert_allclose(np.diff(found["time"]), 0.25, atol=1e-5)
-    result = command(run, "--source", tmp_path / "long.npz", "--hop", 0.25, "--filter", "1-9", "--seconds", 12)
-    within = pd.read_csv(io.StringIO(result.stdout))
-    pd.testing.assert_frame_equal(within, found[: len(within)])
-    assert len(within) == 45
 
 
 def at_tensor(windows: np.ndarray) -> Any:
@@ -426,36 +302,6 @@ def test_what_cannot_work_is_refused_before_anything_is_read(run: Path, tmp_path
     assert "\n" not in str(caught.value)
 
 
-def test_other_refusals(run: Path, tmp_path: Path) -> None:
-    for source in ("nothing", "a.txt", "x.npz?stream=a"):
-        with pytest.raises(UserError, match="lsl:NAME"):
-            open_source(source)
-    with pytest.raises(UserError, match="there is no file"):
-        open_source(str(tmp_path / "no.xdf"))
-    (tmp_path / "there.csv").write_text("mine")
-    with pytest.raises(UserError, match=r"there\.csv exists"):
-        open_sink(str(tmp_path / "there.csv"), ["a"], "")
-    assert (tmp_path / "there.csv").read_text() == "mine"
-
-
-def test_a_file_that_states_no_rate_is_read_at_the_models_or_at_the_one_given(run: Path, tmp_path: Path) -> None:
-    stated = person_file(tmp_path / "stated.npz", OWN.numpy())
-    silent = person_file(tmp_path / "silent.npz", OWN.numpy(), sfreq=None)
-    command(run, "--source", stated, "--out", tmp_path / "stated.csv")
-    told = command(run, "--source", silent, "--out", tmp_path / "silent.csv")
-    assert "silent.npz states no sampling rate; taken for the model's" in told.output
-    given = command(run, "--source", silent, "--sfreq", RATE, "--out", tmp_path / "given.csv")
-    assert "states no sampling rate" not in given.output
-    expected = table(tmp_path / "stated.csv")
-    assert len(expected)
-    for name in ("silent", "given"):
-        pd.testing.assert_frame_equal(table(tmp_path / f"{name}.csv"), expected)
-    with pytest.raises(UserError, match=r"--sfreq is 7 Hz, and .* states"):
-        command(run, "--source", stated, "--sfreq", 7)
-    with pytest.raises(UserError, match="7 Hz"):  # and not the model's
-        command(run, "--source", silent, "--sfreq", 7)
-
-
 def test_channels_are_found_by_name(tmp_path: Path) -> None:
     X = OWN.numpy()
     source = NpzSource(person_file(tmp_path / "more.npz", X[:, [2, 0, 1, 1]], channels=["ch2", "ch0", "x", "ch1"]))
@@ -470,24 +316,6 @@ def test_names_of_classes_are_no_formulas() -> None:
     sink.send(1.0, 0, np.array([0.7, 0.3]))
     sink.send(2.0, 1, np.array([0.2, 0.8]))
     assert [line.split(",")[2] for line in file.getvalue().splitlines()[1:]] == ["'=cmd()", '"b']
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_the_live_line_is_one_line_and_only_on_a_terminal() -> None:
-    summary, p = StreamSummary(windows=3, missed=1), np.array([0.25, 0.75])
-    screen, pipe = Terminal(), io.StringIO()
-    for file in (screen, pipe):
-        line = LiveLine(file)
-        line.show(["rest", "fist\x1b[31m\n"], p, summary)
-        line.clear()
-    assert pipe.getvalue() == ""
-    assert "0.75" in screen.getvalue()
-    assert "\n" not in screen.getvalue()
-    assert "\x1b" not in screen.getvalue()
 
 
 # .xdf
@@ -545,34 +373,6 @@ def test_an_xdf_recording_with_a_gap(run: Path, tmp_path: Path) -> None:
         with pytest.raises(UserError) as caught:
             XdfSource(bad, None)
         assert "\n" not in str(caught.value)
-
-
-def clocks() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Stamps (n,) of a recording, and which of its samples came."""
-    rng, times = np.random.default_rng(0), 100 + np.arange(1600) / 200
-    everything = np.ones(1600, bool)
-    cases = {f"{n} lost": (times, (np.arange(1600) < 500) | (np.arange(1600) >= 500 + n)) for n in (1, 2, 5, 15, 25)}
-    cases |= {"even": (times, everything), "jitter": (times + 0.4 / 200 * rng.random(1600), everything)}
-    cases |= {"jitter and a hole": (cases["jitter"][0], cases["5 lost"][1])}
-    cases |= {"slow": (100 + 1.01 * (times - 100), everything), "pairs": (np.repeat(times, 2)[:1600], everything)}
-    cases |= {"anew": (np.where(np.arange(1600) < 790, times, times - 500), everything)}
-    cases |= {"no time": (np.where(np.arange(1600) == 700, np.nan, times), everything)}
-    return cases
-
-
-@pytest.mark.parametrize("case", clocks())
-def test_windows_of_an_xdf_file_are_those_of_a_stream(case: str, tmp_path: Path) -> None:
-    pytest.importorskip("pyxdf", reason="needs the lsl extra")
-    times, came = clocks()[case]
-    values = np.random.default_rng(1).standard_normal((1600, 2)).astype(np.float32)
-    path = xdf_file(tmp_path / "ann.xdf", [("emg", times[came], values[came], 200.0)])
-    cutter = Cutter(24, 12, 200.0, Causal(None, 200.0, 2))
-    chunks = [chunk for chunk in XdfSource(path, None).chunks() if chunk is not None]
-    events = [*(event for chunk in chunks for event in cutter.feed(chunk)), *cutter.finish()]
-    streamed = np.stack([event.values for event in events if isinstance(event, Window)])
-    asked = Cutting(window=0.12, hop=0.06)
-    np.testing.assert_array_equal(cut_windows(open_xdf(path, asked, {}), asked, path).X, streamed)
-    assert len(streamed) > 120, "most windows are whole"
 
 
 # the Lab Streaming Layer, on this machine alone
@@ -714,37 +514,6 @@ def test_ctrl_c_ends_with_a_summary_and_saves_the_session(run: Path, tmp_path: P
     assert at.Session.load(tmp_path / "ann.session", run).n_windows == len(table(tmp_path / "out.csv")) >= 3
 
 
-@needs_lsl
-@pytest.mark.slow
-def test_a_stream_of_another_rate_is_refused(run: Path, tmp_path: Path, loopback: Env) -> None:
-    person_file(tmp_path / "fast.npz", OWN.numpy(), sfreq=100.0)
-    replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "fast.npz", "ann", "--seconds", 20)
-    _, err = ended(streamed(loopback, run))
-    replay.kill()
-    replay.communicate()
-    assert err.splitlines() == ["autotransfer: the data are sampled at 100 Hz, the model expects 24 Hz; resample them"]
-
-
-class Network:
-    """In place of the Lab Streaming Layer: streams by name, which may be none."""
-
-    def __init__(self, *streams: Any) -> None:
-        self.streams = streams
-
-    def resolve_streams(self, timeout: float = 0.0, name: str | None = None) -> list[Any]:
-        return [one for one in self.streams if name in (None, one.name)]
-
-
-def test_a_stream_that_is_not_there_or_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = [SimpleNamespace(name="bob", source_id=source) for source in ("a", "b")]
-    monkeypatch.setattr(lsl, "import_lsl", lambda: Network(*here))
-    for name, words in (("ann", "no stream 'ann' within 1 s; found 'bob', 'bob'"), ("bob", "2 streams named 'bob'")):
-        with pytest.raises(UserError, match=words):
-            lsl.LslSource(name, 1.0)
-    with pytest.raises(UserError, match="give lsl:NAME"):
-        open_source("lsl:")
-
-
 def test_without_the_extra_it_says_what_to_install(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mne_lsl.lsl", None)
     monkeypatch.setitem(sys.modules, "mne_lsl", None)
@@ -753,13 +522,3 @@ def test_without_the_extra_it_says_what_to_install(run: Path, tmp_path: Path, mo
     for source in ("lsl:ann", str(tmp_path / "x.xdf")):
         with pytest.raises(UserError, match=r"pip install (mne-lsl|pyxdf)"):
             open_source(source)
-
-
-def test_the_loop_in_python(run: Path, tmp_path: Path) -> None:
-    """Without the command line, in any thread."""
-    file = io.StringIO()
-    source = NpzSource(person_file(tmp_path / "ann.npz", OWN.numpy()))
-    decoded = Stream(at.Session(run), source, smooth="posterior:2", hop=1.0)
-    summary = decoded.run(CsvSink(file, ["left", "right"]))
-    assert (summary.windows, summary.missed, summary.samples) == (40, 0, 960)
-    assert len(file.getvalue().splitlines()) == 41

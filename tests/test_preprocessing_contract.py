@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from functools import partial
-from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,17 +12,15 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.folds import Fold
 from autotransfer.model.moments import n_sums, window_moments
 from autotransfer.preprocessing import TRANSFORMS, FittedPreprocessing, Preprocessing, check_online
-from autotransfer.runs.executor import LocalExecutor, tensors_of
+from autotransfer.runs.executor import LocalExecutor
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.kinds import PENALISED, UNPENALISED, closed_forms
-from autotransfer.training import windows as windows_module
 from autotransfer.training.prepared import Prepared
 from autotransfer.training.windows import Windows
-from tiny import assert_same_outcome, people, preprocessed, stacked_jobs, tiny, tiny_file
+from tiny import assert_same_outcome, people, stacked_jobs, tiny, tiny_file
 
 CPU = torch.device("cpu")
 REC = people(n_subjects=4, per=70)  # more windows of a person than are worked on at once
@@ -106,19 +100,6 @@ def some_rows(of: list[np.ndarray], n: int = 9) -> Tensor:
     return torch.from_numpy(np.stack([np.append(draw.permutation(rows)[: n - 1], rows[0]) for rows in of]))
 
 
-def test_there_is_something_to_test() -> None:
-    assert {type(transform) for way in WAYS.values() for transform in way.transforms} == set(TRANSFORMS.values())
-    assert {way.adaptation for way in WAYS.values()} == {"none", "online", "transductive"}
-    assert {way.tabulated for way in WAYS.values()} == {True, False}
-
-
-@EVERY
-def test_values_make_the_same_again(way: Preprocessing) -> None:
-    assert Preprocessing.of(way.values()) == way
-    assert at.Setting(**way.values()).preprocessing == way
-    assert at.Setting.from_json(at.Setting(preprocessing=way).to_json()).preprocessing == way
-
-
 # groups
 
 
@@ -143,16 +124,6 @@ def assert_same_buffers(found: FittedPreprocessing, expected: FittedPreprocessin
     assert own.keys() == other.keys()
     for name, tensor in own.items():
         torch.testing.assert_close(tensor, other[name], **EXACT, msg=name)
-
-
-@EVERY
-def test_one_group_alone_leaves_the_others_where_they_are(way: Preprocessing) -> None:
-    together = fit(way, TRAINING)
-    before = {name: tensor.clone() for name, tensor in together.named_buffers()}
-    alone = together.of_group(1)
-    alone.select(torch.tensor([0]))
-    for name, tensor in together.named_buffers():
-        assert torch.equal(tensor, before[name])
 
 
 @every_with_one_of("in_memory", True, False)
@@ -313,18 +284,6 @@ def test_moments_are_tabulated_where_transforms_are_linear(way: Preprocessing, k
     assert prepare(way, kernel=kernel, in_memory=False).moments(x, rows) is None, "the encoder works them out"
 
 
-@every_with_one_of("in_memory", True, False)
-def test_nobody_need_be_held_out(way: Preprocessing, in_memory: bool) -> None:
-    """One group that trains on everybody."""
-    everybody = np.arange(REC.n_trials)
-    windows = Windows(REC, way, 0, device=CPU, dtype=torch.float64, in_memory=in_memory)
-    prepared = Prepared(windows, [everybody], [everybody[:0]])
-    rows = torch.from_numpy(everybody)[None]
-    expected = fit(way, [everybody])(REC.X.double()[None], REC.subject[None])
-    torch.testing.assert_close(prepared.gather(rows), expected, **EXACT)
-    torch.testing.assert_close(prepared.mixed(rows), expected, **EXACT)
-
-
 @EVERY
 def test_a_member_of_a_stack_equals_itself_alone(way: Preprocessing) -> None:
     """To the last bit where moments are tabulated; else sums of a stack are taken in another order."""
@@ -337,57 +296,9 @@ def test_a_member_of_a_stack_equals_itself_alone(way: Preprocessing) -> None:
     assert_same_outcome(alone, together[place], 0.0 if way.tabulated else 1e-9)
 
 
-@EVERY
-def test_training_is_training_on_prepared_windows(way: Preprocessing) -> None:
-    """Moments that were tabulated, or the shape of raw windows, must not reach the network."""
-    if way.follows or any(transform.by_fold for transform in way.transforms):
-        return  # windows of one person differ from fold to fold
-    rec = people()
-    X = preprocessed(rec.X.double(), rec.subject, **way.values())
-    before = at.Recordings(X.numpy(), rec.y, rec.subject, sfreq=24)
-    jobs = stacked_jobs(rec, standardise="none")[3:8:4]
-    expected = at.train(before, jobs, "cpu", dtype=torch.float64)
-    jobs = [at.Job(job.setting.replace(preprocessing=way), job.fold, job.seed) for job in jobs]
-    for found, wanted in zip(at.train(rec, jobs, "cpu", dtype=torch.float64), expected, strict=True):
-        np.testing.assert_allclose(found.history["train_loss"], wanted.history["train_loss"], atol=1e-5)
-        for name, tensor in found.final_state.items():
-            torch.testing.assert_close(tensor, wanted.final_state[name], atol=1e-4, rtol=0)
-
-
-def test_a_model_of_everybody_is_the_last_epochs() -> None:
-    """Without anybody held out there is no score, and the last epoch is kept."""
-    rec = tiny()
-    rows = np.arange(rec.n_trials)
-    for way in ({}, {"standardise": "online"}, {"align": "online", "standardise": "transductive"}):
-        for fold in (Fold(rows), Fold(rows[:36], test=rows[36:])):
-            setting = at.Setting(max_epochs=3, batch_size=16, checkpoint="last", **way)
-            (outcome,) = at.train(rec, [at.Job(setting, fold)], "cpu")
-            assert outcome.best_epoch == 3
-            assert np.isnan(outcome.validation_score)
-            assert np.isnan(outcome.test_score) == (len(fold.test) == 0)
-            for name, tensor in outcome.state.items():
-                assert torch.equal(tensor, outcome.final_state[name]), name
-
-
-@pytest.mark.parametrize("way", [way for way in WAYS.values() if way.follows], ids=str)
-def test_folds_that_split_a_person_are_refused(way: Preprocessing) -> None:
-    rows = np.arange(REC.n_trials)
-    fold = Fold(rows[:150], rows[150:200], rows[200:], "a", "b")
-    at.train(REC, [at.Job(at.Setting(max_epochs=1), fold)], "cpu")
-    with pytest.raises(UserError, match=r"some of subject 0's windows only; .* leave out whole subjects"):
-        at.train(REC, [at.Job(at.Setting(preprocessing=way), fold)], "cpu")
-
-
 # prepared windows belong to their recordings
 
 JOB = {"max_epochs": 2, "batch_size": 8, "standardise": "train", "align": "online"}
-
-
-def trained(seed: int) -> list[float | bytes]:
-    """Scores and weights of recordings of one shape, drawn by the seed."""
-    rec = tiny(seed=seed)
-    (outcome,) = at.train(rec, [at.Job(at.Setting(**JOB), at.leave_one_subject_out(rec)[0])], "cpu", progress=False)
-    return [outcome.test_score, outcome.validation_score, *outcome.history["train_loss"], tensors_of(outcome)]
 
 
 def worked(seed: int, folder: Path, executor: LocalExecutor) -> list[float | bytes]:
@@ -404,47 +315,3 @@ def worked(seed: int, folder: Path, executor: LocalExecutor) -> list[float | byt
     weights = run.weights(entry.key)
     return [entry.record.test_score, *entry.record.history["train_loss"],
             *(weights[name].numpy().tobytes() for name in sorted(weights))]  # fmt: skip
-
-
-def test_one_data_set_after_another(tmp_path: Path) -> None:
-    """The second as alone in a fresh process. Windows were once kept by shape and setting alone."""
-    fresh = "import sys; from pathlib import Path; from test_preprocessing_contract import *; seed = int(sys.argv[1])\n"
-    fresh += "print(hash_of(trained(seed)), hash_of(worked(seed, Path(sys.argv[2]), LocalExecutor())))"
-    executor = LocalExecutor()
-    found = [(hash_of(trained(s)), hash_of(worked(s, tmp_path / f"here-{s}", executor))) for s in (0, 1)]
-    assert len({*found[0], *found[1]}) == 4, "data sets must differ in what they give"
-    done = subprocess.run(
-        [sys.executable, "-c", fresh, "1", str(tmp_path / "fresh")],
-        cwd=Path(__file__).parent, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert tuple(done.stdout.split()) == found[1]
-
-
-def hash_of(values: list[float | bytes]) -> str:
-    return sha256(b"".join(v if isinstance(v, bytes) else v.hex().encode() for v in values)).hexdigest()
-
-
-def test_windows_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    rec = tiny()
-    jobs = [at.Job(at.Setting(max_epochs=1, standardise=kind), at.leave_one_subject_out(rec)[0])
-            for kind in ("trial", "train", "online")]  # fmt: skip
-    made: list[object] = []
-    make = windows_module.Windows
-    monkeypatch.setattr(windows_module, "Windows", lambda *args, **more: made.append(rec) or make(*args, **more))
-    outcomes = at.train(rec, jobs, "cpu")
-    assert len(made) == 3
-    assert not rec.derived
-    at.encode(rec, outcomes[:1], np.arange(4))
-    assert not rec.derived
-    for kind in ("train", "transductive", "online"):
-        job = at.Job(at.Setting(standardise=kind), jobs[0].fold)
-        windows_module.windows_for(rec, job, device=CPU, dtype=torch.float32)
-    assert len(rec.derived["windows"]) == windows_module.KEPT
-    monkeypatch.setattr(windows_module, "Windows", partial(_fail, rec))
-    with pytest.raises(ZeroDivisionError):
-        at.train(rec, [at.Job(at.Setting(standardise="none"), jobs[0].fold)], "cpu")
-    assert not rec.derived, "after a failure, too"
-
-
-def _fail(*_: object, **__: object) -> None:
-    raise ZeroDivisionError

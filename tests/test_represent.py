@@ -11,9 +11,7 @@ from sklearn.covariance import oas
 from torch import Tensor
 
 import autotransfer as at
-from autotransfer.errors import UserError
-from autotransfer.preprocessing.represent import REPRESENTATIONS, Represent, Representation
-from autotransfer.preprocessing.represent.base import stretches
+from autotransfer.preprocessing.represent import REPRESENTATIONS, Representation
 from autotransfer.preprocessing.represent.tangent import logarithm, logarithm_by_roots
 from tiny import preprocessed, tiny
 
@@ -44,13 +42,6 @@ def test_features_are_those_of_numpy(times: int) -> None:
     np.testing.assert_allclose(represented(X, "features"), plain_features(X.numpy()), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("times", [3, 16, 33, 100])
-def test_stretches_are_those_of_array_split(times: int) -> None:
-    x = np.random.default_rng(0).standard_normal((2, times))
-    expected = np.stack([part.mean(1) for part in np.array_split(x, min(16, times), axis=1)], 1)
-    np.testing.assert_allclose(stretches(torch.from_numpy(x)), expected, atol=1e-12)
-
-
 def test_tangent_vectors_are_those_of_scipy() -> None:
     """Every channel in units of its deviation, scikit-learn's OAS, SciPy's logarithm, one window at a time."""
     X = windows(channels=4)
@@ -61,42 +52,6 @@ def test_tangent_vectors_are_those_of_scipy() -> None:
         log = logm(oas(unit.T)[0])
         upper = [log[i, j] * (1 if i == j else np.sqrt(2)) for i in range(4) for j in range(i, 4)]
         np.testing.assert_allclose(own, [*np.log(spread), *upper], atol=1e-9)
-
-
-def test_a_tangent_vector_has_the_norm_of_its_matrix() -> None:
-    X = windows()
-    found = represented(X, "tangent")[:, 0, 3:]
-    other = represented(X * torch.tensor([1e-6, 1.0, 1e3])[:, None], "tangent")[:, 0, 3:]
-    torch.testing.assert_close(found, other, rtol=1e-9, atol=1e-9, msg="units matter")
-    rotated = found.norm(dim=1)
-    swapped = represented(X[:, [2, 0, 1]], "tangent")[:, 0, 3:].norm(dim=1)
-    torch.testing.assert_close(rotated, swapped)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_factor_is_a_shift(kind: str) -> None:
-    """Of all logarithms, and of nothing else."""
-    X = windows() - windows().mean(-1, keepdim=True)
-    moved = represented(5 * X, kind) - represented(X, kind)
-    if kind == "features":
-        torch.testing.assert_close(moved[..., 16:32], torch.full_like(moved[..., 16:32], 2 * np.log(5)))
-        torch.testing.assert_close(moved[..., 32:], torch.full_like(moved[..., 32:], np.log(5)))
-    else:
-        torch.testing.assert_close(moved[..., :3], torch.full_like(moved[..., :3], np.log(5)))
-        torch.testing.assert_close(moved[..., 3:], torch.zeros_like(moved[..., 3:]), atol=1e-9, rtol=0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
-def test_flat_channels_and_any_scale_give_numbers(kind: str, scale: float) -> None:
-    X = windows().float() * scale
-    X[0, 1], X[1] = 0.1 * scale, 0.1 * scale
-    X[2, 1] = X[2, 0]  # a copy
-    found = represented(X, kind)
-    assert found.dtype == torch.float32
-    assert found.isfinite().all()
-    graph = REPRESENTATIONS[kind]().graph()
-    torch.testing.assert_close(graph(X[None])[0], found, rtol=1e-5, atol=1e-5)
 
 
 def test_what_a_flat_channel_says_does_not_depend_on_its_level() -> None:
@@ -119,16 +74,6 @@ def test_the_logarithm_by_roots_is_the_logarithm(channels: int, smallest: float)
     expected = logm(matrix.numpy()).real
     np.testing.assert_allclose(logarithm(matrix), expected, atol=1e-9)
     np.testing.assert_allclose(logarithm_by_roots(matrix), expected, atol=1e-9)
-
-
-def test_shapes_and_short_windows() -> None:
-    assert Represent("features").shape(3, 100) == (3, 34)
-    assert Represent("features").shape(3, 10) == (3, 10 + 5 + 2)
-    assert Represent("tangent").shape(3, 100) == (1, 9)
-    with pytest.raises(UserError, match="at least 4 samples"):
-        Represent().shape(3, 3)
-    with pytest.raises(UserError, match=r"unknown represent 'log'; choose from 'none', 'features', 'tangent'"):
-        at.Setting(represent="log")
 
 
 @pytest.mark.parametrize("kind", KINDS)

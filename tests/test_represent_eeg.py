@@ -13,11 +13,10 @@ from scipy.linalg import logm, subspace_angles
 from scipy.signal import welch
 from sklearn.covariance import oas
 
-from autotransfer.errors import UserError
 from autotransfer.preprocessing.represent import Represent
 from autotransfer.preprocessing.represent.band_tangent import BANDS
 from autotransfer.preprocessing.represent.bands import Bands, FineBands
-from autotransfer.preprocessing.represent.rhythms import LOWS, Rhythms, whitened, whitened_by_elimination
+from autotransfer.preprocessing.represent.rhythms import LOWS, whitened, whitened_by_elimination
 
 SFREQ = 100.0
 
@@ -56,20 +55,6 @@ def test_rhythms_are_canonical_correlations_in_sub_bands() -> None:
         np.testing.assert_allclose(own, expected, atol=1e-6)
 
 
-def test_a_rhythm_shows_whatever_its_phase_and_the_mixture_of_channels() -> None:
-    X = windows()
-    mixed = np.random.default_rng(1).standard_normal((4, 4)) @ X
-    np.testing.assert_allclose(numbers("rhythms", mixed, 13.0), numbers("rhythms", X, 13.0), atol=1e-6)
-    for phase in (0.0, 1.0):
-        wave = np.sin(2 * np.pi * 13 * np.arange(233) / SFREQ + phase)
-        pure = np.stack([wave, 0 * wave])[None] + [[[1.0], [0.0]]] * np.random.default_rng(2).normal(
-            0, 1e-3, (1, 1, 233)
-        )
-        at_13, at_20 = numbers("rhythms", pure, 13.0, 20.0)[0, 0, :2]
-        assert at_13 > 0.97
-        assert at_20 < 0.2
-
-
 def test_elimination_whitens_as_a_decomposition_does() -> None:
     draw = torch.Generator().manual_seed(0)
     A = torch.randn(2, 3, 9, 20, generator=draw, dtype=torch.float64)
@@ -79,14 +64,6 @@ def test_elimination_whitens_as_a_decomposition_does() -> None:
     torch.testing.assert_close(
         whitened(covariance, B).mT @ whitened(covariance, B), B.mT @ torch.linalg.solve(covariance, B)
     )
-
-
-def test_frequencies_must_be_below_half_the_rate() -> None:
-    for wrong in ((60.0,), (0.0,), (-3.0,), ()):
-        with pytest.raises(UserError, match=r"between 0 and 50 Hz, half the sampling rate; constants is \["):
-            Represent("rhythms", SFREQ, wrong).shape(4, 200)
-    with pytest.raises(UserError, match=r"windows of 20 samples at 1e\+06 Hz hold no wave"):
-        Rhythms(1e6, (5.0,)).shape(4, 20)
 
 
 @pytest.mark.parametrize("kind", [Bands, FineBands])
@@ -102,22 +79,6 @@ def test_bands_are_those_of_welch(kind: type[Bands], times: int) -> None:
         power = np.stack([density[:, own].mean(1) for own in inside if own.any()], 1)
         gain = SFREQ * np.sum(np.square(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(length) / length))) / 2
         np.testing.assert_allclose(own, 0.5 * np.log(gain * power), atol=1e-6)
-
-
-def test_a_channel_alone_has_no_other_reference() -> None:
-    assert Bands(SFREQ).shape(1, 200) == (1, 6)
-    assert Bands(SFREQ).shape(2, 200) == (4, 6)
-    assert numbers("bands", windows(channels=1)).shape == (3, 1, 6)
-
-
-@pytest.mark.parametrize("kind", ["bands", "fine_bands", "band_tangent"])
-def test_bands_beyond_the_recording_are_left_out(kind: str) -> None:
-    slow = Represent(kind, 20.0)
-    assert slow.shape(4, 120)[1] < Represent(kind, SFREQ).shape(4, 400)[1]
-    with pytest.raises(
-        UserError, match=f"represent '{kind}' needs frequencies from .* windows of 30 samples at 1 Hz have"
-    ):
-        Represent(kind, 1.0).shape(4, 30)
 
 
 def test_band_tangent_vectors_are_those_of_scipy() -> None:

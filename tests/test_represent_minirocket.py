@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
-from autotransfer.preprocessing.represent import Represent, minirocket
+from autotransfer.preprocessing.represent import Represent
 from autotransfer.preprocessing.represent.minirocket import (
     EXAMPLES,
     KERNELS,
-    THRESHOLDS,
     convolved,
     dilations,
-    exceeding,
     kernels,
 )
 from autotransfer.preprocessing.transform import Stage
@@ -67,41 +64,3 @@ def test_thresholds_are_quantiles_of_the_training_windows_alone() -> None:
     level = np.arange(1, len(shares) + 1) * (np.sqrt(5) - 1) / 2 % 1
     assert len(rows) < EXAMPLES
     np.testing.assert_allclose(shares, 1 - level, atol=2e-3)
-
-
-def test_shares_come_kernel_by_kernel() -> None:
-    X = torch.randn(3, 2, 30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    limits = torch.linspace(-2, 2, len(dilations(30)) * 84 * THRESHOLDS, dtype=torch.float64).view(-1, THRESHOLDS)
-    out = exceeding(X, limits)[:, 0]
-    responses = convolved(X)
-    for kernel in (0, 5, 84 + 3):
-        for j in range(THRESHOLDS):
-            expected = (responses[:, kernel] > limits[kernel, j]).double().mean(-1)
-            torch.testing.assert_close(out[:, kernel * THRESHOLDS + j], expected)
-
-
-@pytest.mark.parametrize("groups", [1, 2])
-def test_groups_have_thresholds_of_their_own(groups: int) -> None:
-    X = torch.randn(30, 2, 50, generator=torch.Generator().manual_seed(0))
-    step = Represent("minirocket").fit(Stage(X, torch.arange(30) // 10), [np.arange(15), np.arange(15, 30)])
-    given = X[None, :4].expand(groups, -1, -1, -1)
-    both = step(given)
-    assert both.shape == (2, 4, *Represent("minirocket").shape(2, 50))
-    for group in range(2):
-        torch.testing.assert_close(step.of_group(group)(X[None, :4])[0], both[group])
-    torch.testing.assert_close(step.graph()(given), both)
-
-
-def test_groups_with_the_same_rows_are_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, fitted = torch.randn(12, 2, 30, generator=torch.Generator().manual_seed(0)), []
-    quantiles = minirocket.thresholds
-
-    def counted(stage: Stage, rows: np.ndarray) -> torch.Tensor:
-        fitted.append(len(rows))
-        return quantiles(stage, rows)
-
-    monkeypatch.setattr(minirocket, "thresholds", counted)
-    step = Represent("minirocket").fit(Stage(X, torch.arange(12) // 4), [np.arange(8), np.arange(6), np.arange(8)])
-    assert fitted == [8, 6]
-    assert torch.equal(step.thresholds[0], step.thresholds[2])
-    assert not torch.equal(step.thresholds[0], step.thresholds[1])

@@ -17,7 +17,6 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.preprocessing import represent
 from autotransfer.preprocessing.represent import REPRESENTATIONS, Represent, Representation
-from autotransfer.runs.choice import NamedSetting
 from test_registries import check_saved_and_exported
 
 SFREQ = 100.0
@@ -105,24 +104,9 @@ def test_its_gradient_is_finite(name: str) -> None:
 
 
 @EVERY
-def test_a_setting_survives_json_and_choice(name: str) -> None:
-    setting = setting_of(name)
-    assert at.Setting.from_json(setting.to_json()) == setting
-    assert NamedSetting.from_dict(NamedSetting("x", setting).to_dict()).setting == setting
-    assert setting.kind == name
-    assert setting.name_relative_to(at.Setting()).startswith(name)
-
-
-@EVERY
 @pytest.mark.parametrize("centre", ["none", "transductive"])
 def test_it_is_trained_saved_and_exported(name: str, centre: str, tmp_path: Path) -> None:
     check_saved_and_exported(setting_of(name, centre=centre), tmp_path, recordings())
-
-
-@EVERY
-def test_windows_that_are_too_short_are_refused(name: str) -> None:
-    with pytest.raises(UserError, match=f"represent '{name}' needs windows of at least"):
-        setting_of(name).preprocessing.shape(6, REPRESENTATIONS[name].shortest - 1)
 
 
 class Reading(Representation):
@@ -148,8 +132,6 @@ def test_what_a_representation_reads_is_asked_for_and_nothing_else_kept(monkeypa
         Represent("reading", -1, (1.0,))
     with pytest.raises(UserError, match=r"constants is .*list of finite numbers"):
         Represent("reading", 1.0, ("a",))  # type: ignore[arg-type]
-    monkeypatch.setitem(CONSTANTS, "reading", (8.0, 13.0))
-    test_a_setting_survives_json_and_choice("reading")
 
 
 def test_another_package_brings_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

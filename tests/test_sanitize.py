@@ -5,7 +5,6 @@ What must be noticed is noticed: every buffer that is one element short, a race,
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +14,9 @@ import torch
 
 from autotransfer import cpu
 from autotransfer.cpu import compiling
-from sanitizing import CASES, FUNCTIONS, SANITIZERS, Caught, Driver, build, drive, driven_by, machines, run_case
+from sanitizing import CASES, FUNCTIONS, Caught, Driver, build, drive, driven_by, machines, run_case
 
 pytestmark = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
-SECONDS = float(os.environ.get("AUTOTRANSFER_SANITIZE", "20"))  # for each build, in the slow tests
 WIDEST = list(machines())[-1]
 # Where a call ends its case the functions after it are not met: those that belong to each case.
 CALLED = {
@@ -65,15 +63,6 @@ def test_kernels_stay_within_their_buffers_and_threads_apart(
 ) -> None:
     _, noticed = drive(started(WIDEST, sanitizer), seconds=0.0, least=3)
     assert not noticed, noticed[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sanitizer", list(SANITIZERS))
-@pytest.mark.parametrize("machine", machines())
-def test_kernels_of_every_build(started: Callable[[str, str], Driver], machine: str, sanitizer: str) -> None:
-    tried, noticed = drive(started(machine, sanitizer), seconds=SECONDS, seed=1000)
-    assert not noticed, noticed[0]
-    print(f"{machine}, {sanitizer}: {tried} cases")
 
 
 def buffers_of(driver: Driver) -> dict[str, int]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import gc
 import json
-import os
-import pickle
 import warnings
 from dataclasses import replace
 from itertools import product
@@ -27,7 +23,6 @@ from autotransfer.models.mixture import Mixture
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.person.calibration import untried_words
 from autotransfer.preprocessing import TRANSFORMS
-from autotransfer.preprocessing.represent.features import Features
 from autotransfer.training.members import Members, size_of
 from tiny import people, tiny
 
@@ -82,13 +77,6 @@ def test_every_transform_that_can_adapt_online_is_tested() -> None:
 def fed(session: at.Session, windows: torch.Tensor, sizes: list[int]) -> np.ndarray:
     return np.concatenate([np.atleast_2d(session.predict_proba(piece[0] if len(piece) == 1 else piece))
                            for piece in windows.split(sizes)])  # fmt: skip
-
-
-def test_a_session_says_what_it_is() -> None:
-    session = at.Session(model())
-    assert repr(session) == f"<Session: 0 windows so far, does not adapt; {session.model!r}>"
-    session.predict(OWN[0])
-    assert "1 window so far" in repr(session)
 
 
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=lambda k: " ".join(f"{n}={v}" for n, v in KINDS[k].items()))
@@ -168,12 +156,6 @@ def test_opened_from_an_estimator_a_model_or_a_folder(tmp_path: Path) -> None:
         np.testing.assert_allclose(at.Session(source).predict_proba(OWN), want, rtol=0, atol=1e-5)
     at.Session(clf).save(tmp_path / "session")
     at.Session.load(tmp_path / "session", tmp_path / "run")  # the same model
-
-
-@pytest.mark.parametrize("asked", [{"adapt": "yes"}, {"adapt": None}, {"smooth": 1}])
-def test_what_a_session_does_is_true_or_false(asked: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=f"{next(iter(asked))} is .*takes True or False"):
-        at.Session(model(), **asked)
 
 
 def test_what_is_no_model(tmp_path: Path) -> None:
@@ -267,24 +249,6 @@ def test_a_damaged_session_is_refused_in_one_line(tmp_path: Path, damage: str) -
     assert len(str(caught.value)) < 400
 
 
-def test_a_session_is_copied_and_not_pickled() -> None:
-    session = at.Session(model(standardise="online"))
-    session.predict_proba(OWN[:5])
-    for twin in (copy.copy(session), copy.deepcopy(session)):
-        expected = twin.predict_proba(OWN[5])
-        assert session.n_windows == 5
-        assert twin.n_windows == 6
-    np.testing.assert_array_equal(session.predict_proba(OWN[5]), expected)
-    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        with pytest.raises(UserError, match=r"write it with session\.save\(file\)"):
-            pickle.dumps(session, protocol)
-
-
-def test_a_session_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot write"):
-        at.Session(model()).save(tmp_path / "no" / "folder")
-
-
 @pytest.mark.parametrize("preprocessing", ["zero-shot", "online"])
 def test_single_windows_that_are_odd_equal_one_call(preprocessing: str) -> None:
     from benchmarks.latency import random_mixture
@@ -297,44 +261,6 @@ def test_single_windows_that_are_odd_equal_one_call(preprocessing: str) -> None:
     session = at.Session(mixed)
     single = np.stack([session.predict_proba(window) for window in windows])
     np.testing.assert_allclose(single, mixed.predict_proba(windows), atol=1e-5)
-
-
-def growth(sessions: int) -> tuple[int, int]:
-    """Objects and bytes that so many sessions, opened and used one after the other, leave behind."""
-    kinds: list[dict[str, Any]] = [{}, {"encoder": "shallow"}, {"standardise": "online", "encoder": "templates"}]
-    mixed = Mixture([model(seed, **kind) for seed, kind in enumerate(kinds)], [0.3] * len(kinds))
-
-    def use(times: int) -> tuple[int, int]:
-        for _ in range(times):
-            session = at.Session(mixed)
-            session.predict_proba(OWN[0])
-            session.predict_proba(OWN[1:4])
-        del session
-        gc.collect()
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return len(gc.get_objects()), pages * os.sysconf("SC_PAGE_SIZE")
-
-    before, after = use(10), use(sessions)
-    return after[0] - before[0], after[1] - before[1]
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory of a process from /proc")
-@pytest.mark.parametrize("sessions", [25, pytest.param(1000, marks=pytest.mark.slow)])
-def test_sessions_leave_nothing_behind(sessions: int) -> None:
-    # What leaks does so every time. A process that has done much before may take memory for good once.
-    rounds = [growth(sessions)]
-    while rounds[-1][1] >= 8e6 and len(rounds) < 4:
-        rounds.append(growth(sessions))
-    objects, memory = rounds[-1]
-    assert objects < 20, "each session leaves objects behind"
-    assert memory < 8e6, f"{sessions} sessions took {memory / 1e6:.1f} MB for good, again and again"
-
-
-def test_a_session_says_nothing(recwarn: pytest.WarningsRecorder) -> None:
-    """It rests on nothing that torch warns of."""
-    warnings.simplefilter("always")
-    at.Session(mixture()).predict_proba(OWN[0])
-    assert not recwarn.list
 
 
 def test_adaptation_that_nobody_has_tried_is_said_to_be_so() -> None:
@@ -352,24 +278,3 @@ def test_adaptation_that_nobody_has_tried_is_said_to_be_so() -> None:
         assert untried_words(model) is not None
     with pytest.raises(UserError, match=r"no time to try adaptation.*--time"):
         average.predict_proba(rec.X.numpy(), adapt="all")
-
-
-def test_what_several_parts_do_to_a_window_first_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where they do the same: parts with other statistics do not share."""
-    linear = {"encoder": "linear", "represent": "features"}
-    parts = [
-        model(0, **linear), model(1, **linear, centre="train"), model(2, **linear, centre="online"),
-        model(3, **linear, standardise="train"), model(4, encoder="templates", standardise="train"),
-    ]  # fmt: skip
-    parts[4].preprocessing.steps[0].shift.add_(1.0)  # type: ignore[operator]  # a buffer
-    mixture = Mixture(parts, [0.2] * 5)
-    expected = mixture.predict_proba(OWN[:6])
-    made: list[int] = []
-    features = Features.numbers
-    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
-    monkeypatch.setattr(Features, "numbers", lambda self, x: (made.append(len(x)), features(self, x))[1])
-    session = at.Session(mixture)
-    for window, probabilities in zip(OWN[:6], expected, strict=True):
-        made.clear()
-        np.testing.assert_allclose(session.predict_proba(window), probabilities, atol=1e-5)
-        assert len(made) == 2, "once as it is, and once standardised"

@@ -33,7 +33,6 @@ from autotransfer.person.stream import source as sources
 from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.person.stream.source import Chunk
-from autotransfer.recordings.pace import BACK, UNTIMED, Pace
 from test_doors import known
 from test_session import OWN, REC, model
 
@@ -263,18 +262,8 @@ def test_no_decoded_window_spans_lost_samples() -> None:
     run_state_machine_as_test(Streams, settings=settings(max_examples=40, stateful_step_count=12, **QUICK))
 
 
-@pytest.mark.slow
-def test_no_decoded_window_spans_lost_samples_however_long() -> None:
-    run_state_machine_as_test(Streams, settings=settings(max_examples=300, stateful_step_count=30, **QUICK))
-
-
 def test_a_session_in_any_order_equals_a_plain_one() -> None:
     run_state_machine_as_test(Sessions, settings=settings(max_examples=5, stateful_step_count=8, **QUICK))
-
-
-@pytest.mark.slow
-def test_a_session_in_any_order_equals_a_plain_one_however_long() -> None:
-    run_state_machine_as_test(Sessions, settings=settings(max_examples=40, stateful_step_count=20, **QUICK))
 
 
 # one by one
@@ -300,37 +289,6 @@ def test_a_bad_stamp_does_not_hide_a_hole(stamp: float) -> None:
     assert found.summary.gaps == 2
     assert all(np.isin([100, 599, 600], window[0]).sum() <= 1 and 100 not in window[0] for window in windows)
     assert "1 sample without a valid time stamp" in str(found.summary)
-
-
-def test_nothing_but_bad_stamps_decodes_nothing() -> None:
-    stream, windows = streamed(np.full(500, np.nan))
-    assert (stream.summary.windows, stream.summary.lost, windows) == (0, 500, [])
-
-
-def test_seconds_end_a_file_whose_first_stamp_is_bad() -> None:
-    times = 1000 + np.arange(1000) / RATE
-    times[0] = np.nan
-    stream, _ = streamed(times, seconds=1.0)
-    assert stream.summary.samples < 300
-
-
-def test_a_sample_without_a_time_keeps_the_clock_going() -> None:
-    pace = Pace(RATE)
-    times = 1000 + np.arange(40) / RATE
-    times[[5, 6]] = np.nan
-    assert pace.missing(times[:10]).tolist() == [0] * 5 + [UNTIMED] * 2 + [0] * 3
-    assert not pace.missing(times[10:20]).any()
-    assert pace.missing(times[25:30]).tolist() == [5, 0, 0, 0, 0]
-    assert pace.missing(np.array([np.inf, 5.0])).tolist() == [UNTIMED, BACK]
-    assert pace.missing(np.array([9e11]))[0] == pytest.approx(9e11 * RATE, rel=1e-6)
-
-
-def test_what_was_lost_before_a_restart_is_counted() -> None:
-    times = 1000 + np.arange(400) / RATE
-    times[195:200] = np.nan
-    times[200:] -= 500
-    stream, _ = streamed(times)
-    assert (stream.summary.lost, stream.summary.restarts) == (5, 1)
 
 
 def test_the_command_keeps_what_was_decoded_and_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

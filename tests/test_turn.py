@@ -14,7 +14,6 @@ from autotransfer.errors import UserError
 from autotransfer.preprocessing import FittedPreprocessing, Preprocessing
 from autotransfer.preprocessing import turn as module
 from autotransfer.preprocessing.turn import FEWEST, FLOOR, LEAST, MARGIN, PRIOR_WINDOWS, SHRINKAGE, PersonTurn
-from tiny import assert_same_outcome
 
 PLACES, TIMES, CLASSES, PER = 8, 40, 3, 60
 TURN = {"standardise": "none", "turn": "transductive"}
@@ -132,40 +131,6 @@ def test_training_people_are_turned_towards_each_other(turned: dict[int, int]) -
     torch.testing.assert_close(fitted.steps[0].precision, fit(straight, without(straight)).steps[0].precision)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_people_who_are_not_turned_stay(seed: int) -> None:
-    rec = armband({}, seed=seed)
-    for person in range(6):
-        fitted = fit(rec, without(rec, person))
-        assert turns_of(fitted) == [0] * 6
-
-
-def test_noise_is_nobody_turned() -> None:
-    """The training people tell nothing about places: there is no evidence."""
-    draw = np.random.default_rng(0)
-    X = draw.standard_normal((240, PLACES, TIMES))
-    rec = at.Recordings(X, np.tile([0, 1], 120), np.repeat(range(4), 60), ring=True)
-    assert turns_of(fit(rec, without(rec, 0))) == [0] * 4
-
-
-@pytest.mark.parametrize("kind", ["transductive", "online"])
-def test_few_windows_turn_nobody(kind: str) -> None:
-    """Somebody whom more windows do turn."""
-    rec = armband({0: 3})
-    own, fitted = rec.X[rec.subject == 0].double(), fit(rec, without(rec, 0), turn=kind)
-    for n in (1, 2, FEWEST - 1):
-        assert torch.equal(fitted.follow().feed(own[:n])[0], own[:n])
-    assert torch.equal(fitted.follow().feed(own[: FEWEST + 1])[0, -1], own[FEWEST].roll(-3, 0))
-
-
-def test_faint_evidence_turns_nobody() -> None:
-    """A person who is a little more like the others turned than not, by less than the margin."""
-    total = torch.zeros(3, PLACES, dtype=torch.float64)
-    count = torch.tensor([100.0, 100.0, 100.0])
-    total[0, 2], total[1, 2], total[2, 2] = (share * MARGIN * (100 + PRIOR_WINDOWS) for share in (0.5, 0.99, 1.01))
-    assert module.decided(total, count).tolist() == [0, 0, 2]
-
-
 def test_channels_beside_the_ring_stay_and_the_ring_has_its_order() -> None:
     straight, rec = armband({}), armband({0: 3})
     place = torch.tensor([4, 1, 7, 2, 0, 8, 3, 5])  # of each electrode among nine channels; 6 is something else
@@ -205,29 +170,6 @@ def test_what_comes_after_sees_people_turned_back() -> None:
             torch.testing.assert_close(own[name], tensor, msg=name)
 
 
-def test_a_member_of_a_stack_equals_itself_alone() -> None:
-    rec = armband({0: 3, 4: 6}, n_subjects=5)
-    setting = at.Setting(turn="online", standardise="train", max_epochs=2, batch_size=64)
-    jobs = [at.Job(setting, fold, seed) for seed in (0, 1) for fold in at.leave_one_subject_out(rec)[:3]]
-    together = at.train(rec, jobs, "cpu")
-    for place in (1, 5):
-        (alone,) = at.train(rec, [jobs[place]], "cpu")
-        assert_same_outcome(alone, together[place])
-
-
-def test_unseen_people_are_read_again() -> None:
-    rec = armband({1: 3, 3: 5})
-
-    def score(**more: object) -> float:
-        setting = at.Setting(encoder="linear", standardise="none", represent="tangent", **more)
-        outcomes = at.train(rec, [at.Job(setting, fold) for fold in at.leave_one_subject_out(rec)])
-        return float(np.mean([outcome.test_score for outcome in outcomes]))
-
-    plain = score()
-    for kind in ("transductive", "online"):
-        assert score(turn=kind) > plain + 0.1
-
-
 def test_a_graph_turns_the_windows_of_one_call_or_refuses() -> None:
     rec = armband({0: 3})
     x = rec.X[rec.subject == 0]
@@ -235,24 +177,3 @@ def test_a_graph_turns_the_windows_of_one_call_or_refuses() -> None:
     assert torch.equal(graph(x[None])[0], x.roll(-3, 1))
     with pytest.raises(UserError, match=r"every new person.*use the format safetensors"):
         fit(rec, without(rec, 0), turn="online").graph()
-
-
-def test_without_a_ring_it_is_refused_in_one_line() -> None:
-    rec = armband({})
-    plain = at.Recordings(rec.X, rec.y, rec.subject)
-    job = at.Job(at.Setting(turn="online"), at.leave_one_subject_out(plain)[0])
-    with pytest.raises(UserError, match=r"turn='online' needs channels that form a ring.*ring=True") as caught:
-        at.train(plain, [job])
-    assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match=r"unknown turn 'yes'; choose from 'none', 'online', 'transductive'"):
-        at.Setting(turn="yes")
-
-
-def test_dead_channels_and_silent_windows_are_finite() -> None:
-    rec = armband({0: 2})
-    X = rec.X.double().clone()
-    X[:4] = 3.0
-    X[5:9, 2] = 0.0
-    fitted = Preprocessing.of(TURN).fit(X, rec.subject, [without(rec)], ring=rec.ring)
-    assert torch.isfinite(fitted.steps[0].precision).all()
-    assert turns_of(fitted) == [2, 0, 0, 0, 0, 0]

@@ -44,7 +44,7 @@ def stream(
 
     from ..person.events import EventDetector, debounce_of
     from ..person.session import Session
-    from ..person.stream.run import LiveLine, Stream, check_hop, filter_from
+    from ..person.stream.run import Stream, check_hop, filter_from
     from ..person.stream.sink import open_sink
     from ..person.stream.source import open_source
 
@@ -73,10 +73,8 @@ def stream(
         return
     if new_day:
         person.new_day()
-    line = LiveLine()
 
     def tell(text: str) -> None:
-        line.clear()
         print(terminal_text(text), file=sys.stderr, flush=True)
 
     classes = person.classes_.tolist()
@@ -89,7 +87,7 @@ def stream(
             for text in decoded.describe():
                 tell(text)
             try:
-                decoded.run(sink, seconds, line)
+                decoded.run(sink, seconds)
             finally:  # whatever ended it, what was learned of the person stays
                 try:
                     if session is not None:
@@ -125,7 +123,8 @@ def _replayed(person: Session, detection: Detection, out: str | None, options: d
     def begin() -> Session:
         return Session(person.model, adapt=person.adapts)
 
-    report = replay(recordings, begin, events=mapping, **rule, **options).report(detection.false_per_hour)
+    chosen = {"false_per_hour": detection.false_per_hour}
+    report = replay(recordings, begin, events=mapping, **rule, **chosen, **options)
     say(*report.lines())
     for warning in report.warnings():
         print(terminal_text(warning), file=sys.stderr)

@@ -215,11 +215,6 @@ class Adaptation:
         weight = weight * self._weights[:, None, None]
         self._correction = weight.flatten(-3, -2), (self._weights[:, None] * bias).sum(-2)
 
-    def project(self, codes: Sequence[Tensor]) -> Tensor:
-        """Codes (P, n, D) of each stack -> (n, P of all, R)."""
-        projected = [effects.project(z) for effects, z in zip(self.effects, codes, strict=True)]
-        return torch.cat(projected).transpose(0, 1)
-
     def follow(self, x: Tensor, log_p: Tensor) -> Tensor:
         """The next windows: projected codes (n, ..., P, R), log-probabilities (n, ..., C) up to a constant -> those of
         the person (n, ..., C). Each is corrected by the windows before it, then counts itself."""

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..models.seen import window_digests
 from ..training.effects import Evidence
 from .calibration import LABELS, lost_with, trust_in
 from .labels import Labels
@@ -34,16 +33,10 @@ WORTH = 0.02  # expected gain from which a label is worth asking for
 class Reading:
     """A window as the model read it when it came."""
 
-    window: Tensor | int  # (channels, times); its digest, where the session was loaded: no file holds a window
+    window: Tensor  # (channels, times)
     codes: list[Tensor]  # (P, 1, D) of each stack
     log_p: Tensor  # (C,), of the model before any correction for the person
     projected: Tensor | None = None  # codes (P, R), once they were needed
-
-    def is_of(self, window: Tensor) -> bool:
-        """Whether it is of this window (channels, times)."""
-        if isinstance(self.window, int):
-            return self.window == _digest(window)
-        return torch.equal(self.window, window)
 
 
 class Recent:
@@ -65,7 +58,7 @@ class Recent:
 
     def find(self, window: Tensor) -> Reading | None:
         """The latest that is this window (channels, times); None where it is not among them."""
-        return next((reading for reading in reversed(self._kept) if reading.is_of(window)), None)
+        return next((reading for reading in reversed(self._kept) if torch.equal(reading.window, window)), None)
 
     def projected_codes(self, reading: Reading) -> Tensor:
         """(P, R), of one window at a time: together they would round otherwise."""
@@ -77,29 +70,6 @@ class Recent:
         """Projected codes (n, P, R) and log-probabilities (n, C) of all of them, and of one more."""
         readings = [*self._kept, *([] if more is None else [more])]
         return torch.stack([*map(self.projected_codes, readings)]), torch.stack([reading.log_p for reading in readings])
-
-    def state(self) -> dict[str, Tensor]:
-        """For a file: what labels need of them, and digests by which they are found again."""
-        if not self._kept:
-            return {}
-        x, log_p = self.together()
-        digests = [_digest(of) if isinstance(of := reading.window, Tensor) else of for reading in self._kept]
-        return {"digests": torch.tensor(digests), "codes": x, "log_p": log_p}
-
-    def restore(self, state: dict[str, Tensor], shape: tuple[int, int], n_classes: int) -> None:
-        """What `state` gave; ValueError where it does not fit. shape: of the projected codes of a window."""
-        n = len(state["digests"])
-        shapes = {"digests": (n,), "codes": (n, *shape), "log_p": (n, n_classes)}
-        dtypes = {"digests": torch.int64, "codes": torch.float32, "log_p": torch.float64}
-        if n > RECENT or any(state[name].shape != shapes[name] or state[name].dtype != dtypes[name] for name in shapes):
-            raise ValueError("recent holds no windows of the model")
-        rows = zip(state["digests"].tolist(), state["log_p"], state["codes"], strict=True)
-        self._kept.extend(Reading(digest, [], log_p, x) for digest, log_p, x in rows)
-
-
-def _digest(window: Tensor) -> int:
-    """Of a window (channels, times); one for 0 and −0, which are equal."""
-    return int.from_bytes(window_digests(window[None] + 0.0)[0], "big")
 
 
 def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, recent_x: Tensor, recent_log_p: Tensor) -> float:

@@ -157,12 +157,6 @@ class Decoder:
         effects, _ = self.effects
         return torch.cat([known.project(z) for known, z in zip(effects, codes, strict=True)]).transpose(0, 1)
 
-    @property
-    def projected_shape(self) -> tuple[int, int]:
-        """(P of all stacks, R): the shape of what `project` gives for a window."""
-        effects, _ = self.effects
-        return self.mean.shape[1], effects[0].shift.shape[-1]
-
 
 def _numbers_of(lists: Sequence[Sequence[object]]) -> list[list[int | None]]:
     """Numbers in place of keys, equal ones for equal keys; None for one that only a single list has."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -34,7 +33,6 @@ from .calibration import check_effects, delivered_adaptation, labels_of
 from .decoder import Decoder
 from .labels import Labels
 from .session_file import check_belief, check_state, model_digest, read_session, write_session
-from .window_check import WindowCheck
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -85,7 +83,7 @@ class Session:
         self.adapts = bool(adapt) and (self._online_rule is not None or self._may_adapt())
         self._decoder = Decoder(self.model)
         self._online_decoder = self._decoder if self._online_rule is None else Decoder(self.model, online=True)
-        self._check = WindowCheck(self.model, channels)
+        self._channels = channels
         self.reset()
 
     def __repr__(self) -> str:
@@ -139,6 +137,13 @@ class Session:
         self.n_windows += len(windows)
         return probability[0] if single else probability
 
+    def _check(self, window: object) -> tuple[Tensor, bool]:
+        """Windows (n, channels, times) that the model takes, and whether a single one was given."""
+        single = _n_axes(window) == 2
+        if single:
+            window = window[None] if isinstance(window, (np.ndarray, Tensor)) else [window]
+        return self.model.check(window, self._channels), single
+
     def _look_at_first(self, windows: Tensor) -> None:
         """Warn, once, where the person's first windows (n, channels, times) look unlike those of training."""
         assert self._first is not None, "asked before"
@@ -147,20 +152,6 @@ class Session:
         if enough:
             self.model.warn_of(torch.cat(first))
         self._first = None if enough else [*self._first, windows.clone()]  # the caller may reuse its memory
-
-    def __copy__(self) -> Self:
-        return copy.deepcopy(self)  # labels and what is known of the person are changed in place
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = self.__class__.__new__(self.__class__)
-        memo[id(self)] = twin
-        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return twin
-
-    def __reduce__(self) -> NoReturn:
-        raise UserError(
-            "a session cannot be pickled; write it with session.save(file) and open it with Session.load(file, model)"
-        )
 
     def predict(self, window: object, abstain: float | None = None) -> Any:
         """The likeliest class of the next window, one of `classes_`; of n windows an array (n,).
@@ -280,8 +271,7 @@ class Session:
     # ---- what is known of the person -----------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Tensor]:
-        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME, adaptation.NAME or online.NAME, and what labels
-        of the last windows need."""
+        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME, adaptation.NAME or online.NAME."""
         state = {
             f"stacks.{k}.{name}": tensor
             for k, person in enumerate(self._people)
@@ -293,8 +283,6 @@ class Session:
             state |= {f"labels.{name}": tensor for name, tensor in self._taking_labels().state().items()}
         if self._belief is not None:
             state["smooth.belief"] = torch.from_numpy(self._belief)
-        if all(part.effects is not None for part in self.model.parts):  # others take no labels
-            state |= {f"recent.{name}": tensor for name, tensor in self._recent.state().items()}
         return state | {f"online.{name}": torch.from_numpy(array) for name, array in self._online_state.items()}
 
     def _restore(self, state: dict[str, Tensor]) -> None:
@@ -304,9 +292,6 @@ class Session:
         if (belief := state.get("smooth.belief")) is not None and self._stay is not None:
             check_belief(belief, len(self.classes_))
             self._belief = belief.numpy().copy()
-        if recent := with_prefix("recent.", state):  # earlier versions did not keep it
-            check_effects(self.model)
-            self._recent.restore(recent, self._decoder.projected_shape, len(self.classes_))
         expected = self._state()
         if unknown := set(state) - set(expected):
             raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
@@ -349,6 +334,16 @@ class Session:
         except (ValueError, TypeError, KeyError, SafetensorError) as error:
             raise UserError(f"{path} is not a session that save wrote ({one_line(error)})") from None
         return session
+
+
+def _n_axes(window: object) -> int | None:
+    """Return the number of axes of an array, a tensor or nested lists; None for anything else, such as ragged lists."""
+    if isinstance(window, (np.ndarray, Tensor)):
+        return window.ndim
+    try:
+        return np.ndim(window)  # type: ignore[arg-type]  # whatever it is
+    except (ValueError, TypeError, RuntimeError, OverflowError):
+        return None
 
 
 def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model, Array]:

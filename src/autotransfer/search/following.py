@@ -72,7 +72,7 @@ class Followed(NamedTuple):
 def follow_all(decoder: Decoder, codes: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor) -> Followed:
     """Score every adaptation method. codes: of each order, (P, n, D) of each stack; log_p: (orders, n, C) up to a
     constant for each window; y: (orders, n)."""
-    x = torch.stack([decoder.adaptation().project(z) for z in codes], 1)  # (n, orders, P, R), the same in all methods
+    x = torch.stack([decoder.project(z) for z in codes], 1)  # (n, orders, P, R), the same in all methods
     in_order = log_p.transpose(0, 1)
     adapted = [decoder.adaptation(name).follow(x, in_order).transpose(0, 1) for name in ADAPTATION_METHODS]
     scores = _scores(torch.stack([log_p, *adapted]).numpy(), y.numpy())

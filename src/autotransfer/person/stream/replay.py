@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import numpy as np
 import torch
@@ -74,51 +75,8 @@ def check_several(people: Collection[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Replay:
-    """People whose recordings were replayed, and the rule that makes activations of their windows."""
-
-    people: dict[str, list[DecodedRecording]]
-    detector: EventDetector
-    recognised: Recognised  # decoded windows that the model has seen
-    smoothed: bool
-
-    def curves(self) -> dict[str, dict[float, EventScores]]:
-        """Of each person, by threshold."""
-        return {name: scores_by_threshold(recordings, self.detector) for name, recordings in self.people.items()}
-
-    def report(self, false_per_hour: float | None = None) -> ReplayReport:
-        """With the detector's threshold, or with thresholds for so many false activations an hour, each person's chosen
-        on the others."""
-        curves = self.curves()
-        if false_per_hour is None:
-            chosen = dict.fromkeys(self.people, self.detector.threshold)
-            everybody = self.detector.threshold
-        else:
-            check_several(self.people)
-            chosen = {
-                name: threshold_for(false_per_hour, [points for other, points in curves.items() if other != name])
-                for name in self.people
-            }
-            everybody = threshold_for(false_per_hour, list(curves.values()))
-        detectors = {name: self.detector.at(threshold) for name, threshold in chosen.items()}
-        return ReplayReport(
-            detector=self.detector, false_per_hour=false_per_hour, threshold=everybody, thresholds=chosen,
-            scores={name: total_scores(recordings, detectors[name]) for name, recordings in self.people.items()},
-            curve={t: sum((points[t] for points in curves.values()), EventScores()) for t in THRESHOLDS},
-            activations={
-                name: [recording.activations(detectors[name]) for recording in recordings]
-                for name, recordings in self.people.items()
-            },
-            hop=next(recording.hop for recordings in self.people.values() for recording in recordings),
-            recognised=self.recognised,
-            smoothed=self.smoothed,
-            alone=all(len(recording.times) < 2 for recordings in self.people.values() for recording in recordings),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
 class ReplayReport:
-    """The scores of a replay, as text and as JSON."""
+    """How well the events of replayed recordings were detected, as text and as JSON."""
 
     detector: EventDetector
     false_per_hour: float | None  # that were asked for
@@ -128,9 +86,43 @@ class ReplayReport:
     curve: dict[float, EventScores]  # of all people together
     activations: dict[str, list[list[Activation]]]  # of each person and recording
     hop: float  # s
-    recognised: Recognised
+    recognised: Recognised  # decoded windows that the model has seen
     smoothed: bool
     alone: bool  # whether every recording is a single window
+
+    @classmethod
+    def of(
+        cls,
+        people: dict[str, list[DecodedRecording]],
+        detector: EventDetector,
+        recognised: Recognised,
+        false_per_hour: float | None,
+        *,
+        smoothed: bool,
+    ) -> Self:
+        """Score people by the detector's threshold, or by thresholds for so many false activations an hour, each
+        person's chosen on the others."""
+        curves = {name: scores_by_threshold(recordings, detector) for name, recordings in people.items()}
+        chosen, everybody = dict.fromkeys(people, detector.threshold), detector.threshold
+        if false_per_hour is not None:
+            check_several(people)
+            for name in people:
+                others = [points for other, points in curves.items() if other != name]
+                chosen[name] = threshold_for(false_per_hour, others)
+            everybody = threshold_for(false_per_hour, list(curves.values()))
+        detectors = {name: detector.at(threshold) for name, threshold in chosen.items()}
+        every = [recording for recordings in people.values() for recording in recordings]
+        return cls(
+            detector=detector, false_per_hour=false_per_hour, threshold=everybody, thresholds=chosen,
+            scores={name: total_scores(recordings, detectors[name]) for name, recordings in people.items()},
+            curve={t: sum((points[t] for points in curves.values()), EventScores()) for t in THRESHOLDS},
+            activations={
+                name: [recording.activations(detectors[name]) for recording in recordings]
+                for name, recordings in people.items()
+            },
+            hop=every[0].hop, recognised=recognised, smoothed=smoothed,
+            alone=all(len(recording.times) < 2 for recording in every),
+        )  # fmt: skip
 
     @property
     def all(self) -> EventScores:
@@ -231,17 +223,18 @@ def replay(
     threshold: float = 0.5,
     debounce: str = "1/1",
     refractory: float = 0.0,
+    false_per_hour: float | None = None,
     tell: Callable[[str], None] = lambda line: None,
     hop: float | None = None,
     smooth: str | None = None,
     filtered: Filter | None = None,
     by_position: bool = False,
     rename: Sequence[str] = (),
-) -> Replay:
+) -> ReplayReport:
     """Decode recordings as streams, each person's in order with a session that `begin` opens.
 
     events: classes by names of events, None where events have the names of classes; rest, threshold, debounce,
-    refractory: see `EventDetector` and `debounce_of`; all others as in `Stream`.
+    refractory: see `EventDetector` and `debounce_of`; false_per_hour: see `ReplayReport.of`; all others as in `Stream`.
     """
     people: dict[str, list[DecodedRecording]] = {}
     sessions: dict[str, Session] = {}
@@ -283,7 +276,7 @@ def replay(
             f"{', '.join(names[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
         )
     recognised = Recognised.of(session.model.card.seen, recordings[0].study, digests, whose if any(whose) else None)
-    return Replay(people, detector, recognised, smooth not in (None, "none"))
+    return ReplayReport.of(people, detector, recognised, false_per_hour, smoothed=smooth not in (None, "none"))
 
 
 def _decoded(stream: Stream, events: tuple[Event, ...]) -> DecodedRecording:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 from ...errors import UserError
 from ...recordings.filters import Causal, Filter, filter_of, parse_filter
 from ...recordings.pace import timed
-from ...words import printable
+from ...words import count
 from ..events import EventDetector
 from ..session import Session
 from .cutter import Cutter, Event, Gap, Window
@@ -49,23 +47,21 @@ class StreamSummary:
     delays: list[float] = field(default_factory=list)  # seconds from the end of a window to its decision, the last ones
 
     def __str__(self) -> str:
-        text = f"{self.windows:,} windows decoded, {self.missed:,} missed"
-        if self.activations:
-            text += f"; {self.activations:,} activation{'s' * (self.activations > 1)}"
-        if self.gaps:
-            text += f"; {self.lost:,} sample{'s' * (self.lost != 1)} lost in {self.gaps:,} gap{'s' * (self.gaps > 1)}"
-        if self.untimed:
-            text += f"; {self.untimed:,} sample{'s' * (self.untimed > 1)} without a valid time stamp"
-        if self.restarts:
-            text += f"; time stamps went back {self.restarts} times" if self.restarts > 1 else "; time stamps went back"
-        if self.silences:
-            text += f"; {self.silences} silence{'s' * (self.silences > 1)}"
-        if self.jitter > 0:
-            text += f"; time stamps jitter by up to {1e3 * self.jitter:.1f} ms"
+        parts = [f"{self.windows:,} windows decoded, {self.missed:,} missed"]
+        lost = f"{count(self.lost, 'sample')} lost in {count(self.gaps, 'gap')}"
+        counted = {
+            count(self.activations, "activation"): self.activations,
+            lost: self.gaps,
+            f"{count(self.untimed, 'sample')} without a valid time stamp": self.untimed,
+            f"time stamps went back {count(self.restarts, 'time')}": self.restarts,
+            count(self.silences, "silence"): self.silences,
+            f"time stamps jitter by up to {1e3 * self.jitter:.1f} ms": self.jitter,
+        }
+        parts += [text for text, number in counted.items() if number > 0]
         if self.delays:
-            median, tail = np.percentile(self.delays, (50, 99))
-            text += f"; a decision comes {1e3 * median:.0f} ms after its window (median; 99 %: {1e3 * tail:.0f} ms)"
-        return text
+            median, tail = 1e3 * np.percentile(self.delays, (50, 99))
+            parts.append(f"a decision comes {median:.0f} ms after its window (median; 99 %: {tail:.0f} ms)")
+        return "; ".join(parts)
 
 
 KEPT_DELAYS = 10_000
@@ -155,13 +151,13 @@ class Stream:
         lines.append(f"{self.source.name}: windows of {self.window:g} s {every}, at {self.sfreq:g} Hz, {samples}")
         return [*lines, self.smoothing.words] if self.smoothing.words else lines
 
-    def run(self, sink: Sink, seconds: float | None = None, live: LiveLine | None = None) -> StreamSummary:
+    def run(self, sink: Sink, seconds: float | None = None) -> StreamSummary:
         """Decode until the source ends, `seconds` have passed, or Ctrl-C. Seconds of a file are those of its own clock,
         from its first sample: the last window is the last one that ends within them."""
         begun = heard = time.monotonic()
         first: float | None = None
         silent, ended = False, False
-        self.sink, self.live = sink, live
+        self.sink = sink
         with _interruptible() as interrupted:
             for chunk in self.source.chunks():
                 now = time.monotonic()
@@ -195,8 +191,6 @@ class Stream:
             for event in self.cutter.finish():
                 self._handle(event)
         self.summary.jitter = self.cutter.pace.jitter
-        if live is not None:
-            live.clear()
         return self.summary
 
     def _handle(self, event: Event) -> None:
@@ -208,10 +202,8 @@ class Stream:
             self.summary.missed += event.windows
             if self.summary.gaps <= TOLD:
                 also = "; further ones are counted" if self.summary.gaps == TOLD else ""
-                self.tell(
-                    f"{event.samples} sample{'s' * (event.samples != 1)} lost before {event.time:.3f} s: "
-                    f"{event.windows} window{'s' * (event.windows != 1)} missed{also}"
-                )
+                lost, missed = count(event.samples, "sample"), count(event.windows, "window")
+                self.tell(f"{lost} lost before {event.time:.3f} s: {missed} missed{also}")
         else:
             self.summary.restarts += 1
             self.last = None
@@ -236,8 +228,6 @@ class Stream:
         if clock is not None:
             self.summary.delays.append(clock() - window.time)
             del self.summary.delays[:-KEPT_DELAYS]
-        if self.live is not None:
-            self.live.show(self.session.classes_, smooth, self.summary)
 
 
 def filter_from(text: str, notch: Sequence[float], card: object) -> Filter | None:
@@ -266,41 +256,3 @@ def _interruptible() -> Iterator[threading.Event]:
         yield asked
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-class LiveLine:
-    """One line of a terminal, drawn over and over; nothing where there is no terminal."""
-
-    EVERY = 0.05  # seconds
-
-    def __init__(self, file: TextIO | None = None) -> None:
-        """file: standard error by default."""
-        self.file, self.drawn, self.width = file or sys.stderr, 0.0, 0
-        self.on = self.file.isatty()
-
-    def show(self, classes: Any, probability: Any, summary: StreamSummary) -> None:
-        now = time.monotonic()
-        if not self.on or now - self.drawn < self.EVERY:
-            return
-        self.drawn = now
-        likeliest = int(probability.argmax())
-        bar = "█" * round(12 * float(probability[likeliest]))
-        delay = f"  {1e3 * summary.delays[-1]:.0f} ms" if summary.delays else ""
-        name = printable(str(classes[likeliest]))
-        line = (
-            f"{name[:24]:<24} {probability[likeliest]:4.2f} {bar:<12}  {summary.windows} windows, "
-            f"{summary.missed} missed{delay}"
-        )
-        self._draw(line[: shutil.get_terminal_size().columns - 1])
-
-    def _draw(self, line: str) -> None:
-        self.file.write("\r" + line.ljust(self.width))
-        self.file.flush()
-        self.width = len(line)
-
-    def clear(self) -> None:
-        """Make room for other lines."""
-        if self.on and self.width:
-            self.file.write("\r" + " " * self.width + "\r")
-            self.file.flush()
-            self.width = 0
