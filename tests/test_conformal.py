@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import autotransfer as at
+from autotransfer.models.card import as_array
 from autotransfer.models.loading import load_model
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -19,8 +20,11 @@ from autotransfer.search.procedure import conduct
 from autotransfer.training.conformal import (
     Thresholds,
     cautious,
+    confidence_threshold,
     coverage_curves,
+    decisions,
     sets_at,
+    unanswered_value,
 )
 from tiny import tiny, tiny_file
 
@@ -60,6 +64,13 @@ def test_the_cautious_threshold_is_the_formula() -> None:
             if (1 + sum(F[k, largest(others[k], u)] for k in range(K))) / (K + 1) >= level - 1e-9:
                 best = largest(list(range(K)), u)
         assert cautious(F, np.array([level]))[0] == best
+
+
+def test_confidence_counts_every_person_the_same() -> None:
+    sure, unsure = np.tile([0.9, 0.1], (10, 1)), np.tile([0.6, 0.4], (1000, 1))
+    assert confidence_threshold([sure, unsure], np.array([0.0, 0.4, 0.6])).tolist() == [0.0, 0.6, 0.9]
+    p = np.random.default_rng(0).dirichlet([1, 1], 200)
+    assert (p.max(1) < confidence_threshold([p], np.array([0.2]))).mean() == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +119,26 @@ def thresholds() -> Thresholds:
     return found
 
 
+@pytest.mark.parametrize(
+    ("classes", "value", "kind"),
+    [
+        (["left", "right"], "unanswered", "U"), ([0, 1], -1, "i"), ([-1, 1], -2, "i"), ([0.5, 1.5], -1, "f"),
+        ([False, True], -1, "i"), (["unanswered", "no"], "unanswered_", "U"),
+        ([2**64 - 1, 0], -1, "O"), ([2**63 - 1, -(2**63) + 1], -(2**63), "i"),
+    ],
+)  # fmt: skip
+def test_what_is_not_answered_is_no_class(classes: list[object], value: object, kind: str) -> None:
+    p = np.array([[0.9, 0.1], [0.45, 0.55]])
+    array = np.array(classes, dtype=np.uint64 if kind == "O" else None)
+    found = decisions(p, array, 0.6)
+    assert found.tolist() == [classes[0], value]
+    assert found.dtype.kind == kind
+    assert unanswered_value(classes) == value
+    assert decisions(p[1], array, 0.6) == value  # of a single window
+    assert decisions(p, array, None).tolist() == classes
+    assert as_array(classes).tolist() == classes  # of a saved model
+
+
 # doors
 
 
@@ -144,3 +175,17 @@ def test_every_door_gives_the_same_sets_and_answers(run: Path) -> None:
     assert session.n_windows == len(X)
     at.export_model(model, "safetensors", run / "file.safetensors")
     assert (at.load_model(run / "file.safetensors").predict_set(X) == sets).all()
+
+
+def test_a_model_without_thresholds_says_so() -> None:
+    rec = tiny(5)
+    X, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
+    clf = at.CensoredClassifier(max_epochs=1, device="cpu").fit(X, y, subjects=s)
+    session = at.Session(clf)
+    for ask in (lambda: clf.predict_set(X), lambda: clf.predict(X, abstain=0.1), lambda: session.predict_set(X[0])):
+        with pytest.raises(at.UserError, match=r"has no thresholds.*AutoTransferClassifier"):
+            ask()
+    assert session.n_windows == 0  # refused before the window was taken
+    assert set(clf.predict(X)) <= {0, 1}
+    held = at.CensoredClassifier(max_epochs=1, device="cpu", validation_subjects=[2, 3, 4]).fit(X, y, subjects=s)
+    assert held.predict_set(X, coverage=0.95).shape == (len(X), 2)

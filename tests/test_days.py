@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 import autotransfer as at
+from autotransfer.errors import UserError
 from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture
+from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
-from autotransfer.person.calibration import calibrate_model
+from autotransfer.person.calibration import calibrate_model, calibrated_with
+from autotransfer.recordings import Raw
 from autotransfer.settings import Setting
 from autotransfer.training.days import Days, fit_days, on_another_day
 from autotransfer.training.effects import Effects, Evidence
@@ -90,6 +93,15 @@ def test_shares_are_those_of_loops_over_people_and_pairs_of_days() -> None:
     np.testing.assert_allclose([own.item() for own in found], expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("people", [2, 3])
+def test_three_people_must_have_come_on_several_days(people: int) -> None:
+    x, y, person, day = few_windows(0.5)
+    day = np.where(person < people, day, 0)
+    codes = torch.from_numpy(x)[:, None].float()
+    found = fit_days(EVERYONE, codes, *map(torch.from_numpy, (y, person, day)), 3)
+    assert (found is None) == (people < 3)
+
+
 REC = at.synthetic(n_subjects=6, n_classes=3, trials_per_class=12, n_channels=4, n_times=32, subject_shift=1.0)
 NEW = np.flatnonzero(REC.subject.numpy() == 5)
 DAYS = np.where(np.arange(REC.n_trials) % 36 < 18, 1, 2)  # halves of what everybody did
@@ -139,3 +151,30 @@ def test_a_session_on_another_day_is_a_calibration(model: Mixture, tmp_path: Pat
     for other in (same_day, model.predict_proba(REC.X[LATER]), second_day):
         assert np.abs(other - new_day).max() > 1e-3, "days must matter"
     assert np.abs(alike - second_day).max() > 1e-3
+
+
+def test_shares_are_saved_and_a_reader_tells_days(model: Mixture, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    again = load_model(tmp_path)
+    both = np.append(FIRST, SECOND)
+    raw = Raw(X=REC.X[both].numpy(), y=labels_of(both).numpy(), session=DAYS[both])
+    want = calibrate_model(model, REC.X[both], labels_of(both), torch.from_numpy(DAYS[both])).predict_proba(
+        REC.X[LATER]
+    )
+    np.testing.assert_allclose(calibrated_with(again, raw, REC.X[both])[0].predict_proba(REC.X[LATER]), want, atol=1e-5)
+    other = calibrated_with(again, raw, REC.X[both], new_day=True)[0].predict_proba(REC.X[LATER])
+    assert np.abs(other - want).max() > 1e-3
+    with pytest.raises(UserError, match="session"):
+        calibrated_with(again, Raw(X=raw.X, y=raw.y, session=DAYS[:3]), REC.X[both])
+
+
+def test_where_nobody_came_twice_labels_of_all_days_count_alike() -> None:
+    own = model_of(None)
+    want = calibrate_model(own, REC.X[FIRST], labels_of(FIRST)).predict_proba(REC.X[LATER])
+    with pytest.warns(UserWarning, match="from day to day"):
+        found = calibrate_model(own, REC.X[FIRST], labels_of(FIRST), new_day=True)
+    np.testing.assert_array_equal(found.predict_proba(REC.X[LATER]), want)
+    session = at.Session(own)
+    session.label(REC.X[FIRST], labels_of(FIRST))
+    session.new_day()
+    np.testing.assert_allclose(session.predict_proba(REC.X[LATER]), want, atol=1e-5)

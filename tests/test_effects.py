@@ -68,6 +68,32 @@ def test_correction_is_the_difference_of_two_discriminants() -> None:
     np.testing.assert_allclose(found - found.mean(-1, keepdim=True), wanted - wanted.mean(-1, keepdim=True), atol=1e-4)
 
 
+def accuracy(effects: Effects, posterior: Effects, z: Tensor, y: Tensor) -> float:
+    """Of the prior's discriminant and what the posterior adds."""
+    x = effects.project(z[None].float())
+    variance = 1 + effects.shift + effects.interaction
+    plain = -0.5 * ((x[:, :, None] - effects.means[:, None]).square() / variance[:, None, None]).sum(-1)
+    weight, bias = effects.correction(posterior)
+    return float(((plain + x @ weight + bias[:, None])[0].argmax(-1) == y).double().mean())
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_shifted_person_gains_even_from_one_class_alone(labelled: bool) -> None:
+    gained = []
+    for seed in range(10):
+        z, y, s = people(seed, shift=2.0, own=0.3)
+        seen, new = s > 0, s == 0
+        effects = fit_effects(z[seen], y[seen], s[seen], 3)
+        first = torch.flatten((new & (y == 0)).nonzero())[:30]  # nothing but class 0
+        x = effects.project(z[None, first].float())
+        posterior = effects.given(effects.evidence(x, torch.eye(3)[y[first]]), classes=labelled)
+        others = new & (y != 0)
+        before = accuracy(effects, effects.given(effects.nothing, classes=labelled), z[others], y[others])
+        gained.append(accuracy(effects, posterior, z[others], y[others]) - before)
+    assert np.mean(gained) > 0.05
+    assert min(gained) > -0.03
+
+
 def test_members_of_fewer_people_are_in_a_stack_what_they_are_alone() -> None:
     """Groups of people that are held out need not be equal: fewer cells than numbers in a code, fewer directions."""
     z, y, s = people(dim=20, n_people=6)

@@ -123,8 +123,9 @@ def _replayed(person: Session, detection: Detection, out: str | None, options: d
     def begin() -> Session:
         return Session(person.model, adapt=person.adapts)
 
-    chosen = {"false_per_hour": detection.false_per_hour}
-    report = replay(recordings, begin, events=mapping, **rule, **chosen, **options)
+    report = replay(
+        recordings, begin, events=mapping, false_per_hour=detection.false_per_hour, **rule, **options
+    )  # fmt: skip
     say(*report.lines())
     for warning in report.warnings():
         print(terminal_text(warning), file=sys.stderr)
