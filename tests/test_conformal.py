@@ -20,7 +20,6 @@ from autotransfer.search.procedure import conduct
 from autotransfer.training.conformal import (
     Thresholds,
     cautious,
-    confidence_threshold,
     coverage_curves,
     decisions,
     sets_at,
@@ -64,13 +63,6 @@ def test_the_cautious_threshold_is_the_formula() -> None:
             if (1 + sum(F[k, largest(others[k], u)] for k in range(K))) / (K + 1) >= level - 1e-9:
                 best = largest(list(range(K)), u)
         assert cautious(F, np.array([level]))[0] == best
-
-
-def test_confidence_counts_every_person_the_same() -> None:
-    sure, unsure = np.tile([0.9, 0.1], (10, 1)), np.tile([0.6, 0.4], (1000, 1))
-    assert confidence_threshold([sure, unsure], np.array([0.0, 0.4, 0.6])).tolist() == [0.0, 0.6, 0.9]
-    p = np.random.default_rng(0).dirichlet([1, 1], 200)
-    assert (p.max(1) < confidence_threshold([p], np.array([0.2]))).mean() == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(

@@ -93,15 +93,6 @@ def test_shares_are_those_of_loops_over_people_and_pairs_of_days() -> None:
     np.testing.assert_allclose([own.item() for own in found], expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("people", [2, 3])
-def test_three_people_must_have_come_on_several_days(people: int) -> None:
-    x, y, person, day = few_windows(0.5)
-    day = np.where(person < people, day, 0)
-    codes = torch.from_numpy(x)[:, None].float()
-    found = fit_days(EVERYONE, codes, *map(torch.from_numpy, (y, person, day)), 3)
-    assert (found is None) == (people < 3)
-
-
 REC = at.synthetic(n_subjects=6, n_classes=3, trials_per_class=12, n_channels=4, n_times=32, subject_shift=1.0)
 NEW = np.flatnonzero(REC.subject.numpy() == 5)
 DAYS = np.where(np.arange(REC.n_trials) % 36 < 18, 1, 2)  # halves of what everybody did

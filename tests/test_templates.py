@@ -38,23 +38,6 @@ def test_filters_are_pyriemann_s() -> None:
     np.testing.assert_allclose(np.abs((found * other).sum(1)), 1, atol=1e-3)
 
 
-def test_filters_solve_the_generalised_problem() -> None:
-    """Of everything that mixtures of channels can do, the first has the largest share of response."""
-    X, y = trials()
-    response, covariance, samples = statistics(in_pieces(X, y), 3)
-    found = xdawn(response, covariance, samples, 2)
-    signal = np.stack([np.cov(one, bias=True) for one in response])
-
-    def share(w: np.ndarray, k: int) -> float:
-        return float(w @ signal[k] @ w / (w @ covariance.numpy() @ w))
-
-    draw = np.random.default_rng(1)
-    for k in range(3):
-        best = share(found[k, 0].numpy(), k)
-        assert best > share(found[k, 1].numpy(), k)
-        assert all(best > 0.98 * share(draw.standard_normal(5), k) for _ in range(200))
-
-
 def test_a_code_is_what_it_says() -> None:
     X, y = trials()
     options = TemplatesOptions(template_filters=2)
