@@ -15,6 +15,7 @@ from autotransfer.preprocessing.standardise import PRIOR_WINDOWS
 from tiny import people, preprocessed
 
 ONLINE = [("online", "none"), ("trial", "online"), ("train", "online"), ("online", "online"), ("none", "online")]
+MIXED = [*ONLINE, ("online", "transductive"), ("transductive", "online")]
 
 
 def by_hand(rec: at.Recordings, kind: str, align: str, fold: Fold, person: int) -> np.ndarray:
