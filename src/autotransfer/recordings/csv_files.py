@@ -60,7 +60,7 @@ class Table(NamedTuple):
         reader = csv.reader(islice(self.lines, self.first, None), delimiter=self.sep)
         for cells in reader:
             if cells:
-                yield self.first + reader.line_num, [cell.strip() for cell in cells]
+                yield self.first + reader.line_num, cells
 
 
 class Roles(NamedTuple):
@@ -188,7 +188,7 @@ def _check_rows(table: Table, cutting: Cutting) -> None:
                 "give every column a name and every row all fields, or say with --sep what separates them (and with "
                 "--decimal , that commas are decimal marks)"
             )
-        for cell in () if settled else cells:
+        for cell in () if settled else map(str.strip, cells):
             if THREE_DECIMALS.fullmatch(cell):
                 doubtful = doubtful or (line, cell)
             elif "." in cell and _is_number(cell):
@@ -264,7 +264,7 @@ def _no_number(table: Table, place: int) -> UserError:
     """Explain the first cell of a column that is no number."""
     name, where = table.names[place], repr(str(table.path))
     for line, cells in table.rows():
-        cell = cells[place]
+        cell = cells[place].strip()
         mixed = table.decimal != "." and "." in cell
         if mixed or not (_is_number(cell.replace(table.decimal, ".", 1)) or cell in MISSING):
             where = f"line {line} of {str(table.path)!r} has {shown(cell)} in the column {shown(name)}"
