@@ -53,8 +53,7 @@ class Session:
         as in the recordings that the model was trained on (training/sequence.py). Prediction sets and abstention are
         not calibrated for that, and refused
     encoders: factories of your own encoders, by name, where a folder is given
-    channels: names of the windows' channels, where they are not the model's in its order. Missing channels are
-        estimated from the others, with a warning, where the training people's recordings tell how
+    channels: names of the windows' channels, if they are not the model's in its order; a missing channel is refused
 
     Every call of `predict_proba` or `predict` takes the person's next windows, each once: where you need both class and
     probabilities, call `predict_proba`. Probabilities are those that `model.predict_proba` gives for all windows in
