@@ -97,7 +97,7 @@ def _check_suited(setting: Setting, recordings: Recordings) -> None:
 def check_packages(options: RunOptions) -> None:
     """Raise if an optional package is missing, before any work is done."""
     if options.search == "tpe":
-        need("optuna", "search tpe", "autotransfer[search]")
+        need("optuna", "search tpe", "optuna")
 
 
 def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
