@@ -152,9 +152,9 @@ def _of_kernels(name: str, features: Callable[[Array], Array], recordings: at.Re
     windows, subject = recordings.X.numpy().astype(np.float32), recordings.subject.numpy()
     by_each = windows.copy()
     for person in np.unique(subject):
-        by_each[subject == person] = _standardised(windows[subject == person], windows[subject == person])
+        by_each[subject == person] = _standardized(windows[subject == person], windows[subject == person])
     grams = {}
-    for adaptation, X in ((ZERO_SHOT, _standardised(windows, windows)), (TRANSDUCTIVE, by_each)):
+    for adaptation, X in ((ZERO_SHOT, _standardized(windows, windows)), (TRANSDUCTIVE, by_each)):
         values = torch.as_tensor(np.nan_to_num(features(X)), device=device, dtype=torch.float64)
         grams[adaptation] = (values @ values.T).cpu()  # (N, N)
 
@@ -192,7 +192,7 @@ def ridge(gram: torch.Tensor, y: Classes, known: Classes, test: Classes, device:
     return np.asarray(classes[scores.argmax(1) if len(classes) > 2 else (scores[:, 0] > 0).astype(int)])
 
 
-def _standardised(windows: Array, like: Array) -> Array:
+def _standardized(windows: Array, like: Array) -> Array:
     """Return windows (n, C, T) with each channel at mean 0 and deviation 1 over `like` (m, C, T)."""
     mean, spread = like.mean((0, 2)), like.std((0, 2))
     return np.asarray((windows - mean[:, None]) / np.where(spread > 0, spread, 1.0)[:, None], dtype=np.float32)
@@ -312,7 +312,7 @@ def component(trials: Array) -> Array:
 
 def eegnet_aligned(recordings: at.Recordings, seed: int, device: str) -> Predict:
     """Prepare EEGNet (Lawhern et al. 2018) on windows aligned by subject (He and Wu 2020), trained as in a run."""
-    setting = at.Setting(align=TRANSDUCTIVE, standardise="none", max_epochs=_options(recordings).max_epochs)
+    setting = at.Setting(align=TRANSDUCTIVE, standardize="none", max_epochs=_options(recordings).max_epochs)
 
     @functools.cache  # every fold in one stack, which a GPU trains in about the time of one
     def outcomes() -> dict[str, Outcome]:

@@ -137,7 +137,7 @@ def latent(epochs: int | None) -> Any:
 
 
 def _principal(z: torch.Tensor) -> torch.Tensor:
-    """The first two principal components of standardised features: (N, D) -> (N, 2)."""
+    """The first two principal components of standardized features: (N, D) -> (N, 2)."""
     spread = z.std(0)
     z = (z - z.mean(0)) / torch.where(spread > 0, spread, 1.0)
     u, d, _ = torch.linalg.svd(z, full_matrices=False)

@@ -130,13 +130,13 @@ MEANING = {
     "log_power": "append the log power of every spatial filter's signal to the latent features",
     "dropout": "probability that a unit is dropped",
     "max_norm": "limit the norm of the spatial filters to 1, as in EEGNet's published code",
-    "standardise": "`trial`: each channel of each trial; `train`: with statistics of the training subjects; `online`: "
+    "standardize": "`trial`: each channel of each trial; `train`: with statistics of the training subjects; `online`: "
     "with a new person's windows so far; `transductive`: with all of the person's unlabeled windows; `none`",
     "align": "[Euclidean alignment](../alignment.md) of each person's standardized windows: `online`: from a new "
     "person's windows so far; `transductive`: from all of them; `none`",
     "mu_law": "μ of sign(x) log(1 + μ|x|) / log(1 + μ), applied to every sample x",
     "append_scale": "standardize every window by itself and append mean and log standard deviation of each channel as "
-    "constant channels; not with `standardise` trial, which removes them",
+    "constant channels; not with `standardize` trial, which removes them",
     "delays": "number of copies of every channel, each `lag` samples later than the one before; 1: no delayed copies",
     "lag": "samples between two delayed copies",
     "represent": "replace the window by numbers for a linear model; `features`: means, log power in bands and log "

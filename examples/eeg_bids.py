@@ -37,7 +37,7 @@ X, y, people = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
 counts, curves = (0, 1, 2, 5, 8), []
 for new in range(3):  # three of them are new in turn
     of_new = people == new
-    clf = at.CensoredClassifier(standardise="train", log_power=True, max_epochs=10, lr=1e-2, sfreq=rec.sfreq)
+    clf = at.CensoredClassifier(standardize="train", log_power=True, max_epochs=10, lr=1e-2, sfreq=rec.sfreq)
     clf.fit(X[~of_new], y[~of_new], subjects=people[~of_new])
     first = [np.flatnonzero(y[of_new] == c) for c in range(2)]
     test = np.concatenate([rows[max(counts) :] for rows in first])

@@ -23,7 +23,7 @@ for who in ("ann", "bob", "cy", "dee", "eve"):
 rec = at.load("emg", pattern="{subject}/{class}.csv", window=0.32, hop=0.32, sfreq=200)
 print(rec)
 
-common = {"standardise": "train", "log_power": True, "max_epochs": 10, "batch_size": 32, "lr": 1e-2}
+common = {"standardize": "train", "log_power": True, "max_epochs": 10, "batch_size": 32, "lr": 1e-2}
 folds = at.leave_one_subject_out(rec)
 settings = {"plain": at.Setting(**common), "MMD": at.Setting(method="mmd", mode="conditional", strength=3, **common)}
 outcomes = at.train(rec, [at.Job(s, fold, 0) for s in settings.values() for fold in folds], "cpu", progress=False)

@@ -32,9 +32,9 @@ epochs = mne.EpochsArray(
 rec = at.Recordings.from_epochs(epochs, subject="subject")
 print(rec)
 
-# Standardised with statistics of the training subjects: trial by trial, the strength of the rhythm would be lost.
+# Standardized with statistics of the training subjects: trial by trial, the strength of the rhythm would be lost.
 setting = at.Setting(
-    method="mmd", mode="conditional", strength=1.0, standardise="train", max_epochs=8, batch_size=32, lr=1e-2
+    method="mmd", mode="conditional", strength=1.0, standardize="train", max_epochs=8, batch_size=32, lr=1e-2
 )
 jobs = [at.Job(setting, fold, seed=0) for fold in at.leave_one_subject_out(rec)]
 outcomes = at.train(rec, jobs, device="cpu")

@@ -1,4 +1,4 @@
-"""Alignment and online standardisation: known answers, and people by themselves in training."""
+"""Alignment and online standardization: known answers, and people by themselves in training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotransfer.folds import Fold
 from autotransfer.preprocessing import Preprocessing
 from autotransfer.preprocessing import align as align_module
 from autotransfer.preprocessing.align import SHRINKAGE, Align, covariance, inverse_root
-from autotransfer.preprocessing.standardise import PRIOR_WINDOWS
+from autotransfer.preprocessing.standardize import PRIOR_WINDOWS
 from tiny import people, preprocessed
 
 ONLINE = [("online", "none"), ("trial", "online"), ("train", "online"), ("online", "online"), ("none", "online")]
@@ -70,12 +70,12 @@ def test_after_whole_subject_alignment_the_mean_covariance_is_the_identity(
     monkeypatch.setattr(align_module, "SHRINKAGE", shrinkage)
     rec = people(channels=6)
     X = rec.X.double()
-    standardised = preprocessed(X, rec.subject, standardise="transductive")
-    found = preprocessed(X, rec.subject, standardise="transductive", align="transductive")
-    fitted = Preprocessing((Align("transductive"),)).fit(standardised, rec.subject, [np.arange(rec.n_trials)])
+    standardized = preprocessed(X, rec.subject, standardize="transductive")
+    found = preprocessed(X, rec.subject, standardize="transductive", align="transductive")
+    fitted = Preprocessing((Align("transductive"),)).fit(standardized, rec.subject, [np.arange(rec.n_trials)])
     for person in range(rec.n_subjects):
         rows = rec.subject == person
-        W, Z, aligned = fitted.align.mix[0, person], standardised[rows], found[rows]
+        W, Z, aligned = fitted.align.mix[0, person], standardized[rows], found[rows]
         torch.testing.assert_close(W, W.T)
         near = {"atol": 1e-8, "rtol": 0}
         torch.testing.assert_close(W @ covariance(Z).mean(0) @ W, torch.eye(6).double(), **near)
@@ -91,7 +91,7 @@ def test_more_channels_than_rank_stay_finite() -> None:
     X = torch.randn(4, 61, 128, generator=torch.Generator().manual_seed(0))
     X = X - X.mean(1, keepdim=True)
     X[:, 7] = 0
-    out = preprocessed(X, torch.zeros(4, dtype=torch.long), standardise="none", align="transductive")
+    out = preprocessed(X, torch.zeros(4, dtype=torch.long), standardize="none", align="transductive")
     assert torch.isfinite(out).all()
     assert out[:, 7].abs().max() < 1e-5
     assert torch.linalg.eigvalsh((out.double() @ out.double().mT / 128).mean(0)).max() < 1.2  # no noise blown up
@@ -100,7 +100,7 @@ def test_more_channels_than_rank_stay_finite() -> None:
 
 def followed(rec: at.Recordings, kind: str, align: str, fold: Fold, person: int) -> torch.Tensor:
     """Windows of somebody new, prepared in order by what was fitted on the fold's training people."""
-    way = Preprocessing.of({"standardise": kind, "align": align})
+    way = Preprocessing.of({"standardize": kind, "align": align})
     return way.fit(rec.X.double(), rec.subject, [fold.train]).follow().feed(rec.X[rec.subject == person].double())[0]
 
 

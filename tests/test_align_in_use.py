@@ -21,7 +21,7 @@ X, Y, IDS = REC.X.numpy(), REC.y.numpy(), np.array([f"p{i}" for i in REC.subject
 
 
 def trained(kind: str, align: str, folds: slice = slice(0, 2)) -> tuple[list[Outcome], SavedModel]:
-    setting = at.Setting(standardise=kind, align=align, max_epochs=3, batch_size=16, lr=1e-2)
+    setting = at.Setting(standardize=kind, align=align, max_epochs=3, batch_size=16, lr=1e-2)
     own = at.leave_one_subject_out(REC)[folds]
     outcomes = at.train(REC, [at.Job(setting, fold) for fold in own], "cpu")
     parts = assemble(REC, setting, [o.state for o in outcomes], own, kind="ensemble", scores={})

@@ -58,7 +58,7 @@ def test_labels_count_as_much_as_held_out_people_say() -> None:
 @pytest.fixture(scope="module")
 def online() -> at.CensoredClassifier:
     """A model whose codes depend on the windows before."""
-    clf = clone(single()).set_params(standardise="online", max_epochs=2)
+    clf = clone(single()).set_params(standardize="online", max_epochs=2)
     return clf.fit(X[SEEN], Y[SEEN], subjects=S[SEEN])
 
 

@@ -115,10 +115,10 @@ def test_signals_are_counted_through_the_transforms() -> None:
     def of(**values: Any) -> int:
         return at.Setting(**values).preprocessing.signals(4, 30)
 
-    assert of() == of(standardise="train", mu_law=10.0) == 4
-    assert of(standardise="train", append_scale=True) == 4
-    assert of(standardise="train", delays=3, append_scale=True) == 12
-    assert of(represent="features") == of(represent="tangent", standardise="train", append_scale=True) == 0
+    assert of() == of(standardize="train", mu_law=10.0) == 4
+    assert of(standardize="train", append_scale=True) == 4
+    assert of(standardize="train", delays=3, append_scale=True) == 12
+    assert of(represent="features") == of(represent="tangent", standardize="train", append_scale=True) == 0
 
 
 @every
@@ -144,11 +144,11 @@ def trainer_of(rec: at.Recordings, setting: at.Setting, tables: int | None = Non
 
 
 @every
-@pytest.mark.parametrize("standardise", ["trial", "train"])  # tables of all windows, and of each fold's
-def test_moments_are_those_of_the_changed_windows(name: str, standardise: str) -> None:
+@pytest.mark.parametrize("standardize", ["trial", "train"])  # tables of all windows, and of each fold's
+def test_moments_are_those_of_the_changed_windows(name: str, standardize: str) -> None:
     """Even where tables exist: the encoder's statistics are of the windows that it sees."""
     rec = people(per=12)
-    setting = at.Setting(**{name: fields(AUGMENTATIONS[name])[0].default}, standardise=standardise, batch_size=16)
+    setting = at.Setting(**{name: fields(AUGMENTATIONS[name])[0].default}, standardize=standardize, batch_size=16)
     kernel = setting.network.moments_kernel(rec.sfreq)
     assert kernel
     plain, tabulated = trainer_of(rec, setting), trainer_of(rec, setting, kernel)

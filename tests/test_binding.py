@@ -41,7 +41,7 @@ def other_setting(**changes: object) -> Callable[[Card], Card]:
 
 CHANGES: dict[str, Callable[[Card], Card]] = {
     "order of classes": swapped,
-    "standardisation": other_setting(standardise="none"),
+    "standardization": other_setting(standardize="none"),
     "learning rate": other_setting(lr=0.5),
     "name": lambda card: card | {"name": "another"},
 }

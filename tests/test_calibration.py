@@ -48,7 +48,7 @@ def _few_timings(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def single() -> at.CensoredClassifier:
     clf = at.CensoredClassifier(
-        method=None, max_epochs=15, batch_size=64, lr=0.005, standardise="train", sfreq=64, device="cpu", preset="paper"
+        method=None, max_epochs=15, batch_size=64, lr=0.005, standardize="train", sfreq=64, device="cpu", preset="paper"
     )
     return clf.fit(X[SEEN], Y[SEEN], subjects=S[SEEN])
 
@@ -60,10 +60,10 @@ def mixed() -> at.CensoredClassifier:
     folds = leave_one_subject_out(rec)[:2]
     brief = {"max_epochs": 8, "batch_size": 64, "lr": 0.005}
     settings = [
-        at.Setting(standardise="trial", **brief),
-        at.Setting(standardise="train", **brief),
+        at.Setting(standardize="trial", **brief),
+        at.Setting(standardize="train", **brief),
         at.Setting(encoder="shallow", **brief),
-        at.Setting(encoder="linear", represent="tangent", standardise="none"),
+        at.Setting(encoder="linear", represent="tangent", standardize="none"),
     ]
     jobs = [at.Job(setting, fold, seed=0) for setting in settings for fold in folds]
     states = [outcome.state for outcome in at.train(rec, jobs, device="cpu", progress=False)]

@@ -12,7 +12,7 @@ from autotransfer.preprocessing.centre import PRIOR_WINDOWS
 from tiny import people, preprocessed
 
 REC = people(n_subjects=4, per=30)
-BASE = {"standardise": "none", "represent": "features"}
+BASE = {"standardize": "none", "represent": "features"}
 TRAIN = np.flatnonzero(REC.subject.numpy() > 0)
 
 

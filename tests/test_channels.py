@@ -67,7 +67,7 @@ def model() -> Any:
     recordings = at.Recordings(
         signals.astype(np.float32), y, np.repeat(np.arange(3), 24), sfreq=40.0, channels=NAMES, name="study"
     )
-    setting = at.Setting(encoder="linear", represent="tangent", standardise="none")
+    setting = at.Setting(encoder="linear", represent="tangent", standardize="none")
     return at.train(recordings, [at.Job(setting, at.leave_one_subject_out(recordings)[0], 0)])[0].model()
 
 

@@ -111,7 +111,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
         {}, {"adaptation": "auto"}, {"adaptation": "none"}, {"adaptation": "online", "seeds": 2},
         {"grid": "paper", "rule": "published", "final": "refit"},
         {"search": "tpe", "trials": 5, "patience": 4, "lr": 1e-2, "batch_size": 8, "nuisance": "subject+session"},
-        {"standardise": "train", "align": "online", "as_printed": True, "device": "cpu", "seed": 3, "epochs": 6},
+        {"standardize": "train", "align": "online", "as_printed": True, "device": "cpu", "seed": 3, "epochs": 6},
     ],
 )  # fmt: skip
 def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], options: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], opt
     "options",
     [
         (), ("--time", "none"), ("--quick",), ("--grid", "paper"), ("--grid", "augmented", "--adaptation", "zero-shot"),
-        ("--standardise", "train", "--as-printed", "--seed", 3, "--clean"), ("--adaptation", "none", "--time", "2h"),
+        ("--standardize", "train", "--as-printed", "--seed", 3, "--clean"), ("--adaptation", "none", "--time", "2h"),
         ("--pattern", "{subject}_*?.csv", "--window", 0.64, "--hop", 0.32, "--events", "a b=x,c=y", "--sfreq", 50),
         ("--metric", "f1", "--offset", -0.2, "--window", 1, "--folds", 4),
         ("--metric", "cost:[[0,1],[5,0]]", "--hold-out", "session", "--seeds", 1, "--max-steps", 50),

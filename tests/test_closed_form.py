@@ -32,15 +32,15 @@ pytestmark = pytest.mark.usefixtures("brief_answers")
 SOLVED = [name for name, kind in ENCODERS.items() if kind.closed_form]
 CPU = torch.device("cpu")
 WAYS: dict[str, dict[str, Any]] = {
-    "raw": {"encoder": "linear", "standardise": "train"},
-    "features": {"encoder": "linear", "standardise": "none", "represent": "features"},
-    "tangent": {"encoder": "linear", "standardise": "none", "delays": 2, "lag": 3, "represent": "tangent"},
-    "transductive": {"encoder": "linear", "standardise": "none", "represent": "tangent", "centre": "transductive"},
-    "online": {"encoder": "linear", "standardise": "none", "represent": "features", "centre": "online"},
-    "templates": {"encoder": "templates", "standardise": "train"},
-    "evoked": {"encoder": "evoked", "standardise": "train"},
-    "trees": {"encoder": "trees", "standardise": "none", "represent": "statistics", "trees": 10},
-    "fitted": {"encoder": "linear", "standardise": "trial", "represent": "minirocket", "centre": "online"},
+    "raw": {"encoder": "linear", "standardize": "train"},
+    "features": {"encoder": "linear", "standardize": "none", "represent": "features"},
+    "tangent": {"encoder": "linear", "standardize": "none", "delays": 2, "lag": 3, "represent": "tangent"},
+    "transductive": {"encoder": "linear", "standardize": "none", "represent": "tangent", "centre": "transductive"},
+    "online": {"encoder": "linear", "standardize": "none", "represent": "features", "centre": "online"},
+    "templates": {"encoder": "templates", "standardize": "train"},
+    "evoked": {"encoder": "evoked", "standardize": "train"},
+    "trees": {"encoder": "trees", "standardize": "none", "represent": "statistics", "trees": 10},
+    "fitted": {"encoder": "linear", "standardize": "trial", "represent": "minirocket", "centre": "online"},
 }
 EVERY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 

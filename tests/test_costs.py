@@ -34,7 +34,7 @@ def test_the_estimate_is_of_stacks_as_they_will_be_trained(monkeypatch: pytest.M
 def test_windows_are_represented_once_for_training_and_for_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a person who is held out nor the fold changes a representation, so nobody works it out twice."""
     recordings = tiny(n_subjects=5, per_class=8)
-    setting = at.Setting(encoder="linear", represent="features", standardise="none")
+    setting = at.Setting(encoder="linear", represent="features", standardize="none")
     rows, forward = [], EveryWindow.forward
     monkeypatch.setattr(
         EveryWindow, "forward", lambda self, x, people=None: (rows.append(x.shape[1]), forward(self, x, people))[1]

@@ -102,7 +102,7 @@ FIRST, SECOND, LATER = NEW[:6], NEW[18:24], NEW[24:]
 def model_of(session: np.ndarray | None) -> Mixture:
     rec = at.Recordings(REC.X, REC.y, REC.subject, session=session, sfreq=REC.sfreq)
     fold = Fold(np.flatnonzero(REC.subject.numpy() != 5))
-    settings = [Setting(encoder="linear", represent=name, standardise="none") for name in ("features", "tangent")]
+    settings = [Setting(encoder="linear", represent=name, standardize="none") for name in ("features", "tangent")]
     outcomes = at.train(rec, [at.Job(one, fold, 0) for one in settings], "cpu", progress=False)
     parts = [Part(s, [o.final_state], [fold], e) for s, o, e in zip(settings, outcomes, (0.4, 0.8), strict=True)]
     return assemble_mixture(rec, parts, scores={})

@@ -10,7 +10,7 @@ from tiny import preprocessed
 
 
 def delayed(X: torch.Tensor, copies: int, lag: int) -> torch.Tensor:
-    return preprocessed(X, torch.zeros(len(X), dtype=torch.int64), standardise="none", delays=copies, lag=lag)
+    return preprocessed(X, torch.zeros(len(X), dtype=torch.int64), standardize="none", delays=copies, lag=lag)
 
 
 @pytest.mark.parametrize(("copies", "lag"), [(2, 1), (3, 2), (4, 5)])
@@ -28,7 +28,7 @@ def test_alignment_sees_all_copies() -> None:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(40, 2, 60, generator=generator, dtype=torch.float64).cumsum(-1)
     subject = torch.arange(2).repeat_interleave(20)
-    x = preprocessed(X, subject, standardise="trial", delays=2, lag=3, align="transductive")
+    x = preprocessed(X, subject, standardize="trial", delays=2, lag=3, align="transductive")
     for person in range(2):
         own = x[subject == person]
         R = (own @ own.mT / own.shape[-1]).mean(0)

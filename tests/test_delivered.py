@@ -35,7 +35,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         lr=0.01,
         seeds=2,
         device="cpu",
-        standardise=request.param,
+        standardize=request.param,
         rule="published",
     )
     run = Run.create(folder / "run", options)

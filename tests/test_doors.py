@@ -40,7 +40,7 @@ def known(**values: Any) -> SavedModel:
     return own
 
 
-ENSEMBLE = known(standardise="online")
+ENSEMBLE = known(standardize="online")
 MIXTURE = Mixture([ENSEMBLE, known(seed=2, encoder="shallow")], [0.5, 0.7])
 CALIBRATED = calibrate_model(MIXTURE, torch.from_numpy(X), torch.from_numpy(Y))
 
@@ -294,7 +294,7 @@ def test_a_masked_window_is_refused_though_its_data_are_numbers() -> None:
         at.Session(MIXTURE).predict_proba(window)
 
 
-RATED = at.Setting(encoder="linear", represent="bands", standardise="none", sfreq=100.0)
+RATED = at.Setting(encoder="linear", represent="bands", standardize="none", sfreq=100.0)
 AT_128 = at.synthetic(n_subjects=4, trials_per_class=2, n_channels=2, n_times=64, sfreq=128.0)
 TRIALS = (AT_128.X.numpy(), AT_128.y.numpy())
 RATES: dict[str, Callable[[], Any]] = {

@@ -96,7 +96,7 @@ def test_every_parameter_reaches_the_setting() -> None:
     """A parameter that is stored and then forgotten would be silently ignored."""
     given: dict[str, object] = {
         "strength": 0.7, "max_epochs": 2, "patience": 5, "batch_size": 12, "lr": 0.02, "weight_decay": 0.3,
-        "dropout": 0.1, "standardise": "train", "align": "online", "mu_law": 5.0, "append_scale": True,
+        "dropout": 0.1, "standardize": "train", "align": "online", "mu_law": 5.0, "append_scale": True,
         "log_power": True, "warm_up": 3, "schedule": "constant", "nuisance": "session", "channel_mask": 0.2,
     }  # fmt: skip
     by_method: list[dict[str, object]] = [
@@ -120,7 +120,7 @@ def test_every_parameter_reaches_the_setting() -> None:
 def test_it_starts_from_what_thirteen_sets_support() -> None:
     own = at.CensoredClassifier()._setting("eegnet")
     assert own == at.Setting(
-        method="mmd", mode="marginal", strength=1.0, standardise="train", append_scale=True, log_power=True,
+        method="mmd", mode="marginal", strength=1.0, standardize="train", append_scale=True, log_power=True,
         schedule="constant", checkpoint="averaged",
     )  # fmt: skip
     clf = at.CensoredClassifier(device="cpu", batch_size=16)
@@ -139,7 +139,7 @@ def test_the_papers_protocol_is_one_word_away() -> None:
     assert at.CensoredClassifier(preset="paper")._setting("eegnet") == at.Setting(method="adversary", strength=0.1)
     assert at.CensoredClassifier(None, preset="paper")._setting("eegnet") == at.Setting()
     for preset in ("recommended", "paper"):
-        given = {"method": "began", "mode": "conditional", "strength": 0.7, "standardise": "online", "lr": 0.02}
+        given = {"method": "began", "mode": "conditional", "strength": 0.7, "standardize": "online", "lr": 0.02}
         given |= {
             "max_epochs": 3,
             "checkpoint": "last",
@@ -250,7 +250,7 @@ def test_predictions_are_checked(fitted: at.CensoredClassifier) -> None:
 def test_a_failed_training_is_told() -> None:
     """A rate that ends in NaN: in the first epoch it is an error, later the weights of a good epoch are kept."""
     with pytest.raises(UserError, match="the training loss became nan in epoch 1; try a lower lr"):
-        small(lr=1e38, standardise="none").fit(X * 1e14, Y, subjects=SUBJECTS)
+        small(lr=1e38, standardize="none").fit(X * 1e14, Y, subjects=SUBJECTS)
 
 
 def test_pickle_keeps_every_bit(fitted: at.CensoredClassifier) -> None:
@@ -323,15 +323,15 @@ def test_an_encoder_of_ones_own() -> None:
         small(encoder=lambda n_channels, n_times: nn.Conv2d(7, 1, 1)).fit(X, Y, subjects=SUBJECTS)
 
 
-@pytest.mark.parametrize("standardise", ["train", "transductive", "none"])
-def test_standardisation_belongs_to_the_model(standardise: str) -> None:
-    clf = small(standardise=standardise, max_epochs=3).fit(X, Y, subjects=SUBJECTS)
+@pytest.mark.parametrize("standardize", ["train", "transductive", "none"])
+def test_standardization_belongs_to_the_model(standardize: str) -> None:
+    clf = small(standardize=standardize, max_epochs=3).fit(X, Y, subjects=SUBJECTS)
     rec = at.Recordings(X, Y, SUBJECTS)
     fold = validation_fold(rec, "last", 0)
     (outcome,) = at.train(rec, [at.Job(clf.setting_, fold, 0)], "cpu")
     _, logits = at.encode(rec, [outcome], np.arange(len(X)))
     expected = logits[0].double().softmax(-1).numpy()
-    for name in np.unique(SUBJECTS):  # one person a call, as standardise="transductive" asks
+    for name in np.unique(SUBJECTS):  # one person a call, as standardize="transductive" asks
         rows = name == SUBJECTS
         np.testing.assert_allclose(clf.predict_proba(X[rows]), expected[rows], atol=1e-6)
 

@@ -52,7 +52,7 @@ class OnTables(at.CensoredClassifier):
 
 
 @parametrize_with_checks(
-    [OnTables(max_epochs=3, lr=0.05, batch_size=32, standardise="train", device="cpu")],
+    [OnTables(max_epochs=3, lr=0.05, batch_size=32, standardize="train", device="cpu")],
     expected_failed_checks=lambda _: DIFFERENT,
     xfail_strict=True,
 )

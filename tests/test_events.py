@@ -256,7 +256,7 @@ def test_the_time_of_windows_that_overlap_or_are_apart_is_counted_once() -> None
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    Mixture([model(standardise="online"), model(1, encoder="shallow")], [0.5, 0.7]).save(folder / "model")
+    Mixture([model(standardize="online"), model(1, encoder="shallow")], [0.5, 0.7]).save(folder / "model")
     return folder
 
 

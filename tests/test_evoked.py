@@ -40,5 +40,5 @@ def test_a_graph_says_the_same() -> None:
     X, y = trials()
     net = EvokedOptions().stack(SIZE, 1, [0]).double()
     net.fit_([0], in_pieces(X, y))
-    net.standardise_([0], net.raw(X[None])[0])
+    net.standardize_([0], net.raw(X[None])[0])
     torch.testing.assert_close(net.graph()(X[None]), net(X), rtol=1e-6, atol=1e-6)

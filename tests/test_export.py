@@ -50,7 +50,7 @@ def random_model(
     """With statistics and scales of its own everywhere: defaults of 0 and 1 hide mistakes."""
     generator = torch.Generator().manual_seed(channels * times)
     sizes = {"temporal_filters": 4, "spatial_depth": 3, "latent_filters": 6, "temporal_kernel": kernel}
-    setting = at.Setting(standardise=kind, **sizes, **more)
+    setting = at.Setting(standardize=kind, **sizes, **more)
     card = ModelCard(
         name="noise", kind="ensemble", members=members, setting=setting.to_dict(), n_times=times,
         channels=[f"é{c}" for c in range(channels)], sfreq=None, classes=["rest", 7, "fist"], subjects=5,
@@ -68,13 +68,13 @@ def random_model(
 
 
 def statistics(kind: str, members: int, channels: int, generator: torch.Generator) -> dict[str, Tensor]:
-    """What a model stores of its standardisation."""
+    """What a model stores of its standardization."""
     if kind not in ("train", "online"):
         return {}
     shift = 5 + torch.rand(members, channels, generator=generator)
     inv_std = 0.1 + torch.rand(members, channels, generator=generator)
     inv_std[:, -1] *= channels == 1  # a channel that was flat in training
-    return {"preprocessing.standardise.shift": shift, "preprocessing.standardise.inv_std": inv_std}
+    return {"preprocessing.standardize.shift": shift, "preprocessing.standardize.inv_std": inv_std}
 
 
 def raw_windows(saved: SavedModel, n: int = 1000) -> Tensor:
@@ -194,7 +194,7 @@ class Branching(Own):
 
 def own_model(kind: str, factory: type[nn.Module]) -> SavedModel:
     members, channels, times = 2, 3, 20
-    setting = at.Setting(standardise=kind, encoder="own")
+    setting = at.Setting(standardize=kind, encoder="own")
     card = replace(random_model(kind).card, setting=setting.to_dict(), n_times=times, members=members)
     own = Members(setting, Size(channels, times, 3, None), range(members), encoders={"own": factory}).tensors()
     tensors = {k: 5 * t if "classifier" in k else t + torch.rand(t.shape) * ("norm" in k) for k, t in own.items()}

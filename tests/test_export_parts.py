@@ -41,7 +41,7 @@ def settings() -> Iterator[at.Setting]:
     """Each encoder, each transform by its default and taken from all of a person's windows, each representation."""
     for encoder in ENCODERS:
         yield at.Setting(encoder=encoder)
-    plain: dict[str, Any] = {"encoder": "linear", "standardise": "none"}
+    plain: dict[str, Any] = {"encoder": "linear", "standardize": "none"}
     for name, kind in TRANSFORMS.items():
         for value in (fields(kind)[0].default, "transductive"):
             try:
@@ -54,7 +54,7 @@ def settings() -> Iterator[at.Setting]:
 def represented_by(name: str) -> at.Setting:
     known: dict[str, Any] = {"sfreq": REC.sfreq, "constants": [5.0, 9.0]}
     reads = {field: known[field] for field in REPRESENTATIONS[name].reads}
-    return at.Setting(encoder="linear", standardise="none", represent=name, **reads)
+    return at.Setting(encoder="linear", standardize="none", represent=name, **reads)
 
 
 def part(setting: at.Setting, seed: int = 0, members: int = 2, windows: torch.Tensor = OWN) -> SavedModel:
@@ -163,7 +163,7 @@ def test_parts_that_rule_classes_out_stay_finite_in_a_file() -> None:
     sure parts that disagree are then not a number."""
     pytest.importorskip("onnxscript", reason="needs the onnx extra")
     pytest.importorskip("onnxruntime", reason="needs the onnx extra")
-    parts = [part(at.Setting(encoder="linear", standardise=name), 7) for name in ("none", "train")]
+    parts = [part(at.Setting(encoder="linear", standardize=name), 7) for name in ("none", "train")]
     for one, sign in zip(parts, (1, -1), strict=True):
         one.classifier.bias.data.add_(torch.tensor([1000.0, -1000.0]) * sign)
     model = Mixture(parts, [0.5, 0.45])
@@ -205,9 +205,9 @@ def for_one_person(model: Mixture) -> Mixture:
 def test_graphs_in_files_say_what_the_model_does(parts: str, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxscript", reason="needs the onnx extra")
     pytest.importorskip("onnxruntime", reason="needs the onnx extra")
-    few: list[dict[str, Any]] = [{"standardise": "train"}, {"standardise": "train", "strength": 0.1, "method": "mmd"}]
-    few += [{"standardise": "train", "encoder": "shallow"}]
-    few += [{"encoder": "linear", "standardise": "none", "represent": "features"}]
+    few: list[dict[str, Any]] = [{"standardize": "train"}, {"standardize": "train", "strength": 0.1, "method": "mmd"}]
+    few += [{"standardize": "train", "encoder": "shallow"}]
+    few += [{"encoder": "linear", "standardize": "none", "represent": "features"}]
     some = [part(at.Setting(**values), seed) for seed, values in enumerate(few)]
     model = for_one_person(everything() if parts == "all" else Mixture(some, [0.4, 0.3, 0.3, 0.5]))
     for format in ("onnx", "torch"):
@@ -229,7 +229,7 @@ def test_safetensors_hold_any_model(kind: str) -> None:
 def test_what_an_exporter_raises_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = Mixture([part(at.Setting(standardise="train")), part(at.Setting(encoder="shallow"), 1)], [0.5, 0.5])
+    model = Mixture([part(at.Setting(standardize="train")), part(at.Setting(encoder="shallow"), 1)], [0.5, 0.5])
     real = torch.export.export
 
     def refuse(module: Any, *given: Any, **more: Any) -> Any:

@@ -25,7 +25,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 SMALL = {"batch_size": 4, "temporal_kernel": 7}
 EEGNET = SMALL | {"temporal_filters": 2, "latent_filters": 3}
-RECOMMENDED = {"log_power": True, "standardise": "train", "append_scale": True}
+RECOMMENDED = {"log_power": True, "standardize": "train", "append_scale": True}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ RECOMMENDED = {"log_power": True, "standardise": "train", "append_scale": True}
         (True, EEGNET),
         (False, EEGNET | RECOMMENDED),
         (True, EEGNET | RECOMMENDED | {"channel_mask": 0.5}),
-        (False, SMALL | {"encoder": "shallow", "power_filters": 3, "standardise": "train"}),
+        (False, SMALL | {"encoder": "shallow", "power_filters": 3, "standardize": "train"}),
     ],
     ids=["log power", "plain", "levels", "levels, masked", "shallow"],
 )

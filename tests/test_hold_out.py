@@ -173,8 +173,8 @@ def test_nothing_that_held_a_session_out_decides_about_it(finished: tuple[Run, C
         assert others
 
 
-@pytest.mark.parametrize("standardise", ["train", "online", "transductive"])
-def test_windows_of_a_held_out_session_change_nothing_that_is_trained(standardise: str) -> None:
+@pytest.mark.parametrize("standardize", ["train", "online", "transductive"])
+def test_windows_of_a_held_out_session_change_nothing_that_is_trained(standardize: str) -> None:
     """Neither weights nor what is known of the same person's other session."""
     rec = in_units(recorded(), "session")
     fold = leave_groups_out(rec)[0]
@@ -184,7 +184,7 @@ def test_windows_of_a_held_out_session_change_nothing_that_is_trained(standardis
     other = in_units(
         at.Recordings(corrupt, raw.y, raw.subject, session=raw.session, sfreq=16, subjects=raw.subjects), "session"
     )
-    job = at.Job(at.Setting(max_epochs=2, batch_size=8, checkpoint="last", standardise=standardise), fold)
+    job = at.Job(at.Setting(max_epochs=2, batch_size=8, checkpoint="last", standardize=standardize), fold)
     (one,), (two,) = (at.train(data, [job], "cpu") for data in (rec, other))
     for name, tensor in one.final_state.items():
         np.testing.assert_array_equal(tensor.numpy(), two.final_state[name].numpy(), err_msg=name)

@@ -58,7 +58,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
 
 def test_a_model_goes_to_the_hub_and_back(hub: FakeHub, tmp_path: Path) -> None:
     target = at.synthetic(n_subjects=3, seed=5)
-    setting = at.Setting(encoder="linear", standardise="none", represent="features")
+    setting = at.Setting(encoder="linear", standardize="none", represent="features")
     (outcome,) = at.train(target, [at.Job(setting, at.leave_one_subject_out(target)[0])], device="cpu", progress=False)
     model = outcome.model()
     assert model.push_to_hub("me/model") == "https://hub/me/model"

@@ -59,7 +59,7 @@ def test_an_encoder_of_ones_own_takes_eegnets_place() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"grid": "paper"}, {"grid": "extended"}, {"standardise": "train"}, {"align": "online"}, {"search": "tpe"},
+    [{"grid": "paper"}, {"grid": "extended"}, {"standardize": "train"}, {"align": "online"}, {"search": "tpe"},
      {"rule": "published"}],
 )  # fmt: skip
 def test_auto_leaves_alone_what_says_itself_what_to_train(options: dict[str, str]) -> None:
@@ -74,7 +74,7 @@ def test_auto_leaves_alone_what_says_itself_what_to_train(options: dict[str, str
     [
         ({"adaptation": "some"}, "zero-shot"),
         ({"rule": "best"}, "published"),
-        ({"adaptation": "online", "standardise": "train"}, "either adaptation or those"),
+        ({"adaptation": "online", "standardize": "train"}, "either adaptation or those"),
         ({"adaptation": "online", "align": "online"}, "either adaptation or those"),
         ({"adaptation": "zero-shot", "grid": "extended"}, "another grid"),
         ({"adaptation": "zero-shot", "search": "tpe"}, "search grid"),
@@ -162,7 +162,7 @@ def test_windows_decide_what_they_are_taken_for() -> None:
     bands = {"bands", "fine_bands", "band_tangent", "rhythms"}
     assert {one.kind for one in long} == {"features", "tangent", "templates"} | bands
     assert {one.kind for one in short} == {"features", "tangent", "templates", "evoked"}
-    assert {(one.standardise, one.align) for one in short if one.kind == "evoked"} == {
+    assert {(one.standardize, one.align) for one in short if one.kind == "evoked"} == {
         ("train", "none"), ("none", "transductive"),
     }  # fmt: skip
     named = closed_forms("zero-shot", signals("eeg", 90), "bands")

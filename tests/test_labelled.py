@@ -58,7 +58,7 @@ def test_windows_like_labelled_ones_are_not_scored(told: bool) -> None:
     own classifier must look as useless as it is."""
     rec = overlapping()
     rec = rec if told else at.Recordings(rec.X, rec.y, rec.subject, sfreq=16)
-    fold, setting = Fold(np.arange(rec.n_trials)), Setting(encoder="linear", represent="features", standardise="none")
+    fold, setting = Fold(np.arange(rec.n_trials)), Setting(encoder="linear", represent="features", standardize="none")
     (outcome,) = at.train(rec, [at.Job(setting, fold, 0)], "cpu", progress=False)
     model = assemble_mixture(rec, [Part(setting, [outcome.final_state], [fold], 1.0)], scores={})
     people = [play_person(model, rec, np.flatnonzero(rec.subject.numpy() == person))[0] for person in range(0, 6, 2)]

@@ -206,7 +206,7 @@ def test_tensors_from_a_stranger_are_refused_in_one_line(tmp_path: Path, change:
     if change == "missing":
         del tensors[name]
     elif change == "missing statistics":
-        del tensors["parts.0.preprocessing.standardise.shift"]
+        del tensors["parts.0.preprocessing.standardize.shift"]
     elif change == "too many":
         tensors["parts.3.classifier.weight"] = tensors[name].clone()
     elif change == "of no part":
@@ -218,7 +218,7 @@ def test_tensors_from_a_stranger_are_refused_in_one_line(tmp_path: Path, change:
         path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"^the model in .* cannot be read") as caught:
         load_model(tmp_path / "model")
-    words = {"missing": '"weight"', "missing statistics": "standardise.shift", "too many": "none of its 3 parts"}
+    words = {"missing": '"weight"', "missing statistics": "standardize.shift", "too many": "none of its 3 parts"}
     assert words.get(change, "") in str(caught.value)
 
 
@@ -228,7 +228,7 @@ def test_tensors_from_a_stranger_are_refused_in_one_line(tmp_path: Path, change:
 @pytest.mark.parametrize("sizes", [[1] * 12, [5, 1, 6]])
 def test_windows_one_by_one_equal_all_at_once(sizes: list[int]) -> None:
     mixed, X = (
-        mixture(aligned(random_model("online"), "online"), aligned(shallow_model(standardise="none"), "online")),
+        mixture(aligned(random_model("online"), "online"), aligned(shallow_model(standardize="none"), "online")),
         windows(12),
     )
     person, found = at.Session(mixed), []
@@ -285,7 +285,7 @@ def parts() -> tuple[at.Recordings, list[Part]]:
     common = {"max_epochs": 2, "batch_size": 16, "lr": 0.01}
     found = []
     for setting, exponent in (
-        (at.Setting(**common, standardise="train"), 0.8),
+        (at.Setting(**common, standardize="train"), 0.8),
         (at.Setting(**common, encoder="shallow", align="online"), 1.1),
         (at.Setting(**common, mu_law=8.0), 0.0),
     ):

@@ -13,7 +13,7 @@ MU = 10.0
 
 
 def compressed(x: torch.Tensor) -> torch.Tensor:
-    return preprocessed(x[None, None], torch.zeros(1, dtype=torch.long), standardise="none", mu_law=MU)[0, 0]
+    return preprocessed(x[None, None], torch.zeros(1, dtype=torch.long), standardize="none", mu_law=MU)[0, 0]
 
 
 def test_zero_and_one_stay_and_the_order_too() -> None:

@@ -121,7 +121,7 @@ def test_the_model_keeps_the_filter_and_everything_uses_it(tmp_path: Path) -> No
     assert len(rec.filter.sections) == 5
     at.recordings.save_npz(tmp_path / "rec.npz", rec)
     assert at.load(tmp_path / "rec.npz").filter == rec.filter
-    setting = at.Setting(encoder="linear", represent="tangent", standardise="none")
+    setting = at.Setting(encoder="linear", represent="tangent", standardize="none")
     outcome = at.train(rec, [at.Job(setting, at.leave_one_subject_out(rec)[0], 0)])[0]
     model = outcome.model()
     model.save(tmp_path / "model")

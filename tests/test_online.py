@@ -32,7 +32,7 @@ NEW = 5
 FOLD = Fold(np.flatnonzero(REC.subject.numpy() != NEW))
 ROWS = np.flatnonzero(REC.subject.numpy() == NEW)
 OWN, Y = REC.X[ROWS], REC.y.numpy()[ROWS]
-LINEAR = {"encoder": "linear", "standardise": "none"}
+LINEAR = {"encoder": "linear", "standardize": "none"}
 PLAIN = Setting(**LINEAR, represent="features")
 CENTRED = [Setting(**LINEAR, represent=name, centre="online") for name in ("features", "tangent")]
 EXPONENTS = (0.3, 0.5, 0.4)

@@ -39,7 +39,7 @@ CHANNELS, TIMES, RATE = 3, 24, 24.0  # of the models of test_session
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As a run leaves it: a mixture that adapts."""
     folder = tmp_path_factory.mktemp("run")
-    Mixture([model(standardise="online"), model(1, encoder="shallow")], [0.5, 0.7]).save(folder / "model")
+    Mixture([model(standardize="online"), model(1, encoder="shallow")], [0.5, 0.7]).save(folder / "model")
     return folder
 
 

@@ -32,11 +32,11 @@ ROWS = np.flatnonzero(REC.subject.numpy() == NEW)
 @pytest.fixture(scope="module", params=["zero-shot", "online"])
 def model(request: pytest.FixtureRequest) -> Mixture:
     """Two parts, trained on all but one."""
-    standardise = {"zero-shot": "train", "online": "online"}[request.param]
+    standardize = {"zero-shot": "train", "online": "online"}[request.param]
     fold = Fold(np.flatnonzero(REC.subject.numpy() != NEW))
     settings = [
-        Setting(max_epochs=3, standardise=standardise, checkpoint="last"),
-        Setting(encoder="linear", represent="features", standardise="none"),
+        Setting(max_epochs=3, standardize=standardize, checkpoint="last"),
+        Setting(encoder="linear", represent="features", standardize="none"),
     ]
     outcomes = at.train(REC, [at.Job(one, fold, 0) for one in settings], "cpu", progress=False)
     parts = [Part(s, [o.final_state], [fold], e) for s, o, e in zip(settings, outcomes, (0.4, 0.8), strict=True)]

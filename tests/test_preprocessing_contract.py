@@ -30,7 +30,7 @@ KERNEL = 5
 
 VALUES = {  # beside the default of each
     "turn": ("online", "transductive"),
-    "standardise": ("trial", "train", "online", "transductive"),
+    "standardize": ("trial", "train", "online", "transductive"),
     "align": ("online", "transductive"),
     "mu_law": (0.5, 255.0),
     "represent": ("features", "tangent"),
@@ -52,13 +52,13 @@ def ways() -> dict[str, Preprocessing]:
         usual = value == next(key for other, key in single if other == name)
         for before in [(one,) for (other, _), one in single.items() if other == NEEDED.get(name)] or [()]:
             found.append(Preprocessing((*before, transform)))
-            if name != "standardise" and usual:
-                together = {type(one): one for one in (single["standardise", "train"], *before, transform)}
+            if name != "standardize" and usual:
+                together = {type(one): one for one in (single["standardize", "train"], *before, transform)}
                 found.append(Preprocessing(tuple(together[kind] for kind in TRANSFORMS.values() if kind in together)))
     found.append(Preprocessing((single["delays", 2], single["align", "online"], single["represent", "tangent"])))
-    for first in VALUES["standardise"]:
-        found += [Preprocessing((single["standardise", first], single["align", own])) for own in VALUES["align"]]
-        found.append(Preprocessing((single["turn", "online"], single["standardise", first])))
+    for first in VALUES["standardize"]:
+        found += [Preprocessing((single["standardize", first], single["align", own])) for own in VALUES["align"]]
+        found.append(Preprocessing((single["turn", "online"], single["standardize", first])))
     networks = [way for table in (PENALISED, UNPENALISED) for own in table.values() for way in own]
     solved = [one for name in PENALISED for one in closed_forms(name, tiny())]
     tried = list(dict.fromkeys(one.preprocessing for one in [*(at.Setting(**way) for way in networks), *solved]))
@@ -200,7 +200,7 @@ def test_held_out_people_and_labels_matter_to_nobody_else(way: Preprocessing, in
     other, own = (torch.from_numpy(np.flatnonzero(REC.subject.numpy() == s)).expand(len(FOLDS), -1) for s in (0, 3))
     assert torch.equal(before.gather(train)[0], after.gather(train)[0])
     assert torch.equal(before.held_out(other)[0], after.held_out(other)[0])
-    if way.adaptation != "transductive" and way.values()["standardise"] != "trial":
+    if way.adaptation != "transductive" and way.values()["standardize"] != "trial":
         assert not torch.allclose(before.held_out(own)[0], after.held_out(own)[0]), "the change must be able to show"
     stored = [prepared.fitted.of_group(0).state_dict() for prepared in (before, after)]
     for name, tensor in stored[0].items():
@@ -298,14 +298,14 @@ def test_a_member_of_a_stack_equals_itself_alone(way: Preprocessing) -> None:
 
 # prepared windows belong to their recordings
 
-JOB = {"max_epochs": 2, "batch_size": 8, "standardise": "train", "align": "online"}
+JOB = {"max_epochs": 2, "batch_size": 8, "standardize": "train", "align": "online"}
 
 
 def worked(seed: int, folder: Path, executor: LocalExecutor) -> list[float | bytes]:
     """The same by an executor, of a run in a folder."""
     folder.mkdir()
     source = str(tiny_file(folder, seed=seed))
-    options = {name: JOB[name] for name in ("batch_size", "standardise", "align")}
+    options = {name: JOB[name] for name in ("batch_size", "standardize", "align")}
     run = Run.create(folder / "run", RunOptions(source=source, epochs=2, device="cpu", **options))
     run.executor = executor
     run.add([run.entry("try", run.options.settings()[0], 0, 1, 0)])

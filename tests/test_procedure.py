@@ -31,7 +31,7 @@ from tiny import tiny_file
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
 REQUIRED = {
-    "stage", "method", "mode", "strength", "estimator", "length_scale", "regularization", "standardise", "fold",
+    "stage", "method", "mode", "strength", "estimator", "length_scale", "regularization", "standardize", "fold",
     "validation_subject", "test_subject", "seed", "best_epoch", "validation_score", "test_score", "seconds",
 }  # fmt: skip
 EVERY_KIND = {"eegnet", "shallow", "features", "tangent", "templates", "evoked"}  # for short windows of EEG
@@ -216,16 +216,16 @@ def test_the_model_is_the_mean_of_the_fold_members(finished: tuple[Run, Choice])
     np.testing.assert_allclose(model.predict_proba(run.recordings.X), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("standardise", ["train", pytest.param("transductive", marks=pytest.mark.slow)])
-def test_standardisation_is_inside_the_model(tmp_path: Path, standardise: str) -> None:
-    run, choice = run_tiny(tmp_path, standardise=standardise, final="refit")
+@pytest.mark.parametrize("standardize", ["train", pytest.param("transductive", marks=pytest.mark.slow)])
+def test_standardization_is_inside_the_model(tmp_path: Path, standardize: str) -> None:
+    run, choice = run_tiny(tmp_path, standardize=standardize, final="refit")
     model = load_model(run.folder / "model")
     jobs = [at.Job(choice.chosen.setting, fold) for fold in at.leave_one_subject_out(run.recordings)]
     outcomes = at.train(run.recordings, jobs, "cpu")
     _, logits = at.encode(run.recordings, outcomes, np.arange(run.recordings.n_trials))
     expected = logits.double().softmax(-1).mean(0).numpy()
     np.testing.assert_allclose(model.predict_proba(run.recordings.X, run.recordings.subject), expected, atol=1e-6)
-    assert choice.transductive == (standardise == "transductive")
+    assert choice.transductive == (standardize == "transductive")
     refit = load_model(run.folder / "model" / "refit")
     assert refit.card.members == 1
     assert refit.predict_proba(run.recordings.X, run.recordings.subject).shape == (48, 2)

@@ -130,7 +130,7 @@ NEEDED: dict[str, dict[str, Any]] = {"centre": {"represent": "features"}}  # wha
 def with_transform(name: str) -> at.Setting:
     """Switched on with the default of its first field, on windows that have kept their amplitudes."""
     own = {name: fields(TRANSFORMS[name])[0].default}
-    return quick(**{"standardise": "train"} | NEEDED.get(name, {}) | own)
+    return quick(**{"standardize": "train"} | NEEDED.get(name, {}) | own)
 
 
 def model_of(setting: at.Setting, data: at.Recordings | None = None) -> tuple[SavedModel, at.Recordings]:

@@ -69,7 +69,7 @@ def test_a_run_that_is_not_complete_claims_nothing(run: Run, monkeypatch: pytest
 
 def test_leakage_before_a_censor_is_that_of_the_same_preprocessing() -> None:
     record = finished(3).trainings[0].record
-    plain, own = Setting(), {"standardise": "train"}
+    plain, own = Setting(), {"standardize": "train"}
     censored = replace(CENSORED, **own)
     twin, shuffled = Setting(**own, batches=CENSORED.training.batches), Setting(**own)
 

@@ -128,7 +128,7 @@ def test_gains_without_labels_and_with_a_few_are_means_over_people() -> None:
 def test_no_plain_network_is_mentioned_before_it_was_trained() -> None:
     """The baseline of such a run is the first thing that was trained."""
     run = averaged()
-    features = Setting(encoder="linear", standardise="none", represent="features")
+    features = Setting(encoder="linear", standardize="none", represent="features")
     early = replace(run, choice=of(run, baseline=NamedSetting("features", features)))
     for tell in (lambda own: "\n".join(answer_lines(of(own))), page, methods_paragraph):
         assert "lain network" in tell(run)

@@ -24,7 +24,7 @@ def windows(n: int = 5, channels: int = 3, times: int = 40, seed: int = 0) -> Te
 
 
 def represented(X: Tensor, kind: str) -> Tensor:
-    return preprocessed(X, torch.zeros(len(X), dtype=torch.int64), standardise="none", represent=kind)
+    return preprocessed(X, torch.zeros(len(X), dtype=torch.int64), standardize="none", represent=kind)
 
 
 def plain_features(X: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -88,7 +88,7 @@ def test_it_is_worked_out_once_for_all_folds_and_people(kind: str, monkeypatch: 
 
     monkeypatch.setattr(REPRESENTATIONS[kind], "numbers", counted)
     rec = tiny()
-    plain = at.Setting(encoder="linear", standardise="none", represent=kind)
+    plain = at.Setting(encoder="linear", standardize="none", represent=kind)
     forms = [plain.replace(centre=centre, shrinkage=0.5) for centre in ("none", "online", "transductive")]
     folds = at.leave_one_subject_out(rec)
     at.train(rec, [at.Job(setting, fold) for setting in (plain, *forms) for fold in folds], population=1)

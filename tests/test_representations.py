@@ -33,7 +33,7 @@ def told(name: str) -> dict[str, Any]:
 
 
 def setting_of(name: str, **more: Any) -> at.Setting:
-    return at.Setting(encoder="linear", standardise="none", **told(name) | more)
+    return at.Setting(encoder="linear", standardize="none", **told(name) | more)
 
 
 def recordings(channels: int = 6, times: int = 60, per: int = 12) -> at.Recordings:

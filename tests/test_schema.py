@@ -30,7 +30,7 @@ from mutations import twisted
 OPTIONS = RunOptions(source="here.npz", search="tpe", epochs=7, lr=1e-2, patience=2, seeds=3)
 RICH = at.Setting(
     method="mige", mode="complementary", strength=0.1, estimator="nu_method", warm_up=3, shuffle_subjects=True,
-    standardise="train", align="online", mu_law=10.0, append_scale=True, log_power=True, amplitude=0.2,
+    standardize="train", align="online", mu_law=10.0, append_scale=True, log_power=True, amplitude=0.2,
     channel_mask=0.1, schedule="constant", checkpoint="last", max_epochs=9,
 )  # fmt: skip
 
@@ -233,9 +233,9 @@ def test_settings_that_differ_have_names_that_differ() -> None:
     settings = {options.apply(setting) for name in GRIDS for setting in at.grid(name)}
     tried = set()
     bases = [options.apply(setting) for setting in (at.Setting(), *METHODS, RICH)]
-    delayed = {"standardise": "none", "delays": 2, "represent": "features", "centre": "online"}
-    solved = [at.Setting(encoder="linear", **delayed), at.Setting(encoder="templates", standardise="train")]
-    solved += [at.Setting(encoder="trees", standardise="none")]
+    delayed = {"standardize": "none", "delays": 2, "represent": "features", "centre": "online"}
+    solved = [at.Setting(encoder="linear", **delayed), at.Setting(encoder="templates", standardize="train")]
+    solved += [at.Setting(encoder="trees", standardize="none")]
     solved += [
         at.Setting(encoder="linear", represent=name, sfreq=100.0, constants=(1.0, 2.0))
         for name, kind in REPRESENTATIONS.items() if kind.reads

@@ -41,7 +41,7 @@ def model() -> Mixture:
     known = at.Recordings(
         REC.X[rows], REC.y[rows], REC.subject[rows], sfreq=REC.sfreq, name="study", channels=list("abcd")
     )
-    setting = at.Setting(encoder="linear", represent="features", standardise="none")
+    setting = at.Setting(encoder="linear", represent="features", standardize="none")
     (outcome,) = at.train(known, [at.Job(setting, Fold(np.arange(len(rows))), 0)], "cpu", progress=False)
     state = {name: one for name, one in outcome.final_state.items() if not name.startswith("censor.")}
     found = assemble_mixture(known, [Part(setting, [state], [Fold(np.arange(len(rows)))], 1.0)], scores={})

@@ -71,7 +71,7 @@ def test_stay_counts_pairs_of_a_person_and_session() -> None:
 @pytest.fixture(scope="module")
 def classifier() -> Any:
     X, y, who = in_order()
-    setting = at.Setting(encoder="linear", represent="features", standardise="none")
+    setting = at.Setting(encoder="linear", represent="features", standardize="none")
     return at.CensoredClassifier(setting=setting, sfreq=32.0).fit(X, y, subjects=who)
 
 

@@ -33,7 +33,7 @@ TRAINING = [np.flatnonzero(np.isin(REC.subject, rows)) for rows in ([0, 1, 2], [
 
 def model(seed: int = 0, **values: Any) -> SavedModel:
     """Two members with random weights and fitted preprocessing."""
-    setting = at.Setting(**{"standardise": "none"} | values)
+    setting = at.Setting(**{"standardize": "none"} | values)
     draw = torch.Generator().manual_seed(seed)
     own = Members(setting, size_of(REC, setting), [seed, seed + 1]).tensors()
     tensors = {k: torch.rand(t.shape, generator=draw) + 0.5 if "norm" in k or "inv_std" in k
@@ -50,17 +50,17 @@ def model(seed: int = 0, **values: Any) -> SavedModel:
 
 
 ONLINE: dict[str, dict[str, Any]] = {  # what must come before each transform that can adapt online
-    "turn": {}, "standardise": {}, "align": {}, "centre": {"encoder": "linear", "represent": "features"},
+    "turn": {}, "standardize": {}, "align": {}, "centre": {"encoder": "linear", "represent": "features"},
 }  # fmt: skip
 KINDS: list[dict[str, Any]] = [
     *(needed | {name: "online"} for name, needed in ONLINE.items()),
-    *({"turn": turn, "standardise": scale, "align": align, "encoder": encoder}
+    *({"turn": turn, "standardize": scale, "align": align, "encoder": encoder}
       for turn, scale, align, encoder in product(("none", "online"), ("online", "train", "trial"), ("online", "none"),
                                                  ("eegnet", "shallow"))),
     {"turn": "online", "encoder": "linear", "represent": "tangent", "centre": "online"},
-    {"standardise": "online", "delays": 2, "align": "online", "encoder": "templates"},
-    {"standardise": "online", "append_scale": True, "log_power": True},
-    {"standardise": "online", "mu_law": 10.0},
+    {"standardize": "online", "delays": 2, "align": "online", "encoder": "templates"},
+    {"standardize": "online", "append_scale": True, "log_power": True},
+    {"standardize": "online", "mu_law": 10.0},
 ]  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def test_windows_in_order_equal_one_call(kind: int) -> None:
 
 def mixture() -> Mixture:
     parts = [model(seed, **KINDS[k]) for seed, k in enumerate([0, 1, 2, 3, 4, -4, -3, -2, -1])]
-    parts += [model(10, standardise="train"), model(11, encoder="shallow"), model(12, standardise="online")]
+    parts += [model(10, standardize="train"), model(11, encoder="shallow"), model(12, standardize="online")]
     return Mixture(parts, np.linspace(0.1, 0.4, len(parts)).tolist())
 
 
@@ -117,7 +117,7 @@ def fed_from(mixed: Mixture, folder: Path, windows: torch.Tensor) -> np.ndarray:
 
 
 def test_shapes_and_classes() -> None:
-    session = at.Session(model(standardise="online"))
+    session = at.Session(model(standardize="online"))
     assert session.predict_proba(OWN[0]).shape == (2,)
     assert session.predict_proba(OWN[1:4]).shape == (3, 2)
     assert session.predict_proba(OWN[4].tolist()).shape == (2,)
@@ -133,7 +133,7 @@ def test_shapes_and_classes() -> None:
 
 
 def test_people_do_not_meet() -> None:
-    own = model(standardise="online", align="online")
+    own = model(standardize="online", align="online")
     one, other = at.Session(own), at.Session(own)
     other.predict_proba(100 * OWN)
     np.testing.assert_allclose(one.predict_proba(OWN), own.predict_proba(OWN), rtol=0, atol=1e-5)
@@ -143,7 +143,7 @@ def test_people_do_not_meet() -> None:
 
 def test_opened_from_an_estimator_a_model_or_a_folder(tmp_path: Path) -> None:
     y = np.where(REC.y.numpy() == 1, 7, 3)
-    clf = at.CensoredClassifier(method=None, standardise="online", max_epochs=2, batch_size=64, device="cpu")
+    clf = at.CensoredClassifier(method=None, standardize="online", max_epochs=2, batch_size=64, device="cpu")
     with pytest.raises(NotFittedError):
         at.Session(clf)
     clf.fit(REC.X.numpy(), y, subjects=REC.subject.numpy())
@@ -188,7 +188,7 @@ def test_what_is_no_model(tmp_path: Path) -> None:
     ],
 )
 def test_a_window_that_is_refused_leaves_no_trace(window: object, words: str) -> None:
-    own = model(standardise="online", align="online")
+    own = model(standardize="online", align="online")
     session = at.Session(own)
     first = session.predict_proba(OWN[:5])
     with pytest.raises(UserError, match=words):
@@ -199,12 +199,12 @@ def test_a_window_that_is_refused_leaves_no_trace(window: object, words: str) ->
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:
-    own, path = model(standardise="online"), tmp_path / "session"
+    own, path = model(standardize="online"), tmp_path / "session"
     at.Session(own).save(path)
     at.Session.load(path, own)
-    moved = model(standardise="online")
+    moved = model(standardize="online")
     moved.classifier.bias.data[0, 0] += 1e-3
-    for other in (moved, model(standardise="online", align="online"), Mixture([own], [1.0])):
+    for other in (moved, model(standardize="online", align="online"), Mixture([own], [1.0])):
         with pytest.raises(UserError, match="belongs to another model") as caught:
             at.Session.load(path, other)
         assert "\n" not in str(caught.value)
@@ -214,13 +214,13 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
     "damage", ["cut", "no header", "n", "deep", "shape", "missing", "more", "nan", "float8", "text", "absent"]
 )
 def test_a_damaged_session_is_refused_in_one_line(tmp_path: Path, damage: str) -> None:
-    own, path = model(standardise="online"), tmp_path / "session"
+    own, path = model(standardize="online"), tmp_path / "session"
     session = at.Session(own)
     session.predict_proba(OWN[:3])
     session.save(path)
     tensors, content = load_file(path), path.read_bytes()
     told = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
-    name = "stacks.0.standardise.total"
+    name = "stacks.0.standardize.total"
     if damage == "cut":
         path.write_bytes(content[:-3])
     elif damage == "text":

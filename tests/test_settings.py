@@ -49,7 +49,7 @@ def test_fields_that_a_method_does_not_read_do_not_tell_settings_apart() -> None
         ({"method": "pairwise_mmd", "pairs": "some"}, "unknown pairs 'some'"),
         ({"method": "mmd", "strength": -1}, "strength is -1"),
         ({"method": "mmd", "strength": float("nan")}, "strength is nan"),
-        ({"standardise": "zscore"}, "unknown standardise 'zscore'"),
+        ({"standardize": "zscore"}, "unknown standardize 'zscore'"),
         ({"schedule": "cosine"}, "unknown schedule 'cosine'; choose from 'inverse_sqrt', 'constant'"),
         ({"checkpoint": None}, "checkpoint is None; it must be of type str"),
         ({"dropout": 1.0}, "dropout is 1.0"),
@@ -72,9 +72,9 @@ def test_json_round_trip_and_key() -> None:
 
 
 def test_numpy_values_switch_transforms_on_and_off() -> None:
-    assert Setting(standardise="train", append_scale=np.False_) == Setting(standardise="train")
-    on = Setting(standardise="train", append_scale=np.True_, mu_law=np.float32(2))
-    assert on == Setting(standardise="train", append_scale=True, mu_law=2.0)
+    assert Setting(standardize="train", append_scale=np.False_) == Setting(standardize="train")
+    on = Setting(standardize="train", append_scale=np.True_, mu_law=np.float32(2))
+    assert on == Setting(standardize="train", append_scale=True, mu_law=2.0)
     assert Setting.from_json(on.to_json()) == on
     with pytest.raises(UserError, match="amplitude is 0"):
         Setting(amplitude=0)
@@ -147,29 +147,29 @@ def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
     settings = at.grid("extended")
     plain = [s for s in settings if s.method is None]
     assert (len(settings), len(plain)) == (72, 27)
-    assert len({(s.standardise, s.align) for s in plain}) == 6
+    assert len({(s.standardize, s.align) for s in plain}) == 6
     strengths = {"adversary": {0.03, 0.1}, "mige": {0.01, 0.03}, "mmd": {0.3, 1}, "pairwise_mmd": {0.3, 1},
                  "began": {0.1, 0.3}}  # fmt: skip
     assert {s.method for s in settings} == {None, *strengths}
     for method, useful in strengths.items():
         own = [s for s in settings if s.method == method]
-        assert len({(s.standardise, s.align, s.mode) for s in own}) == len(own) == 9
+        assert len({(s.standardize, s.align, s.mode) for s in own}) == len(own) == 9
         assert {s.strength for s in own} == useful
         assert all(s.batches == ("balanced" if s.mode == "conditional" else "people") for s in own)
 
 
 def test_names_say_what_but_censoring_differs() -> None:
-    plain = Setting(lr=0.01, standardise="train")
+    plain = Setting(lr=0.01, standardize="train")
     assert plain.name_relative_to(plain) == "baseline"
-    assert Setting(method="mmd", lr=0.01, standardise="train").name_relative_to(plain) == "mmd marginal 1 median"
+    assert Setting(method="mmd", lr=0.01, standardize="train").name_relative_to(plain) == "mmd marginal 1 median"
     other = Setting(lr=0.01, align="online", batches="balanced")
-    assert other.name_relative_to(plain) == "baseline with standardise trial, align online, batches balanced"
+    assert other.name_relative_to(plain) == "baseline with standardize trial, align online, batches balanced"
     steady = replace(plain, schedule="constant", checkpoint="last")
     assert steady.name_relative_to(plain) == "baseline with schedule constant, checkpoint last"
     assert plain.name_relative_to(steady) == "baseline with schedule inverse_sqrt, checkpoint best"
-    late = Setting(method="mmd", lr=0.01, standardise="train", warm_up=5, batches="shuffled")
+    late = Setting(method="mmd", lr=0.01, standardize="train", warm_up=5, batches="shuffled")
     assert late.name_relative_to(plain) == "mmd marginal 1 median warm_up 5 with batches shuffled"
-    rhythms = {"encoder": "linear", "standardise": "none", "represent": "rhythms", "constants": (13.0, 26.0)}
+    rhythms = {"encoder": "linear", "standardize": "none", "represent": "rhythms", "constants": (13.0, 26.0)}
     assert Setting(**rhythms, sfreq=128.0).name_relative_to(plain) == "rhythms", "the recordings say the rest"
     slow, fast = (Setting(**rhythms, sfreq=rate) for rate in (128.0, 256.0))
     assert slow.name_relative_to(fast) == "baseline with sfreq 128.0", "unless it is all that differs"
@@ -183,20 +183,20 @@ def test_half_a_kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standardise", "align", "adaptation"),
+    ("standardize", "align", "adaptation"),
     [("trial", "none", "none"), ("train", "none", "none"), ("online", "none", "online"),
      ("trial", "online", "online"), ("transductive", "none", "transductive"), ("none", "transductive", "transductive"),
      ("online", "transductive", "transductive"), ("transductive", "online", "transductive")],
 )  # fmt: skip
-def test_adaptation(standardise: str, align: str, adaptation: str) -> None:
-    assert Setting(standardise=standardise, align=align).adaptation == adaptation
+def test_adaptation(standardize: str, align: str, adaptation: str) -> None:
+    assert Setting(standardize=standardize, align=align).adaptation == adaptation
 
 
 def test_every_field_reaches_the_key() -> None:
     """A number that changes an outcome but not the key would let a ledger confuse two trainings."""
     base = Setting(method="pairwise_mmd", pairs="clique", size=2)
     changes = {"temporal_filters": 4, "spatial_depth": 1, "latent_filters": 8, "temporal_kernel": 9, "dropout": 0.1,
-               "max_norm": True, "standardise": "transductive", "batches": "shuffled", "batch_size": 32, "lr": 0.1,
+               "max_norm": True, "standardize": "transductive", "batches": "shuffled", "batch_size": 32, "lr": 0.1,
                "align": "online", "warm_up": 2, "schedule": "constant", "checkpoint": "last",
                "weight_decay": 0.5, "max_epochs": 7, "patience": 3, "shuffle_subjects": True,
                "nuisance": "session"}  # fmt: skip

@@ -56,7 +56,7 @@ def test_what_a_setting_would_hide_is_refused(given: dict[str, Any], words: str)
 
 
 def test_a_run_of_listed_settings() -> None:
-    listed = [SETTING, at.Setting(encoder="templates", standardise="train")]
+    listed = [SETTING, at.Setting(encoder="templates", standardize="train")]
     auto = at.AutoTransferClassifier(settings=listed, seeds=1, time=None, device="cpu")
     assert clone(auto).get_params()["settings"] == listed
     options = auto._options("eegnet")
@@ -102,10 +102,10 @@ def test_what_is_no_grid_is_refused(grid: Any, rest: dict[str, Any], words: str)
         at.AutoTransferClassifier("quick", settings=[SETTING]).fit(X, Y, subjects=SUBJECTS)
 
 
-@pytest.mark.parametrize("standardise", ["trial", "train", "online", "transductive"])
-def test_an_outcome_is_a_model_that_predicts_as_the_training_did(standardise: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("standardize", ["trial", "train", "online", "transductive"])
+def test_an_outcome_is_a_model_that_predicts_as_the_training_did(standardize: str, tmp_path: Path) -> None:
     fold = at.leave_one_subject_out(RECORDINGS)[0]
-    setting = at.Setting(standardise=standardise, **SMALL)
+    setting = at.Setting(standardize=standardize, **SMALL)
     outcomes = at.train(RECORDINGS, [at.Job(setting, one) for one in (fold, fold.swapped())], "cpu", progress=False)
     for outcome in outcomes:
         assert isinstance(outcome, Outcome)

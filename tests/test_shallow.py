@@ -109,10 +109,10 @@ def test_keyed_dropout_depends_on_key_position_and_the_members_probability_alone
     assert torch.equal(net(x, noise=keys, drop=drop), net(x))
 
 
-@pytest.mark.parametrize("standardise", ["trial", "online"])
-def test_a_member_equals_itself_alone(standardise: str) -> None:
+@pytest.mark.parametrize("standardize", ["trial", "online"])
+def test_a_member_equals_itself_alone(standardize: str) -> None:
     rec = people()
-    jobs = stacked_jobs(rec, standardise=standardise, encoder="shallow", power_filters=8)
+    jobs = stacked_jobs(rec, standardize=standardize, encoder="shallow", power_filters=8)
     jobs[1] = at.Job(jobs[1].setting.replace(dropout=0.5), jobs[1].fold, jobs[1].seed)
     assert len({program_of(rec, job) for job in jobs}) == 1
     together = at.train(rec, jobs, device="cpu", dtype=torch.float64)
@@ -124,7 +124,7 @@ def test_a_member_equals_itself_alone(standardise: str) -> None:
 
 def random_model(kind: str, channels: int, times: int, kernel: int, members: int = 3) -> SavedModel:
     generator = torch.Generator().manual_seed(channels * times)
-    setting = at.Setting(encoder="shallow", standardise=kind, power_filters=FILTERS, temporal_kernel=kernel)
+    setting = at.Setting(encoder="shallow", standardize=kind, power_filters=FILTERS, temporal_kernel=kernel)
     card = ModelCard(
         name="noise", kind="ensemble", members=members, setting=setting.to_dict(), n_times=times,
         channels=[f"C{c}" for c in range(channels)], sfreq=None, classes=["rest", 7, "fist"], subjects=5, scores={},

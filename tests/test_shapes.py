@@ -18,7 +18,7 @@ from autotransfer.training.windows import windows_for
 from tiny import assert_same_outcome
 
 CPU = torch.device("cpu")
-SETTING = {"standardise": "train", "append_scale": True, "batch_size": 16, "max_epochs": 2, "checkpoint": "last"}
+SETTING = {"standardize": "train", "append_scale": True, "batch_size": 16, "max_epochs": 2, "checkpoint": "last"}
 
 
 def levelled(dtype: torch.dtype, groups: int = 2, batch: int = 5, channels: int = 3, times: int = 40) -> Levelled:

@@ -12,7 +12,7 @@ import torch
 
 import autotransfer as at
 from autotransfer.preprocessing import Preprocessing
-from autotransfer.preprocessing.standardise import KINDS
+from autotransfer.preprocessing.standardize import KINDS
 from autotransfer.training import packing
 from autotransfer.training.prepared import Prepared
 from autotransfer.training.windows import Windows
@@ -21,9 +21,9 @@ from tiny import tiny
 CPU = torch.device("cpu")
 
 
-def from_file(recordings: at.Recordings, standardise: str) -> Prepared:
+def from_file(recordings: at.Recordings, standardize: str) -> Prepared:
     """What is gathered is compared with windows in memory in test_preprocessing_contract.py."""
-    way = Preprocessing.of({"standardise": standardise})
+    way = Preprocessing.of({"standardize": standardize})
     windows = Windows(recordings, way, 5, device=CPU, dtype=torch.float32, in_memory=False)
     return Prepared(windows, [np.arange(20), np.arange(24)], [np.arange(0)] * 2)
 
@@ -54,7 +54,7 @@ def test_training_from_a_folder_gives_the_same_outcome(
 
     recordings = tiny()
     save_folder(tmp_path / "folder", recordings)
-    setting = at.Setting(method="mmd", standardise=kind, max_epochs=3, batch_size=16)
+    setting = at.Setting(method="mmd", standardize=kind, max_epochs=3, batch_size=16)
     jobs = [at.Job(setting, fold) for fold in at.leave_one_subject_out(recordings)[:2]]
     held = at.train(recordings, jobs, "cpu", dtype=torch.float64)
     monkeypatch.setattr(packing, "room_beside", lambda *_: -1.0)
@@ -92,7 +92,7 @@ read = Prepared._read
 Prepared._read = lambda self, *rest: (seen.append(own()), read(self, *rest))[1]
 at.train(rec, [at.Job(at.Setting(max_epochs=1), fold)], 'cpu')
 print(max(seen) - before)
-way = Preprocessing.of({'standardise': 'trial'})
+way = Preprocessing.of({'standardize': 'trial'})
 windows = t.Windows(rec, way, 0, device=torch.device('cpu'), dtype=torch.float32, in_memory=False)
 prepared = Prepared(windows, [fold.train], [fold.test])
 before, seen = own(), []

@@ -179,7 +179,7 @@ class Streams(RuleBasedStateMachine):
 
 
 MODELS = [
-    known(standardise="online"),
+    known(standardize="online"),
     Mixture([known(align="online"), known(seed=2, encoder="shallow")], [0.5, 0.7]),
 ]
 
@@ -293,7 +293,7 @@ def test_a_bad_stamp_does_not_hide_a_hole(stamp: float) -> None:
 
 def test_the_command_keeps_what_was_decoded_and_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that comes back with other channels ends in one line, after rows and a session that can be used."""
-    model(standardise="online").save(tmp_path / "run" / "model")
+    model(standardize="online").save(tmp_path / "run" / "model")
     values = np.concatenate(list(OWN.numpy()), 1).T
     times = np.arange(len(values)) / 24.0
     times[100] = np.inf

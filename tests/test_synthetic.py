@@ -1,4 +1,4 @@
-"""The generator: what its dials promise, measured on features that a trial's standardisation leaves."""
+"""The generator: what its dials promise, measured on features that a trial's standardization leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHANCE = 1 / 8  # of the default eight subjects
 
 def features(rec: Recordings, kind: str = "trial") -> np.ndarray:
     """Log spectrum of each channel and correlations between channels: (N, features)."""
-    X = preprocessed(rec.X, rec.subject, standardise=kind)
+    X = preprocessed(rec.X, rec.subject, standardize=kind)
     spectrum = torch.fft.rfft(X).abs().square()[..., 1:37]
     power = spectrum.unflatten(-1, (12, 3)).mean(-1).add(1e-3).log()
     upper = torch.triu_indices(rec.n_channels, rec.n_channels, offset=1)
@@ -52,7 +52,7 @@ def test_without_shift_subjects_cannot_be_told_apart_but_classes_can() -> None:
     assert accuracy(features(rec), rec.y, rec.subject) > 0.95
 
 
-def test_mixing_tells_subjects_apart_through_standardisation() -> None:
+def test_mixing_tells_subjects_apart_through_standardization() -> None:
     found = [accuracy(features(rec), rec.subject) for rec in (synthetic(subject_shift=d) for d in (0.0, 0.2, 1.0))]
     assert found[0] < 2 * CHANCE
     assert found[0] + 0.2 < found[1]
@@ -71,9 +71,9 @@ def test_mixing_makes_an_unseen_subject_harder() -> None:
     assert gap(1.0) > 0.1
 
 
-def test_gain_shows_in_raw_data_and_vanishes_in_standardised_trials() -> None:
+def test_gain_shows_in_raw_data_and_vanishes_in_standardized_trials() -> None:
     rec, plain = synthetic(mixing=0.0, gain=1.0), synthetic(subject_shift=0.0)
-    found, expected = (preprocessed(own.X, own.subject, standardise="trial") for own in (rec, plain))
+    found, expected = (preprocessed(own.X, own.subject, standardize="trial") for own in (rec, plain))
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
     assert accuracy(features(rec, "none"), rec.subject) > 0.9
 

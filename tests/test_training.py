@@ -151,7 +151,7 @@ def by_hand(recordings: at.Recordings, job: at.Job, decays: list[float]) -> dict
 def test_both_schedules_equal_a_plain_loop_for_the_network_and_its_critic() -> None:
     recordings = ragged()
     fold = at.leave_one_subject_out(recordings)[0]
-    base = at.Setting(method="adversary", strength=0.3, max_epochs=3, batch_size=16, standardise="none", dropout=0.0)
+    base = at.Setting(method="adversary", strength=0.3, max_epochs=3, batch_size=16, standardize="none", dropout=0.0)
     jobs = [at.Job(replace(base, schedule=schedule), fold) for schedule in DECAYS]
     together = at.train(recordings, jobs, device="cpu", dtype=torch.float64)
     assert {outcome.population for outcome in together} == {2}
@@ -275,7 +275,7 @@ def test_held_out_signals_do_not_move_the_weights() -> None:
     X = recordings.X.clone()
     X[np.concatenate([fold.validation, fold.test])] += 5 * torch.randn(3, 1)
     for kind in ("trial", "train", "transductive"):
-        setting = at.Setting(max_epochs=2, batch_size=16, standardise=kind)
+        setting = at.Setting(max_epochs=2, batch_size=16, standardize=kind)
         (a,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
         (b,) = at.train(
             at.Recordings(X, recordings.y, recordings.subject, sfreq=32), [at.Job(setting, fold)], device="cpu"
@@ -337,14 +337,14 @@ def test_folds_that_hold_out_one_set_or_nobody() -> None:
         assert torch.equal(tensor, nobody.final_state[name]), name
 
 
-@pytest.mark.parametrize("standardise", ["trial", "train", "none"])
-def test_the_layout_of_an_array_does_not_matter(standardise: str) -> None:
+@pytest.mark.parametrize("standardize", ["trial", "train", "none"])
+def test_the_layout_of_an_array_does_not_matter(standardize: str) -> None:
     """Recordings keep a float32 array as it is, whatever its strides."""
     recordings = ragged()
     X = np.asfortranarray(recordings.X.numpy())
     other = at.Recordings(X, recordings.y, recordings.subject, sfreq=recordings.sfreq)
     assert not other.X.is_contiguous()
-    job = at.Job(at.Setting(standardise=standardise, max_epochs=2, batch_size=16), make_fold(recordings, 0, 1))
+    job = at.Job(at.Setting(standardize=standardize, max_epochs=2, batch_size=16), make_fold(recordings, 0, 1))
     (first,), (second,) = (at.train(rec, [job], device="cpu") for rec in (recordings, other))
     assert first.history == second.history
 

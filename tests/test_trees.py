@@ -57,7 +57,7 @@ def test_thresholds_in_single_precision_divide_as_in_double() -> None:
 def test_a_model_says_what_the_trees_vote() -> None:
     x, y = spirals(classes=2)
     rec = at.Recordings(x.numpy(), y.numpy(), np.arange(400) % 4, sfreq=4)
-    setting = at.Setting(encoder="trees", standardise="none", trees=20)
+    setting = at.Setting(encoder="trees", standardize="none", trees=20)
     fold = Fold(np.arange(0, 300), np.arange(300, 350), np.arange(350, 400), 0, 1)
     (outcome,) = at.train(rec, [at.Job(setting, fold)], "cpu", progress=False)
     forest = ExtraTreesClassifier(
@@ -65,6 +65,6 @@ def test_a_model_says_what_the_trees_vote() -> None:
     ).fit(x[:300].flatten(1), y[:300])
     want = (1 - DOUBT) * forest.predict_proba(x[350:].flatten(1)) + DOUBT / 2
     np.testing.assert_allclose(outcome.held_out_log_probs.exp().numpy()[50:], want, atol=1e-5)
-    line = at.Setting(encoder="linear", standardise="none")
+    line = at.Setting(encoder="linear", standardize="none")
     (straight,) = at.train(rec, [at.Job(line, fold)], "cpu", progress=False)
     assert outcome.test_score > straight.test_score + 0.1, "no line tells these classes"

@@ -16,7 +16,7 @@ from autotransfer.preprocessing import turn as module
 from autotransfer.preprocessing.turn import FEWEST, FLOOR, LEAST, MARGIN, PRIOR_WINDOWS, SHRINKAGE, PersonTurn
 
 PLACES, TIMES, CLASSES, PER = 8, 40, 3, 60
-TURN = {"standardise": "none", "turn": "transductive"}
+TURN = {"standardize": "none", "turn": "transductive"}
 
 
 def armband(
@@ -151,9 +151,9 @@ def test_what_comes_after_sees_people_turned_back() -> None:
     straight, rec = armband({}), armband({0: 3, 4: 6})
     folds = [without(rec, 0), without(rec, 1)]
     for more in (
-        {"standardise": "train"},
-        {"standardise": "transductive"},
-        {"standardise": "online", "align": "online"},
+        {"standardize": "train"},
+        {"standardize": "transductive"},
+        {"standardize": "online", "align": "online"},
         {"align": "transductive"},
         {"represent": "features", "centre": "online"},
     ):

@@ -50,7 +50,7 @@ def _penalties(strengths: dict[str, dict[str, float]]) -> list[Setting]:
 
 
 # The extended search starts from the plain network and the two most promising preprocessings.
-BASES = (Setting(), Setting(standardise="online"), Setting(standardise="online", align="online"))
+BASES = (Setting(), Setting(standardize="online"), Setting(standardize="online", align="online"))
 CHANGES: tuple[dict[str, Any], ...] = (
     {"dropout": 0.5},
     {"temporal_kernel": "half"},
@@ -65,11 +65,11 @@ CHANGES: tuple[dict[str, Any], ...] = (
 def _extended() -> list[Setting]:
     """Censoring joined with what else matters: 72 settings, 27 of them uncensored, and no full product.
 
-    Uncensored: every standardisation × alignment, and one other change at a time from each base. Censored: each
+    Uncensored: every standardization × alignment, and one other change at a time from each base. Censored: each
     published method × mode on each base, at one of its two strengths in turn, so that each meets every base at both.
     """
     settings = [
-        Setting(standardise=kind, align=align) for kind in ("trial", "train", "online") for align in ("none", "online")
+        Setting(standardize=kind, align=align) for kind in ("trial", "train", "online") for align in ("none", "online")
     ]
     settings += [base.replace(**change) for base in BASES for change in CHANGES]
     settings += [

@@ -105,7 +105,7 @@ class AskedOptions:
     patience: Annotated[int | None, About("Stop after so many epochs without progress.", TRAINING)] = None
     batch_size: Annotated[int | None, About("Rows of a minibatch; default 128.", TRAINING)] = None
     lr: Annotated[float | None, About("Learning rate of the first epoch; default 0.001.", TRAINING)] = None
-    standardise: Annotated[str | None, About("trial (default), train, online, transductive or none.", TRAINING)] = None
+    standardize: Annotated[str | None, About("trial (default), train, online, transductive or none.", TRAINING)] = None
     align: Annotated[str | None, About("Euclidean: none (default), online or transductive.", TRAINING)] = None
     seeds: Annotated[int | None, About("How many seeds everything is trained with; default 3.", TRAINING)] = None
     folds: Annotated[

@@ -42,13 +42,13 @@ class CORAL(Method):
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
-        z, dim = standardised(term.z, groups), term.z.shape[-1]
+        z, dim = standardized(term.z, groups), term.z.shape[-1]
         product = (z @ z.mT).masked_fill(diagonal(z), 0.0)
         kernel = product.square() / (4 * dim**2)
         return mean_discrepancy(kernel + product / dim if self.options.means else kernel, groups)
 
 
-def standardised(z: Tensor, groups: Groups) -> Tensor:
+def standardized(z: Tensor, groups: Groups) -> Tensor:
     """z (P, B, D) with mean 0 and variance 1 in every dimension of every context; rows that do not count are 0."""
     context, rows = groups.context.to(z.dtype), groups.context_rows[..., None]
     centred = (z - context @ z / rows) * groups.counts[..., None]

@@ -66,7 +66,7 @@ class CensoredClassifier(WindowClassifier):
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed: options of the
         methods that read them, as in `Setting`; other methods ignore them
     warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`
-    standardise, align, mu_law, append_scale, log_power: preprocessing and encoding, as in `Setting`
+    standardize, align, mu_law, append_scale, log_power: preprocessing and encoding, as in `Setting`
     channel_mask: probability with which a channel of a training window is silenced; 0: never
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
     sfreq: sampling rate in Hz, for temporal kernels. Epochs bring their own
@@ -105,7 +105,7 @@ class CensoredClassifier(WindowClassifier):
     schedule: str | None = None
     weight_decay: float = 0.01
     dropout: float = 0.25
-    standardise: str | None = None
+    standardize: str | None = None
     align: str = "none"
     mu_law: float | None = None
     append_scale: bool | None = None
@@ -153,13 +153,13 @@ class CensoredClassifier(WindowClassifier):
         if self.setting is not None:
             return self._given_setting(encoder)
         check_choice("preset", self.preset, PRESETS)
-        of_preset = "max_epochs", "checkpoint", "schedule", "standardise", "append_scale", "log_power"
+        of_preset = "max_epochs", "checkpoint", "schedule", "standardize", "append_scale", "log_power"
         given = {name: getattr(self, name) for name in of_preset}
         if self.patience is not None and given["checkpoint"] is None:
             given["checkpoint"] = "best"  # nothing else has patience
         asked = {name: value for name, value in given.items() if value is not None}
         usual = training_of(self.preset, encoder) | asked
-        if usual["standardise"] == "trial" and "append_scale" not in asked:
+        if usual["standardize"] == "trial" and "append_scale" not in asked:
             usual["append_scale"] = False  # a scale is not left
         # What an encoder does not read is left out, but for what somebody has asked for.
         read = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
@@ -214,11 +214,11 @@ def training_of(preset: str, encoder: str) -> dict[str, Any]:
     plain = Setting()
     if preset == "paper":
         return {
-            "max_epochs": plain.max_epochs, "standardise": "trial", "append_scale": False, "log_power": False,
+            "max_epochs": plain.max_epochs, "standardize": "trial", "append_scale": False, "log_power": False,
             "schedule": plain.training.schedule, "checkpoint": plain.training.checkpoint,
         }  # fmt: skip
     networks = {network["encoder"]: network for network in reversed(PENALISED["zero-shot"])}
-    usual = dict.fromkeys(EEGNET, False) | AVERAGED | networks.get(encoder, {"standardise": "train"})
+    usual = dict.fromkeys(EEGNET, False) | AVERAGED | networks.get(encoder, {"standardize": "train"})
     return {name: value for name, value in usual.items() if name != "encoder"}
 
 

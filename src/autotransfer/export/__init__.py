@@ -64,7 +64,7 @@ def export_model(
 ) -> Exported:
     """Write the model of a finished run, or one in memory, as one file.
 
-    A model that aligns, or standardises "online", or has such a part, is written as safetensors only: `load_model`
+    A model that aligns, or standardizes "online", or has such a part, is written as safetensors only: `load_model`
     adapts to each person.
     format: onnx, torch (a torch.export program, .pt2) or safetensors
     out: the file; by default `model` with the format's ending in the run's folder

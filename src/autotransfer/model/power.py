@@ -2,7 +2,7 @@
 
 EEGNet's code says how signals move; with log_power=True it also says how strong each spatial filter's signal is, in the
 same steps of time, as a logarithm: what differs between people by a factor then differs by a summand. It is the mean
-square, so that an offset counts as power: windows should be standardised, and levels read apart where they differ.
+square, so that an offset counts as power: windows should be standardized, and levels read apart where they differ.
 """
 
 from __future__ import annotations

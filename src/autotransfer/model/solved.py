@@ -1,6 +1,6 @@
 """Encoders without an optimiser: their statistics are computed from the training windows in closed form.
 
-A code is a fixed function of the window, every number of it standardised with mean and deviation of the training rows.
+A code is a fixed function of the window, every number of it standardized with mean and deviation of the training rows.
 A classifier on such codes has a solution: see training/closed_form.py.
 """
 
@@ -59,7 +59,7 @@ class Solved(Stack):
 
     @abstractmethod
     def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
-        """Windows (M or 1, B, C, T) of M members -> codes before they are standardised (M or 1, B, D)."""
+        """Windows (M or 1, B, C, T) of M members -> codes before they are standardized (M or 1, B, D)."""
 
     def raw_in_graph(self, x: Tensor) -> Tensor:
         """`raw` of all members in operations that every format of export has; overridden where `raw` has others."""
@@ -68,8 +68,8 @@ class Solved(Stack):
     def fit_(self, members: Sequence[int], batches: Batches) -> None:
         """Estimate what `raw` needs from the training windows of these members."""
 
-    def standardise_(self, members: Sequence[int], rows: Tensor) -> Tensor:
-        """Standardize by the raw codes (n, D) of the training rows of these members; return these rows standardised,
+    def standardize_(self, members: Sequence[int], rows: Tensor) -> Tensor:
+        """Standardize by the raw codes (n, D) of the training rows of these members; return these rows standardized,
         float64. A number that is the same in all of them becomes 0."""
         exact = rows.double()
         shift = exact.mean(0)
@@ -95,9 +95,9 @@ class Solved(Stack):
         # One member after the other: intermediate signals may be much larger than codes.
         members = [slice(member, member + 1) for member in range(len(self.shift))]
         raw = [self.raw(x if len(x) == 1 else x[member], member) for member in members]
-        return self.standardised(raw[0] if len(raw) == 1 else torch.cat(raw))
+        return self.standardized(raw[0] if len(raw) == 1 else torch.cat(raw))
 
-    def standardised(self, raw: Tensor) -> Tensor:
+    def standardized(self, raw: Tensor) -> Tensor:
         """Raw codes (P or 1, B, D) -> codes (P, B, D)."""
         return (raw - self.shift[:, None]) * self.inv_std[:, None]
 
@@ -129,4 +129,4 @@ class AllAtOnce(nn.Module):
         self.net = net
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net.standardised(self.net.raw_in_graph(x))
+        return self.net.standardized(self.net.raw_in_graph(x))

@@ -98,7 +98,7 @@ class Trees(Solved):
             self.threshold[member] = threshold.to(self.threshold)
             self.votes[member] = votes.to(self.votes)
 
-    def standardise_(self, members: Sequence[int], rows: Tensor) -> Tensor:
+    def standardize_(self, members: Sequence[int], rows: Tensor) -> Tensor:
         """Votes are in one unit already."""
         return rows.double()
 

@@ -20,7 +20,7 @@ from .centre import Centre
 from .delays import Delays
 from .mu_law import MuLaw
 from .represent import Represent
-from .standardise import Standardise
+from .standardize import Standardize
 from .transform import Batch, Fitted, Follower, Rows, Stage, Transform, with_prefix
 from .turn import Turn
 
@@ -31,7 +31,7 @@ __all__ = [
 # By the name that a Setting has for them, in the order in which they are applied.
 TRANSFORMS: dict[str, type[Transform]] = {
     "turn": Turn,
-    "standardise": Standardise,
+    "standardize": Standardize,
     "delays": Delays,
     "align": Align,
     "mu_law": MuLaw,
@@ -135,7 +135,7 @@ class Preprocessing:
     def repeated(self) -> bool:
         """Whether training windows are transformed again in every step: by more than the shift and scale of a fold,
         which they get while they are gathered."""
-        return self.transforms[self.by_fold :] not in ((), (Standardise("train"),))
+        return self.transforms[self.by_fold :] not in ((), (Standardize("train"),))
 
     @property
     def represented(self) -> int:
@@ -278,6 +278,6 @@ def check_online(spec: Preprocessing) -> None:
     """Raise where windows cannot come one by one."""
     if spec.adaptation == "transductive":
         raise UserError(
-            "the model takes all of a person's windows at once (turn, standardise, align or centre 'transductive'); "
+            "the model takes all of a person's windows at once (turn, standardize, align or centre 'transductive'); "
             "give them to predict_proba together, or train with 'online'"
         )

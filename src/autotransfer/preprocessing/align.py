@@ -4,7 +4,7 @@
     online         the same for training people; for a new person R of their windows so far and a prior
 
 After it the mean covariance of everybody's windows is the identity, so that people differ less in how their channels
-vary together. Covariances are second moments X Xᵀ / times of windows that are already standardised, shrunk towards a
+vary together. Covariances are second moments X Xᵀ / times of windows that are already standardized, shrunk towards a
 multiple of the identity. No label is ever read.
 """
 

@@ -1,4 +1,4 @@
-"""Every window standardised by itself, with the mean and the log deviation of each channel appended as channels.
+"""Every window standardized by itself, with the mean and the log deviation of each channel appended as channels.
 
 A temporal filter sees shapes well and amplitudes badly. In slow signals the mean and the spread of a whole window say
 something that its shape does not: read apart, neither drowns the other.
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import cpu
 from ..errors import UserError
-from .standardise import Standardise
+from .standardize import Standardize
 from .transform import Fitted, Rows, Stage, Transform
 
 FLAT = 1e-4  # a channel that varies by less, in units of the training subjects' deviation, counts as flat
@@ -30,9 +30,9 @@ class AppendScale(Transform):
     tabulated: ClassVar[bool] = True
 
     def check(self, before: Sequence[Transform]) -> None:
-        if Standardise("trial") in before:
+        if Standardize("trial") in before:
             raise UserError(
-                "append_scale needs amplitudes, which trial standardisation removes; choose standardise='train'"
+                "append_scale needs amplitudes, which trial standardization removes; choose standardize='train'"
             )
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:

@@ -30,7 +30,7 @@ MOST_FRACTIONS = 20  # different labels that are no whole numbers: more of them 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Recordings:
-    """Windows of biosignals with class and subject labels. X holds raw values: standardising is part of a Setting.
+    """Windows of biosignals with class and subject labels. X holds raw values: standardizing is part of a Setting.
 
     `subject` may hold anything hashable, `y` numbers and text; what is equal in Python, such as 1, 1.0 and True, is one
     label. They are stored as contiguous integers, and `classes` and `subjects` as the labels that these stand for;

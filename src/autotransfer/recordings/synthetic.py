@@ -47,12 +47,12 @@ def synthetic(
     e(t)         white noise of unit variance, independent between channels
     R_s          rotation exp(mixing · K_s) of the channels, K_s random and skew-symmetric
     τ_s          tempo 1 + 0.15 · mixing · u_s, u_s evenly spread over [-1, 1] in random order
-    g_s          gains exp(gain · N(0, 1)) of the channels; standardising each trial removes them
+    g_s          gains exp(gain · N(0, 1)) of the channels; standardizing each trial removes them
     p(k | s)     ∝ exp(label_shift · N(0, 1)), every class at least once
 
     With mixing = gain = label_shift = 0 subjects are exchangeable. All subjects share which classes are
     faster; topographies, correlations between channels and exact frequencies identify the subject, even after
-    each trial is standardised. `subject_shift` sets mixing and gain together. Every part has its own random
+    each trial is standardized. `subject_shift` sets mixing and gain together. Every part has its own random
     stream: changing one parameter keeps the draws of the others.
     """
     if subject_shift is not None:

@@ -135,7 +135,7 @@ class RunOptions(AskedOptions):
         if self.adaptation is None:
             return
         check_choice("adaptation", self.adaptation, ("auto", "none", *ADAPTATIONS))
-        given = self.standardise is not None or self.align is not None
+        given = self.standardize is not None or self.align is not None
         settled = self.lists_settings or self.grid == "extended" or given
         settled = settled or self.search == "tpe" or self.rule == "published"
         if self.adaptation == "auto":
@@ -144,7 +144,7 @@ class RunOptions(AskedOptions):
             self.adaptation = None
         elif settled:
             raise UserError(
-                f"adaptation is {self.adaptation!r}, and the grid, --standardise, --align, --search tpe or --rule "
+                f"adaptation is {self.adaptation!r}, and the grid, --standardize, --align, --search tpe or --rule "
                 "published say already what is used of a person; leave either out"
             )
 
@@ -196,7 +196,7 @@ class RunOptions(AskedOptions):
             changes |= {"as_printed": True, "batches": "auto"}
         if self.nuisance != SUBJECT:
             changes["nuisance"] = self.nuisance
-        for name in ("patience", "batch_size", "lr", "standardise", "align"):
+        for name in ("patience", "batch_size", "lr", "standardize", "align"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)
         return setting.replace(**changes)

@@ -29,7 +29,7 @@ class DeliveredPart:
     """A linear model in what is delivered."""
 
     name: str
-    strength: float  # of the ridge penalty, for standardised numbers, in units of the training windows
+    strength: float  # of the ridge penalty, for standardized numbers, in units of the training windows
     weight: float  # in the average
     r2: float | None  # alone: mean over people left out
 

@@ -15,7 +15,7 @@ from ..settings import Setting, field_names
 from .ledger import FINISHED, Entry
 
 COLUMNS = [
-    "stage", "setting", "method", "mode", "strength", "estimator", "length_scale", "regularization", "standardise",
+    "stage", "setting", "method", "mode", "strength", "estimator", "length_scale", "regularization", "standardize",
     "fold", "validation_subject", "test_subject", "seed", "best_epoch", "epochs", "validation_score", "test_score",
     "swapped_best_epoch", "swapped_validation_score", "swapped_test_score", "seconds", "failure", "key",
 ]  # fmt: skip

@@ -31,9 +31,9 @@ SHALLOW: dict[str, Any] = {"encoder": "shallow"}
 
 # By what may be used of a new person: networks that meet every penalty of the grid, and networks without.
 PENALISED: dict[str, tuple[dict[str, Any], ...]] = {
-    "zero-shot": ({"standardise": "train"} | EEGNET, {"standardise": "train"} | SHALLOW),
-    "online": ({"standardise": "online"} | EEGNET, {"standardise": "online"} | SHALLOW),
-    "transductive": ({"standardise": "transductive"} | EEGNET, {"standardise": "transductive"} | SHALLOW),
+    "zero-shot": ({"standardize": "train"} | EEGNET, {"standardize": "train"} | SHALLOW),
+    "online": ({"standardize": "online"} | EEGNET, {"standardize": "online"} | SHALLOW),
+    "transductive": ({"standardize": "transductive"} | EEGNET, {"standardize": "transductive"} | SHALLOW),
 }
 UNPENALISED: dict[str, tuple[dict[str, Any], ...]] = {
     "zero-shot": (),
@@ -41,7 +41,7 @@ UNPENALISED: dict[str, tuple[dict[str, Any], ...]] = {
     "transductive": ({"align": "transductive", "encoder": "eegnet", "log_power": True},),
 }
 
-LINEAR: dict[str, Any] = {"encoder": "linear", "standardise": "none"}
+LINEAR: dict[str, Any] = {"encoder": "linear", "standardize": "none"}
 SHRINKAGES = ("auto", 0.5)  # little where there are many windows, and much: people differ by more than windows do
 EMBEDDED = 16  # channels that delayed copies add up to where a recording has fewer
 DELAY = 0.02  # seconds between copies
@@ -64,7 +64,7 @@ CONSTANTS: dict[str, Callable[[Recordings], tuple[float, ...] | None]] = {
     "rhythms": lambda recordings: frequencies(recordings),
 }
 # Kernels sum channels, which must be in one unit: that of the window, or of the training people where levels matter.
-STANDARDISED: dict[str, dict[str, str]] = {"minirocket": {"wearable": "train", "other": "train"}}
+STANDARDIZED: dict[str, dict[str, str]] = {"minirocket": {"wearable": "train", "other": "train"}}
 STIMULUS = re.compile(r"(\d+(?:\.\d+)?) ?hz", re.IGNORECASE)  # in the name of a class
 HARMONICS = 3  # of a stimulus
 RHYTHMS = range(6, 46)  # Hz, where stimuli are not known
@@ -181,7 +181,7 @@ def closed_forms(
     special = [LINEAR | fields for fields in represented(kinds, recordings, costly=costly)]
     voted = {name for kind in _named(kinds, recordings) for name in VOTED.get(kind, ())} if costly else set()
     trees = [fields | {"encoder": "trees"} for fields in special if fields["represent"] in voted]
-    templates: dict[str, Any] = {"encoder": "templates", "standardise": "train"}
+    templates: dict[str, Any] = {"encoder": "templates", "standardize": "train"}
     responses = [templates, *([templates | {"encoder": "evoked"}] if _responses(kinds, recordings) else [])]
     if adaptation == "zero-shot":
         linear = [*usual, *responses, *special]
@@ -191,7 +191,7 @@ def closed_forms(
             return [fields | {"centre": adaptation} for fields in plain]
 
         turned = [fields | {"turn": adaptation} for fields in centred(usual)] if recordings.ring is not None else []
-        aligned = [fields | {"standardise": "none", "align": adaptation} for fields in responses]
+        aligned = [fields | {"standardize": "none", "align": adaptation} for fields in responses]
         linear = [*usual, *centred(usual), *turned, *responses, *aligned]
         linear += [*special, *centred(special)]
         trees += centred(trees)
@@ -223,7 +223,7 @@ def _named(kinds: str | None, recordings: Recordings) -> list[str]:
 def _fields_of(name: str, recordings: Recordings, *, asked: bool) -> dict[str, Any] | None:
     """A representation with what it reads of the recordings; None where they do not have it. Unless it is asked for by
     name, also None where windows are too short for it or, with one of many kernels, fewer than its entries."""
-    scaled = {"standardise": STANDARDISED[name].get(signal_of(recordings), "trial")} if name in STANDARDISED else {}
+    scaled = {"standardize": STANDARDIZED[name].get(signal_of(recordings), "trial")} if name in STANDARDIZED else {}
     values = {
         "sfreq": recordings.sfreq,
         "constants": CONSTANTS[name](recordings) if name in CONSTANTS else None,

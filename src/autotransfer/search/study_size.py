@@ -235,7 +235,7 @@ class Sums(NamedTuple):
         return cls(*(sum(tensors[1:], tensors[0]) for tensors in zip(*sums, strict=True)))
 
     def log_probabilities(self, codes: Tensor) -> Tensor:
-        """(m, D) -> (m, K), as `training.closed_form` has them: codes standardised by the training windows, one shrunk
+        """(m, D) -> (m, K), as `training.closed_form` has them: codes standardized by the training windows, one shrunk
         covariance, classes equally likely. A class without training windows is never predicted."""
         n, dim = self.counts.sum(), codes.shape[1]
         centre = self.totals.sum(0) / n

@@ -49,7 +49,7 @@ class NetworkSpec(NamedTuple):
 class Setting:
     """Hyperparameters of one training. `Setting()` is the uncensored baseline.
 
-        Setting(method="mmd", mode="conditional", strength=1.0, max_epochs=500, batch_size=128, standardise="trial")
+        Setting(method="mmd", mode="conditional", strength=1.0, max_epochs=500, batch_size=128, standardize="trial")
 
     Keywords are the fields of the parts: method, mode, strength, warm_up, shuffle_subjects, nuisance and the method's
     options; encoder and its options; each transform and augmentation by its name; those of `Training`. Each can be read
@@ -175,9 +175,9 @@ class Setting:
         del traits["encoder"]
         if self.kind != self.encoder:
             traits = {name: value for name, value in traits.items() if name != "represent"}
-        if self.network.closed_form:  # it standardises its codes, so that windows need not be standardised
-            traits |= {"standardise": self.preprocessing.values()["standardise"]}
-            traits = {name: value for name, value in traits.items() if (name, value) != ("standardise", "none")}
+        if self.network.closed_form:  # it standardizes its codes, so that windows need not be standardized
+            traits |= {"standardize": self.preprocessing.values()["standardize"]}
+            traits = {name: value for name, value in traits.items() if (name, value) != ("standardize", "none")}
         return self.kind, traits
 
     def traits(self, plain: Setting) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class ClosedForm(Trainer):
 
         net.fit_(members, batches)
         first = slice(members[0], members[0] + 1)
-        codes = net.standardise_(members, torch.cat([net.raw(x[None], first)[0].double() for x, _ in batches()]))
+        codes = net.standardize_(members, torch.cat([net.raw(x[None], first)[0].double() for x, _ in batches()]))
         y = self.y[rows]
         n_classes, given = self.classifier.weight.shape[1], net.head()
         classes = Classes(codes, y, n_classes)

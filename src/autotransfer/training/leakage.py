@@ -35,7 +35,7 @@ class Leakage:
 
 
 def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
-    """Train a multinomial logistic regression on standardised features, cross-validated by trial.
+    """Train a multinomial logistic regression on standardized features, cross-validated by trial.
 
     z: (N, D) latent codes, s: (N,) subjects. Every trial is predicted by a probe that did not see it. Subjects
     are weighted equally. bits = H(s) - cross-entropy of the probe in bits (subjects equally likely), which no

@@ -25,7 +25,7 @@ class Ridge(NamedTuple):
 
 
 def ridge(codes: NDArray[np.floating], target: Floats, strengths: Sequence[float]) -> Ridge:
-    """Minimise the mean over rows of (target − prediction)² + strength · |w|², with w the weights of standardised codes
+    """Minimise the mean over rows of (target − prediction)² + strength · |w|², with w the weights of standardized codes
     (n, D); the intercept is free. A number that is the same in all rows has weight 0.
 
     One decomposition of the smaller of the products ZᵀZ and ZZᵀ serves all strengths.

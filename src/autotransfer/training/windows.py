@@ -22,7 +22,7 @@ from ..jobs import Job
 from ..model.moments import edge_sums, lag_sums, n_sums
 from ..preprocessing import FittedPreprocessing, Preprocessing
 from ..preprocessing.append_scale import AppendScale
-from ..preprocessing.standardise import Standardise
+from ..preprocessing.standardize import Standardize
 from ..recordings import Recordings
 from . import packing
 from .represented import chunks, represented_on
@@ -124,7 +124,7 @@ def release(recordings: Recordings) -> None:
 
 def _has_shapes(preprocessing: Preprocessing) -> bool:
     """Tell whether `Shapes` are what folds leave unchanged of windows."""
-    return preprocessing.transforms[preprocessing.by_fold :] == (Standardise("train"), AppendScale())
+    return preprocessing.transforms[preprocessing.by_fold :] == (Standardize("train"), AppendScale())
 
 
 def _has_edges(size: int, kernel: int) -> bool:
@@ -137,7 +137,7 @@ def _has_edges(size: int, kernel: int) -> bool:
 
 
 def gathered(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | None) -> Tensor:
-    """X (N, C, T) at rows (G, B), standardised by shift and inv_std (G, C) if given: (G, C, B, T)."""
+    """X (N, C, T) at rows (G, B), standardized by shift and inv_std (G, C) if given: (G, C, B, T)."""
     _, channels, times = X.shape
     places = rows[:, None, :] * channels + torch.arange(channels, device=X.device)[None, :, None]
     x = X.view(-1, times).index_select(0, places.flatten()).view(*places.shape, times)

@@ -1,4 +1,4 @@
-"""Standardisation against plain numpy in float64, and exact zeros where there is nothing to scale."""
+"""Standardization against plain numpy in float64, and exact zeros where there is nothing to scale."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from autotransfer.preprocessing import Preprocessing
-from autotransfer.preprocessing.standardise import KINDS, Standardise
+from autotransfer.preprocessing.standardize import KINDS, Standardize
 from tiny import preprocessed
 
 N, C, T = 23, 3, 17
@@ -26,9 +26,9 @@ def signal(dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.tensor(X, dtype=dtype)
 
 
-def standardised(X: torch.Tensor, kind: str, subject: torch.Tensor = SUBJECT) -> torch.Tensor:
+def standardized(X: torch.Tensor, kind: str, subject: torch.Tensor = SUBJECT) -> torch.Tensor:
     """As windows of training people."""
-    return preprocessed(X, subject, ROWS, standardise=kind)
+    return preprocessed(X, subject, ROWS, standardize=kind)
 
 
 def by_numpy(X: torch.Tensor, kind: str) -> np.ndarray:
@@ -56,7 +56,7 @@ def test_equals_numpy(
 ) -> None:
     monkeypatch.setattr("autotransfer.recordings.chunks.CHUNK_VALUES", chunk)
     X = signal(dtype)
-    out = standardised(X, kind)
+    out = standardized(X, kind)
     assert out.dtype == dtype
     np.testing.assert_allclose(out.numpy(), by_numpy(X, kind), rtol=tolerance, atol=tolerance)
 
@@ -67,14 +67,14 @@ def test_equals_numpy(
 def test_a_constant_channel_becomes_exactly_zero(kind: str, value: float, dtype: torch.dtype) -> None:
     X = signal(dtype)
     X[:, 1] = value
-    out = standardised(X, kind)
+    out = standardized(X, kind)
     assert (out[:, 1] == 0).all()
     assert torch.isfinite(out).all()
     assert (out[:, 0].std(-1) > 0.1).all()
-    stored = Preprocessing((Standardise(kind),)).fit(X, SUBJECT, [ROWS]).state_dict()
+    stored = Preprocessing((Standardize(kind),)).fit(X, SUBJECT, [ROWS]).state_dict()
     if kind == "train":
-        assert (stored["standardise.shift"][:, 1] == torch.tensor(value, dtype=dtype)).all()
-        assert (stored["standardise.inv_std"][:, 1] == 0).all()
+        assert (stored["standardize.shift"][:, 1] == torch.tensor(value, dtype=dtype)).all()
+        assert (stored["standardize.inv_std"][:, 1] == 0).all()
 
 
 @settings(max_examples=80, deadline=None)
@@ -84,7 +84,7 @@ def test_a_constant_channel_becomes_exactly_zero(kind: str, value: float, dtype:
 )
 def test_any_admitted_value_gives_finite_numbers_of_zero_mean_and_unit_spread(x: np.ndarray, kind: str) -> None:
     X, subject = torch.tensor(x), torch.tensor([0, 1, 1])
-    out = preprocessed(X, subject, standardise=kind)
+    out = preprocessed(X, subject, standardize=kind)
     assert torch.isfinite(out).all()
     index = {"trial": torch.arange(3), "transductive": subject, "train": torch.zeros(3)}[kind]
     for group in index.unique():

@@ -1,4 +1,4 @@
-"""Standardisation: every channel with mean 0 and standard deviation 1, over a trial, the training rows, or a person.
+"""Standardization: every channel with mean 0 and standard deviation 1, over a trial, the training rows, or a person.
 
     trial          each trial by itself; the paper's
     train          by the training rows of the fold
@@ -25,10 +25,10 @@ ROUNDING = 1e-12  # of the sum of squares: smaller sums of squared deviations ar
 
 
 @dataclass(frozen=True)
-class Standardise(Adapting):
+class Standardize(Adapting):
     kind: str = "trial"
 
-    name = "standardise"
+    name = "standardize"
     kinds = ("trial", "train", "transductive", "online", "none")
     default = "trial"
     tabulated = True
@@ -127,7 +127,7 @@ def person_scale(stage: Stage, groups: int) -> Scale:
 class OnlineScale(OnlineOnly, PersonScale):
     """online: the table for training people, and for a new person a prior (G, C) from them."""
 
-    name = "standardise"
+    name = "standardize"
     statistics = ("shift", "inv_std")
     shift: Tensor
     inv_std: Tensor
@@ -169,7 +169,7 @@ class FollowedScale(Follower):
         self.products = self.prior.new_zeros(*self.prior.shape, self.prior.shape[-1])
 
     def feed(self, batch: Batch) -> Batch:
-        """With the windows, where it is wanted, Σ x xᵀ / T over windows 0..i, all of them standardised as window i.
+        """With the windows, where it is wanted, Σ x xᵀ / T over windows 0..i, all of them standardized as window i.
         Earlier windows are not kept for it: their sums, taken about the prior's shift, suffice."""
         x = batch.x.double()
         mean = x.mean(-1)
@@ -197,7 +197,7 @@ class FollowedScale(Follower):
 
 
 class PooledScale(nn.Module):
-    """For graphs: standardised by statistics pooled over these axes of (P, N, C, T). float64, as in training: a large
+    """For graphs: standardized by statistics pooled over these axes of (P, N, C, T). float64, as in training: a large
     offset leaves few digits of float32 for the rest.
 
     A flat channel needs no rule of its own to become 0: its float64 mean, rounded to float32, is its very value, and
