@@ -132,7 +132,7 @@ def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], opt
         ("--standardize", "train", "--as-printed", "--seed", 3, "--clean"), ("--adaptation", "none", "--time", "2h"),
         ("--pattern", "{subject}_*?.csv", "--window", 0.64, "--hop", 0.32, "--events", "a b=x,c=y", "--sfreq", 50),
         ("--metric", "f1", "--offset", -0.2, "--window", 1, "--folds", 4),
-        ("--metric", "cost:[[0,1],[5,0]]", "--hold-out", "session", "--seeds", 1, "--max-steps", 50),
+        ("--metric", "kappa", "--hold-out", "session", "--seeds", 1, "--max-steps", 50),
         ("--rule", "published"), ("--search", "tpe", "--trials", 5), ("--kinds", "emg"),
     ],
 )  # fmt: skip

@@ -14,9 +14,8 @@ from autotransfer.censoring import CENSORS
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.options import RunOptions, resolved
+from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.schema import from_values, to_values
 from autotransfer.search.decision import decide
 from autotransfer.search.held_out import HeldOutLogProbs, probabilities_of
 from autotransfer.search.procedure import conduct
@@ -89,30 +88,3 @@ def test_a_run_is_not_continued_with_another_metric(tmp_path: Path) -> None:
     at.AutoTransferClassifier(run_folder=tmp_path / "run", **values).fit(X, y, subjects=s)
     with pytest.raises(at.UserError, match=r"metric='balanced_accuracy', not 'f1_macro'"):
         at.AutoTransferClassifier(run_folder=tmp_path / "run", metric="f1", **values).fit(X, y, subjects=s)
-
-
-def test_costs_of_mistakes_decide(run: Run, tmp_path: Path) -> None:
-    """Costs of named classes in another order than the recordings have them."""
-    file = tmp_path / "costs.json"
-    file.write_text('{"classes": ["right", "left"], "costs": [[0, 5], [1, 0]]}')
-    asked = RunOptions.of("recommended", source=run.options.source, metric=str(file))
-    asked = resolved(asked, run.recordings)
-    before, run.options = run.options, replace(run.options, metric=asked.metric)
-    try:
-        assert RunOptions.from_dict(run.options.to_dict()).metric == asked.metric  # the file is not needed again
-        choice, _, nested = decide(run, candidates(run, read_choice(run.folder)))
-        assert nested is not None
-        held_out = HeldOutLogProbs.of(run, candidates(run, read_choice(run.folder)), [])
-        for person, log_p in nested.log_probs.items():
-            y, predicted = run.recordings.y.numpy()[run.recordings.subject.numpy() == person], log_p.argmax(1)
-            left, right = 0, 1
-            paid = sum({(left, right): 1, (right, left): 5}.get(pair, 0) for pair in zip(y, predicted, strict=True))
-            worst = sum(5 if label == right else 1 for label in y)
-            assert choice.nested_test_scores[str(person)] == pytest.approx(1 - paid / worst)
-        assert held_out.metric.label == "avoided cost"
-        assert choice.chance == pytest.approx(5 / 6)
-        assert "avoided cost on 4 people" in choice.verdict
-        assert set(choice.other_metrics) >= {"balanced_accuracy", "roc_auc"}
-        assert from_values(Choice, to_values(choice)).metric == asked.metric
-    finally:
-        run.options = before

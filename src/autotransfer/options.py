@@ -57,10 +57,7 @@ class AskedOptions:
     ] = "classes"
     metric: Annotated[
         str,
-        About(
-            "What decides, and what people are scored with: the name of a metric, or FILE.json with what mistakes "
-            "cost, rows true classes, columns predicted."
-        ),
+        About("What decides, and what people are scored with: the name of a metric."),
     ] = "balanced_accuracy"
     at_least: Annotated[float | None, About("The score that you need of every person: who is below it is named.")] = (
         None

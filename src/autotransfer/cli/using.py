@@ -20,7 +20,7 @@ def predict(
     folder: Folder,
     data: Source,
     out: Annotated[Path | None, Option(help="CSV file for the predictions; default: standard output.")] = None,
-    metric: Annotated[str | None, Option(help="Of windows with labels: a metric, or FILE.json with costs.")] = None,
+    metric: Annotated[str | None, Option(help="Of windows with labels: a metric.")] = None,
     scores: Annotated[Path | None, Option(help="CSV file for every person's scores and confusions.")] = None,
     coverage: Annotated[
         float | None, Option(help="Add prediction sets that hold the true class this often, such as .9.")
@@ -44,13 +44,12 @@ def predict(
     from ..runs.choice import unfinished_words
     from ..runs.predictions import in_sequence, predictions, probabilities
     from ..training.conformal import least_confidence, least_probability
-    from ..training.mistake_costs import for_classes
-    from ..training.scoring import metric_asked, metric_of, metric_of_card
+    from ..training.scoring import metric_name, metric_of, metric_of_card
     from ..training.sequence import usable_stay
 
     check_choice("model", model, ("ensemble", "refit"))
     check_choice("adapt", adapt, ("all", "none"))
-    asked = None if metric is None else metric_asked(metric)
+    asked = None if metric is None else metric_name(metric)
     check_outputs(data, out=out, scores=scores)
     home = model_folder(folder) if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, own_encoders(encoder))
@@ -67,7 +66,6 @@ def predict(
     if sequence:
         usable_stay(saved.card.stay, len(saved.card.classes))
     metric = metric_of_card(saved.card.scores) if asked is None else asked
-    metric = for_classes(metric, saved.card.classes)
     raw = windowing.read_for(saved, data, rename or ())
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")

@@ -17,10 +17,9 @@ from ..recordings import Recordings
 from ..recordings.cutting import Cutting
 from ..recordings.targets import CLASSES, target_name
 from ..settings import SUBJECT, Setting, nuisance_parts
-from ..training import mistake_costs
 from ..training.batches import EPOCHS, STEPS, epochs_for
 from ..training.intervals import check_at_least
-from ..training.scoring import BALANCED_ACCURACY, metric_asked, metric_name, metric_of
+from ..training.scoring import BALANCED_ACCURACY, metric_name
 
 RULES = ("average", "published")
 # Networks beside the plain one: all, the two main ones, the first of these alone, or none.
@@ -98,7 +97,6 @@ class RunOptions(AskedOptions):
         check_at_least(self.at_least)
         target_name(self.target)
         self.metric = metric_name(self.metric)
-        metric_of(self.metric)  # complains about costs
         if self.metric != BALANCED_ACCURACY and self.rule == "published":
             raise UserError(
                 f"metric is {shown(self.metric)}, and the published rule decides by balanced accuracy; leave either out"
@@ -242,8 +240,6 @@ class RunOptions(AskedOptions):
         asked = {name: value for name, value in values.items() if value is not None}
         if asked.get("target", CLASSES) != CLASSES:
             _check_continuous(asked)
-        if "metric" in asked:
-            asked["metric"] = metric_asked(asked["metric"])
         usual = PRESETS["recommended"] | PRESETS[preset]
         grid = asked.get("grid", usual["grid"])
         if grid == "paper":
@@ -269,9 +265,7 @@ class RunOptions(AskedOptions):
 
 
 def resolved(options: RunOptions, recordings: Recordings) -> RunOptions:
-    """Options with folds and epochs set from the recordings, unless user or paper fixes them, and costs in the order of
-    the classes."""
-    metric = mistake_costs.for_classes(options.metric, recordings.classes)
+    """Options with folds and epochs set from the recordings, unless user or paper fixes them."""
     folds, n = options.folds, turns(recordings)
     if folds == "auto":
         many = n > MANY_PEOPLE and options.rule != "published" and options.grid != "paper"
@@ -283,7 +277,7 @@ def resolved(options: RunOptions, recordings: Recordings) -> RunOptions:
         held_out = sum(map(len, groups_of(recordings, None if isinstance(folds, str) else folds)[:2]))
         training = len(recordings.y) * (recordings.n_subjects - held_out) // recordings.n_subjects
         epochs = epochs_for(training, options.plain.training.batch_size, options.max_steps)
-    return replace(options, folds=folds, metric=metric, epochs=epochs)
+    return replace(options, folds=folds, epochs=epochs)
 
 
 def _check_continuous(asked: dict[str, Any]) -> None:

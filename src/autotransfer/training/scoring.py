@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError, shown
-from . import mistake_costs
 
 Floats = NDArray[np.float64]
 Classes = NDArray[np.int64]
@@ -41,8 +38,7 @@ class Metric:
         return self.measure(y, probability, weight)
 
     def chance(self, people: Sequence[Classes], n_classes: int) -> float:
-        """The mean score of guessing over these people's classes (N,). Guessing predicts each class as often or, with
-        costs, always the class that is cheapest for all of them together."""
+        """The mean score of guessing over these people's classes (N,), where each class is predicted as often."""
         return self.guessing(np.stack([np.bincount(y, minlength=n_classes) / max(len(y), 1) for y in people]))
 
 
@@ -94,62 +90,30 @@ METRICS = {
 }
 
 
-def metric_choices() -> list[str]:
-    """Return the names of metrics that users are told."""
-    return [metric.short or name for name, metric in METRICS.items()]
-
-
 def metric_of(name: object, what: str = "metric") -> Metric:
-    """Return a metric by its name, or by the costs of mistakes; refuse anything else. what: the option, for the
-    message."""
-    known = metric_name(name, what)
-    return METRICS[known] if known in METRICS else _of_costs(known)
+    """Return a metric by its name; refuse anything else. what: the option, for the message."""
+    return METRICS[metric_name(name, what)]
 
 
 def metric_name(name: object, what: str = "metric") -> str:
-    """scikit-learn's name of a metric that was given by it or by a short one; costs as they are."""
+    """Return scikit-learn's name of a metric that was given by it or by a short one."""
     if isinstance(name, str):
         known = next((long for long, metric in METRICS.items() if metric.short == name), name)
-        if is_metric(known):
+        if known in METRICS:
             return known
-    listed = ", ".join(map(repr, metric_choices()))
-    raise UserError(f"unknown {what} {shown(name)}; choose from {listed}, or give FILE.json with what mistakes cost")
-
-
-def is_metric(name: str) -> bool:
-    return name in METRICS or name.startswith(mistake_costs.PREFIX)
-
-
-def metric_asked(name: object) -> str:
-    """The name of the metric that a user asks for: a file of costs is read."""
-    if isinstance(name, str) and name.endswith(".json"):
-        return mistake_costs.read_costs(Path(name))
-    return metric_name(name, "metric")
+    listed = ", ".join(repr(metric.short or known) for known, metric in METRICS.items())
+    raise UserError(f"unknown {what} {shown(name)}; choose from {listed}")
 
 
 def metric_of_card(scores: Mapping[str, object]) -> str:
-    """The metric of the scores in a model's card; balanced accuracy where there is none that this version knows."""
+    """Return the metric of the scores in a model's card; balanced accuracy if this version does not know it."""
     name = scores.get("metric")
-    return name if isinstance(name, str) and is_metric(name) else BALANCED_ACCURACY
+    return name if isinstance(name, str) and name in METRICS else BALANCED_ACCURACY
 
 
 def label_of(name: str) -> str:
-    """Inside a sentence; the name itself where only a later version knows it."""
-    try:
-        return metric_of(name).label
-    except UserError:
-        return name
-
-
-@lru_cache(64)
-def _of_costs(name: str) -> Metric:
-    _, costs = mistake_costs.parse(name)
-
-    def measure(y: Classes, probability: Floats, weight: Weights) -> float:
-        mistake_costs.check_size(costs, probability.shape[1])
-        return mistake_costs.avoided(costs, y, probability.argmax(1), weight)
-
-    return Metric("avoided cost", measure, lambda shares: mistake_costs.guessed(costs, shares))
+    """Return the name inside a sentence; the name itself if only a later version knows it."""
+    return METRICS[name].label if name in METRICS else name
 
 
 def chance_words(chance: float) -> str:
