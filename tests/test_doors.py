@@ -36,7 +36,7 @@ def known(**values: Any) -> SavedModel:
     """With what is known of how people differ, which calibration needs."""
     own = model(**values)
     folds = [at.Fold(rows, np.arange(0), np.arange(0), None, None) for rows in TRAINING]
-    own.effects, own.days = effects_of(own, REC, folds)
+    own.effects = effects_of(own, REC, folds)
     return own
 
 

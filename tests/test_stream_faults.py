@@ -212,10 +212,6 @@ class Sessions(RuleBasedStateMachine):
     def label(self, start: int, y: int) -> None:
         self._do("label", OWN[start].numpy(), self.session.classes_[y])
 
-    @rule()
-    def new_day(self) -> None:
-        self._do("new_day")
-
     @rule(start=st.integers(0, 30))
     def ask(self, start: int) -> None:
         self._do("expected_gain", OWN[start].numpy())

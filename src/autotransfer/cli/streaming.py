@@ -30,7 +30,6 @@ def stream(
     notch: Annotated[list[float] | None, Option(help="Hz of the mains; may be given several times.")] = None,
     seconds: Annotated[float | None, Option(help="End after this many seconds; default: all.")] = None,
     session: Annotated[Path | None, Option(help="File of the online session: read if it exists, then saved.")] = None,
-    new_day: Annotated[bool, Option("--new-day", help="Of --session, take what people keep from day to day.")] = False,
     adapt: Annotated[bool, Option("--adapt", help="Learn from the person's windows without labels.")] = False,
     by_position: Annotated[bool, Option("--by-position", help="Ignore the names of channels.")] = False,
     rename: Rename = None,
@@ -56,7 +55,7 @@ def stream(
     check_hop(hop)
     home, encoders = folder if model == "ensemble" else folder / "model" / "refit", own_encoders(encoder)
     torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
-    alone = {"session": session, "new-day": new_day, "seconds": seconds}
+    alone = {"session": session, "seconds": seconds}
     if source is None and (wrong := [name for name, value in alone.items() if value]):
         raise UserError(f"--{wrong[0]} is for a stream of one person; leave it out with --replay")
     check_outputs(source, session=session)  # what is learned of the person is written at the end
@@ -71,8 +70,6 @@ def stream(
     if source is None:
         _replayed(person, detection, out, options)
         return
-    if new_day:
-        person.new_day()
 
     def tell(text: str) -> None:
         print(terminal_text(text), file=sys.stderr, flush=True)

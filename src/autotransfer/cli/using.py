@@ -94,9 +94,6 @@ def calibrate(
     folder: Folder,
     data: Annotated[str, Argument(metavar="PERSON", help="A few labelled windows of one person.")],
     out: Annotated[Path, Option(help="Folder for the person's model, which predict, export and stream take.")],
-    new_day: Annotated[
-        bool, Option("--new-day", help="For another day than those of the file; default: for its last session.")
-    ] = False,
     rename: Rename = None,
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
@@ -117,7 +114,7 @@ def calibrate(
     saved = load_classifier(model_folder(folder), own_encoders(encoder))
     raw = windowing.read_for(saved, data, rename or ())
     X = saved.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
-    made, counts = calibrated_with(saved, raw, X, new_day=new_day)
+    made, counts = calibrated_with(saved, raw, X)
     replaced = (out / "model" / "model.json").exists()
     made.save(out / "model")
     instead = ", in place of the model that was there" if replaced else ""

@@ -67,8 +67,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
     random_state: seed of everything random
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: the metric of `score`
-    metric: the metric that the run decides by: "balanced_accuracy", "f1", "auc", "kappa", "accuracy" or a .json file
-        of what mistakes cost
+    metric: the metric that the run decides by: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy"
     at_least: the score that you need of every person; `choice_` and the report name everybody below it
     verbose: show progress
 

@@ -29,7 +29,7 @@ from ..person.calibration import (
 )
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
-from ..recordings.labels import encode, encode_session
+from ..recordings.labels import encode
 from ..recordings.windows import people_of_windows
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from ..training.scoring import metric_of
@@ -217,19 +217,16 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         windows, people = self._windows_of_people(X, subjects)
         return self.model_.features(windows, people).numpy()
 
-    def calibrate(self, X: object, y: object, session: object = None, *, new_day: bool = False) -> Self:
+    def calibrate(self, X: object, y: object) -> Self:
         """Return a new estimator for one person, from a few labelled windows X (n, channels, times), y (n,).
 
         If people held out in fit did not gain by so few labels, it predicts as this one, and a warning says so.
-        session: the day of each window (n,), if there are several. The new estimator is for the day of the last window,
-        or with new_day for another one: then labels count as far as people in fit kept their effects between days.
         """
         windows = self._own_windows(X)
         labels = labels_of(self.classes_.tolist(), y, len(windows))
         if (warning := known_person_words(self.model_.card.seen, self.model_.card.name, windows, None)) is not None:
             warnings.warn(warning, stacklevel=2)
-        days = None if session is None else encode_session(session, len(windows))
-        return self._with(calibrate_model(self.model_, windows, labels, days, new_day=new_day))
+        return self._with(calibrate_model(self.model_, windows, labels))
 
     def adapt(self, X: object) -> Self:
         """Return a new estimator for one person, from unlabelled windows X (n, channels, times)."""

@@ -16,7 +16,6 @@ from ..recordings import Recordings
 from ..recordings.signals import typical_scale
 from ..settings import Setting
 from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
-from ..training.days import Days, fit_days
 from ..training.effects import Effects, fit_effects, stacked
 from ..training.represented import represented
 from ..training.sequence import stay_of
@@ -91,7 +90,7 @@ def ensemble(
 ) -> SavedModel:
     """Make the model of these states, with the effects of the people it was trained on."""
     model = SavedModel(*assemble(recordings, setting, states, folds, kind=kind, scores=scores), encoders)
-    model.effects, model.days = effects_of(model, recordings, folds)
+    model.effects = effects_of(model, recordings, folds)
     # Whether windows are centred by the mean of the training people, whoever's they are.
     if any(isinstance(step, Centre) and step.kind == "train" for step in setting.preprocessing.transforms):
         model.centring = centring_of(model, recordings, folds)
@@ -113,28 +112,21 @@ def centring_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]
     return stacked_centring(centrings)
 
 
-def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> tuple[Effects | None, Days | None]:
-    """Fit how training people differ in the codes of each member, and how their days differ; None where there are fewer
-    than two people."""
+def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> Effects | None:
+    """Fit how training people differ in the codes of each member; None if there are fewer than two people."""
     rows = _spread_rows(recordings)
     z = _codes(model, recordings, rows, recordings.subject[rows])
     y, people = recordings.y[rows], recordings.subject[rows]
-    sessions = None if recordings.session is None else recordings.session[rows]
     effects: list[Effects] = []
-    days: list[Days] = []
     for codes, fold in zip(z, folds, strict=True):
         used = torch.isin(rows, torch.from_numpy(fold.train))
-        labelled = codes[used], y[used], people[used]
         if len(people[used].unique()) < 2 or not torch.isfinite(codes[used]).all():  # type: ignore[no-untyped-call]  # torch's
-            return None, None
+            return None
         try:
-            effects.append(fit_effects(*labelled, recordings.n_classes))
+            effects.append(fit_effects(codes[used], y[used], people[used], recordings.n_classes))
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # codes too far apart in size to be compared
-            return None, None
-        if sessions is not None:
-            member_days = fit_days(effects[-1], *labelled, sessions[used], recordings.n_classes)
-            days += [] if member_days is None else [member_days]
-    return stacked(effects), Days(*map(torch.cat, zip(*days, strict=True))) if len(days) == len(effects) else None
+            return None
+    return stacked(effects)
 
 
 def _codes(model: SavedModel, recordings: Recordings, rows: Tensor, subject: Tensor | None = None) -> Tensor:

@@ -15,7 +15,6 @@ from ..model.stack import Size, Stack
 from ..preprocessing import FittedPreprocessing, Person
 from ..settings import Setting
 from ..training.centring import Centring
-from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .card import ModelCard
@@ -53,7 +52,6 @@ class Ensemble(Protocol):
     members: Members
     net: Stack
     effects: Effects | None
-    days: Days | None
     correction: Correction | None
     centring: Centring | None
 

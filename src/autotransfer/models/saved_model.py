@@ -16,7 +16,6 @@ from ..model.stack import Size
 from ..preprocessing.transform import with_prefix
 from ..settings import Setting
 from ..training.centring import Centring
-from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .card import ModelCard
@@ -29,7 +28,6 @@ class SavedModel(BaseModel):
     """An ensemble: the mean of its members' probabilities. Takes raw windows and prepares them itself.
 
     effects: how people differ in the members' codes; None where nobody has looked
-    days: what a person keeps from day to day; None where hardly anybody came on several
     centring: where the logits of training people lie; of parts that are centred by person in a session
     correction: weights (P, D, C) and bias (P, C) of what is added to the log-probabilities, the mean over members,
         because of what is known of one person; None: the model is everybody's
@@ -48,7 +46,6 @@ class SavedModel(BaseModel):
         self.members.load_stacked(tensors)
         self.net, self.classifier = self.members.net.eval(), self.members.classifier.eval()
         self.effects: Effects | None = _restored(Effects, tensors)
-        self.days: Days | None = _restored(Days, tensors)
         self.correction: Correction | None = _restored(Correction, tensors)
         self.centring: Centring | None = _restored(Centring, tensors)
         self._check_people()
@@ -56,7 +53,7 @@ class SavedModel(BaseModel):
     def tensors(self) -> dict[str, Tensor]:
         tensors = self.members.tensors()
         groups = {
-            "preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "days": self.days,
+            "preprocessing": self.preprocessing.state_dict(), "effects": self.effects,
             "correction": self.correction, "centring": self.centring,
         }  # fmt: skip
         for prefix, group in groups.items():
@@ -73,10 +70,6 @@ class SavedModel(BaseModel):
             check_tensors(self.effects, shapes)
             if not (self.effects.shift > 0).all() or not (self.effects.interaction > 0).all():
                 raise ValueError("a variance of effects is not above 0")
-        if self.days is not None:
-            check_tensors(self.days, [(members,), (members,)])
-            if any(((share < 0) | (share > 1)).any() for share in self.days):
-                raise ValueError("a share of days is not from 0 to 1")
         if self.correction is not None:
             check_tensors(self.correction, [(members, dim, classes), (members, classes)])
         if self.centring is not None:

@@ -11,12 +11,11 @@ from torch import Tensor
 from ..model.encoders import ENCODERS
 from ..model.stack import group_of
 from ..training.centring import Centring
-from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .ensemble import Correction, Ensemble
 
-Named = TypeVar("Named", Effects, Correction, Days, Centring)
+Named = TypeVar("Named", Effects, Correction, Centring)
 
 
 def stacks_of(parts: Sequence[Ensemble], exponents: Sequence[float]) -> list[tuple[PartStack, Tensor]]:
@@ -62,7 +61,6 @@ class PartStack:
 
         self.correction = _in_order([part.correction for part in parts], order)
         self.effects = _in_order([part.effects for part in parts], order)
-        self.days = _in_order([part.days for part in parts], order)
         self.centring = _in_order([part.centring for part in parts], order)
 
     def codes(self, x: Tensor) -> Tensor:

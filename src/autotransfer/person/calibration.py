@@ -23,34 +23,20 @@ from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
 from ..models.seen import calibration_seen, known_person_words
 from ..recordings import Raw
-from ..recordings.labels import encode, encode_session, named
+from ..recordings.labels import encode, named
 from ..recordings.messages import show
-from ..training.days import on_another_day
 from ..training.effects import Effects
 from .adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 
-DAYS_UNKNOWN = (
-    "the model does not know what people keep from day to day (hardly anybody it was trained on came on several); "
-    "labels of all days count alike"
-)
 LABELS = (1, 2, 5, 10)  # of each class, with which held-out people are calibrated
 
 
-def calibrate_model(
-    model: Model, X: Tensor, y: Tensor, session: Tensor | None = None, *, new_day: bool = False
-) -> Model:
-    """The model for the person of raw windows (n, channels, times) of classes (n,). Where held-out people lost by so
-    few labels the model is returned as it is, with a warning.
+def calibrate_model(model: Model, X: Tensor, y: Tensor) -> Model:
+    """Return the model for the subject of raw windows (n, channels, times) of classes (n,).
 
-    session: the day of each window (n,); None: all of one day. The model is for the day of the last window, or with
-    new_day for another one, on which earlier days count as much as people stay alike (training/days.py).
+    If held-out subjects lost by so few labels, the model is returned unchanged, with a warning.
     """
     check_effects(model)
-    day = torch.zeros(len(y), dtype=torch.int64) if session is None else session
-    earlier, today = _by_day(day, new_day)
-    if earlier and any(part.days is None for part in model.parts):
-        warnings.warn(DAYS_UNKNOWN, stacklevel=3)
-        earlier, today = [], torch.ones_like(y, dtype=torch.bool)
     counts = torch.bincount(y, minlength=len(model.card.classes))
     least = int(counts[counts > 0].min())
     if (reason := lost_with(model, least)) is not None:
@@ -59,23 +45,12 @@ def calibrate_model(
     weight = torch.nn.functional.one_hot(y, len(model.card.classes)).double()
     share, sharpness = trust_in(model, least)
 
-    def labelled(part: SavedModel, effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
-        prior = effects
-        if earlier and part.days is not None:
-            evidence = [effects.evidence(x[:, rows], weight[rows]) for rows in earlier]
-            prior = on_another_day(effects, part.days, evidence)
-        posterior = prior.given(effects.evidence(x[:, today], weight[today]))
+    def labelled(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
+        posterior = effects.given(effects.evidence(x, weight))
         return posterior, *effects.correction(posterior)
 
     corrected = _for_person(model, X, labelled, share)
     return corrected if sharpness == 1 else _sharpened(corrected, sharpness)
-
-
-def _by_day(session: Tensor, new_day: bool) -> tuple[list[Tensor], Tensor]:
-    """Which windows (n,) are of each earlier day, in order, and which are of the day that a model is for."""
-    today = (session == session[-1]) & (not new_day)
-    before = session[~today].unique()  # type: ignore[no-untyped-call]  # torch's
-    return [session == day for day in before], today
 
 
 def trust_in(model: Model, labels: int) -> tuple[float, float]:
@@ -124,17 +99,16 @@ def check_one_person(subject: object, n_windows: int) -> None:
         )
 
 
-def calibrated_with(model: Model, raw: Raw, X: Tensor, *, new_day: bool = False) -> tuple[Model, dict[Any, int]]:
+def calibrated_with(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any, int]]:
     """The model for the one person whose labelled windows a reader found, and how many there are of each class.
-    X: the windows as `model.check` arranges them. new_day: as in `calibrate_model`."""
+    X: the windows as `model.check` arranges them."""
     if raw.y is None:
         hint = raw.hints.get("y", "y must give one label per window")
         raise UserError(f"{raw.name!r} holds no y; to calibrate, {hint}")
     check_one_person(raw.subject, len(X))
     classes = model.card.classes
     y = labels_of(classes, raw.y, len(X), raw.classes)
-    session = None if raw.session is None else encode_session(raw.session, len(X))
-    for_person = calibrate_model(model, X, y, session, new_day=new_day)
+    for_person = calibrate_model(model, X, y)
     if for_person is not model:
         for_person.card = replace(for_person.card, seen=calibration_seen(for_person.card.seen, X))
     return for_person, {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
@@ -162,7 +136,7 @@ def adapt_model(model: Model, X: Tensor) -> Model:
     guess = torch.from_numpy(model.predict_checked(X)).float()
     total = sum(model.exponents) if isinstance(model, Mixture) else 1.0
 
-    def followed(_: SavedModel, effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
+    def followed(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
         """All windows, in any order."""
         method = ADAPTATION_METHODS[name](effects, total)
         known = method.begin()
@@ -216,8 +190,8 @@ def _check_effects(part: Ensemble) -> None:
         )
 
 
-# A part, its effects and projected codes -> the posterior, weight and bias of a correction
-Learn = Callable[[SavedModel, Effects, Tensor], tuple[Effects, Tensor, Tensor]]
+# Effects of a part and projected codes -> the posterior, weight and bias of a correction
+Learn = Callable[[Effects, Tensor], tuple[Effects, Tensor, Tensor]]
 
 
 def _for_person(model: Model, X: Tensor, learn: Learn, share: float = 1.0) -> Model:
@@ -232,7 +206,7 @@ def _for_person(model: Model, X: Tensor, learn: Learn, share: float = 1.0) -> Mo
 def _part_for(part: SavedModel, X: Tensor, learn: Learn, share: float) -> SavedModel:
     assert part.effects is not None, "checked"
     effects, before = part.effects, part.correction
-    posterior, weight, bias = learn(part, effects, effects.project(part.latents(X)))
+    posterior, weight, bias = learn(effects, effects.project(part.latents(X)))
     correction = Correction(share * (effects.projection @ weight), share * bias)
     if before is not None:
         correction = Correction(correction.weight + before.weight, correction.bias + before.bias)

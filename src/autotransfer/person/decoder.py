@@ -20,7 +20,6 @@ from ..models.mixture import Mixture, Model
 from ..models.stacks import stacks_of
 from ..preprocessing import Batch, Person
 from ..training.centring import CentringRule, stacked_centring
-from ..training.days import Days
 from ..training.effects import Effects
 from .adaptation import Adaptation
 from .asking import Recent
@@ -74,9 +73,7 @@ class Decoder:
 
     def labels(self, model: Model) -> Labels:
         """Return labels of a new person, of whom none is known. model: the one that is decoded."""
-        days = [stack.days for stack in self.stacks if stack.days is not None]
-        of_all = Days(*map(torch.cat, zip(*days, strict=True))) if len(days) == len(self.stacks) else None
-        return Labels(model, *self.effects, of_all)
+        return Labels(model, *self.effects)
 
     def online(self, rule: CentringRule | tuple[CentringRule, ...]) -> Follow:
         """Return the online ensemble of a new person, whose centred members move by one rule, or by several."""

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ..models.mixture import Model
-from ..training.days import Days, on_another_day
 from ..training.effects import Effects, Evidence
 from .adaptation import all_members
 from .calibration import lost_with, trust_in
@@ -25,56 +24,33 @@ class Labels:
     model: its card says whether so many labels count, and how much
     effects: of the P members of each stack, with equally many directions R; weights: (P,) of each stack, of the
         members' corrections
-    days: how alike people stay from day to day, of all members; None: unknown, and labels of all days count alike
     """
 
-    def __init__(
-        self, model: Model, effects: Sequence[Effects], weights: Sequence[Tensor], days: Days | None = None
-    ) -> None:
-        self.days = days
+    def __init__(self, model: Model, effects: Sequence[Effects], weights: Sequence[Tensor]) -> None:
         self.model, self.effects, self.weights = model, list(effects), list(weights)
         self.everyone = all_members(self.effects)
         self._weights = torch.cat(self.weights)
-        nothing = self.everyone.nothing
-        self.restore({"sums": nothing.sums[None], "counts": nothing.counts[None]})
+        self.evidence = self.everyone.nothing
+        self._correct()
 
     def state(self) -> State:
-        """Evidence so far, day by day: sums (days, P, C, R) and counts (days, C)."""
-        sums, counts = zip(*self.earlier, self.evidence, strict=True)
-        return {"sums": torch.stack(sums), "counts": torch.stack(counts)}
+        """Return the evidence so far: sums (P, C, R) and counts (C,)."""
+        return self.evidence._asdict()
 
     def restore(self, state: State) -> None:
         """Continue from a state; ValueError where it does not fit."""
         sums, counts = state["sums"], state["counts"]
-        fits = sums.shape[1:] == self.everyone.means.shape and counts.shape == (len(sums), sums.shape[2])
-        if not (fits and len(sums) and sums.dtype == counts.dtype == self.everyone.means.dtype):
+        fits = sums.shape == self.everyone.means.shape and counts.shape == sums.shape[1:2]
+        if not (fits and sums.dtype == counts.dtype == self.everyone.means.dtype):
             raise ValueError(f"labels.sums has the shape {tuple(sums.shape)}, labels.counts {tuple(counts.shape)}")
         if (counts < 0).any() or (counts != counts.round()).any():
             raise ValueError("labels.counts are not numbers of windows")
-        *self.earlier, self.evidence = (Evidence(*day) for day in zip(sums, counts, strict=True))
-        self._begin_day()
-
-    def new_day(self) -> None:
-        """Labels so far become those of earlier days."""
-        if self.days is not None and self.evidence.counts.any():
-            self.earlier.append(self.evidence)
-            self.evidence = self.everyone.nothing
-        self._begin_day()
-
-    def _begin_day(self) -> None:
-        self.prior = self.everyone
-        if self.days is not None and self.earlier:
-            self.prior = on_another_day(self.everyone, self.days, self.earlier)
+        self.evidence = Evidence(sums, counts)
         self._correct()
 
     @property
     def n_labels(self) -> int:
-        return int(self.counts.sum())
-
-    @property
-    def counts(self) -> Tensor:
-        """(C,), of all days."""
-        return torch.stack([day.counts for day in (*self.earlier, self.evidence)]).sum(0)
+        return int(self.evidence.counts.sum())
 
     def add(self, x: Tensor, y: Tensor) -> None:
         """Projected codes (n, P, R) of windows of classes (n,)."""
@@ -84,7 +60,7 @@ class Labels:
 
     def _correct(self) -> None:
         """Correct as `calibrate` with these labels would: not at all where held-out people did not gain by so few."""
-        counts = self.counts
+        counts = self.evidence.counts
         least = int(counts[counts > 0].min()) if self.n_labels else 0
         self.counted = least > 0 and lost_with(self.model, least) is None
         self.posterior, self.sharpness = self.everyone, 1.0
@@ -94,9 +70,9 @@ class Labels:
             self._correction = weight, bias
 
     def correction(self, evidence: Evidence, share: float) -> tuple[Effects, Tensor, Tensor]:
-        """The posterior with evidence of today and of earlier days, and weights (..., P · R, C) and bias (..., C) of
-        what it adds to the log-probabilities."""
-        posterior = self.prior.given(evidence)
+        """Return the posterior with this evidence, and weights (..., P · R, C) and bias (..., C) of what it adds to the
+        log-probabilities."""
+        posterior = self.everyone.given(evidence)
         weight, bias = self.everyone.correction(posterior)
         weight = share * self._weights[:, None, None] * weight
         return posterior, weight.flatten(-3, -2), share * (self._weights[:, None] * bias).sum(-2)

@@ -201,17 +201,6 @@ class Session:
         labels.add(torch.stack([*map(self._recent.projected_codes, readings)]), classes)
         self._follow_labels()
 
-    def new_day(self) -> None:
-        """The person comes again on another day. What was learned without labels is forgotten, because electrodes lie
-        elsewhere; labels so far count as much as people stay alike from day to day (training/days.py). Where the model
-        does not know that, labels of all days count alike."""
-        labels = self._labels
-        self.reset()
-        if labels is not None:
-            labels.new_day()
-            self._labels = labels
-            self._follow_labels()
-
     def expected_gain(self, window: object) -> float:
         """How much a label of a window (channels, times) is expected to change: the share, from 0 to 1, of the
         probability of the person's last windows that would move to other classes. 0 where held-out people gained by no
