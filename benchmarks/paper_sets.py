@@ -26,7 +26,7 @@ from scipy.io import loadmat
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import save_npz
-from autotransfer.recordings.blocks import Block, Remedies, stacked
+from autotransfer.recordings.blocks import Block, stacked
 from autotransfer.recordings.npy import readable
 
 Array = np.ndarray[Any, Any]
@@ -39,7 +39,6 @@ SHORTEST = 0.1  # seconds; shorter codes in the stimulus channel of ha are artef
 ELECTRODES = 31  # of each person in the paper, which does not say which; here the first ones of each file
 # What 0 and 1 in y stand for.
 CLASSES = {"errp": ("error", "correct"), "ecog-faces": ("house", "face"), "rsvp": ("non-target", "target")}
-REMEDIES = Remedies(*["make the files alike, or leave one out"] * 3)
 
 
 def errp(folder: Path) -> Iterator[Block]:
@@ -198,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="the .npz to write")
     asked = parser.parse_args(arguments)
     try:
-        raw = stacked(SETS[asked.set](asked.folder), REMEDIES, name=asked.set)
+        raw = stacked(SETS[asked.set](asked.folder), name=asked.set)
         save_npz(asked.out, at.Recordings.of(replace(raw, classes=CLASSES.get(asked.set))))
     except UserError as error:
         print(f"paper_sets: {error}", file=sys.stderr)

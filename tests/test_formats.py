@@ -222,7 +222,7 @@ def test_folders_say_what_is_missing(tmp_path: Path) -> None:
 def test_a_damaged_record_is_one_line(tmp_path: Path) -> None:
     header = wfdb_record(tmp_path / "record", "ann")
     header.write_text(header.read_text().replace(" 1000\n", f" {10**15}\n", 1))
-    refused("too large for memory", header, window=1.0)
+    refused("cannot be read", header, window=1.0)
     header.write_text("nonsense")
     refused("cannot be read|describes no signals", header, window=1.0)
 
@@ -601,16 +601,15 @@ def test_continuous_files_list_their_events_where_no_window_is_asked_for(tmp_pat
     for person in PEOPLE:
         edf_file(tmp_path / "study" / f"{person}.edf", [*NOTES, *([(8.0, 0.0, "odd, one")] if person == "cy" else [])])
     folder = tmp_path / "study"
-    listed = r"'T1' \(6, 3 people\), 'T2' \(6, 3 people\), 'odd, one' \(1, 1 person\)"
-    refused(f"is continuous: .*{listed}: autotransfer inspect .*study --window 0.5 --events", folder)
-    refused(r"there are 'T1' \(2\), 'T2' \(2\), each in 1 person: .*--window 0.5 --events T1,T2", folder / "ann.edf")
-    refused(f"holds no y; to train, .*{listed}: .*--window 1 --events", folder, window=1.0)
+    refused(r"study' is continuous: .*'T1' \(6\), 'T2' \(6\), 'odd, one' \(1\); .* --window 1 --events '{", folder)
+    refused(r"there are 'T1' \(2\), 'T2' \(2\); .* --window 1 --events T1,T2", folder / "ann.edf")
+    refused(r"holds no y; to train, .*'odd, one' \(1\)", folder, window=1.0)
 
 
 def test_raw_fif_files_are_cut(tmp_path: Path) -> None:
     for person in PEOPLE:
         mne_raw(unit=1.0).save(tmp_path / f"{person}_raw.fif", verbose=False)
-    refused("there are 'T1' .6., 'T2' .6., each in 3 people", tmp_path)
+    refused("there are 'T1' .6., 'T2' .6.;", tmp_path)
     rec = at.load(tmp_path, window=1.0, events="T1=left,T2=right")
     assert (rec.subjects, rec.classes, rec.n_trials) == (PEOPLE, ("left", "right"), 12)
     assert firsts(read(tmp_path / "ann_raw.fif", Cutting(window=1.0, events={"T1": "l"}))) == [100, 500]

@@ -51,12 +51,10 @@ def test_nothing_is_said_of_what_is_right() -> None:
     assert concerns(raw(y=uneven)) == [], "by chance people differ a little"
 
 
-# What is true of the sets: at 50 or 60 Hz lies most of what these channels hold, and one armband was at its limits.
+# One armband was at its limits.
 TRUE = {
-    "eeg_smni": ["channel 'FP1' of 'co2a0000371': 82% of the power is mains hum"],
     "emg_myo_readings": [
         "channel 'myo3' of '21547': 9% of the samples are clipped",
-        "'45678' (the worst of 3 in 1 people): 66% of",
     ],
 }
 
@@ -151,48 +149,15 @@ def test_labels_that_are_missing_or_look_so() -> None:
     y = np.asarray(raw().y).copy()
     y[:7] = -1
     said("7 of 144 windows have no label: they are left out of training", y=y)
-    assert "class -1 is trained like the others" in concerns(raw(y=y, classes=None))[0]
-    assert concerns(raw(y=np.where(raw().y == 0, -1, 1), classes=None)) == []  # type: ignore[comparison-overlap]
     words = np.where(y == -1, "", np.where(y == 0, "rest", "move"))
     said("7 of 144 windows", y=words, classes=None)
     assert "137 of 32 samples" in shown(raw(y=words, classes=None))
 
 
-@pytest.mark.parametrize(
-    ("names", "pairs"),
-    [
-        (["ann", "Ann", "bob", "cy", "di", "ed"], "'ann' and 'Ann'|'Ann' and 'ann'"),
-        (["01", "1", "2", "3", "4", "5"], "'01' and '1'"),
-        (["S01", "S1", "S10", "S100", "s010", "x"], "'S01' and 'S1', 'S10' and 's010'"),
-        ([1, "1", 2, 3, 4, 5], "1 and '1'"),
-        (["1.0", "1", "1.05", "1.5", "v1.05", "v1.5"], "'1' and '1.0'"),
-        (["Zoé", "Zoe\u0301", "a", "b", "c", "d"], "'Zoe.' and 'Zoé'|'Zoé' and 'Zoe.'"),
-    ],
-)
-def test_names_that_look_alike(names: list[Any], pairs: str) -> None:
-    people = [names[s] for s in np.repeat(np.arange(PEOPLE), PER)]
-    told = f"^({pairs}) are different people: if they are the same, who is tested has trained; write each name in one"
-    line = said(told, subject=people)
-    with pytest.warns(UserWarning, match=told):
-        rec = at.Recordings(raw().X, raw().y, people, sfreq=32)
-    assert rec.n_subjects == PEOPLE
-    assert concerns(rec.raw()) == [], "a run repeats no warning"
-    with pytest.warns(UserWarning, match=re.escape(line)):
-        at.CensoredClassifier(max_epochs=1, sfreq=32, device="cpu").fit(raw().X, raw().y, subjects=people)
-
-
-def test_classes_that_look_alike() -> None:
-    y = np.where(np.arange(PEOPLE * PER) % 4 == 0, "Rest", np.where(raw().y == 0, "rest", "move"))  # type: ignore[comparison-overlap]
-    beats = np.array(["N", "A", "a", "V"])[np.arange(len(y)) % 4]
-    assert not any("different classes" in line for line in concerns(raw(y=beats, classes=None))), "case has a meaning"
-    line = said("^'Rest' and 'rest' are different classes: if they are the same, a model is to", y=y, classes=None)
-    assert f"! {line}" in shown(raw(y=y, classes=None))
-
-
 # --- artefacts -------------------------------------------------------------------------------------------------------
 
 
-def test_channels_that_are_clipped_flat_or_hum() -> None:
+def test_channels_that_are_clipped_or_flat() -> None:
     X = np.asarray(raw().X).copy()
     X[:PER, 1] = np.clip(X[:PER, 1], -1.2, 1.2)
     said("channel 'b' of 0: 2[0-9]% of the samples are clipped", X=X)
@@ -203,11 +168,6 @@ def test_channels_that_are_clipped_flat_or_hum() -> None:
     said("channel 'b' of 0: nothing changes in 67% of the windows", X=X)
     X[:, 1] = np.arange(PEOPLE * PER)[:, None]  # as a battery: another value in every window
     said("channel 'b' of 0 .the worst of 6 in 6 people.: nothing changes in 100%", X=X)
-    long = np.random.default_rng(0).standard_normal((PEOPLE * PER, 3, 200))
-    assert concerns(raw(X=long, sfreq=200)) == []
-    long[2 * PER : 3 * PER, 2] += 3 * np.sin(2 * np.pi * 50 * np.arange(200) / 200 + 0.3)
-    said("channel 'c' of 2: 8[0-9]% of the power is mains hum", X=long, sfreq=200)
-    assert concerns(raw(X=long, sfreq=2000)) == [], "at another rate it is another frequency"
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------

@@ -137,14 +137,14 @@ def test_a_window_that_starts_between_two_samples_keeps_all_of_them() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"channels": {"C3": "eeg", "Pz": "eeg"}}, "subject 'a' has the channel 'Cz', subject 'b' has not; .*pick"),
-        ({"channels": {**CHANNELS, "Pz": "eeg"}}, "subject 'b' has the channel 'Pz', subject 'a' has not; .*pick"),
+        ({"channels": {"C3": "eeg", "Pz": "eeg"}}, "subject 'a' has the channel 'Cz', subject 'b' has not; "),
+        ({"channels": {**CHANNELS, "Pz": "eeg"}}, "subject 'b' has the channel 'Pz', subject 'a' has not; "),
         (
             {"sfreq": 50.0, "tmin": -0.04},
-            "subject 'b' is sampled at 50 Hz, subject 'a' is sampled at 100 Hz; .*resample",
+            "subject 'b' is sampled at 50 Hz, subject 'a' is sampled at 100 Hz; ",
         ),
-        ({"n_times": 17}, "subject 'b' has windows of 17 samples, subject 'a' of 16; .*crop"),
-        ({"tmin": 0.0}, "subject 'b' is cut from 0 s, subject 'a' is cut from -0.05 s; .*crop"),
+        ({"n_times": 17}, "subject 'b' has windows of 17 samples, subject 'a' of 16; "),
+        ({"tmin": 0.0}, "subject 'b' is cut from 0 s, subject 'a' is cut from -0.05 s; "),
     ],
 )
 def test_people_who_differ(changes: dict[str, Any], text: str) -> None:

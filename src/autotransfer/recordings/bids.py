@@ -14,7 +14,7 @@ from .cutting import Continuous, Cutting
 from .edf import continuous_of
 from .epochs import quiet
 from .optional import need
-from .pattern import ENTITY, Files, Labels, entity, files_below, source_of, split_options
+from .pattern import ENTITY, Files, Labels, entity, files_below, split_options
 
 KINDS = ("eeg", "ieeg", "meg", "emg", "nirs")
 ENDINGS = (".edf", ".bdf", ".vhdr", ".set", ".fif", ".snirf")
@@ -39,9 +39,7 @@ def bids_files(text: str, cutting: Cutting) -> Files:
     need("mne_bids", "reading BIDS folders", "mne-bids")
     files = _chosen(folder, options)
     labelled = [(path, _labels(path)) for path in files]
-    source = source_of(folder, options)
-    source = f"bids:{source}" if options else source
-    return Files(labelled, folder.resolve().name, {}, source, bids=True)
+    return Files(labelled, folder.resolve().name, {}, bids=True)
 
 
 def _chosen(folder: Path, options: dict[str, str]) -> list[Path]:

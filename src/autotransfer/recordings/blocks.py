@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,21 +27,11 @@ class Block:
     start: float | None = None  # s, the first sample relative to the event
     name: str  # of the subject or the file, for messages
     events: dict[str, int] = field(default_factory=dict)  # of a continuous recording: how often each name occurs
-    lasting: float | None = None  # s: the usual duration of its events, where they have one, the median
     notes: dict[str, int] = field(default_factory=dict)  # what its reader made of the file, and how often
-
-
-class Remedies(NamedTuple):
-    """What the user can do about blocks that differ; each reader has its own advice."""
-
-    channels: str
-    sfreq: str
-    times: str
 
 
 def stacked(
     blocks: Iterable[Block],
-    remedies: Remedies,
     *,
     name: str,
     hints: Mapping[str, str] | None = None,
@@ -57,7 +46,7 @@ def stacked(
         if len(block.X) == 0:
             raise UserError(f"{block.name} holds no windows; leave it out")
         if kept:
-            _match(block, kept[0], remedies, slack)
+            _match(block, kept[0], slack)
         kept.append(block)
     if not kept:
         raise UserError(f"{name!r} holds no recordings")
@@ -74,7 +63,7 @@ def stacked(
     )
 
 
-def _match(block: Block, first: Block, remedies: Remedies, slack: int) -> None:
+def _match(block: Block, first: Block, slack: int) -> None:
     """Bring the block's channels into the order of the first one's; refuse what differs otherwise."""
     if sorted(block.channels) == sorted(first.channels):
         block.X = block.X[:, [block.channels.index(name) for name in first.channels]]
@@ -83,11 +72,12 @@ def _match(block: Block, first: Block, remedies: Remedies, slack: int) -> None:
         for having, lacking in ((first, block), (block, first)):
             if extra := [name for name in having.channels if name not in lacking.channels]:
                 raise UserError(
-                    f"{having.name} has the channel {show(extra[0])}, {lacking.name} has not; {remedies.channels}"
+                    f"{having.name} has the channel {show(extra[0])}, {lacking.name} has not; "
+                    "keep the same channels in all of them"
                 )
     for what, unit, remedy in (
-        ("sfreq", "sampled at {} Hz", remedies.sfreq),
-        ("start", "cut from {} s", remedies.times),
+        ("sfreq", "sampled at {} Hz", "resample all of them to the same rate"),
+        ("start", "cut from {} s", "cut the same windows from all of them"),
     ):
         own, others = getattr(block, what), getattr(first, what)
         pair = np.array([np.nan if n is None else n for n in (own, others)])
@@ -97,7 +87,7 @@ def _match(block: Block, first: Block, remedies: Remedies, slack: int) -> None:
     if abs(block.X.shape[2] - first.X.shape[2]) > slack:
         raise UserError(
             f"{block.name} has windows of {block.X.shape[2]} samples, {first.name} of {first.X.shape[2]}; "
-            f"{remedies.times}"
+            "cut windows of one length, --window SECONDS"
         )
 
 

@@ -15,8 +15,8 @@ from ..errors import UserError, shown
 from .chunks import window_chunks
 from .concerns import FLAT, SAME, codes_of
 from .copies import shared_samples, stretches
+from .labels import rows_of
 from .raw import Array, Raw
-from .unlabelled import rows_of
 from .windows import channel_names, window_array
 
 MANY = 0.25  # share of people with the same dead channel, from which the channel goes and not the people

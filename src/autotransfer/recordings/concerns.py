@@ -10,12 +10,10 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import shown
-from .container import check_sfreq
 from .copies import shared_samples, stretches
-from .labels import alike_warning, encode
+from .labels import encode, unlabelled_warning, without_unlabelled
 from .raw import Array, Label, Raw
-from .signals import Floats, Ints, clipped_share, mains_share, signals_of
-from .unlabelled import unlabelled_warning, without_unlabelled
+from .signals import Floats, Ints, clipped_share, signals_of
 from .windows import axes_concern, names_or_numbers, window_array
 
 FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
@@ -25,12 +23,11 @@ MOST_PAIRS = 3  # of people who share samples, that are named
 FEW = 2  # people whom a fold holds out
 CLIPPED = 0.05  # share of samples at the end of a device's range: the 428 people of 21 sets stay below
 FLAT = 0.5  # share of windows in which a channel does not change
-HUM = 0.5  # share of a channel's power at the frequency of the mains
 SAME = 0.5  # share of windows with another person's samples, from which two people are one recording
 CLEAN = "or run with --clean"  # what cleaning.py mends, too
 UNKNOWN_RATE = (
-    "the sampling rate is unknown: networks filter over 64 samples, however long these last, and neither mains hum nor "
-    "the rate of a stream can be checked; give it, --sfreq 200 (sfreq in meta, sfreq=200)"
+    "the sampling rate is unknown: networks filter over 64 samples, however long these last, and the rate "
+    "of a stream cannot be checked; give it, --sfreq 200 (sfreq in meta, sfreq=200)"
 )
 
 
@@ -48,14 +45,12 @@ def concerns(raw: Raw) -> list[str]:
         lines.append(axes_concern(tuple(X.shape), tuple(names)))
         lines.append(unlabelled_warning(missing, whole))
         lines.append(UNKNOWN_RATE if raw.sfreq is None else None)
-        lines += [alike_warning(people, "people"), alike_warning(classes, "classes")]
-    lines.append(_class_minus_one(classes))
     if raw.subject is not None:
         lines.append(_too_many_subjects(n, len(people)))
         if raw.y is not None:
             lines += _class_concerns(person, label, people, classes, raw.session)
         lines += _copy_concerns(X, person, people, raw.session)
-    lines += _signal_concerns(X, person, people, names, check_sfreq(raw.sfreq))
+    lines += _signal_concerns(X, person, people, names)
     return [line for line in lines if line is not None]
 
 
@@ -65,18 +60,6 @@ def codes_of(values: object, n: int, what: str, names: object) -> tuple[Ints, tu
         return np.zeros(n, np.int64), ("all",)
     codes, labels = encode(values, n, what, names)
     return codes.numpy(), labels
-
-
-def _class_minus_one(classes: Sequence[Label]) -> str | None:
-    """-1 is a class like any other, unless the others are numbers that count from 0."""
-    others = [label for label in classes if label != -1]
-    counting = len(others) > 1 and all(type(label) is int for label in others) and min(others) in (0, 1)
-    if len(others) == len(classes) or not counting:
-        return None
-    return (
-        "class -1 is trained like the others; if it marks windows without a label, give None, NaN or empty text, which "
-        "are left out"
-    )
 
 
 def _too_many_subjects(n_trials: int, n_people: int) -> str | None:
@@ -176,9 +159,7 @@ def _copy_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], ses
         )
 
 
-def _signal_concerns(
-    X: Array | Tensor, person: Ints, people: Sequence[Label], names: Sequence[str], sfreq: float | None
-) -> Iterator[str]:
+def _signal_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], names: Sequence[str]) -> Iterator[str]:
     signals = signals_of(X, person, len(people))
     bad = np.flatnonzero(signals.not_finite).tolist()
     if bad:
@@ -196,11 +177,9 @@ def _signal_concerns(
             f"about {times(scales[s] / middle)}: give everybody's in the same unit"
         )
     clipped = clipped_share(X, person, signals)
-    mains = mains_share(X, person, len(people), sfreq)
     for share, least, what in (
         (signals.flat, FLAT, f"nothing changes in {{:.0%}} of the windows; leave people or channels out, {CLEAN}"),
         (clipped, CLIPPED, "{:.0%} of the samples are clipped; record with less gain, or leave them out"),
-        (mains, HUM, "{:.0%} of the power is mains hum; filter it out, with a notch at 50 or 60 Hz"),
     ):
         yield from _worst(np.where(signals.constant, 0.0, np.nan_to_num(share)), least, what, people, names)
 

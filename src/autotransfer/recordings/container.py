@@ -14,12 +14,11 @@ from ..errors import UserError
 from ..words import count
 from .columns import Column
 from .filters import Filter, filter_of
-from .labels import alike_warning, encode, encode_columns, encode_session
+from .labels import encode, encode_columns, encode_session, unlabelled_warning, without_unlabelled
 from .messages import show
 from .raw import STORED, Label, Raw
 from .ring import ring_of
 from .units import Units
-from .unlabelled import unlabelled_warning, without_unlabelled
 from .windows import axes_concern, channel_names, float32_windows, window_array
 
 T = TypeVar("T")
@@ -98,7 +97,6 @@ class Recordings:
             raise UserError(f"y holds the class {show(strange)}, which no model can store; give numbers or text")
         subject_codes, subject_names = encode(subject, n_trials, "subject", subjects)
         _check_enough(class_names, subject_names)
-        warned += [alike_warning(subject_names, "people"), alike_warning(class_names, "classes")]
         for warning in (warning for warning in warned if warning is not None):
             warnings.warn(warning, stacklevel=2)
         fields = {

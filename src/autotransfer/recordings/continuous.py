@@ -13,19 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from ..errors import UserError, shown
-from ..words import count
 from .bids import open_bids
-from .blocks import Block, Remedies, stacked
+from .blocks import Block, stacked
 from .csv_files import OPTIONS as CSV_OPTIONS
 from .csv_files import open_csv
 from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
 from .edf import open_with_mne
 from .filters import filter_of
 from .npy import readable
-from .pattern import EXAMPLE, Files, Labels, by_name, files_below, labelled_files, matcher, source_of
+from .pattern import EXAMPLE, Files, Labels, by_name, files_below, labelled_files, matcher
 from .raw import Raw
 from .wfdb_records import open_wfdb
 from .xdf import open_xdf
@@ -61,11 +58,6 @@ FORMATS = {
     ".tsv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
     **dict.fromkeys(RAW_FIF, Format(open_with_mne)),
 }
-REMEDIES = Remedies(
-    channels="keep the same channels in all files",
-    sfreq="resample all files to the same rate, or give that of CSV files, --sfreq HZ",
-    times="cut windows of one length with --window SECONDS (window=...)",
-)
 MOST_SHOWN = 8  # names of events that a message lists
 
 
@@ -93,7 +85,7 @@ def one_file(path: Path, options: Options, cutting: Cutting) -> Files:
     labels = by_name(_stem(path)) if cutting.pattern is None else matcher(cutting.pattern)(path.name)
     if labels is None:
         raise UserError(f"the name {path.name!r} does not fit the pattern {shown(cutting.pattern, 200)}; {EXAMPLE}")
-    return Files([(path, labels)], _stem(path), options, source_of(path, options))
+    return Files([(path, labels)], _stem(path), options)
 
 
 def files_in(folder: Path, options: Options, cutting: Cutting) -> Files:
@@ -107,7 +99,7 @@ def files_in(folder: Path, options: Options, cutting: Cutting) -> Files:
     if unknown is not None:
         raise UserError(f"{str(unknown)!r} fits the pattern, but its kind of file is none of {', '.join(endings())}")
     _check_options([path for path, _ in files], options)
-    return Files(files, folder.resolve().name, options, source_of(folder, options))
+    return Files(files, folder.resolve().name, options)
 
 
 def _stem(path: Path) -> str:
@@ -170,11 +162,11 @@ def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
     by_file = any("class" in labels for _, labels in labelled.files)
     if by_file and cutting.events is not None:
         raise UserError("both events and {class} in the pattern say what the class is; give one of them")
-    events, notes = EventCounts(), Counter[str]()
-    raw = stacked(_blocks(labelled, cutting, events, notes), REMEDIES, name=labelled.name)
+    events, notes = Counter[str](), Counter[str]()
+    raw = stacked(_blocks(labelled, cutting, events, notes), name=labelled.name)
     hint = f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
-    if events.counts:
-        hint = f"{HOW_TO_MAP}; there are {events.listed()}: {events.command(labelled.source, cutting)}"
+    if events:
+        hint = f"{HOW_TO_MAP}; {_listed(events)}"
     n_files = len(labelled.files)
     raw = replace(raw, hints={"y": hint}, notes=tuple(_note(note, n, n_files) for note, n in notes.items()))
     band = filter_of(cutting.filter)
@@ -191,25 +183,25 @@ def _note(note: str, n: int, n_files: int) -> str:
     return note if n == n_files else f"{note} ({n} of {n_files} files)"
 
 
-def _blocks(labelled: Files, cutting: Cutting, events: EventCounts, notes: Counter[str]) -> Iterator[Block]:
+def _blocks(labelled: Files, cutting: Cutting, events: Counter[str], notes: Counter[str]) -> Iterator[Block]:
     """Yield the windows of each file, and count events and notes. Files without a whole window are left out."""
     empty: list[str] = []
     for path, labels in labelled.files:
         with reading(path):
             block = cut(opened(path, labelled, cutting), cutting, path, labels.get("class"))
-        events.add(block, labels["subject"])
+        events.update(block.events)
         notes.update(block.notes)
         if len(block.X):
             yield _with_labels(block, labels)
         else:
             empty.append(block.name)
-    missing = [] if cutting.events is None else [name for name in cutting.events if name not in events.counts]
+    missing = [] if cutting.events is None else [name for name in cutting.events if name not in events]
     if missing:
-        raise UserError(f"no event is called {missing[0]!r}; there are {events.listed() or 'none'}")
-    if cutting.window is None and events.counts and empty:
+        raise UserError(f"no event is called {missing[0]!r}; {_listed(events)}")
+    if cutting.window is None and events and empty:
         raise UserError(
-            f"{shown(labelled.source, 200)} is continuous: say how long windows are and which events are classes; "
-            f"there are {events.listed()}: {events.command(labelled.source, cutting)}"
+            f"{shown(labelled.name, 200)} is continuous: say how long windows are and which events are classes; "
+            f"{_listed(events)}"
         )
     if len(empty) == len(labelled.files):
         raise UserError(f"{empty[0]} holds no whole window as asked for; give a shorter --window or another --offset")
@@ -227,49 +219,13 @@ def _with_labels(block: Block, labels: Labels) -> Block:
     return block
 
 
-class EventCounts:
-    """Which events files have, and in whom."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.people: dict[str, set[str]] = {}
-        self.lasting: list[float] = []  # s: the usual duration in each file that states one
-
-    def add(self, block: Block, person: str) -> None:
-        self.counts.update(block.events)
-        for name in block.events:
-            self.people.setdefault(name, set()).add(person)
-        self.lasting += [] if block.lasting is None else [block.lasting]
-
-    def _whose(self, name: str) -> str:
-        return count(len(self.people[name]), "person", "people")
-
-    def listed(self) -> str:
-        """Return 'T1' (90), 'T2' (90), each in 3 people."""
-        common = self.counts.most_common(MOST_SHOWN)
-        shared = len({len(who) for who in self.people.values()}) == 1  # then one number says it
-        parts = [
-            f"{shown(name)} ({n})" if shared else f"{shown(name)} ({n}, {self._whose(name)})" for name, n in common
-        ]
-        more = f" and {len(self.counts) - MOST_SHOWN} more" if len(self.counts) > MOST_SHOWN else ""
-        whose = f", each in {self._whose(common[0][0])}" if shared and common else ""
-        return ", ".join(parts) + more + whose
-
-    def command(self, source: str, cutting: Cutting) -> str:
-        """Return a command that cuts windows at the events that most people have."""
-        names = sorted(self.counts, key=lambda name: (-len(self.people[name]), -self.counts[name], name))[:MOST_SHOWN]
-        plain = not any(set(name) & set(",={") for name in names)
-        text = ",".join(sorted(names)) if plain else json.dumps({name: name for name in sorted(names)})
-        window = cutting.window or (float(np.median(self.lasting)) if self.lasting else None)
-        given = {
-            "pattern": cutting.pattern, "sfreq": _short(cutting.sfreq), "sep": cutting.sep, "decimal": cutting.decimal,
-            "time-column": cutting.time_column, "window": _short(window or 1.0), "hop": _short(cutting.hop),
-            "events": text,
-        }  # fmt: skip
-        options = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items() if value is not None)
-        guessed = "" if window else " (the length is a guess: events have no duration)"
-        return f"autotransfer inspect {shlex.quote(source)} {options}{guessed}"
-
-
-def _short(value: float | None) -> str | None:
-    return None if value is None else f"{value:.6g}"
+def _listed(events: Counter[str]) -> str:
+    """List events with their counts, and options that cut windows at them."""
+    if not events:
+        return "there are none"
+    names = [name for name, _ in events.most_common(MOST_SHOWN)]
+    listed = ", ".join(f"{shown(name)} ({events[name]})" for name in names)
+    more = f" and {len(events) - MOST_SHOWN} more" if len(events) > MOST_SHOWN else ""
+    plain = not any(set(name) & set(",={") for name in names)
+    text = ",".join(sorted(names)) if plain else json.dumps({name: name for name in sorted(names)})
+    return f"there are {listed}{more}; for example --window 1 --events {shlex.quote(text)}"

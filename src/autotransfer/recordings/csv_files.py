@@ -22,7 +22,6 @@ from ..errors import UserError, shown
 from ..words import count
 from .clock import Clock
 from .cutting import Continuous, Cutting, Event, known_rate
-from .npy import check_memory
 
 LABELS = (
     "class", "label", "labels", "event", "events", "marker", "markers", "trial_type", "annotation", "activity",
@@ -74,7 +73,6 @@ class Roles(NamedTuple):
 
 
 def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
-    check_memory(10 * path.stat().st_size, "the samples", path, "split it into shorter files")
     table = _table(path, cutting)
     roles = _roles(table, cutting, options)
     columns = _columns(table, roles)

@@ -16,10 +16,8 @@ import numpy as np
 
 from ..errors import UserError, check_choice, check_positive, check_types
 from .blocks import Block
-from .chunks import CHUNK_VALUES
 from .filters import Causal, filter_of
 from .messages import show
-from .npy import check_memory
 from .raw import LARGEST, Array, Label
 
 HOW_TO_MAP = "give names of events and their classes, such as --events T1=left,T2=right (events={'T1': 'left', ...})"
@@ -149,20 +147,14 @@ def _parsed(text: str) -> dict[str, str]:
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Block:
     """The windows of one recording; y from the events, or `label` for all of it, or unknown."""
     events = dict(Counter(event.name for event in recording.events))
-    asked = events if cutting.events is None else {name for name, label in cutting.events.items() if label}
-    lasting = [event.duration for event in recording.events if event.duration > 0 and event.name in asked]
     about: dict[str, Any] = {"channels": recording.channels, "sfreq": recording.sfreq, "name": repr(path.name)}
     about |= {"events": events, "notes": recording.notes}
-    if lasting:
-        about["lasting"] = float(np.median(lasting))
     if cutting.window is None and label is None and events:  # which of them, and how long, is for the user to say
         return Block(X=np.empty((0, len(recording.channels), 0), np.float32), **about)
     length = _length(recording, cutting, path)
     if cutting.filter is not None:
         recording = _filtered(recording, cutting.filter, path)
     placed = [(start, name) for start, name in _placed(recording, cutting, label) if _whole(recording, start, length)]
-    needed = 4 * len(placed) * len(recording.channels) * length + 8 * CHUNK_VALUES
-    check_memory(needed, f"{len(placed)} windows", path, "take a longer hop or fewer recordings")
     return Block(
         X=_windows(recording, [start for start, _ in placed], length),
         y=[name for _, name in placed] if cutting.events is not None or label is not None else None,
@@ -176,18 +168,14 @@ def _filtered(recording: Continuous, spec: dict[str, Any], path: Path) -> Contin
     are not finite, which stay as they are."""
     n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
     causal = Causal(filter_of(spec, sfreq), sfreq, len(recording.channels))
-    check_memory(4 * n * len(recording.channels) + 16 * CHUNK_VALUES, "the samples", path, "record in shorter files")
-    values, step = np.empty((n, len(recording.channels)), np.float32), max(1, CHUNK_VALUES // len(recording.channels))
     with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values
-        for start in range(0, n, step):
-            values[start : start + step] = recording.read(start, min(start + step, n)).T
+        values = np.array(recording.read(0, n).T, dtype=np.float32, order="C")
     usable = np.all(np.abs(values) <= LARGEST, axis=1)  # False for NaN, too
     edges = np.unique([0, n, *recording.breaks, *(np.flatnonzero(np.diff(usable)) + 1)]).astype(int)
     for begin, end in pairwise(edges.tolist()):
-        causal.reset()
-        for start in range(begin, end if usable[begin] else begin, step):
-            rows = slice(start, min(start + step, end))
-            values[rows] = causal.feed(values[rows])
+        if usable[begin]:
+            causal.reset()
+            values[begin:end] = causal.feed(values[begin:end])
     return replace(recording, read=lambda start, stop: values[start:stop].T)
 
 
@@ -265,18 +253,12 @@ def _whole(recording: Continuous, start: int, length: int) -> bool:
 
 
 def _windows(recording: Continuous, starts: list[int], length: int) -> Array:
-    """(n, channels, length) float32. Neighbours are read at once, so that overlapping windows are decoded once."""
+    """Return windows (n, channels, length) float32."""
     X = np.empty((len(starts), len(recording.channels), length), np.float32)
-    reach = max(length, CHUNK_VALUES // max(1, len(recording.channels)))  # samples read at once
-    order = sorted(range(len(starts)), key=starts.__getitem__)
-    at = 0
-    while at < len(order):
-        first = starts[order[at]]
-        end = bisect_right(order, first + reach - length, lo=at, key=starts.__getitem__)
-        group = order[at:end]
-        values = recording.read(first, starts[group[-1]] + length)
+    if starts:
+        first = min(starts)
+        values = recording.read(first, max(starts) + length)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings report
-            for row in group:
-                X[row] = values[:, starts[row] - first : starts[row] - first + length]
-        at += len(group)
+            for row, start in enumerate(starts):
+                X[row] = values[:, start - first : start - first + length]
     return X

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
-from .blocks import Block, Remedies, stacked
+from .blocks import Block, stacked
 from .chunks import row_chunks
 from .columns import plain_columns, plain_values
 from .messages import show
@@ -18,11 +18,6 @@ from .optional import need
 from .raw import Array, Label, Raw
 
 SUBJECT_COLUMNS = ("subject", "participant_id")  # in any case of letters
-REMEDIES = Remedies(
-    channels="select the same channels for all subjects with epochs.pick([...])",
-    sfreq="resample all subjects to the same rate with epochs.resample(...)",
-    times="crop all subjects to the same window with epochs.crop(...)",
-)
 HINTS = {"subject": "give the epochs a metadata column 'subject': epochs.metadata = DataFrame({'subject': [...]})"}
 
 
@@ -42,7 +37,7 @@ def raw_from_epochs(
     epochs: object, subject: str | None = None, session: str | None = None, label: str | None = None
 ) -> Raw:
     """What Recordings.from_epochs documents, before it is checked."""
-    return stacked(_blocks(epochs, subject, session, label), REMEDIES, name="epochs", hints=HINTS)
+    return stacked(_blocks(epochs, subject, session, label), name="epochs", hints=HINTS)
 
 
 def _blocks(epochs: Any, subject: str | None, session: str | None, label: str | None) -> Iterator[Block]:

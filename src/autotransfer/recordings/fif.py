@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import UserError
 from .blocks import Block, stacked
-from .epochs import HINTS, REMEDIES, block, import_mne, quiet
+from .epochs import HINTS, block, import_mne, quiet
 from .npy import readable
 from .pattern import by_name
 from .raw import Raw
@@ -21,7 +21,7 @@ def read_fif(path: str | os.PathLike[str]) -> Raw:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"there is no file {str(path)!r}; give an existing epochs file")
-    return stacked([_fif_block(path, labelled_by_name=False)], REMEDIES, name=_plain(path), hints=HINTS)
+    return stacked([_fif_block(path, labelled_by_name=False)], name=_plain(path), hints=HINTS)
 
 
 def read_fif_folder(folder: str | os.PathLike[str]) -> Raw:
@@ -32,7 +32,7 @@ def read_fif_folder(folder: str | os.PathLike[str]) -> Raw:
     """
     folder = Path(folder)
     blocks = (_fif_block(path, labelled_by_name=True) for path in fif_files(folder))
-    return stacked(blocks, REMEDIES, name=folder.resolve().name, hints=HINTS)
+    return stacked(blocks, name=folder.resolve().name, hints=HINTS)
 
 
 def fif_files(folder: Path) -> list[Path]:

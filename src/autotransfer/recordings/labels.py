@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError
-from .columns import Column, is_missing, is_name, plain_values
+from .columns import Column, is_empty, is_missing, is_name, plain_values
 from .messages import show
-from .raw import Label
-
-BEATS = frozenset("NLRBAaJSVrFejnE/fQ?")  # symbols of heart beats in PhysioNet's annotations: A and a are two kinds
-MOST_ALIKE = 3  # pairs of names that a warning lists
+from .raw import Label, Raw
 
 
 def encode(values: object, n_trials: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:
@@ -124,29 +121,6 @@ def _plain(value: Label) -> Label:
     return value
 
 
-def alike_warning(labels: Sequence[Label], what: str) -> str | None:
-    """Return a warning about people or classes (`what`) that differ only by case, leading zeros or type: S01 and S1."""
-    if what == "classes" and "N" in labels and BEATS.issuperset(labels):
-        return None
-    first: dict[object, Label] = {}
-    pairs = [(other, label) for label in labels if (other := first.setdefault(_loosely(label), label)) is not label]
-    if not pairs:
-        return None
-    listed = ", ".join(f"{show(a)} and {show(b)}" for a, b in pairs[:MOST_ALIKE])
-    more = f" and {len(pairs) - MOST_ALIKE} more" if len(pairs) > MOST_ALIKE else ""
-    harm = "who is tested has trained" if what == "people" else "a model is to tell them apart"
-    return f"{listed}{more} are different {what}: if they are the same, {harm}; write each name in one way"
-
-
-def _loosely(label: Label) -> object:
-    """Return what labels that look alike have in common."""
-    text = unicodedata.normalize("NFKC", str(label)).strip().casefold()
-    try:
-        return float(text)
-    except ValueError:
-        return re.sub(r"(?<![\d.,])0+(?=\d)", "", text)
-
-
 def _in_order(unique: list[Label]) -> list[Label]:
     try:
         return sorted(unique)
@@ -186,3 +160,47 @@ def check_distinct(values: list[Label], what: str) -> None:
     if repeated:
         twice = next(value for n, value in enumerate(values) if value in values[:n])
         raise UserError(f"{what} hold {show(twice)} twice; make them distinct")
+
+
+def unlabelled(y: object, n_trials: int, classes: object = None) -> NDArray[np.bool_]:
+    """(N,) whether a label is None, NaN or empty text; -1 too, where y counts into the names of classes."""
+    labels = as_list(y, "y")
+    check_length(len(labels), n_trials, "y")
+    counted = classes is not None and -1 not in as_list(classes, "the names for y")
+    return np.array(
+        [is_empty(label) or (counted and isinstance(label, (int, float)) and label == -1) for label in labels]
+    )
+
+
+def without_unlabelled(raw: Raw) -> tuple[Raw, int]:
+    """The windows that have a label, and how many have none; where y is unknown all are kept."""
+    if raw.y is None:
+        return raw, 0
+    missing = unlabelled(raw.y, int(raw.X.shape[0]), raw.classes)
+    if not missing.any():
+        return raw, 0
+    if missing.all():
+        raise UserError("no window has a label; y must give the class of those that train")
+    return rows_of(raw, np.flatnonzero(~missing)), int(missing.sum())
+
+
+def rows_of(raw: Raw, rows: NDArray[np.int64]) -> Raw:
+    """Some of the windows (n,)."""
+    labels = {name: getattr(raw, name) for name in ("y", "subject", "session")}
+    parts: dict[str, Any] = {
+        name: None if values is None else _some(values, rows, name) for name, values in labels.items()
+    }
+    items = getattr(raw.columns, "items", dict[str, object]().items)
+    parts["columns"] = {name: _some(values, rows, f"the column {name!r}") for name, values in items()}
+    return replace(raw, X=raw.X[rows], **parts)
+
+
+def unlabelled_warning(missing: int, n_trials: int) -> str | None:
+    return f"{missing} of {n_trials} windows have no label: they are left out of training" if missing else None
+
+
+def _some(values: object, rows: NDArray[np.int64], what: str) -> object:
+    if isinstance(values, Column):
+        return replace(values, values=values.values[rows])
+    listed = as_list(values, what)
+    return [listed[n] for n in rows.tolist()]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..errors import UserError, check_choice
-from .blocks import Block, Remedies, stacked
+from .blocks import Block, stacked
 from .columns import plain_columns
 from .epochs import block, quiet
 from .labels import as_list
@@ -30,11 +30,6 @@ PARADIGMS = {
 MORE_PARADIGMS = ("LeftRightImagery", "SpeechImagery")
 NUMBERS = ("fmin", "fmax", "tmin", "tmax", "resample")  # options handed to the paradigm
 DOWNLOADING = "check the network connection, the disk space and the options of the paradigm"
-REMEDIES = Remedies(
-    channels="select common channels: from_moabb(dataset, paradigm) with a paradigm made with channels=[...]",
-    sfreq="resample all subjects to the same rate: add ?resample=128, or exclude this subject with ?subjects=...",
-    times="crop all subjects to the same length: add ?tmin=0&tmax=2, or exclude this subject with ?subjects=...",
-)
 
 
 def read_moabb(text: str) -> Raw:
@@ -65,7 +60,7 @@ def raw_from_moabb(dataset: object, paradigm: object = None, subjects: object = 
     if bank is None or len(bank) != 1:
         raise UserError(f"{type(cut).__name__} makes several copies of the signal; choose a paradigm with one filter")
     blocks = _blocks(known, name, cut, _chosen(known, name, subjects))
-    return stacked(blocks, REMEDIES, name=name, slack=1)  # MNE resamples 3 s to 384 or 385 samples at 128 Hz
+    return stacked(blocks, name=name, slack=1)  # MNE resamples 3 s to 384 or 385 samples at 128 Hz
 
 
 def _blocks(dataset: Any, name: str, paradigm: Any, subjects: list[Any]) -> Iterator[Block]:

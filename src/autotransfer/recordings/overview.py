@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from ..words import count, printable
 from .concerns import codes_of, concerns
 from .container import check_sfreq, measurement_in
-from .labels import as_list
+from .labels import as_list, without_unlabelled
 from .raw import Raw
-from .unlabelled import without_unlabelled
 from .windows import names_or_numbers, window_array
 
 MOST_PEOPLE = 40  # rows of the table

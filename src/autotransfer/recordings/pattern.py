@@ -28,7 +28,6 @@ class Files(NamedTuple):
     files: list[tuple[Path, Labels]]
     name: str  # of them all
     options: dict[str, str]  # what follows the path after a question mark, as in x.xdf?stream=EEG
-    source: str  # as a user names them on the command line
     bids: bool = False  # whether they are read as those of a BIDS folder
 
 
@@ -92,11 +91,6 @@ def files_below(folder: Path) -> Iterator[Path]:
                 if not path.resolve().is_relative_to(root):
                     raise UserError(f"{str(path)!r} leads out of {str(root)!r}; copy the file into the folder")
                 yield path
-
-
-def source_of(path: Path, options: dict[str, str]) -> str:
-    """As a user names it on the command line."""
-    return str(path) + ("?" + "&".join(f"{name}={value}" for name, value in options.items()) if options else "")
 
 
 def split_options(text: str) -> tuple[str, dict[str, str]]:

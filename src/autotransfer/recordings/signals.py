@@ -17,10 +17,6 @@ Floats = NDArray[np.float64]
 
 NEAR = 0.05  # of the range: values so near to the largest one are about as frequent in an intact signal
 PILE = 3.0  # times as frequent as values near it: then the largest value is the limit of the device
-MAINS = (50.0, 60.0)  # Hz
-WIDTH = 1.0  # Hz either side
-MOST_WINDOWS = 40  # of a person, of which spectra are computed
-SHORTEST = 0.5  # s: spectra of shorter windows do not resolve the mains
 
 
 class Signals(NamedTuple):
@@ -88,24 +84,3 @@ def clipped_share(X: Array | Tensor, person: Ints, signals: Signals) -> Floats:
     piled = np.where(ends > PILE * np.maximum(about - ends, 1), ends, 0.0).sum(0)
     clipped: Floats = piled / (np.bincount(person, minlength=len(low))[:, None] * X.shape[2])
     return clipped
-
-
-def mains_share(X: Array | Tensor, person: Ints, n_people: int, sfreq: float | None) -> Floats:
-    """Return the share (S, C) of power at 50 or 60 Hz, the median over windows; NaN where rate or length is too low."""
-    shares = np.full((n_people, int(X.shape[1])), np.nan)
-    n_times = int(X.shape[2])
-    if sfreq is None or n_times / sfreq < SHORTEST or sfreq < 2 * (MAINS[0] + WIDTH):
-        return shares
-    hz = np.fft.rfftfreq(n_times, 1 / sfreq)
-    bands = [np.abs(hz - line) <= max(WIDTH, 1.01 * sfreq / n_times) for line in MAINS if line + WIDTH < sfreq / 2]
-    window = np.hanning(n_times)
-    for s in range(n_people):
-        rows = np.flatnonzero(person == s)
-        rows = rows[:: max(1, len(rows) // MOST_WINDOWS)][:MOST_WINDOWS]
-        values = np.asarray(X[rows], dtype=np.float64)
-        values = np.where(np.isfinite(values).all(-1, keepdims=True), values, 0.0)
-        values = (values - values.mean(-1, keepdims=True)) * window
-        power = np.abs(np.fft.rfft(values)) ** 2
-        total = np.maximum(power[..., 1:].sum(-1), np.finfo(np.float64).tiny)  # (n, C)
-        shares[s] = np.max([np.median(power[..., band].sum(-1) / total, axis=0) for band in bands], axis=0)
-    return shares

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from ..errors import UserError, shown
 from .columns import Column, is_empty
 from .container import Recordings
-from .labels import as_list, check_length, named
+from .labels import as_list, check_length, named, rows_of, unlabelled_warning
 from .messages import show
 from .raw import Raw
-from .unlabelled import rows_of, unlabelled_warning
 from .windows import window_array
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..errors import UserError
 from .cutting import Continuous, Cutting, Event
-from .npy import check_memory
 from .optional import need
 
 NOTES = ("+", '"', "~", "s", "T")  # symbols whose meaning is in the text beside them: rhythm, comment, ...
@@ -23,8 +22,6 @@ def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuo
     header = wfdb.rdheader(stem)
     if not header.fs or not header.n_sig:
         raise UserError(f"{str(path)!r} describes no signals; give records with signals")
-    length = int(header.sig_len or 0)
-    check_memory(16 * length * int(header.n_sig), "the signals", path, "split it into shorter records")
     record = wfdb.rdrecord(stem, physical=True)
     values = np.asarray(record.p_signal, dtype=np.float32)  # (samples, channels)
     names = [str(name) for name in record.sig_name or []]

@@ -11,13 +11,10 @@ from .container import check_sfreq
 from .continuous import opened, reading
 from .cutting import Cutting, Event, known_rate
 from .labels import named
-from .npy import check_memory
 from .pattern import Files, Labels
 from .raw import Array
 from .sources import continuous_files, read
 from .windows import channel_names, window_array
-
-BYTES = 16  # of a value while a file is read: 64 bits here and in the format's own reader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +50,6 @@ def _whole(path: Path, labels: Labels, labelled: Files, cutting: Cutting) -> Who
     with reading(path):
         recording = opened(path, labelled, cutting)
         n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
-        check_memory(BYTES * n * (len(recording.channels) + 1), "the samples", path, "record in shorter files")
         with np.errstate(over="ignore"):  # overflow gives infinite values, which count as lost
             values = np.array(recording.read(0, n).T, dtype=np.float32, order="C")
     times = np.arange(n) / sfreq if recording.times is None else np.asarray(recording.times)

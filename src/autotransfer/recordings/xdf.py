@@ -11,14 +11,12 @@ import numpy as np
 from ..errors import UserError, shown
 from .clock import Clock
 from .cutting import Continuous, Cutting, Event
-from .npy import check_memory
 from .optional import need
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     """`options["stream"]` names the stream of samples where there are several. Clocks are synchronised by pyxdf; which
     samples are lost is found as in a stream, from the stamps as they were recorded."""
-    check_memory(3 * path.stat().st_size, "the streams", path, "record in shorter files")
     streams = load_streams(path)
     sampled = [stream for stream in streams if _rate(stream) > 0 and len(stream["time_stamps"])]
     signal = _chosen(path, sampled, options.get("stream"))
