@@ -224,16 +224,6 @@ def test_without_signals_there_is_nothing_to_change(name: str) -> None:
     assert at.Setting(mixup=0.1, represent="features").mixup == 0.1
 
 
-def test_the_grid_has_one_augmentation_at_a_time() -> None:
-    first, *others = at.grid("augmented")
-    assert first == at.Setting()
-    assert {one for s in others for one in AUGMENTATIONS if getattr(s, one) is not None} == set(AUGMENTATIONS)
-    for setting in others:
-        assert len(setting.augmentation) == 1
-        assert setting.replace(augmentation=()) == first
-    assert len({setting.name_relative_to(first) for setting in others}) == len(others)
-
-
 @pytest.mark.parametrize(
     ("channels", "name", "sfreq", "kind"),
     [

@@ -121,9 +121,7 @@ def known_people(model: Mixture) -> Mixture:
 
 
 @pytest.fixture(autouse=True)
-def _few_timings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "TIMED", 2)
-    monkeypatch.setattr(proof, "WARM_UP", 1)
+def _few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "BATCHES", BATCHES)
 
 

@@ -1,4 +1,4 @@
-"""The extended search from end to end on tiny data: what it compares, what it calls a baseline, what it says."""
+"""A search of a list of settings from end to end: what it compares, what it calls a baseline, what it says."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
+from autotransfer.settings import Setting
 from tiny import tiny_file
+
+GRID = [
+    base.replace(**change)
+    for base in (Setting(), Setting(standardize="online"), Setting(standardize="online", align="online"))
+    for change in ({}, {"dropout": 0.5}, {"lr": 3e-3}, {"method": "mmd", "mode": "conditional"}, {"method": "mmd"})
+]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("extended")
+    folder = tmp_path_factory.mktemp("own")
     source = str(tiny_file(folder))
     made = Run.create(
         folder / "run",
-        RunOptions(source=source, grid="extended", epochs=2, batch_size=8, device="cpu", rule="published"),
+        RunOptions(source=source, grid=GRID, epochs=2, batch_size=8, device="cpu", rule="published"),
     )
     conduct(made, lambda _: None, shown=False)
     return made
@@ -32,7 +39,7 @@ def test_the_baseline_is_the_plain_network_and_the_best_uncensored_stands_beside
     choice = read_choice(run.folder)
     table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
     assert table.loc[table["stage"] == "search", "setting"].is_unique
-    assert (table["stage"] == "search").sum() == 72
+    assert (table["stage"] == "search").sum() == len(GRID)
     assert choice.baseline.name == choice.shortlist[0].name == "baseline"
     plain = table[(table["method"] == "none") & table["setting"].isin([named.name for named in choice.shortlist])]
     names = list(plain["setting"].unique())

@@ -75,7 +75,7 @@ def test_every_entry_of_a_registry_can_be_asked_for(tmp_path: Path, monkeypatch:
     settings = [at.Setting(method=name) for name in CENSORS]
     settings += [at.Setting(encoder=name) for name in ENCODERS]
     settings += [with_transform(name) for name in TRANSFORMS]
-    settings += [at.Setting(**{name: kind.values_tried()[0]}) for name, kind in AUGMENTATIONS.items()]
+    settings += [at.Setting(**{name: fields(kind)[0].default}) for name, kind in AUGMENTATIONS.items()]
     path = tmp_path / "grid.json"
     path.write_text(json.dumps([one.to_dict() for one in settings]))
     assert set(settings) <= set(asked_by_command([f"--grid={path}"], monkeypatch).settings())

@@ -40,11 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("victim.npz", "study/../victim.npz", "one of the files of victim.npz"),
         ("study", "study/p1.csv", "one of the files of study"),
         ("bids:study?task=rest", "study/p1.csv", "one of the files of bids:study"),
-        ("x", "run/ledger.sqlite", "a run's own"),
-        ("x", "run/results.csv", "a run's own"),
-        ("x", "run/model/model.json", "a run's own"),
         ("x", "run/model/refit/new.csv", "there is no folder run/model/refit"),
-        ("x", "person/model/model.safetensors", "a run's own"),
         ("x", "nowhere/o.csv", "there is no folder nowhere"),
         ("x", ".", "--out is ., a folder"),
         ("x", "", "--out is ., a folder"),
@@ -72,7 +68,6 @@ def test_files_of_the_user_are_replaced_and_two_outputs_are_two_files(here: Path
     [
         ["predict", "run", "victim.npz", "--out", "victim.npz"],
         ["predict", "run", "victim.npz", "--scores", "victim.npz"],
-        ["predict", "run", "victim.npz", "--out", "run/ledger.sqlite"],
     ],
 )
 def test_commands_overwrite_neither_recordings_nor_runs(here: Path, given: list[str]) -> None:

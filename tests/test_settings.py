@@ -143,21 +143,6 @@ def test_grids_begin_with_the_baseline_and_repeat_nothing(name: str) -> None:
     assert len({s.key for s in settings}) == len({s.name_relative_to(Setting()) for s in settings}) == len(settings)
 
 
-def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
-    settings = at.grid("extended")
-    plain = [s for s in settings if s.method is None]
-    assert (len(settings), len(plain)) == (72, 27)
-    assert len({(s.standardize, s.align) for s in plain}) == 6
-    strengths = {"adversary": {0.03, 0.1}, "mige": {0.01, 0.03}, "mmd": {0.3, 1}, "pairwise_mmd": {0.3, 1},
-                 "began": {0.1, 0.3}}  # fmt: skip
-    assert {s.method for s in settings} == {None, *strengths}
-    for method, useful in strengths.items():
-        own = [s for s in settings if s.method == method]
-        assert len({(s.standardize, s.align, s.mode) for s in own}) == len(own) == 9
-        assert {s.strength for s in own} == useful
-        assert all(s.batches == ("balanced" if s.mode == "conditional" else "people") for s in own)
-
-
 def test_names_say_what_but_censoring_differs() -> None:
     plain = Setting(lr=0.01, standardize="train")
     assert plain.name_relative_to(plain) == "baseline"

@@ -6,9 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from .augment import AUGMENTATIONS
 from .censoring import CENSORS, MODES
 from .errors import UserError, check_choice, one_line, shown
 from .files import read_plain
@@ -49,55 +47,12 @@ def _penalties(strengths: dict[str, dict[str, float]]) -> list[Setting]:
     return [Setting(method=method, mode=mode, strength=strength) for method, mode, strength in pairs]
 
 
-# The extended search starts from the plain network and the two most promising preprocessings.
-BASES = (Setting(), Setting(standardize="online"), Setting(standardize="online", align="online"))
-CHANGES: tuple[dict[str, Any], ...] = (
-    {"dropout": 0.5},
-    {"temporal_kernel": "half"},
-    {"mu_law": 10.0},
-    {"log_power": True},
-    {"batches": "balanced"},
-    {"lr": 3e-3},
-    {"schedule": "constant", "checkpoint": "last"},
-)
-
-
-def _extended() -> list[Setting]:
-    """Censoring joined with what else matters: 72 settings, 27 of them uncensored, and no full product.
-
-    Uncensored: every standardization × alignment, and one other change at a time from each base. Censored: each
-    published method × mode on each base, at one of its two strengths in turn, so that each meets every base at both.
-    """
-    settings = [
-        Setting(standardize=kind, align=align) for kind in ("trial", "train", "online") for align in ("none", "online")
-    ]
-    settings += [base.replace(**change) for base in BASES for change in CHANGES]
-    settings += [
-        base.replace(method=method, mode=mode, strength=CENSORS[method].useful[(i + j) % 2], batches="auto")
-        for i, base in enumerate(BASES)
-        for method in PUBLISHED
-        for j, mode in enumerate(MODES)
-    ]
-    return settings
-
-
 def _uncensored() -> list[Setting]:
     """For a run that only finds out how windows are best preprocessed."""
     return [setting for setting in _few() if setting.penalty is None]
 
 
-def _augmented() -> list[Setting]:
-    """The plain network, and the same with one augmentation at a time; nothing else differs."""
-    return [
-        Setting(),
-        *(Setting(**{name: value}) for name, kind in AUGMENTATIONS.items() for value in kind.values_tried()),
-    ]
-
-
-GRIDS = {
-    "paper": _paper, "quick": _quick, "few": _few, "extended": _extended, "uncensored": _uncensored,
-    "augmented": _augmented,
-}  # fmt: skip
+GRIDS = {"paper": _paper, "quick": _quick, "few": _few, "uncensored": _uncensored}
 
 
 def grid(name: str) -> list[Setting]:

@@ -66,7 +66,7 @@ class AskedOptions:
         str | Sequence[Any] | None,
         About(
             "Which penalties are tried, as a named list of settings: quick (default, cut down to few where kinds "
-            "are averaged), few, extended, uncensored, augmented, or paper, with the paper's rule. "
+            "are averaged), few, uncensored, or paper, with the paper's rule. "
             "FILE.json: settings of your own.",
             SEARCH,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -28,7 +28,6 @@ class Augmentation(ABC):
     augmentation's own name in the registry, and every other field under its own."""
 
     of_signals: ClassVar[bool] = False  # whether it changes signals over time; `represent` leaves none to change
-    tried: ClassVar[tuple[Any, ...]] = ()  # values of the first field in the grid `augmented`; (): its default
     name: ClassVar[str] = ""  # in the registry, for messages
     rule: ClassVar[str] = ""  # what the first field must be, where it must lie above 0 and at most at a limit
     limit: ClassVar[float] = math.inf
@@ -43,10 +42,6 @@ class Augmentation(ABC):
     @abstractmethod
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         """Windows (G, B, C, T) changed; key (G, B) int32 is all that may be random (see randomness)."""
-
-    @classmethod
-    def values_tried(cls) -> tuple[Any, ...]:
-        return cls.tried or (fields(cls)[0].default,)
 
 
 @dataclass(frozen=True)

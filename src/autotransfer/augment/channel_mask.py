@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,7 +15,6 @@ from .augmentation import BELOW_ONE, Scaling, TrainingBatch
 class ChannelMask(Scaling):
     probability: float = 0.1
 
-    tried: ClassVar[tuple[float, ...]] = (0.1, 0.25)
     name, rule, limit = "channel_mask", "lie in (0, 1)", BELOW_ONE
 
     def factors(self, channels: int, key: Tensor, batch: TrainingBatch) -> Tensor:

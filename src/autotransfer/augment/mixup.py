@@ -7,7 +7,6 @@ the same class, and the larger part is always from the window's own person. Part
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +19,6 @@ from .augmentation import Augmentation, TrainingBatch
 class Mixup(Augmentation):
     share: float = 0.3  # the largest share of the partner; it is drawn uniformly from 0 on
 
-    tried: ClassVar[tuple[float, ...]] = (0.2, 0.5)
     name, rule, limit = "mixup", "be a share in (0, 0.5], so that a window stays its own", 0.5
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:

@@ -32,24 +32,14 @@ app = typer.Typer(
 )
 
 
-def _version(context: typer.Context, asked: bool) -> None:
-    if not asked:
-        return
-    print(f"autotransfer {__version__}")
-    if context.params.get("verbose"):
-        from ..versions import versions
-
-        for name, version in versions().items():
-            if name != "autotransfer":
-                print(f"{name} {version}")
-    raise typer.Exit
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"autotransfer {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def before(
-    verbose: Annotated[
-        bool, Option("--verbose", is_eager=True, help="With --version: also what results depend on.")
-    ] = False,
     version: Annotated[bool, Option("--version", callback=_version, help="Show the version and exit.")] = False,
 ) -> None:
     """Take the options that stand before a command."""

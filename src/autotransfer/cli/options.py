@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -38,9 +38,6 @@ AtLeast = Annotated[float | None, Option("--at-least", help=ASKED["at_least"].__
 Moved = Annotated[str | None, Option("--data", metavar="FILE", help="The recordings, if they have moved.")]
 ToTensorBoard = Annotated[
     Path | None, Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard's event files.")
-]
-Rename = Annotated[
-    list[str] | None, Option("--rename", metavar="A=B", help="Channel A of the data is the model's B; repeatable.")
 ]
 WhichModel = Annotated[str, Option("--model", help="ensemble, or refit if the run made one.")]
 Text = str | None
@@ -77,14 +74,10 @@ class Windowing:
 
         return read(data, Cutting.of(**asdict(self)))
 
-    def read_for(self, model: Model | RegressionModel, data: str, rename: Sequence[str] = ()) -> Raw:
-        """Read data for a model: window length and filter are the model's unless the user gives them.
-
-        rename: A=B for channels that the model calls B.
-        """
+    def read_for(self, model: Model | RegressionModel, data: str) -> Raw:
+        """Read data for a model: window length and filter are the model's unless the user gives them."""
         from ..models.regression import RegressionModel
         from ..recordings import Cutting, is_continuous, read
-        from ..recordings.windows import renamed_channels
 
         card = model.card
         band = model.card.filter if isinstance(model, RegressionModel) else model.parts[0].card.filter
@@ -94,8 +87,7 @@ class Windowing:
                 cutting["window"] = card.n_times / card.sfreq
             if self.filter is None and band is not None and band.get("sections"):
                 cutting["filter"] = band
-        raw = read(data, Cutting.of(**cutting))
-        return replace(raw, channels=renamed_channels(raw.channels, rename)) if rename else raw
+        return read(data, Cutting.of(**cutting))
 
 
 def _event(help: str) -> Any:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatch
 from itertools import combinations
 from pathlib import Path
 
 from ..errors import UserError
 from ..files import writable
 
-MARKS = ("ledger.sqlite", "numbers.sqlite", "choice.json", "model/model.json")  # a folder with one of them is a run's
-OWN = (
-    "recordings.npz", "report.html", "choice.json", "results.csv", "plan.json", "study.toml", "lock", "model",
-    "model.*", "base", "*.checkpoint", "*.sqlite*",
-)  # fmt: skip
-
 
 def check_outputs(data: str | None = None, **outputs: Path | None) -> None:
-    """Raise unless every file that a command is to write can be written, and none of them is another one's, a file of
-    the data that it reads, or one that belongs to a run.
+    """Raise unless every file that a command is to write can be written, and none of them is another one's or a file
+    of the data that it reads.
 
     outputs: the file of each option, None where it was not given
     """
@@ -53,14 +46,3 @@ def _check_nothing_lost(option: str, path: Path, data: str | None) -> None:
         inside = path.resolve().is_relative_to(recordings.resolve())
         if inside or path.samefile(recordings):
             raise UserError(f"{option} is {path}, one of the files of {data}; choose another, it would be overwritten")
-    if _belongs_to_run(path):
-        raise UserError(f"{option} is {path}, which is a run's own; choose another name")
-
-
-def _belongs_to_run(path: Path) -> bool:
-    """Return whether a file at this path is, or would be, one that a run keeps in its folder."""
-    file = path.resolve()
-    for folder in file.parents[:3]:  # the weights of a refit lie three folders deep
-        if any((folder / name).exists() for name in MARKS):
-            return any(fnmatch(file.relative_to(folder).parts[0], name) for name in OWN)
-    return False

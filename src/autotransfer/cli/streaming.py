@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from ..errors import UserError, check_choice
-from .options import UNDETECTED, Detection, Folder, OwnEncoder, Rename, WhichModel, own_encoders
+from .options import UNDETECTED, Detection, Folder, OwnEncoder, WhichModel, own_encoders
 from .outputs import check_outputs
 from .voice import say, terminal_text
 
@@ -32,7 +32,6 @@ def stream(
     session: Annotated[Path | None, Option(help="File of the online session: read if it exists, then saved.")] = None,
     adapt: Annotated[bool, Option("--adapt", help="Learn from the person's windows without labels.")] = False,
     by_position: Annotated[bool, Option("--by-position", help="Ignore the names of channels.")] = False,
-    rename: Rename = None,
     detection: Detection = UNDETECTED,
     model: WhichModel = "ensemble",
     encoder: OwnEncoder = "eegnet",
@@ -65,7 +64,7 @@ def stream(
         person = Session(home, adapt=adapt, encoders=encoders)
     options: dict[str, Any] = {
         "hop": hop, "smooth": smooth, "filtered": filter_from(filter, notch or [], person.model.parts[0].card.filter),
-        "by_position": by_position, "rename": rename or (),
+        "by_position": by_position,
     }  # fmt: skip
     if source is None:
         _replayed(person, detection, out, options)

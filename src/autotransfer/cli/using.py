@@ -10,7 +10,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from ..errors import UserError, check_choice
-from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
+from .options import UNSAID, Folder, OwnEncoder, Source, WhichModel, Windowing, own_encoders
 from .outputs import check_outputs
 from .regressing import give_predictions, predict_numbers
 from .voice import Quiet, VerboseExport, say, tell
@@ -31,7 +31,6 @@ def predict(
         bool, Option("--sequence", help="Add the class of each window given those around it, in order of recording.")
     ] = False,
     model: WhichModel = "ensemble",
-    rename: Rename = None,
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
     quiet: Quiet = False,
@@ -58,7 +57,7 @@ def predict(
             raise UserError(
                 "the model predicts a number, and no classes; leave --abstain, --adapt, --metric and --sequence out"
             )
-        predict_numbers(saved, windowing.read_for(saved, data, rename or ()), out, scores, coverage, quiet=quiet)
+        predict_numbers(saved, windowing.read_for(saved, data), out, scores, coverage, quiet=quiet)
         return
     if coverage is not None:
         least_probability(saved.card.thresholds, coverage)
@@ -66,7 +65,7 @@ def predict(
     if sequence:
         usable_stay(saved.card.stay, len(saved.card.classes))
     metric = metric_of_card(saved.card.scores) if asked is None else asked
-    raw = windowing.read_for(saved, data, rename or ())
+    raw = windowing.read_for(saved, data)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     X = saved.read(raw)
@@ -94,7 +93,6 @@ def calibrate(
     folder: Folder,
     data: Annotated[str, Argument(metavar="PERSON", help="A few labelled windows of one person.")],
     out: Annotated[Path, Option(help="Folder for the person's model, which predict, export and stream take.")],
-    rename: Rename = None,
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
 ) -> None:
@@ -112,7 +110,7 @@ def calibrate(
     for known in (folder, out):
         refuse_links(known)
     saved = load_classifier(model_folder(folder), own_encoders(encoder))
-    raw = windowing.read_for(saved, data, rename or ())
+    raw = windowing.read_for(saved, data)
     X = saved.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     made, counts = calibrated_with(saved, raw, X)
     replaced = (out / "model" / "model.json").exists()

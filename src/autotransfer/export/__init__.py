@@ -19,7 +19,7 @@ from ..models.saved_model import SavedModel
 from ..recordings.optional import pip_install
 from ..runs.lock import refuse_links
 from .formats import FORMATS, attempt, need_onnx
-from .proof import BATCHES, largest_difference, latency, tolerance
+from .proof import BATCHES, largest_difference, tolerance
 
 KINDS = ("ensemble", "refit")
 
@@ -34,7 +34,6 @@ class Exported:
     members: int
     size: int  # bytes
     difference: float | None  # largest, from predict_proba
-    latency: float | None  # milliseconds for one window on one thread of this CPU
     parts: int = 1  # of a mixture
 
     def lines(self) -> list[str]:
@@ -44,12 +43,11 @@ class Exported:
             model = f"a mixture of {self.parts}, {self.members} models in all"
         lines = [f"exported: {self.path} ({self.size / 1e3:,.0f} kB, {self.format}, {model})"]
         runtime = FORMATS[self.format].runtime
-        if self.difference is None or self.latency is None:
+        if self.difference is None:
             return [*lines, f"not checked: {runtime} is not installed ({pip_install(runtime)})"]
         return [
             *lines,
             f"checked: on {sum(BATCHES):,} windows it differs from predict_proba by {self.difference:.1e} at most",
-            f"one window takes {self.latency:.2f} ms with {runtime} on one thread of this CPU",
         ]
 
 
@@ -92,7 +90,7 @@ def export_model(
     check_target(target, format)
     say(f"writing the {format} file")
     content = form.write(saved)
-    difference = took = None
+    difference = None
     if format != "onnx" or find_spec(form.runtime) is not None:
         say(f"checking it on {sum(BATCHES):,} windows against predict_proba")
         others = " or ".join(name for name in FORMATS if name != format)
@@ -104,14 +102,12 @@ def export_model(
                 f"the {format} file differs from predict_proba by {difference:.1e}, more than {tolerance(saved):g}; "
                 f"{target} was not written"
             )
-        say("timing single windows")
-        took = latency(saved, predict)
     try:
         write_atomically(target, content)
     except OSError as error:
         raise _unwritable(target, error) from None
     card = saved.card
-    return Exported(target, format, card.kind, card.members, len(content), difference, took, len(saved.parts))
+    return Exported(target, format, card.kind, card.members, len(content), difference, len(saved.parts))
 
 
 def check_target(target: Path, format: str) -> None:

@@ -25,7 +25,6 @@ from ..errors import UserError, one_line
 from ..model.encoders import ENCODERS, Encoders
 from ..models.binding import model_digests
 from ..models.card import DIGEST, Card
-from ..models.graph import WithConfidence
 from ..models.loading import MARK, from_text, model_in
 from ..models.mixture import Model
 from ..recordings.optional import need
@@ -63,12 +62,12 @@ def _digest(saved: Model) -> dict[str, str]:
 # torch
 
 
-def exported_program(saved: Model, *, confidence: bool = False) -> torch.export.ExportedProgram:
-    """Trace the model as a graph with any number of windows. confidence: as a second output."""
+def exported_program(saved: Model) -> torch.export.ExportedProgram:
+    """Trace the model as a graph with any number of windows."""
     card = saved.card
     example = torch.zeros(2, len(card.channels), card.n_times)  # of one window, the number would become a constant
     any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
-    module = WithConfidence(saved.graph()) if confidence else saved.graph()
+    module = saved.graph()
     with torch.no_grad(), _quiet():
         module(example)  # fills cached tables: made while torch traces, they would hold no numbers
         program = torch.export.export(module, (example,), dynamic_shapes=any_number)
@@ -126,9 +125,9 @@ def need_onnx() -> tuple[Any, Any]:
 def to_onnx(saved: Model) -> bytes:
     onnx, _ = need_onnx()
     with attempt(saved, "torch cannot make a graph", "safetensors"):
-        graph = exported_program(saved, confidence=True)
+        graph = exported_program(saved)
     with attempt(saved, "torch cannot make an ONNX graph", "torch or safetensors"), _quiet():
-        names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities", "confidence"]}
+        names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities"]}
         program = torch.onnx.export(graph, dynamo=True, verbose=False, **names)
         assert program is not None, "dynamo gives a program"
         proto = program.model_proto
@@ -153,7 +152,6 @@ def _tidy(proto: Any) -> None:
 def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
     onnxruntime = need("onnxruntime", *ONNX)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # latencies are measured on one thread
     options.log_severity_level = SILENT  # what goes wrong is raised
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 

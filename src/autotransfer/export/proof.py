@@ -1,14 +1,11 @@
-"""Whether an exported file computes what the model does, and how long it takes over one window."""
+"""Checks that an exported file computes what the model does."""
 
 from __future__ import annotations
-
-import time
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..machine import threads
 from ..models.mixture import Model
 from ..models.saved_model import SavedModel
 from .formats import Predict
@@ -17,7 +14,6 @@ BATCHES = (1, 2, 125, 128, 128, 128, 128, 128, 128, 104)  # 1,000 windows, in ba
 TOLERANCE = 1e-5
 OF_ONE_PERSON = 1e-4  # where a correction may be steep, and amplifies rounding of a code
 OF_COUNTS = 1e-3  # where samples above a threshold are counted, and rounding decides about some
-TIMED, WARM_UP = 200, 20
 
 
 def sample_windows(saved: Model, n: int, generator: torch.Generator) -> Tensor:
@@ -60,15 +56,3 @@ def tolerance(saved: Model) -> float:
     if any(part.setting.preprocessing.counts for part in saved.parts):
         return OF_COUNTS
     return TOLERANCE if all(part.correction is None for part in saved.parts) else OF_ONE_PERSON
-
-
-def latency(saved: Model, predict: Predict) -> float:
-    """Measure the median time for one window on one thread of this CPU, in milliseconds."""
-    window = sample_windows(saved, 1, torch.Generator().manual_seed(1))
-    milliseconds = []
-    with threads(1):
-        for _ in range(WARM_UP + TIMED):
-            start = time.perf_counter()
-            predict(window)
-            milliseconds.append(1e3 * (time.perf_counter() - start))
-    return float(np.median(milliseconds[WARM_UP:]))

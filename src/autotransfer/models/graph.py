@@ -38,19 +38,6 @@ class Graph(nn.Module):
         return log_p.softmax(-1).float()
 
 
-class WithConfidence(nn.Module):
-    """The same beside the probability of the likeliest class (N,), which is what abstention compares with a threshold
-    of the card: (N, classes), (N,)."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, windows: Tensor) -> tuple[Tensor, Tensor]:
-        probabilities: Tensor = self.model(windows)
-        return probabilities, probabilities.amax(-1)
-
-
 class StackGraph(nn.Module):
     """Windows (N, channels, times) -> what its K parts add to the log-probabilities (N, classes), float64. Single
     precision has no room for the probabilities that sharp parts give to what they rule out, and others may outvote

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import UserError, shown
+from ..errors import UserError
 from .chunks import window_chunks
 from .labels import as_list, check_distinct, encode
 from .messages import reason
@@ -73,8 +73,7 @@ def missing_words(name: str, there: Sequence[str]) -> str:
     """Message for a channel that the data lack."""
     return (
         f"the data have no channel {name!r}, which the model reads, but {', '.join(there[:8])}"
-        f"{' …' * (len(there) > 8)}; if these are the same channels, give them the model's names "
-        f"(--rename {there[0]}={name})"
+        f"{' …' * (len(there) > 8)}; if these are the same channels, give them the model's names"
     )
 
 
@@ -87,24 +86,6 @@ def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[in
         plain, plain_wanted = list(names), list(wanted)
     missing = [name for name, key in zip(wanted, plain_wanted, strict=True) if key not in plain]
     return [plain.index(key) for key in plain_wanted if key in plain], missing
-
-
-def renamed_channels(channels: object, rename: Sequence[str]) -> list[str]:
-    """Names of the data's channels after renaming; rename: A=B for each channel whose name in the model is B."""
-    if channels is None:
-        raise UserError("the data have no names of channels to rename; leave --rename out")
-    names = [str(name) for name in as_list(channels, "channels")]
-    renamed, done = list(names), set()
-    for pair in rename:
-        old, equals, new = pair.partition("=")
-        if not equals or not new.strip() or old not in names:
-            raise UserError(f"rename is {pair!r}; give NAME=MODEL'S NAME, where the data have {', '.join(names[:8])}")
-        if old in done:
-            raise UserError(f"rename gives channel {shown(old)} twice; give each channel one name")
-        done.add(old)
-        renamed[names.index(old)] = new.strip()
-    check_distinct(renamed, "channels")
-    return renamed
 
 
 def check_channel_count(n_channels: int, expected: Sequence[str], listed: str = "") -> None:

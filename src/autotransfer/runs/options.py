@@ -115,7 +115,7 @@ class RunOptions(AskedOptions):
         check_seed(self.seed + self.seeds - 1)  # the last of them
         Cutting.of(**{name: getattr(self, name) for name in CUTTING})
         self.apply(Setting())  # complains about any number that no setting may have
-        if self.search == "tpe" and (self.lists_settings or self.grid in ("uncensored", "augmented")):
+        if self.search == "tpe" and (self.lists_settings or self.grid == "uncensored"):
             raise UserError("a tpe search samples penalties itself; leave --grid out, or --search")
 
     def _check_folds(self) -> None:
@@ -134,7 +134,7 @@ class RunOptions(AskedOptions):
             return
         check_choice("adaptation", self.adaptation, ("auto", "none", *ADAPTATIONS))
         given = self.standardize is not None or self.align is not None
-        settled = self.lists_settings or self.grid == "extended" or given
+        settled = self.lists_settings or given
         settled = settled or self.search == "tpe" or self.rule == "published"
         if self.adaptation == "auto":
             self.adaptation = "zero-shot" if self.grid in STAGED and not settled else None

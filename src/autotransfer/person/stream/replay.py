@@ -229,7 +229,6 @@ def replay(
     smooth: str | None = None,
     filtered: Filter | None = None,
     by_position: bool = False,
-    rename: Sequence[str] = (),
 ) -> ReplayReport:
     """Decode recordings as streams, each person's in order with a session that `begin` opens.
 
@@ -248,7 +247,7 @@ def replay(
         windows: list[NDArray[np.float32]] = []
         stream = Stream(
             session, RecordingSource(recording), hop=hop, smooth=smooth, filtered=filtered, by_position=by_position,
-            rename=rename, tell=tell, watch=windows.append,
+            tell=tell, watch=windows.append,
         )  # fmt: skip
         classes = session.classes_.tolist()
         if detector is None:

@@ -81,7 +81,6 @@ class Stream:
     smooth: see smoothing.py
     filtered: how samples are filtered before they are cut
     by_position: take channels by their order, whatever their names
-    rename: A=B for each channel A of the source that is B in the model
     detector: says when a class becomes active (person/events.py), by smoothed probabilities
     watch: is shown every window (channels, times) that is decoded
     """
@@ -95,7 +94,6 @@ class Stream:
         smooth: str | None = None,
         filtered: Filter | None = None,
         by_position: bool = False,
-        rename: Sequence[str] = (),
         detector: EventDetector | None = None,
         tell: Tell = lambda line: None,
         watch: Callable[[NDArray[np.float32]], None] = lambda window: None,
@@ -105,7 +103,7 @@ class Stream:
         unstated = f"{source.name} states no sampling rate; taken for the model's (or --sfreq)"
         self.notes = [unstated] if source.sfreq is None else []
         self.sfreq = match_rate(source, card.sfreq)
-        self.columns = match_channels(source, session.model, by_position=by_position, rename=rename)
+        self.columns = match_channels(source, session.model, by_position=by_position)
         self.notes += self.columns.notes
         self.window = card.n_times / self.sfreq
         check_hop(hop)

@@ -23,7 +23,6 @@ from ...recordings.windows import (
     channel_places,
     check_channel_count,
     check_rate,
-    renamed_channels,
     window_array,
 )
 from ...recordings.xdf import load_streams, stream_labels
@@ -58,11 +57,9 @@ class Columns(NamedTuple):
         return values[:, self.places]
 
 
-def match_channels(source: Source, model: Model, *, by_position: bool = False, rename: Sequence[str] = ()) -> Columns:
+def match_channels(source: Source, model: Model, *, by_position: bool = False) -> Columns:
     """Look up the model's channels in the source by name; by position where it has no names, or on request."""
     expected, names = list(model.card.channels), source.channels
-    if rename:
-        names = tuple(renamed_channels(names, rename))
     if names is not None and not by_position:
         places, missing = channel_places(names, expected)
         if not missing:
@@ -70,8 +67,8 @@ def match_channels(source: Source, model: Model, *, by_position: bool = False, r
             return Columns(places, () if places == list(range(source.n_channels)) else (note,))
         if len(names) == len(expected) or not all(UNNAMED.fullmatch(name) for name in expected):
             raise UserError(
-                f"{source.name} has no channel {missing[0]!r}, which the model reads, but {_some(names)}; give "
-                f"--rename {names[0]}={missing[0]}, or --by-position if these are in the model's order"
+                f"{source.name} has no channel {missing[0]!r}, which the model reads, but {_some(names)}; rename its "
+                "channels, or give --by-position if these are in the model's order"
             )
     listed = "" if names is None else f": {_some(names)}"
     check_channel_count(source.n_channels, expected, f"{listed} ({source.name}); the model reads {_some(expected)}")
