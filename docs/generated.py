@@ -134,7 +134,6 @@ MEANING = {
     "with a new person's windows so far; `transductive`: with all of the person's unlabeled windows; `none`",
     "align": "[Euclidean alignment](../alignment.md) of each person's standardized windows: `online`: from a new "
     "person's windows so far; `transductive`: from all of them; `none`",
-    "mu_law": "μ of sign(x) log(1 + μ|x|) / log(1 + μ), applied to every sample x",
     "append_scale": "standardize every window by itself and append mean and log standard deviation of each channel as "
     "constant channels; not with `standardize` trial, which removes them",
     "delays": "number of copies of every channel, each `lag` samples later than the one before; 1: no delayed copies",

@@ -96,7 +96,7 @@ def test_every_parameter_reaches_the_setting() -> None:
     """A parameter that is stored and then forgotten would be silently ignored."""
     given: dict[str, object] = {
         "strength": 0.7, "max_epochs": 2, "patience": 5, "batch_size": 12, "lr": 0.02, "weight_decay": 0.3,
-        "dropout": 0.1, "standardize": "train", "align": "online", "mu_law": 5.0, "append_scale": True,
+        "dropout": 0.1, "standardize": "train", "align": "online", "append_scale": True,
         "log_power": True, "warm_up": 3, "schedule": "constant", "nuisance": "session", "channel_mask": 0.2,
     }  # fmt: skip
     by_method: list[dict[str, object]] = [

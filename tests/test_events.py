@@ -1,4 +1,4 @@
-"""Events in a stream: counts by hand, live equals replay, and thresholds that nobody chose for themselves."""
+"""Events in a stream: counts by hand, live equals replay."""
 
 from __future__ import annotations
 
@@ -20,16 +20,13 @@ from autotransfer.errors import UserError
 from autotransfer.models.mixture import Mixture
 from autotransfer.person.events import (
     Activation,
-    DecodedRecording,
     EventDetector,
     EventScores,
     debounce_of,
-    detect_events,
     events_between,
     score_events,
-    threshold_for,
 )
-from autotransfer.person.stream.replay import RecordingSource, replay
+from autotransfer.person.stream.replay import RecordingSource, replay, seconds_decoded
 from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.recordings.cutting import Event
@@ -48,8 +45,9 @@ def says(text: str, sure: float = 0.9) -> np.ndarray:
 
 def detected(text: str, **rule: Any) -> list[tuple[int, str]]:
     """Windows, a second apart, at which a class becomes active."""
-    found = detect_events(says(text), np.arange(len(text)), CLASSES, rest="rest", **rule)
-    return [(int(one.time), one.label) for one in found]
+    detector = EventDetector(CLASSES, rest="rest", **rule)
+    found = [detector.feed(p, time) for time, p in enumerate(says(text))]
+    return [(int(one.time), one.label) for one in found if one is not None]
 
 
 # detection
@@ -115,14 +113,6 @@ def test_scores_by_hand() -> None:
     assert nothing.as_dict()["false_per_hour"] is nothing.share_detected is nothing.delay() is None
 
 
-@pytest.mark.parametrize(("p", "time"), [("x", 1.0), ([[1], [1, 2]], 1.0), ([0.1, 0.9], None), ([0.1, 0.9], "x")])
-def test_what_is_no_number_is_refused(p: Any, time: Any) -> None:
-    with pytest.raises(UserError, match="are no numbers"):
-        EventDetector([0, 1]).feed(p, time)
-    with pytest.raises(UserError, match="are no numbers"):
-        detect_events([p], [time], [0, 1])
-
-
 def test_events_as_classes_with_durations() -> None:
     events = [Event(5, 0, "T1"), Event(0, 2, "T2"), Event(9, 0, "T0"), Event(12, 0, "T1"), Event(13, 0, "noise")]
     found = events_between(events, {"T1": "left", "T2": "right", "T0": ""}, CLASSES, "rest", 20)
@@ -131,20 +121,6 @@ def test_events_as_classes_with_durations() -> None:
     assert named == (Event(0, 1, "left"),)
     with pytest.raises(UserError, match="class 'up'"):
         events_between(events, {"T1": "up"}, CLASSES, "rest", 20)
-
-
-def test_the_threshold_is_the_lowest_that_keeps_the_rate() -> None:
-    def person(*false: int, hours: float = 2.0) -> dict[float, EventScores]:
-        return {t: EventScores(false=n, seconds=3600 * hours) for t, n in zip((0.5, 0.7, 0.9), false, strict=True)}
-
-    assert threshold_for(1, [person(9, 1, 0)]) == 0.7  # one more than was seen: 2 in 2 h
-    assert threshold_for(1, [person(9, 2, 0)]) == 0.9
-    assert threshold_for(1, [person(0, 2, 0)]) == 0.9, "what a higher threshold breaks is not kept by chance"
-    assert threshold_for(1, [person(9, 2, 0), person(0, 0, 0)]) == 0.7
-    with pytest.raises(UserError, match=r"2 h of other people cannot tell 0.4 .* takes 2.5 h"):
-        threshold_for(0.4, [person(0, 0, 0)])
-    with pytest.raises(UserError, match="no threshold leads to 1 false"):
-        threshold_for(1, [person(9, 9, 9)])
 
 
 # a stream and its replay
@@ -182,9 +158,6 @@ def test_a_replay_by_hand() -> None:
     scores = report.scores["ann"]
     assert (scores.events, scores.detected, scores.false, scores.delays) == (4, 2, 1, (0.5, 0.5))
     assert scores.seconds == 60
-    # Half of a window is a tie with rest, which wins it; with no threshold the third sample is needed all the same.
-    assert report.curve[0.0].detected == report.curve[0.75].detected == 2
-    assert (report.curve[0.8].detected, report.curve[0.8].delays) == (2, (0.75, 0.75))
     slow = replay([own], Shares, rest="rest", threshold=0.7, hop=0.25, debounce="0.75s")  # type: ignore[arg-type]
     assert slow.scores["ann"].delays == (1.25,), "a second of right has three such windows only"
     told = json.loads(report.json())
@@ -192,8 +165,9 @@ def test_a_replay_by_hand() -> None:
     assert told["people"]["ann"]["activations"] == [
         [[10.5, "left", 0.75], [20.5, "right", 0.75], [40.5, "right", 0.75]]
     ]
-    assert any("ann" in line and "0.50" in line for line in report.lines())
-    assert not any("/h" in line for line in report.lines()), "of some seconds no rate by the hour"
+    assert any(line.split() == ["ann", "0.0167", "4", "0.50", "1", "60.00", "0.50"] for line in report.lines())
+    with pytest.raises(UserError, match="they have left, right"):
+        replay([own], Shares, events={"up": "right"})  # type: ignore[arg-type]
 
 
 def test_live_equals_replay_with_a_gap_and_lost_values() -> None:
@@ -216,38 +190,11 @@ def test_live_equals_replay_with_a_gap_and_lost_values() -> None:
     assert summary.missed > 0
 
 
-def test_nobody_chooses_their_own_threshold() -> None:
-    def people(flips: int) -> list[WholeRecording]:
-        """Ann has some short lefts that nobody asked for, which only a high threshold keeps out; others have none."""
-        asked = [(50 * k + 30, 4, "left") for k in range(4)]
-        some = [(50 * k + 10, 0.75, "left") for k in range(flips)]
-        ann = recording("ann", 200, *asked, *some)
-        others = [recording(name, 200, *asked) for name in ("ben", "eve")]
-        return [WholeRecording(**vars(ann) | {"events": tuple(Event(*one) for one in asked)}), *others]
-
-    def report(flips: int) -> Any:
-        return replay(people(flips), Shares, rest="rest", hop=0.25, false_per_hour=28)  # type: ignore[arg-type]
-
-    calm, busy = report(0), report(4)
-    assert busy.thresholds["ann"] == calm.thresholds["ann"] < busy.thresholds["ben"] == busy.thresholds["eve"]
-    assert busy.threshold == busy.thresholds["ben"], "a new person's is chosen on all"
-    assert busy.scores["ann"].false == 4, "what others chose does not keep them out"
-    with pytest.raises(UserError, match="nobody else"):
-        replay(people(0)[:1], Shares, rest="rest", false_per_hour=28)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"0.11 h of other people cannot tell 1 false"):
-        replay(people(0), Shares, rest="rest", hop=0.25, false_per_hour=1)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="no events of the model's classes rest, left, right; they have left"):
-        replay(people(0), Shares, events={"right": "right"})  # type: ignore[arg-type]
-
-
 def test_the_time_of_windows_that_overlap_or_are_apart_is_counted_once() -> None:
-    def decoded(times: list[float]) -> DecodedRecording:
-        return DecodedRecording(np.ones((len(times), 1)), np.array(times), np.zeros(len(times), bool), (), 0.5, 1.0)
-
-    assert decoded([1.0, 1.5, 2.0, 2.5]).seconds == 2.5
-    assert decoded([1.0, 2.0, 7.0, 8.0]).seconds == 4.0  # two windows, a pause, two windows
-    assert decoded([1.0, 1.5, 1.0]).seconds == 2.5  # time goes back: another recording
-    assert decoded([]).seconds == 0
+    assert seconds_decoded([1.0, 1.5, 2.0, 2.5], 1.0) == 2.5
+    assert seconds_decoded([1.0, 2.0, 7.0, 8.0], 1.0) == 4.0  # two windows, a pause, two windows
+    assert seconds_decoded([1.0, 1.5, 1.0], 1.0) == 2.5  # time goes back: another recording
+    assert seconds_decoded([], 1.0) == 0
 
 
 # files and the command
@@ -310,6 +257,9 @@ def test_a_detector_refuses_what_is_no_probability_and_begins_anew_where_time_go
             EventDetector(classes)
     assert EventDetector([1, "1"], rest="1").rest == 1, "the class itself, not one that is written alike"
     detector = EventDetector(["rest", "left", "right"], rest="rest", refractory=2.0)
+    for no_numbers in ("x", [[1], [1, 2]]):
+        with pytest.raises(UserError, match="are no numbers"):
+            detector.feed(no_numbers, 1.0)  # type: ignore[arg-type]
     for wrong in ([0.5, 0.5], [0.0, 90.0, 0.0], [0.0, math.nan, 1.0], [[0.0, 1.0, 0.0]]):
         with pytest.raises(UserError, match="probabilities of a window"):
             detector.feed(np.array(wrong), 1.0)

@@ -426,7 +426,7 @@ def assert_nothing_piles_up(work: Callable[[int], object], seconds: float, least
 # Settings that take other paths through training and prediction; windows of one shape, for shapes are cached.
 FITS: list[dict[str, object]] = [
     {}, {"method": "mmd", "mode": "conditional"}, {"method": "adversary", "strength": 0.1}, {"encoder": "shallow"},
-    {"standardize": "online"}, {"standardize": "train", "align": "transductive"}, {"log_power": True, "mu_law": 255.0},
+    {"standardize": "online"}, {"standardize": "train", "align": "transductive"}, {"log_power": True},
     {"checkpoint": "averaged"}, {"method": "mige", "mode": "marginal"}, {"method": "began"},
 ]  # fmt: skip
 

@@ -60,7 +60,7 @@ def aligned(part: SavedModel, how: str) -> SavedModel:
 
 def mixture(*more: SavedModel) -> Mixture:
     """Two encoders, three preprocessings, members 3, 2 and 1."""
-    parts = [random_model("train"), shallow_model(), random_model("trial", members=1, mu_law=8.0), *more]
+    parts = [random_model("train"), shallow_model(), random_model("trial", members=1, log_power=True), *more]
     return Mixture(parts, EXPONENTS + [0.4] * len(more), {"nested_test_mean": 0.5})
 
 
@@ -287,7 +287,7 @@ def parts() -> tuple[at.Recordings, list[Part]]:
     for setting, exponent in (
         (at.Setting(**common, standardize="train"), 0.8),
         (at.Setting(**common, encoder="shallow", align="online"), 1.1),
-        (at.Setting(**common, mu_law=8.0), 0.0),
+        (at.Setting(**common, log_power=True), 0.0),
     ):
         outcomes = at.train(recordings, [at.Job(setting, fold) for fold in folds], "cpu")
         found.append(Part(setting, [outcome.state for outcome in outcomes], folds, exponent))

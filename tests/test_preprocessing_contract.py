@@ -32,7 +32,6 @@ VALUES = {  # beside the default of each
     "turn": ("online", "transductive"),
     "standardize": ("trial", "train", "online", "transductive"),
     "align": ("online", "transductive"),
-    "mu_law": (0.5, 255.0),
     "represent": ("features", "tangent"),
     "centre": ("train", "online", "transductive"),
 }

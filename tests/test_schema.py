@@ -30,7 +30,7 @@ from mutations import twisted
 OPTIONS = RunOptions(source="here.npz", search="tpe", epochs=7, lr=1e-2, patience=2, seeds=3)
 RICH = at.Setting(
     method="mige", mode="complementary", strength=0.1, estimator="nu_method", warm_up=3, shuffle_subjects=True,
-    standardize="train", align="online", mu_law=10.0, append_scale=True, log_power=True, amplitude=0.2,
+    standardize="train", align="online", append_scale=True, log_power=True, amplitude=0.2,
     channel_mask=0.1, schedule="constant", checkpoint="last", max_epochs=9,
 )  # fmt: skip
 

@@ -60,7 +60,6 @@ KINDS: list[dict[str, Any]] = [
     {"turn": "online", "encoder": "linear", "represent": "tangent", "centre": "online"},
     {"standardize": "online", "delays": 2, "align": "online", "encoder": "templates"},
     {"standardize": "online", "append_scale": True, "log_power": True},
-    {"standardize": "online", "mu_law": 10.0},
 ]  # fmt: skip
 
 

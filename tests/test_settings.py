@@ -73,8 +73,8 @@ def test_json_round_trip_and_key() -> None:
 
 def test_numpy_values_switch_transforms_on_and_off() -> None:
     assert Setting(standardize="train", append_scale=np.False_) == Setting(standardize="train")
-    on = Setting(standardize="train", append_scale=np.True_, mu_law=np.float32(2))
-    assert on == Setting(standardize="train", append_scale=True, mu_law=2.0)
+    on = Setting(standardize="train", append_scale=np.True_, amplitude=np.float32(0.5))
+    assert on == Setting(standardize="train", append_scale=True, amplitude=0.5)
     assert Setting.from_json(on.to_json()) == on
     with pytest.raises(UserError, match="amplitude is 0"):
         Setting(amplitude=0)
@@ -88,13 +88,15 @@ def test_unknown_keywords_are_refused_with_the_nearest_name() -> None:
 
 
 def test_parts_can_be_read_and_replaced_as_a_whole() -> None:
-    setting = Setting(method="mmd", mode="conditional", strength=0.3, lr=0.01, mu_law=5.0)
+    setting = Setting(method="mmd", mode="conditional", strength=0.3, lr=0.01, align="online")
     assert setting.penalty.options.length_scale == setting.length_scale == "median"
     assert setting.training.lr == setting.lr == 0.01
     assert setting.estimator is None, "a field that plays no role"
     assert (Setting().shuffle_subjects, Setting().warm_up) == (False, 0)
-    assert setting.replace(preprocessing=Setting().preprocessing) == setting.replace(mu_law=None)
-    assert replace(setting, strength=3) == Setting(method="mmd", mode="conditional", strength=3.0, lr=0.01, mu_law=5.0)
+    assert setting.replace(preprocessing=Setting().preprocessing) == setting.replace(align="none")
+    assert replace(setting, strength=3) == Setting(
+        method="mmd", mode="conditional", strength=3.0, lr=0.01, align="online"
+    )
     assert replace(setting, method="adversary").penalty.options == Setting(method="adversary").penalty.options
     with pytest.raises(AttributeError):
         setting.speed  # noqa: B018

@@ -104,7 +104,6 @@ class Detection:
     debounce: Annotated[str, _event("N/M: N of the last M windows must vote for a class; or seconds, 0.4s.")] = "1/1"
     refractory: Annotated[float, _event("Seconds after an activation without another class.")] = 0.0
     replay: Annotated[Text, _event("Recordings with events in place of --source.")] = None
-    false_per_hour: Annotated[Number, _event("With --replay: choose thresholds for this rate.")] = None
     events: Annotated[Text, _event("With --replay: events and their classes, T1=left,T2=right.")] = None
     pattern: Annotated[Text, _event("With --replay: what names of files mean, '{subject}/*.csv'.")] = None
     sfreq: Annotated[Number, _event("Sampling rate in Hz of files that do not say it.")] = None
@@ -114,11 +113,9 @@ class Detection:
 
     def __post_init__(self) -> None:
         if self.replay is None:
-            for name in ("false_per_hour", "events", "pattern"):
+            for name in ("events", "pattern"):
                 if getattr(self, name) is not None:
-                    raise UserError(f"--{name.replace('_', '-')} is for --replay; leave it out, or replay recordings")
-        if self.false_per_hour is not None and self.threshold is not None:
-            raise UserError("give either --threshold, or --false-per-hour, for which thresholds are chosen")
+                    raise UserError(f"--{name} is for --replay; leave it out, or replay recordings")
 
     @property
     def asked(self) -> bool:

@@ -95,9 +95,9 @@ def stream(
 def _replayed(person: Session, detection: Detection, out: str | None, options: dict[str, Any]) -> None:
     """Everybody whose recordings are replayed begins as `person` does; options: of a stream."""
     from ..files import write_atomically
-    from ..person.events import EventDetector, check_false_per_hour, events_between
+    from ..person.events import EventDetector, events_between
     from ..person.session import Session
-    from ..person.stream.replay import check_several, replay
+    from ..person.stream.replay import replay
     from ..recordings import Cutting
     from ..recordings.cutting import events_of
     from ..recordings.whole import read_whole
@@ -105,25 +105,19 @@ def _replayed(person: Session, detection: Detection, out: str | None, options: d
     assert detection.replay is not None, "asked for"
     if out is not None and not out.lower().endswith(".json"):
         raise UserError(f"the output of --replay is {out!r}; give a .json file, or none: figures are printed")
-    if detection.false_per_hour is not None:
-        check_false_per_hour(detection.false_per_hour)
     check_outputs(detection.replay, out=None if out is None else Path(out))
     mapping, classes, rule = events_of(detection.events), person.classes_.tolist(), detection.rule
     EventDetector(classes, **rule | {"debounce": (1, 1)})  # complains before anything is read
     events_between((), mapping, classes, detection.rest, 0.0)
     written = {name: getattr(detection, name) for name in ("pattern", "sfreq", "sep", "decimal", "time_column")}
     recordings = read_whole(detection.replay, Cutting.of(**written))
-    if detection.false_per_hour is not None:
-        check_several({recording.subject for recording in recordings})
 
     def begin() -> Session:
         return Session(person.model, adapt=person.adapts)
 
-    report = replay(
-        recordings, begin, events=mapping, false_per_hour=detection.false_per_hour, **rule, **options
-    )  # fmt: skip
+    report = replay(recordings, begin, events=mapping, **rule, **options)
     say(*report.lines())
-    for warning in report.warnings():
+    for warning in report.recognised.words():
         print(terminal_text(warning), file=sys.stderr)
     if out is not None:
         write_atomically(Path(out), report.json())

@@ -41,7 +41,7 @@ CHANNEL_MASK, ENOUGH_CHANNELS = 0.1, 8
 # Parameters that are fields of a setting and follow from nothing else.
 GIVEN = (
     "nuisance", "estimator", "length_scale", "regularization", "pairs", "fraction", "size", "variant", "critic_lr",
-    "as_printed", "patience", "batch_size", "lr", "weight_decay", "align", "mu_law", "warm_up",
+    "as_printed", "patience", "batch_size", "lr", "weight_decay", "align", "warm_up",
 )  # fmt: skip
 # Parameters that say nothing about the training itself, and go with a setting.
 NOT_OF_THE_SETTING = ("sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose")
@@ -66,7 +66,7 @@ class CensoredClassifier(WindowClassifier):
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed: options of the
         methods that read them, as in `Setting`; other methods ignore them
     warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`
-    standardize, align, mu_law, append_scale, log_power: preprocessing and encoding, as in `Setting`
+    standardize, align, append_scale, log_power: preprocessing and encoding, as in `Setting`
     channel_mask: probability with which a channel of a training window is silenced; 0: never
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
     sfreq: sampling rate in Hz, for temporal kernels. Epochs bring their own
@@ -107,7 +107,6 @@ class CensoredClassifier(WindowClassifier):
     dropout: float = 0.25
     standardize: str | None = None
     align: str = "none"
-    mu_law: float | None = None
     append_scale: bool | None = None
     log_power: bool | None = None
     channel_mask: float | None = None

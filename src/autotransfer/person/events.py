@@ -3,7 +3,7 @@
 A window votes for its likeliest class, unless that is the rest class or its probability lies below the threshold. A
 class becomes active when n of the last m windows vote for it, and stays active until fewer do: a gesture that is held
 is one activation. After its end no other class becomes active for the refractory time, and the same class continues
-without a new activation. Streams use `EventDetector` window after window, and everything else here calls it, too.
+without a new activation.
 """
 
 from __future__ import annotations
@@ -21,11 +21,6 @@ from numpy.typing import NDArray
 from ..errors import UserError, plain_value, shown
 from ..recordings.cutting import Event
 
-# Of curves. Good models are sure of their decisions, so high thresholds lie close together.
-THRESHOLDS = (
-    0.0, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.9925,
-    0.995, 0.9975, 0.999,
-)  # fmt: skip
 MOST_WINDOWS = 10_000  # that votes are kept of
 DEBOUNCE = "give N/M windows such as 3/5, more than half of them, or the seconds that a class must last, such as 0.4s"
 ROUNDING = 1e-9  # s
@@ -99,9 +94,7 @@ class EventDetector:
             self.reset()
         self._time = time
         likeliest = int(p.argmax())
-        return self._vote(likeliest, float(p[likeliest]), time, gap)
-
-    def _vote(self, likeliest: int, confidence: float, time: float, gap: bool) -> Activation | None:
+        confidence = float(p[likeliest])
         if gap:
             self._votes.clear()
         votes = likeliest != self.rest and confidence >= self.threshold
@@ -115,27 +108,6 @@ class EventDetector:
             return None
         self._active = likeliest
         return Activation(time, self.classes[likeliest], confidence)
-
-    def feed_all(
-        self, probability: NDArray[np.float64], times: NDArray[np.float64], gaps: NDArray[np.bool_]
-    ) -> list[Activation]:
-        """The activations of a recording's windows (n, n_classes), from its beginning; times and gaps: (n,)."""
-        activations, before = [], math.inf
-        likeliest, confidence = probability.argmax(1).tolist(), probability.max(1).tolist()
-        for label, sure, time, gap in zip(likeliest, confidence, times.tolist(), gaps.tolist(), strict=True):
-            if time <= before:  # time stamps go back where another recording begins
-                self.reset()
-            if (activation := self._vote(label, sure, time, gap)) is not None:
-                activations.append(activation)
-            before = time
-        return activations
-
-    def at(self, threshold: float) -> EventDetector:
-        """A new one with another threshold."""
-        return EventDetector(
-            self.classes, rest=None if self.rest is None else self.classes[self.rest], threshold=threshold,
-            debounce=(self.needed, self.windows), refractory=self.refractory,
-        )  # fmt: skip
 
 
 def debounce_of(text: str, hop: float) -> tuple[int, int]:
@@ -175,11 +147,6 @@ def _floats(name: str, values: object) -> NDArray[np.float64]:
     raise UserError(f"{name}: {shown(values)} are no numbers; give an array of numbers")
 
 
-def check_false_per_hour(value: object) -> float:
-    """False activations an hour, as a threshold can be chosen for them; UserError for what is no such number."""
-    return _number("false_per_hour", value, 1e-6, 1e6)
-
-
 def _place(rest: object, classes: Sequence[Any]) -> int:
     """Of the class itself, or of one that is written alike: a command line has only texts."""
     label = plain_value(rest)
@@ -188,39 +155,6 @@ def _place(rest: object, classes: Sequence[Any]) -> int:
     if places := itself + written:
         return places[0]
     raise UserError(f"the rest class is {shown(label)}; choose from {', '.join(map(str, classes))}")
-
-
-def detect_events(
-    probability: object,
-    times: object,
-    classes: Sequence[Any] | NDArray[Any],
-    *,
-    rest: object = None,
-    threshold: float = 0.5,
-    debounce: tuple[int, int] = (1, 1),
-    refractory: float = 0.0,
-) -> list[Activation]:
-    """Activations in the windows of one recording, as in a stream.
-
-    Parameters
-    ----------
-    probability : array of shape (n_windows, n_classes)
-        Of the windows in order, by a model or session.
-    times : array of shape (n_windows,)
-        Seconds at which each window ends, rising.
-    classes, rest, threshold, debounce, refractory
-        As in `EventDetector`.
-    """
-    detector = EventDetector(classes, rest=rest, threshold=threshold, debounce=debounce, refractory=refractory)
-    p, t = _floats("probabilities", probability), _floats("times", times)
-    if p.ndim != 2 or p.shape[1] != len(detector.classes) or t.shape != p.shape[:1]:
-        raise UserError(
-            f"probabilities have the shape {p.shape} and times {t.shape}; they must be (windows, "
-            f"{len(detector.classes)} classes) and (windows,)"
-        )
-    if not (np.isfinite(p).all() and np.isfinite(t).all() and (np.diff(t) > 0).all()):
-        raise UserError("probabilities or times are not finite, or times do not rise; give windows in order")
-    return detector.feed_all(p, t, np.zeros(len(t), dtype=bool))
 
 
 @dataclass(frozen=True)
@@ -299,78 +233,6 @@ def score_events(
                 del left[place]
                 break
     return EventScores(len(events), len(delays), len(left), float(seconds), tuple(delays))
-
-
-# ---- decoded recordings, with any threshold --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class DecodedRecording:
-    """Probabilities of one recording's windows, and its events.
-
-    probability: (n, classes); times: (n,) s at which windows end; gaps: (n,) whether windows are missing before each
-    events: without those of the rest class
-    """
-
-    probability: NDArray[np.float64]
-    times: NDArray[np.float64]
-    gaps: NDArray[np.bool_]
-    events: tuple[Event, ...]
-    hop: float  # s from one window to the next
-    window: float  # s
-
-    def activations(self, detector: EventDetector) -> list[Activation]:
-        return detector.feed_all(self.probability, self.times, self.gaps)
-
-    @property
-    def seconds(self) -> float:
-        """How much of the recording lies in its windows, which may overlap, or be apart."""
-        steps = np.diff(self.times, prepend=-np.inf)
-        return float(np.where(steps > 0, np.minimum(steps, self.window), self.window).sum())
-
-    def scores(self, detector: EventDetector) -> EventScores:
-        return score_events(self.activations(detector), self.events, seconds=self.seconds, tolerance=self.window)
-
-
-def total_scores(recordings: Sequence[DecodedRecording], detector: EventDetector) -> EventScores:
-    """Scores of all recordings together."""
-    return sum((recording.scores(detector) for recording in recordings), EventScores())
-
-
-def scores_by_threshold(
-    recordings: Sequence[DecodedRecording], detector: EventDetector, thresholds: Sequence[float] = THRESHOLDS
-) -> dict[float, EventScores]:
-    """Scores of all recordings together, by threshold."""
-    return {threshold: total_scores(recordings, detector.at(threshold)) for threshold in thresholds}
-
-
-def threshold_for(false_per_hour: float, curves: Sequence[dict[float, EventScores]]) -> float:
-    """The lowest threshold from which on the people of these curves had at most so many false activations an hour.
-
-    One more false activation than was seen is counted: an hour without any does not show that the rate is below one an
-    hour.
-    """
-    accepted = check_false_per_hour(false_per_hour)
-    pooled = {threshold: sum((person[threshold] for person in curves), EventScores()) for threshold in curves[0]}
-    lowest: float | None = None
-    for threshold in sorted(pooled, reverse=True):
-        scores = pooled[threshold]
-        if (scores.false_per_hour or 0.0) * scores.seconds + 3600 > accepted * scores.seconds:
-            break
-        lowest = threshold
-    if lowest is not None:
-        return lowest
-    best = pooled[max(pooled)]
-    hours = best.seconds / 3600
-    if hours * accepted < 1:
-        raise UserError(
-            f"{hours:.2g} h of other people cannot tell {accepted:g} false activations an hour from more; it takes "
-            f"{1 / accepted:.2g} h at least: replay more recordings, or give a larger --false-per-hour"
-        )
-    raise UserError(
-        f"no threshold leads to {accepted:g} false activations an hour: at {max(pooled):g} other people have "
-        f"{best.false_per_hour:.2g}; debounce more, give a --rest class or a larger --false-per-hour"
-    )
 
 
 def events_between(

@@ -18,7 +18,6 @@ from .align import Align
 from .append_scale import AppendScale
 from .centre import Centre
 from .delays import Delays
-from .mu_law import MuLaw
 from .represent import Represent
 from .standardize import Standardize
 from .transform import Batch, Fitted, Follower, Rows, Stage, Transform, with_prefix
@@ -34,7 +33,6 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "standardize": Standardize,
     "delays": Delays,
     "align": Align,
-    "mu_law": MuLaw,
     "append_scale": AppendScale,
     "represent": Represent,
     "centre": Centre,

@@ -7,10 +7,9 @@ were recorded. Everybody has a session of their own.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,27 +17,12 @@ from numpy.typing import NDArray
 
 from ...errors import UserError
 from ...models.seen import Recognised, window_digests
-from ...recordings.cutting import Event
-from ...recordings.filters import Filter
 from ...recordings.whole import WholeRecording
 from ...words import count, printable
-from ..events import (
-    THRESHOLDS,
-    Activation,
-    DecodedRecording,
-    EventDetector,
-    EventScores,
-    debounce_of,
-    events_between,
-    scores_by_threshold,
-    threshold_for,
-    total_scores,
-)  # fmt: skip
+from ..events import Activation, EventDetector, EventScores, debounce_of, events_between, score_events
 from ..session import Session
 from .run import Stream
 from .source import StoredSource
-
-SHORT = 600.0  # s of signal: below it false activations are counted, and no rate by the hour is printed
 
 
 class RecordingSource(StoredSource):
@@ -51,27 +35,21 @@ class RecordingSource(StoredSource):
 
 
 class _Decisions:
-    """A sink that keeps them."""
+    """A sink that keeps when windows end, and activations."""
 
     def __init__(self) -> None:
-        self.kept: list[tuple[float, int, NDArray[np.float64]]] = []
+        self.times: list[float] = []
+        self.activations: list[Activation] = []
 
     def send(
         self, time: float, window: int, probability: NDArray[np.float64], activation: Activation | None = None
     ) -> None:
-        self.kept.append((time, window, probability))
+        self.times.append(time)
+        if activation is not None:
+            self.activations.append(activation)
 
     def close(self) -> None:
         pass
-
-
-def check_several(people: Collection[str]) -> None:
-    """Raise where thresholds cannot be chosen on others."""
-    if len(people) < 2:
-        raise UserError(
-            "a threshold is chosen on other people than the one who is replayed, and there is nobody else; "
-            "replay recordings of several people, or give --threshold"
-        )
 
 
 @dataclass(frozen=True)
@@ -79,139 +57,67 @@ class ReplayReport:
     """How well the events of replayed recordings were detected, as text and as JSON."""
 
     detector: EventDetector
-    false_per_hour: float | None  # that were asked for
-    threshold: float  # for a new person
-    thresholds: dict[str, float]  # of each person, chosen without them where it was chosen
-    scores: dict[str, EventScores]
-    curve: dict[float, EventScores]  # of all people together
+    scores: dict[str, EventScores]  # of each person
     activations: dict[str, list[list[Activation]]]  # of each person and recording
     hop: float  # s
     recognised: Recognised  # decoded windows that the model has seen
-    smoothed: bool
-    alone: bool  # whether every recording is a single window
-
-    @classmethod
-    def of(
-        cls,
-        people: dict[str, list[DecodedRecording]],
-        detector: EventDetector,
-        recognised: Recognised,
-        false_per_hour: float | None,
-        *,
-        smoothed: bool,
-    ) -> Self:
-        """Score people by the detector's threshold, or by thresholds for so many false activations an hour, each
-        person's chosen on the others."""
-        curves = {name: scores_by_threshold(recordings, detector) for name, recordings in people.items()}
-        chosen, everybody = dict.fromkeys(people, detector.threshold), detector.threshold
-        if false_per_hour is not None:
-            check_several(people)
-            for name in people:
-                others = [points for other, points in curves.items() if other != name]
-                chosen[name] = threshold_for(false_per_hour, others)
-            everybody = threshold_for(false_per_hour, list(curves.values()))
-        detectors = {name: detector.at(threshold) for name, threshold in chosen.items()}
-        every = [recording for recordings in people.values() for recording in recordings]
-        return cls(
-            detector=detector, false_per_hour=false_per_hour, threshold=everybody, thresholds=chosen,
-            scores={name: total_scores(recordings, detectors[name]) for name, recordings in people.items()},
-            curve={t: sum((points[t] for points in curves.values()), EventScores()) for t in THRESHOLDS},
-            activations={
-                name: [recording.activations(detectors[name]) for recording in recordings]
-                for name, recordings in people.items()
-            },
-            hop=every[0].hop, recognised=recognised, smoothed=smoothed,
-            alone=all(len(recording.times) < 2 for recording in every),
-        )  # fmt: skip
 
     @property
     def all(self) -> EventScores:
         return sum(self.scores.values(), EventScores())
 
-    @property
-    def _long(self) -> bool:
-        """Whether a rate by the hour says something: of some seconds, the number of false activations says more."""
-        return self.all.seconds >= SHORT
-
     def lines(self) -> Iterator[str]:
-        everybody, detector = self.all, self.detector
+        detector = self.detector
         rest = "no rest class" if detector.rest is None else f"rest class {detector.classes[detector.rest]}"
-        lasted = f"{everybody.seconds / 3600:.3g} h" if self._long else f"{everybody.seconds:.0f} s"
-        every = "one of each recording" if self.alone else f"every {self.hop:g} s"
         yield (
-            f"replayed {count(len(self.scores), 'person', 'people')}, {lasted}, "
-            f"{count(everybody.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows ({every}), "
+            f"replayed {count(len(self.scores), 'person', 'people')}; {rest}, threshold {detector.threshold:g}, "
+            f"{detector.needed} of {detector.windows} windows (every {self.hop:g} s), "
             f"refractory time {detector.refractory:g} s"
         )
-        if self.alone and (self.smoothed or detector.needed > 1):
-            yield (
-                "every recording is a single window, and a replay begins anew with each: nothing is smoothed, and no "
-                "class gets two votes; replay recordings that are not cut"
-            )
-        false = "false/h" if self._long else "false"
-        head = ["person", "threshold", "events", "detected", false, "s to detection", "90 % within (s)"]
-        cells = partial(_cells, by_hour=self._long)
-        rows = [[printable(name), f"{self.thresholds[name]:g}", *cells(scores)] for name, scores in self.scores.items()]
-        yield from _table([head, *rows, [f"all {len(rows)} together", "", *cells(everybody)]])
-        yield ""
-        points = [[f"{threshold:g}", *cells(scores)[1:]] for threshold, scores in self.curve.items()]
-        yield from _table([["threshold", *head[3:]], *points])
-        if self.false_per_hour is not None:
-            yield ""
-            yield (
-                f"everybody's threshold was chosen on the others, for at most {self.false_per_hour:g} false "
-                f"activations an hour; for a new person: --threshold {self.threshold:g}"
-            )
-
-    def warnings(self) -> list[str]:
-        """What the model has seen of these people, and what that means for a threshold that is chosen on them."""
-        warnings = self.recognised.words()
-        if warnings and self.false_per_hour is not None:
-            warnings.append(
-                f"the threshold {self.threshold:g} was chosen on them too, and new people may have more false "
-                "activations with it; choose it on people whom the model has not seen"
-            )
-        return warnings
+        rows = [["person", "hours", "events", "detected", "false", "false/h", "s to detection"]]
+        rows += [[printable(name), *_cells(scores)] for name, scores in self.scores.items()]
+        rows += [[f"all {len(self.scores)} together", *_cells(self.all)]]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for first, *others in rows:
+            cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+            yield "  ".join([first.ljust(widths[0]), *cells])
 
     def json(self) -> str:
         detector = self.detector
         rest = None if detector.rest is None else str(detector.classes[detector.rest])
-        return json.dumps(
-            {
-                "rest": rest, "debounce": [detector.needed, detector.windows], "refractory": detector.refractory,
-                "hop": self.hop, "false_per_hour_asked": self.false_per_hour, "threshold": self.threshold,
-                "seen": self.recognised.as_dict(), "all": self.all.as_dict(),
-                "people": {
-                    name: scores.as_dict() | {
-                        "threshold": self.thresholds[name],
-                        "activations": [
-                            [[time, str(label), confidence] for time, label, confidence in recording]
-                            for recording in self.activations[name]
-                        ],
-                    }
-                    for name, scores in self.scores.items()
-                },
-                "curve": [{"threshold": t} | scores.as_dict() for t, scores in self.curve.items()],
-            },
-            indent=1,
-        )  # fmt: skip
+        people = {}
+        for name, scores in self.scores.items():
+            activations = [
+                [[time, str(label), confidence] for time, label, confidence in recording]
+                for recording in self.activations[name]
+            ]
+            people[name] = scores.as_dict() | {"activations": activations}
+        values = {
+            "rest": rest,
+            "threshold": detector.threshold,
+            "debounce": [detector.needed, detector.windows],
+            "refractory": detector.refractory,
+            "hop": self.hop,
+            "seen": self.recognised.as_dict(),
+            "all": self.all.as_dict(),
+            "people": people,
+        }
+        return json.dumps(values, indent=1)
 
 
-def _cells(scores: EventScores, *, by_hour: bool) -> list[str]:
-    """events, detected, false activations, by the hour or as many as there were, seconds to detection."""
-    rate = scores.false_per_hour
-    false = str(scores.false) if not by_hour else "–" if rate is None else f"{rate:.2f}"
-    detected, *delays = (
-        "–" if value is None else f"{value:.2f}" for value in (scores.share_detected, scores.delay(), scores.delay(0.9))
+def _cells(scores: EventScores) -> list[str]:
+    """Return hours, events, share detected, false activations, their rate by the hour and seconds to detection."""
+    detected, rate, delay = (
+        "–" if value is None else f"{value:.2f}"
+        for value in (scores.share_detected, scores.false_per_hour, scores.delay())
     )
-    return [str(scores.events), detected, false, *delays]
+    return [f"{scores.seconds / 3600:.3g}", str(scores.events), detected, str(scores.false), rate, delay]
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join([first.strip().ljust(widths[0]), *others])
+def seconds_decoded(times: Sequence[float], window: float) -> float:
+    """Return how much signal lies in windows of `window` seconds that end at these times: they may overlap."""
+    steps = np.diff(times, prepend=-np.inf)
+    return float(np.where(steps > 0, np.minimum(steps, window), window).sum())
 
 
 def replay(
@@ -223,68 +129,52 @@ def replay(
     threshold: float = 0.5,
     debounce: str = "1/1",
     refractory: float = 0.0,
-    false_per_hour: float | None = None,
-    tell: Callable[[str], None] = lambda line: None,
-    hop: float | None = None,
-    smooth: str | None = None,
-    filtered: Filter | None = None,
-    by_position: bool = False,
+    **options: Any,
 ) -> ReplayReport:
     """Decode recordings as streams, each person's in order with a session that `begin` opens.
 
     events: classes by names of events, None where events have the names of classes; rest, threshold, debounce,
-    refractory: see `EventDetector` and `debounce_of`; false_per_hour: see `ReplayReport.of`; all others as in `Stream`.
+    refractory: see `EventDetector` and `debounce_of`; options: as in `Stream`.
     """
-    people: dict[str, list[DecodedRecording]] = {}
+    scores: dict[str, EventScores] = {}
+    activations: dict[str, list[list[Activation]]] = {}
     sessions: dict[str, Session] = {}
     digests: list[bytes] = []  # of decoded windows
     whose: list[str] = []
-    detector: EventDetector | None = None
     for recording in recordings:
-        if recording.subject not in sessions:
-            sessions[recording.subject] = begin()
-        session = sessions[recording.subject]
+        subject = recording.subject
+        if subject not in sessions:
+            sessions[subject], scores[subject], activations[subject] = begin(), EventScores(), []
         windows: list[NDArray[np.float32]] = []
-        stream = Stream(
-            session, RecordingSource(recording), hop=hop, smooth=smooth, filtered=filtered, by_position=by_position,
-            tell=tell, watch=windows.append,
-        )  # fmt: skip
-        classes = session.classes_.tolist()
-        if detector is None:
-            detector = EventDetector(
-                classes,
-                rest=rest,
-                threshold=threshold,
-                debounce=debounce_of(debounce, stream.hop),
-                refractory=refractory,
-            )
+        stream = Stream(sessions[subject], RecordingSource(recording), watch=windows.append, **options)
+        classes = stream.session.classes_.tolist()
+        stream.detector = detector = EventDetector(
+            classes,
+            rest=rest,
+            threshold=threshold,
+            debounce=debounce_of(debounce, stream.hop),
+            refractory=refractory,
+        )
+        decisions = _Decisions()
+        stream.run(decisions)
         end = float(recording.times[-1]) + 1 / stream.sfreq
         happened = events_between(recording.events, events, classes, rest, end)
-        people.setdefault(recording.subject, []).append(_decoded(stream, happened))
+        seconds = seconds_decoded(decisions.times, stream.window)
+        activations[subject].append(decisions.activations)
+        scores[subject] += score_events(decisions.activations, happened, seconds=seconds, tolerance=stream.window)
         if windows and len(recording.times) == windows[0].shape[1]:  # cut already: known as it is in the file
             windows = [stream.columns.of(recording.values).T]
         digests += [digest for window in windows for digest in window_digests(torch.from_numpy(window)[None])]
-        whose += [recording.subject] * len(windows)
-    decoded = [recording for of_person in people.values() for recording in of_person]
-    if detector is None or not any(len(recording.times) for recording in decoded):
+        whose += [subject] * len(windows)
+    if not digests:
         raise UserError("no recording holds a whole window of the model; replay longer ones")
-    if not any(recording.events for recording in decoded):
+    if not any(of_person.events for of_person in scores.values()):
         names = sorted({event.name for recording in recordings for event in recording.events})
         raise UserError(
-            f"the recordings have no events of the model's classes {', '.join(map(str, detector.classes))}; they have "
+            f"the recordings have no events of the model's classes {', '.join(map(str, classes))}; they have "
             f"{', '.join(names[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
         )
-    recognised = Recognised.of(session.model.card.seen, recordings[0].study, digests, whose if any(whose) else None)
-    return ReplayReport.of(people, detector, recognised, false_per_hour, smoothed=smooth not in (None, "none"))
-
-
-def _decoded(stream: Stream, events: tuple[Event, ...]) -> DecodedRecording:
-    sink = _Decisions()
-    stream.run(sink)
-    times, numbers, probabilities = zip(*sink.kept, strict=True) if sink.kept else ((), (), ())
-    return DecodedRecording(
-        probability=np.array(probabilities, dtype=np.float64).reshape(-1, len(stream.session.classes_)),
-        times=np.array(times, dtype=np.float64),
-        gaps=np.diff(np.array(numbers, dtype=np.int64), prepend=-1) != 1,
-        events=events, hop=stream.hop, window=stream.window,
-    )  # fmt: skip
+    recognised = Recognised.of(
+        stream.session.model.card.seen, recordings[0].study, digests, whose if any(whose) else None
+    )
+    return ReplayReport(detector, scores, activations, stream.hop, recognised)
