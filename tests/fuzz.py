@@ -43,8 +43,7 @@ from autotransfer.models.card import DIGEST
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
 from autotransfer.models.saving import write_model
-from autotransfer.recordings import Raw, load, npy, read
-from autotransfer.recordings.npz import save_folder, save_npz
+from autotransfer.recordings import Raw, load, npy, read, save_npz
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import predictions
 from campaign import Table
@@ -52,7 +51,7 @@ from fuzz_runs import RunTargets, unchanged_outside
 from mutations import NASTY, damaged, name, twisted
 from test_formats import bdf_file, edf_file, mne_raw, wfdb_record, xdf_file
 from test_schema import KINDS, changed
-from tiny import tiny
+from tiny import save_folder, tiny
 
 # Shares of the cases.
 READERS = {

@@ -14,8 +14,8 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.recordings import load, read, save_folder, save_npz
-from tiny import tiny
+from autotransfer.recordings import load, read, save_npz
+from tiny import save_folder, tiny
 
 
 def with_columns(recordings: at.Recordings, session: object = None, **columns: object) -> at.Recordings:

@@ -45,7 +45,6 @@ READ = {  # header, rows, options, names of events
     "semicolon and decimal comma": ("a;b", lines(sep=";", mark=","), {"sfreq": 64, "decimal": ","}, None),
     "another separator": ("a|b", lines(sep="|"), {"sfreq": 64, "sep": "|"}, None),
     "comment and units in names": ("# device X\n\na (uV),b [uV]", lines(), {"sfreq": 64}, None),
-    "names in a comment, as NumPy writes them": ("# a,b", lines(), {"sfreq": 64}, None),
     "no names": ("", lines(), {"sfreq": 64}, None),
     "quoted": ('"a","b"', [row.replace(",", '","').join('""') for row in lines()], {"sfreq": 64}, None),
     "an index without a name": (",a,b", lines(STEPS), {"sfreq": 64}, None),

@@ -19,8 +19,8 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import Cutting, Raw, absolute, read
-from autotransfer.recordings.clock import Clock
 from autotransfer.recordings.cutting import Continuous, Event, cut, events_of
+from autotransfer.recordings.pace import Clock
 from autotransfer.recordings.pattern import matcher
 
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, to wfdb

@@ -26,7 +26,7 @@ def test_windows_like_those_of_training_need_no_word() -> None:
 def test_another_unit_is_named_with_whose_it_is() -> None:
     (everybody,) = unlike_training(1e-6 * X, NAMES, 1.0, WHO)
     assert everybody.startswith(
-        "the windows vary by 1e-06, those that the model was trained on by 1, a factor of about 1/1,"
+        "the windows vary by 1e-06, those that the model was trained on by 1, a factor of about 1,"
     )
     mixed = X.copy()
     mixed[3:6] *= 1e3
@@ -60,7 +60,7 @@ def test_a_session_warns_once_of_its_first_windows(recwarn: pytest.WarningsRecor
     assert not [one for one in recwarn if "unit" in str(one.message)], "a few windows may be a pause"
     for window in windows:
         session.predict_proba(1e-6 * window)
-    assert len([one for one in recwarn if "a factor of about 1/1,000,000" in str(one.message)]) == 1
+    assert len([one for one in recwarn if "a factor of about 1,000,000" in str(one.message)]) == 1
     session.reset()
     recwarn.clear()
     session.predict_proba(windows)

@@ -16,7 +16,7 @@ from autotransfer.preprocessing.standardize import KINDS
 from autotransfer.training import packing
 from autotransfer.training.prepared import Prepared
 from autotransfer.training.windows import Windows
-from tiny import tiny
+from tiny import save_folder, tiny
 
 CPU = torch.device("cpu")
 
@@ -50,8 +50,6 @@ def test_a_batch_stays_what_it_is_while_others_are_read() -> None:
 def test_training_from_a_folder_gives_the_same_outcome(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autotransfer.recordings import save_folder
-
     recordings = tiny()
     save_folder(tmp_path / "folder", recordings)
     setting = at.Setting(method="mmd", standardize=kind, max_epochs=3, batch_size=16)

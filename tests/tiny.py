@@ -14,6 +14,17 @@ from autotransfer.preprocessing import Preprocessing
 from autotransfer.recordings import save_npz
 
 
+def save_folder(path: Path, recordings: at.Recordings) -> None:
+    """Write recordings as a folder of .npy files."""
+    path.mkdir()
+    save_npz(path / "all.npz", recordings)
+    with np.load(path / "all.npz") as stored:
+        for name in set(stored.files) - {"meta"}:
+            np.save(path / f"{name}.npy", stored[name])
+        (path / "meta.json").write_text(str(stored["meta"]))
+    (path / "all.npz").unlink()
+
+
 def tiny(n_subjects: int = 4, per_class: int = 6, seed: int = 0, name: str = "tiny") -> at.Recordings:
     generator = np.random.default_rng(seed)
     subject = np.repeat(np.arange(n_subjects), 2 * per_class)

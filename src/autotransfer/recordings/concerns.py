@@ -145,8 +145,6 @@ def _copy_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], ses
                 f"{first} and {second} share samples in {pair.windows} of their windows: who is tested has trained in "
                 "part; find out whose they are"
             )
-    if len(between) > MOST_PAIRS:
-        yield f"{len(between) - MOST_PAIRS} further pairs of people share samples"
     if session is None or between:
         return
     groups = _sessions(person, session)
@@ -165,10 +163,6 @@ def _signal_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], n
     if bad:
         where = f"in {int(signals.not_finite.max())} of {X.shape[0]} trials ({_listed([names[c] for c in bad])})"
         yield f"X has NaN or infinite values {where}: drop or interpolate them, {CLEAN}"
-    for c in np.flatnonzero(signals.constant.any(0)).tolist():
-        who = [str(person) for person, constant in zip(people, signals.constant[:, c], strict=True) if constant]
-        where = f"all {len(who)} people" if len(who) == len(people) > 1 else _listed(who)
-        yield f"channel {shown(names[c])} never changes in {where}: leave the channel or the people out, {CLEAN}"
     scales = signals.scales
     middle = float(np.nanmedian(scales)) if np.isfinite(scales).sum() > 1 else math.nan
     for s in np.flatnonzero((scales > FAR * middle) | (scales * FAR < middle)).tolist():
@@ -181,7 +175,7 @@ def _signal_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], n
         (signals.flat, FLAT, f"nothing changes in {{:.0%}} of the windows; leave people or channels out, {CLEAN}"),
         (clipped, CLIPPED, "{:.0%} of the samples are clipped; record with less gain, or leave them out"),
     ):
-        yield from _worst(np.where(signals.constant, 0.0, np.nan_to_num(share)), least, what, people, names)
+        yield from _worst(np.nan_to_num(share), least, what, people, names)
 
 
 def _worst(share: Floats, least: float, what: str, people: Sequence[Label], names: Sequence[str]) -> Iterator[str]:
@@ -227,10 +221,8 @@ def unlike_training(
 
 
 def times(ratio: float) -> str:
-    """Write a factor that is probably a power of ten, in one digit."""
-    factor = max(ratio, 1 / ratio)
-    text = f"{float(f'{factor:.1g}'):,.0f}" if factor < 1e9 else f"{factor:.0e}"
-    return text if ratio >= 1 else f"1/{text}"
+    """Write a factor, which is probably a power of ten, in one digit."""
+    return f"{float(f'{max(ratio, 1 / ratio):.1g}'):,.0f}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -115,22 +115,15 @@ def recordings_in(folder: Path) -> list[Path]:
 def _check_plain(folder: Path, paths: list[Path], cutting: Cutting) -> None:
     """Refuse names that are not clear without a pattern: several formats or folders, and CSV files."""
     for path in paths:
-        name = path.relative_to(folder).as_posix()
-        if path.parent != folder and not path.name.startswith("sub-"):
-            why = "lies in a folder of its own"
-        elif format_of(path).by_pattern:
-            why = "does not say whose it is"
-        else:
-            continue
-        likely = (
-            f"{{subject}}/{'*/' * (name.count('/') - 1)}*{path.suffix}" if "/" in name else f"{{subject}}{path.suffix}"
-        )
-        # A model that is to predict knows the length of its windows, and asks for no classes.
-        cut = "; long recordings also need --window SECONDS, and --events unless names of files have the class"
-        raise UserError(
-            f"{shown(name, 200)} in {str(folder)!r} {why}; say what names of files mean, --pattern '{likely}', or "
-            f"{EXAMPLE}{cut if cutting.window is None else ''}"
-        )
+        if (path.parent != folder and not path.name.startswith("sub-")) or format_of(path).by_pattern:
+            name = path.relative_to(folder).as_posix()
+            # A model that is to predict knows the length of its windows, and asks for no classes.
+            cut = "; long recordings also need --window SECONDS, and --events unless names of files have the class"
+            raise UserError(
+                f"{shown(name, 200)} in {str(folder)!r} does not say whose it is; say what names of files mean, "
+                f"--pattern '{{subject}}{'/*' * name.count('/')}{path.suffix}', or {EXAMPLE}"
+                f"{cut if cutting.window is None else ''}"
+            )
     kinds = sorted({ending(path) or "" for path in paths})
     if len(kinds) > 1:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")

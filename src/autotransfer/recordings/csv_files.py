@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from ..errors import UserError, shown
 from ..words import count
-from .clock import Clock
 from .cutting import Continuous, Cutting, Event, known_rate
+from .pace import Clock
 
 LABELS = (
     "class", "label", "labels", "event", "events", "marker", "markers", "trial_type", "annotation", "activity",
@@ -124,7 +124,7 @@ def _table(path: Path, cutting: Cutting) -> Table:
                 f"{str(path)!r} has no names of columns, and its commas can separate columns or be decimal marks; "
                 "give --sep , or --decimal ,"
             )
-        names, first = _commented(lines[:begin], sep, len(names)), begin
+        names, first = [f"ch{n}" for n in range(len(names))], begin
     table = Table(path, lines, first, names, sep, decimal)
     _check_rows(table, cutting)
     named = [name for name in names if name]
@@ -164,15 +164,6 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _commented(comments: list[str], sep: str, width: int) -> list[str]:
-    """Return names from the comment above the values, as NumPy writes them, or ch0, ch1, ..."""
-    for line in reversed(comments):
-        names = [" ".join(cell.split()) for cell in line.strip().lstrip("#%").split(sep)]
-        if len(names) == width and not all(map(_is_number, names)):
-            return names
-    return [f"ch{n}" for n in range(width)]
 
 
 def _check_rows(table: Table, cutting: Cutting) -> None:

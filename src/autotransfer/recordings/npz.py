@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +113,9 @@ def _check_is_zip(path: Path) -> None:
     if not os.path.isfile(path):
         raise UserError(f"there is no file {str(path)!r}; give an existing .npz file")
     with readable(path, "the beginning"), path.open("rb") as stream:
-        start = stream.read(6)
-    if start.startswith(b"PK"):
-        return
-    if start == b"\x93NUMPY":
-        raise UserError(f"{str(path)!r} holds a single array, but X, y and subject belong together; {HOW_TO_SAVE}")
-    if start.startswith(b"\x80"):
-        raise UserError(f"{str(path)!r} is a pickle, which is never loaded; {HOW_TO_SAVE}")
-    raise UserError(f"{str(path)!r} is not an .npz file, or it is damaged; {HOW_TO_SAVE}")
+        is_zip = zipfile.is_zipfile(stream)
+    if not is_zip:
+        raise UserError(f"{str(path)!r} is not an .npz file, or it is damaged; {HOW_TO_SAVE}")
 
 
 def _raw(path: Path, arrays: dict[str, Array], meta_text: str | None) -> Raw:
@@ -219,21 +213,15 @@ def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
     if path.suffix.lower() != ".npz":
         raise UserError(f"{str(path)!r} does not end in .npz; choose a name that does")
     arrays = {**_arrays(recordings), "meta": np.array(_meta_text(recordings))}
-    with _replacing(path) as temporary, temporary.open("wb") as stream:
-        np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take the names for savez's own options
-
-
-def save_folder(path: str | os.PathLike[str], recordings: Recordings) -> None:
-    """Write so that `load` gives the same recordings back, with X memory-mapped."""
-    path = Path(path)
-    if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise UserError(f"{str(path)!r} exists; choose a new name: a folder is not overwritten")
-    text = _meta_text(recordings)
-    with _replacing(path) as temporary:
-        temporary.mkdir()
-        for name, array in _arrays(recordings).items():
-            np.save(temporary / f"{name}.npy", array)
-        (temporary / "meta.json").write_text(text, encoding="utf-8")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take the names for savez's own options
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _arrays(recordings: Recordings) -> dict[str, Array]:
@@ -253,19 +241,3 @@ def _meta_text(recordings: Recordings) -> str:
     if recordings.filter is not None:
         meta["filter"] = recordings.filter.as_dict()
     return json.dumps(meta | ({"column_labels": columns} if columns else {}))
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path` to write to; it takes the place of `path` in one step, or vanishes."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
-    finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary)
-        else:
-            temporary.unlink(missing_ok=True)

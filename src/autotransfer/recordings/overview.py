@@ -18,7 +18,6 @@ from .windows import names_or_numbers, window_array
 
 MOST_PEOPLE = 40  # rows of the table
 MOST_LETTERS = 80  # of a list of names
-FEWEST_PEOPLE = 6  # whose scores can tell a gain from chance
 MEASUREMENTS = "y holds measurements, and no classes; to predict them: autotransfer run --target continuous"
 
 
@@ -56,8 +55,7 @@ def overview(raw: Raw) -> Iterator[str]:
     if raw.y is not None:
         facts["classes"] = ", ".join(f"{name} {k}" for name, k in zip(classes, counts.sum(0).tolist(), strict=True))
     if raw.subject is not None:
-        few = " (too few to tell a gain from chance)" if len(people) < FEWEST_PEOPLE else ""
-        facts["people"] = f"{len(people)}{few}"
+        facts["people"] = str(len(people))
     if raw.session is not None:
         owners = Counter(s for s, _ in set(zip(person.tolist(), as_list(raw.session, "session"), strict=True)))
         low, high = min(owners.values()), max(owners.values())

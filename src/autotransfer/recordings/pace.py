@@ -1,4 +1,4 @@
-"""Which samples are missing, according to time stamps.
+"""Time stamps: which samples are missing, and when events happened.
 
 Each sample should come 1 / rate after the one before. Stamps jitter: where one is late they jump ahead, and back
 afterwards. Where samples are lost they jump ahead and never back. So the largest jump back is how much stamps jitter,
@@ -6,12 +6,24 @@ and a stamp that is later than that follows a loss. A loss that is shorter than 
 
 A stamp may be no time at all: NaN, infinite, or beyond what a clock shows. Nobody knows when such a sample was taken,
 nor whether others are missing around it, so it counts as lost itself. The next stamp shows what else is missing.
+
+A `Clock` serves a whole file: it says which samples are lost, and when events happened. Samples are counted, lost ones
+too, and lie 1 / rate apart, as in a stream: a clock that is a little fast or slow moves no window. Stamps of events are
+of the same clock. Between lost samples a straight line through the stamps says which sample was taken then.
 """
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+from typing import Self
+
 import numpy as np
 from numpy.typing import NDArray
+
+from .cutting import Cutting
+
+Floats = NDArray[np.float64]
 
 GAIN = 0.02  # share of a stamp's deviation by which the expected time follows: clocks drift
 LEAST = 0.75  # samples: stamps that are later by less are never a loss
@@ -23,9 +35,10 @@ MOST = 2**53  # samples that are counted as missing at once
 PIECE = 256  # samples of a file that are looked at together
 BACK = -1
 UNTIMED = -2
+RESTART = 3.0  # steps inserted where a clock begins again: more than cutting takes for jitter
 
 
-def timed(times: NDArray[np.float64]) -> NDArray[np.bool_]:
+def timed(times: Floats) -> NDArray[np.bool_]:
     """Which stamps (n,) are times."""
     usable: NDArray[np.bool_] = np.abs(times) <= LATEST  # False for NaN
     return usable
@@ -40,13 +53,13 @@ class Pace:
         self.expected: float | None = None
         self.last = 0.0
 
-    def learn(self, times: NDArray[np.float64]) -> None:
+    def learn(self, times: Floats) -> None:
         """Jitter, from the first stamps (n,)."""
         back = self.step - np.diff(times[timed(times)])
         back = back[(back > 0) & (back < LARGEST)]
         self.jitter = float(back.max()) if len(back) else 0.0
 
-    def missing(self, times: NDArray[np.float64]) -> NDArray[np.int64]:
+    def missing(self, times: Floats) -> NDArray[np.int64]:
         """How many samples are missing before each of the next ones (n,); BACK where a recording begins anew, UNTIMED
         where a stamp is no time."""
         missing = np.zeros(len(times), np.int64)
@@ -86,9 +99,71 @@ class Pace:
         return 0
 
 
-def missing_in(times: NDArray[np.float64], sfreq: float, n_times: int) -> NDArray[np.int64]:
+def missing_in(times: Floats, sfreq: float, n_times: int) -> NDArray[np.int64]:
     """`Pace.missing` of all stamps (n,) of a file, of which windows of n_times are decoded, as a stream finds it."""
     pace = Pace(sfreq)
     pace.learn(times[: -(-n_times // PIECE) * PIECE])
     pieces = [pace.missing(times[start : start + PIECE]) for start in range(0, len(times), PIECE)]
     return np.concatenate(pieces)
+
+
+class Clock:
+    """stamps: (n,) s; rate: Hz; n_times, hop: samples of a window, and from the start of one to that of the next, which
+    begins anew where the clock does.
+
+    times: (n,) s from the first sample
+    breaks: samples before which others are missing, in order
+    untimed: (n,) samples whose stamp is no time, which are as good as lost
+    """
+
+    def __init__(self, stamps: Floats, rate: float, n_times: int, hop: float) -> None:
+        missing = missing_in(stamps, rate, n_times)
+        n, anew = len(stamps), np.flatnonzero(missing == BACK)
+        self.untimed = missing == UNTIMED
+        place = np.arange(n) + np.cumsum(np.maximum(missing, 0), dtype=np.float64)
+        added, total = np.zeros(n), 0.0
+        for begin in anew.tolist():
+            now = place[begin] + total
+            added[begin] = math.ceil((now + RESTART - 1) / hop) * hop - now
+            total += added[begin]
+        self.times = (place + np.cumsum(added)) / rate
+        edges = np.union1d(np.flatnonzero(missing), np.flatnonzero(self.untimed) + 1)
+        self.breaks: tuple[int, ...] = tuple(edges[(edges > 0) & (edges < n)].tolist())
+        self._recordings = [
+            self._ends(stamps, rate, missing[begin:end], begin) for begin, end in pairwise([0, *anew.tolist(), n])
+        ]
+
+    @classmethod
+    def of(cls, stamps: Floats, rate: float, cutting: Cutting) -> Self:
+        """Return the clock for windows that are cut in this way."""
+        hop = cutting.hop or cutting.window
+        n_times = len(stamps) if cutting.window is None else max(1, round(cutting.window * rate))
+        return cls(stamps, rate, n_times, 1.0 if hop is None else hop * rate)
+
+    def _ends(self, stamps: Floats, rate: float, missing: NDArray[np.int64], begin: int) -> tuple[Floats, Floats]:
+        """Of a recording from sample `begin` on: stamps and seconds at both ends of every stretch without losses."""
+        shown, seconds = [], []
+        for first, end in pairwise([0, *(np.flatnonzero(missing[1:] > 0) + 1).tolist(), len(missing)]):
+            samples = begin + first + np.flatnonzero(~self.untimed[begin + first : begin + end])
+            if len(samples) == 0:
+                continue
+            middle, mean = samples.mean(), stamps[samples].mean()
+            spread = float(np.square(samples - middle).sum())
+            slope = float((samples - middle) @ (stamps[samples] - mean)) / spread if spread else 1 / rate
+            ends = samples[[0, -1]]
+            shown += [*(mean + slope * (ends - middle))]
+            seconds += [*self.times[ends]]
+        return np.maximum.accumulate(np.array(shown)), np.array(seconds)
+
+    def seconds(self, stamps: Floats) -> Floats:
+        """When events with these stamps (m,) happened, in seconds from the first sample, lost samples counted: in the
+        recording that a stamp lies in, or next to."""
+        onsets, nearest = np.full(len(stamps), np.nan), np.full(len(stamps), np.inf)
+        for shown, seconds in self._recordings:
+            if len(shown) == 0:
+                continue
+            beyond = stamps - np.clip(stamps, shown[0], shown[-1])
+            closer = np.abs(beyond) < nearest
+            nearest[closer] = np.abs(beyond)[closer]
+            onsets[closer] = (np.interp(stamps, shown, seconds) + beyond)[closer]
+        return onsets

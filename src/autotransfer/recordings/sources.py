@@ -18,10 +18,10 @@ from .container import Recordings, check_sfreq
 from .continuous import ending, endings, files_in, one_file, read_labelled, recordings_in
 from .cutting import Cutting
 from .embedded import watch
-from .fif import fif_files, read_fif, read_fif_folder, stem
+from .epochs import fif_files, read_fif, read_fif_folder, stem
 from .messages import show
 from .moabb_sets import read_moabb
-from .npz import HOW_TO_SAVE, read_folder, read_npz, save_folder, save_npz
+from .npz import HOW_TO_SAVE, read_folder, read_npz, save_npz
 from .pattern import Files, split_options
 from .raw import Raw
 from .synthetic import synthetic
@@ -30,7 +30,7 @@ from .windows import BrokenWindows
 
 __all__ = [
     "READERS", "SETS", "Cutting", "EmbeddedSet", "Raw", "Recordings", "absolute", "is_continuous", "load",
-    "load_targets", "read", "read_folder", "read_npz", "save_folder", "save_npz", "synthetic", "watch",
+    "load_targets", "read", "read_folder", "read_npz", "save_npz", "synthetic", "watch",
 ]  # fmt: skip
 
 

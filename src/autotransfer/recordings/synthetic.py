@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from .container import MIN_SUBJECTS, Recordings
+from .container import MIN_SUBJECTS, Recordings, check_sfreq
 from .messages import show
 from .windows import MIN_TIMES
 
@@ -64,7 +64,10 @@ def synthetic(
     }.items():  # fmt: skip
         if not isinstance(value, int) or value < least:
             raise UserError(f"{name} is {show(value)}; it must be a whole number of at least {least}")
-    _check_parameters(sfreq=sfreq, mixing=mixing, gain=gain, label_shift=label_shift, noise=noise)
+    check_sfreq(sfreq)
+    for name, strength in {"mixing": mixing, "gain": gain, "label_shift": label_shift, "noise": noise}.items():
+        if not 0 <= strength <= 10:
+            raise UserError(f"{name} is {show(strength)}; it must lie between 0 and 10")
     counts = _class_counts(n_subjects, n_classes, trials_per_class, label_shift, _stream(seed, "labels"))
     shuffle = _stream(seed, "order").permutation
     y = np.concatenate([shuffle(np.repeat(np.arange(n_classes), row)) for row in counts])
@@ -123,11 +126,3 @@ def _rotations(n_subjects: int, n_channels: int, mixing: float, rng: np.random.G
     a = rng.standard_normal((n_subjects, n_channels, n_channels)) / math.sqrt(2 * n_channels)
     rotations: Floats = torch.linalg.matrix_exp(torch.from_numpy(mixing * (a - a.transpose(0, 2, 1)))).numpy()
     return rotations
-
-
-def _check_parameters(*, sfreq: float, **parameters: float) -> None:
-    if not (math.isfinite(sfreq) and sfreq > 0):
-        raise UserError(f"sfreq is {show(sfreq)}; it must be a positive number of samples per second")
-    for name, value in parameters.items():
-        if not (math.isfinite(value) and 0 <= value <= 10):
-            raise UserError(f"{name} is {show(value)}; it must lie between 0 and 10")

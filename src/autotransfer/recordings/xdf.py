@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError, shown
-from .clock import Clock
 from .cutting import Continuous, Cutting, Event
 from .optional import need
+from .pace import Clock
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
