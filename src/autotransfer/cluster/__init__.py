@@ -1,19 +1,17 @@
 """Populations as tasks on a Dask cluster: the other executor of a run.
 
-Recordings are sent to every worker once. What a worker returns is written into the same ledger as in a local run, so
-killing this process, a worker or all of them costs only the populations in flight.
+Recordings are a task, too, so that Dask sends them to a worker when it needs them, and makes them again where they were
+lost. What a worker returns is written into the same ledger as in a local run, so killing this process, a worker or all
+of them costs only the populations in flight.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
-import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -37,13 +35,6 @@ from ..versions import versions
 if TYPE_CHECKING:
     from distributed import Client, Future, as_completed
 
-T = TypeVar("T")
-TRIES = 3  # of a population, each lost with its worker
-WORKERS_WITHIN = 300  # seconds in which one that was lost must be replaced
-LOSSES = 10  # of all workers at once, without a population coming back in between
-# Errors that say a worker or the data went missing, rather than that the training is at fault
-LOST = ("KilledWorker", "CommClosedError", "TimeoutError")
-CANCELLED = ("FutureCancelledError", "CancelledError")
 GO_ON = "continue with: autotransfer resume {} --cluster …"
 MATTERS = ("autotransfer", "torch")  # packages whose versions must agree everywhere
 
@@ -114,9 +105,7 @@ class Cluster:
         self.client = _connect(address)
         self.workers = max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
         _check_versions(self.client)
-        self._data: Future | None = None  # the recordings where the workers are
-        self._held: Recordings | None = None  # whose they are
-        self._lost = 0  # populations, since one last came back
+        self._device: torch.device | None = None  # the weakest of any worker
 
     def __enter__(self) -> Cluster:
         return self
@@ -128,30 +117,30 @@ class Cluster:
 
     def device(self, asked: str) -> torch.device:
         """The weakest device of any worker: populations are packed before it is known who trains them."""
-        kinds = _on_workers(self.client, _kind_of_device, asked)
-        if not kinds and self.client.cluster is not None:  # all of them have died, and are restarting
-            with contextlib.suppress(TimeoutError):
-                self.client.wait_for_workers(1, timeout=WORKERS_WITHIN)
-            kinds = _on_workers(self.client, _kind_of_device, asked)
-        if not kinds:
-            raise UserError("the cluster has no workers; start some, or omit --cluster")
-        return torch.device("cpu" if "cpu" in kinds.values() else "cuda")
+        if self._device is None:
+            kinds = self.client.run(_kind_of_device, asked)
+            if not kinds:
+                raise UserError("the cluster has no workers; start some, or omit --cluster")
+            self._device = torch.device("cpu" if "cpu" in kinds.values() else "cuda")
+        return self._device
 
     def train(self, run: Work, bar: Progress) -> None:
         from distributed import as_completed
 
         waiting: dict[Future, OpenPopulation] = {}
-        failures: Counter[int] = Counter()
         arriving = as_completed(raise_errors=False)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sending large graph")
+            data = self.client.submit(_unchanged, run.recordings, pure=False)
         try:
-            self._submit_open(run, waiting, arriving)
+            self._submit_open(run, data, waiting, arriving)
             for future in arriving:
                 population = waiting.pop(future)
                 try:
                     arrived: list[Finished] = future.result()
                 except Exception as error:  # of the training, or of a lost worker
-                    self._handle_failure(run, population, error, failures)
-                    self._submit_open(run, waiting, arriving)
+                    _handle_failure(run, population, error)
+                    self._submit_open(run, data, waiting, arriving)
                     continue
                 for finished in arrived:
                     run.ledger.finish(finished.key, finished.record, finished.tensors)
@@ -159,33 +148,12 @@ class Cluster:
                 bar.elsewhere([finished.max_epochs for finished in arrived], failed)
                 run.ledger.end_population(population.number)
                 future.release()
-                self._lost = 0
         finally:
-            self.client.cancel(list(waiting), force=True)
+            self.client.cancel([*waiting, data], force=True)
 
-    def _handle_failure(self, run: Work, population: OpenPopulation, error: Exception, failures: Counter[int]) -> None:
-        """Handle a population that failed: split it if memory was short, else try it again, else raise."""
-        kind, reason = type(error).__name__, first_line(error)
-        statuses = run.ledger.statuses()
-        several = sum(statuses[key] not in FINISHED for key in population.keys) > 1
-        # A population that takes one worker after another with it has most likely met the system's memory limit.
-        if out_of_memory(error) or (kind == "KilledWorker" and several):
-            train_halves(run, population, reason)
-            return
-        if kind in CANCELLED:  # with the last worker that had the data, and all other populations with it
-            self._lost += 1
-            hopeless = self._lost > LOSSES * len(run.ledger.open_populations())
-        else:
-            failures[population.number] += 1
-            hopeless = kind not in LOST or failures[population.number] >= TRIES
-        if hopeless:
-            raise UserError(
-                f"population {population.number} failed on the cluster: {reason}; {GO_ON.format(run.folder)}"
-            )
-        if self._data is not None and self._data.status != "finished":
-            self._data = None
-
-    def _submit_open(self, run: Work, waiting: dict[Future, OpenPopulation], arriving: as_completed) -> None:
+    def _submit_open(
+        self, run: Work, data: Future, waiting: dict[Future, OpenPopulation], arriving: as_completed
+    ) -> None:
         """Submit every open population that no worker has."""
         known = {entry.key: entry for entry in run.ledger.entries(records=False)}
         handed_out = {busy.number for busy in waiting.values()}
@@ -198,24 +166,27 @@ class Cluster:
                 continue
             run.ledger.begin([entry.key for entry in todo])
             future = self.client.submit(
-                train_task, self._recordings(run), todo, population.prune_at, run.options.device, run.encoders,
+                train_task, data, todo, population.prune_at, run.options.device, run.encoders,
                 run.options.n_folds, versions(), pure=False,
             )  # fmt: skip
             waiting[future] = population
             arriving.add(future)
 
-    def _recordings(self, run: Work) -> Future:
-        """The recordings on the workers, which may be restarting after a crash."""
-        if self._held is not run.recordings:  # another run's data must not serve this one
-            self._data, self._held = None, run.recordings
-        if self._data is None:
-            # To one worker, from which others fetch them: Dask broadcasts without end if a worker dies meanwhile.
-            # There may be no worker, or one that goes while it is being sent the data.
-            self._data = _tried_again(
-                lambda: self.client.scatter(run.recordings, hash=False), (OSError, KeyError),
-                "no worker of the cluster takes the data", GO_ON.format(run.folder),
-            )  # fmt: skip
-        return self._data
+
+def _unchanged(recordings: Recordings) -> Recordings:
+    """Return the recordings, as a task that every population needs."""
+    return recordings
+
+
+def _handle_failure(run: Work, population: OpenPopulation, error: Exception) -> None:
+    """Split a population for which memory was short; raise for any other error."""
+    reason, statuses = first_line(error), run.ledger.statuses()
+    several = sum(statuses[key] not in FINISHED for key in population.keys) > 1
+    # A population that takes one worker after another with it has most likely met the system's memory limit.
+    if out_of_memory(error) or (type(error).__name__ == "KilledWorker" and several):
+        train_halves(run, population, reason)
+        return
+    raise UserError(f"population {population.number} failed on the cluster: {reason}; {GO_ON.format(run.folder)}")
 
 
 def _kind_of_device(asked: str) -> str:
@@ -245,37 +216,16 @@ def _connect(address: str) -> Client:
         raise UserError(f"cannot reach a Dask scheduler at {address!r} ({reason}); give host:port or local:N") from None
 
 
-def _on_workers(client: Client, function: Callable[..., T], *arguments: object) -> dict[str, T]:
-    """What a function returns on every worker, by address."""
-    return _tried_again(
-        lambda: client.run(function, *arguments), (OSError,), "a worker of the cluster does not answer",
-        "start it again, or omit --cluster",
-    )  # fmt: skip
-
-
-def _tried_again(ask: Callable[[], T], errors: tuple[type[Exception], ...], refusal: str, remedy: str) -> T:
-    """What workers answer. One that dies while it is asked may be restarting, and gets some time for it."""
-    deadline = time.monotonic() + WORKERS_WITHIN
-    while True:
-        try:
-            return ask()
-        except errors as error:
-            if time.monotonic() > deadline:
-                raise UserError(f"{refusal} ({first_line(error)}); {remedy}") from None
-            time.sleep(0.5)
-
-
 def _check_versions(client: Client) -> None:
     """Refuse workers with other versions, which would silently give other results."""
-    expected = versions()
-    for worker, installed in _on_workers(client, versions).items():
+    expected, others = versions(), client.run(versions)
+    for worker, installed in others.items():
         _check_same_versions(expected, installed, f"the worker {worker}")
-    have = _on_workers(client, has_kernels) | {"this process": has_kernels()}
-    if len(set(have.values())) > 1:
-        lacking = ", ".join(name for name, compiled in have.items() if not compiled)
+    differing = [name for name, installed in others.items() if installed["kernels"] != expected["kernels"]]
+    if differing:
         warnings.warn(
-            f"no compiled kernels on {lacking}: what is trained there differs in its last digits; install a C compiler "
-            "everywhere, or set AUTOTRANSFER_KERNELS=0 everywhere",
+            f"compiled kernels are not the same on {', '.join(differing)}: what is trained there differs in its last "
+            "digits; set AUTOTRANSFER_KERNELS=0 everywhere to avoid that",
             stacklevel=2,
         )
 
@@ -287,10 +237,3 @@ def _check_same_versions(expected: Mapping[str, str], installed: Mapping[str, st
                 f"{worker} has {package} {installed.get(package)}, this process has {expected[package]}; "
                 "install the same version everywhere"
             )
-
-
-def has_kernels() -> bool:
-    """Whether a step on a CPU runs compiled kernels in this process."""
-    from ..cpu import available
-
-    return available(torch.zeros(1))
