@@ -303,8 +303,6 @@ CHOICE = {
     "average": "what is delivered, see below; null with `--rule published`, where the chosen setting is delivered",
     "playback": "held-out people using the model, see below; null where nobody could",
     "answering": "sets and abstention on held-out people, see below; null where they were too few",
-    "groups": "scores by group of the columns beside the data: `column`, `group`, `people`, `mean`, 95 % `interval`, "
-    "interval of the `difference` to the others, `within` people or between them, and the `concern` (`worse`, `few`)",
     "not_scored": "subjects with trials of one class: whoever always says it is right, so they are in no scores",
     "metric": "of all scores but those of `other_metrics`, by scikit-learn's name",
     "chance": "what guessing would score",

@@ -17,7 +17,7 @@ from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.models.mixture import Mixture
 from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.person.calibration import LABELS, calibrate_model
-from autotransfer.runs.choice import read_choice
+from autotransfer.runs.choice import Playback, read_choice
 from autotransfer.search import following, playback
 from autotransfer.search.labels import SHARES, SHARPNESS, best_trust, try_all
 from autotransfer.search.playback import ORDERS, play_person
@@ -207,3 +207,14 @@ def test_orders_show_together_what_none_shows_alone_and_none_may_lose() -> None:
     people = [followed(clear | {("shift", last): value}) for value in (0.2, 0.2, -0.3, 0.2)]
     assert following.chosen(people) == "shift"
     assert following.chosen([*people, followed(clear | {("shift", last): -0.4})]) == "none"
+
+
+def test_harm_is_the_share_of_people_who_lose() -> None:
+    values = {"a": 0.5, "b": 0.6, "c": 0.7, "d": 0.8}
+    lower = values | {"a": 0.4, "b": 0.585}
+    played = Playback(
+        zero_shot={"recorded": values}, adapted={"recorded": lower}, before={"1": values}, calibrated={"1": values},
+        follows="none", calibrates=[], ways={}, own={},
+    )  # fmt: skip
+    assert played.harmed == (0.25, 4)
+    assert played.harmed_by_labels == {"1": (0.0, 4)}

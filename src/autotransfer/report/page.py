@@ -19,7 +19,6 @@ from ..recordings.optional import need
 from ..runs.choice import Choice
 from ..runs.regression import RegressionChoice
 from ..training.scoring import chance_words
-from ..words import range_words
 from .comparison import contenders, find
 from .escaping import muted_brackets, plain, script_json
 from .findings import headline, missing_words, notes
@@ -47,7 +46,6 @@ POLICY = (
 PAIRED = ", and the difference to the plain network. p: Wilcoxon signed-rank test, for methods with Holm's correction"
 T = TypeVar("T")
 MOST_ROWS = 300  # of the numbers of a figure
-CONCERNS = {"worse": "clearly worse", "few": "too few people to say", "": ""}  # of groups
 
 
 class Table(NamedTuple):
@@ -229,27 +227,6 @@ def _mean(values: Mapping[str, float]) -> float:
     return sum(values.values()) / len(values)
 
 
-def groups(summary: Summary) -> Table | None:
-    """List scores by group of the columns of the data, and name groups that are much worse."""
-    scores = [] if summary.choice is None else summary.choice.groups
-    if not scores:
-        return None
-    worse = [f"{row.column} {row.group}" for row in scores if row.concern == "worse"]
-    limits = [[score(end) for end in row.interval] for row in scores]
-    return Table(
-        "Scores decided without each person. The last interval is of the difference to other people, or to the same "
-        "people's other windows if a column varies within people",
-        ("column", "group", "people", summary.metric, "95 % interval", "minus the others", ""),
-        [
-            [row.column, row.group, row.people, score(row.mean), " to ".join(ends) or "–",
-             range_words(tuple(row.difference)) if row.difference else "–", CONCERNS.get(row.concern, "")]
-            for row, ends in zip(scores, limits, strict=True)
-        ],
-        numeric=2,
-        note=f"Clearly worse than the others: {', '.join(worse)}." if worse else "No group is clearly worse.",
-    )  # fmt: skip
-
-
 SECTIONS = (
     Section("", "", (glance,)),
     Section(
@@ -258,7 +235,6 @@ SECTIONS = (
     ),
     Section("Mistakes and confidence", "confused classes, overconfidence, abstention",
             (confusion, reliability), (sets, abstention)),
-    Section("For whom it works", "scores by group: age, sex, site, session, …", (), (groups,)),
     Section("A new person with a minute of their own", "what labels and unlabelled windows are worth",
             (labels, adaptation)),
     Section("How the model was found", "kinds, candidates and learning curves", (contributions, candidates, curves)),

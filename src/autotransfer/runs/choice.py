@@ -207,21 +207,6 @@ class Answering:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupScore:
-    """The delivered model's scores in one group of a column beside the data, decided without each person."""
-
-    column: str
-    group: str
-    people: int  # who can be scored there
-    mean: float
-    interval: list[float]  # 95 % over people; empty for a single one
-    # 95 % interval of the group minus the others: other people or, where `within`, the same people's other windows
-    difference: list[float]
-    within: bool
-    concern: str  # "worse": much, and surely; "few": too few people to say; ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class StageScore:
     """What a run had come to when a stage had ended: everything trained up to then, weighed and scored again."""
 
@@ -280,7 +265,6 @@ class Choice:
     confusions: dict[str, list[list[int]]] = field(default_factory=dict)
     reliability: dict[str, Reliability] = field(default_factory=dict)
     answering: Answering | None = None  # None: too few people
-    groups: list[GroupScore] = field(default_factory=list)  # of the columns beside the data
     at_least: float | None = None  # the score that the user asks of every person
     hold_out: str = "subject"  # what was held out: people, their sessions ("session"), or the values of this column
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.

@@ -19,7 +19,6 @@ from ..settings import Setting
 from ..training.scoring import BALANCED_ACCURACY, METRICS, metric_of
 from .answering import answering
 from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
-from .for_whom import group_scores
 from .held_out import HeldOutLogProbs, trained_candidates
 from .models import members_of
 from .stages import Score, best_mean, by_subject, choose, lower_quartile, without_subject
@@ -147,7 +146,6 @@ def decide(
         confusions={name: confusion(*y_and_log_p) for name, y_and_log_p in people.items()},
         reliability={name: reliability(*y_and_log_p) for name, y_and_log_p in people.items()},
         answering=answering({name: (y, np.exp(log_p)) for name, (y, log_p) in people.items()}),
-        groups=group_scores(whole, metric, log_probs),
         at_least=options.at_least,
         hold_out=options.hold_out,
     )
