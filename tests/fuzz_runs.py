@@ -32,7 +32,7 @@ from tiny import tiny
 STORED = (("facts", "value"), ("jobs", "record"), ("jobs", "setting"), ("populations", "keys"))
 PLAIN = (
     ("jobs", "key"), ("jobs", "validation"), ("jobs", "test"), ("jobs", "seed"), ("jobs", "status"), ("jobs", "stage"),
-    ("jobs", "number"), ("jobs", "starts"), ("jobs", "tensors"), ("populations", "prune_at"), ("populations", "status"),
+    ("jobs", "number"), ("jobs", "starts"), ("jobs", "tensors"), ("populations", "status"),
 )  # fmt: skip
 
 

@@ -69,10 +69,10 @@ def test_ledger_facts_and_populations(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds an invalid 'a'"):
         ledger.recall("a", list[str])
     assert ledger.open_populations() == []
-    ledger.add_populations([["x", "y"], ["z"]], 7)
-    assert ledger.open_populations() == [(1, ["x", "y"], 7), (2, ["z"], 7)]
+    ledger.add_populations([["x", "y"], ["z"]])
+    assert ledger.open_populations() == [(1, ["x", "y"]), (2, ["z"])]
     ledger.end_population(1)
-    assert ledger.open_populations() == [(2, ["z"], 7)]
+    assert ledger.open_populations() == [(2, ["z"])]
 
 
 def test_a_transaction_that_breaks_leaves_nothing(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.choice import Average, Calibration, Choice, NamedSetting, Weighted
 from autotransfer.runs.options import RunOptions
-from autotransfer.search.tpe import Asked
 from autotransfer.settings import Training, field_names
 from mutations import twisted
 
@@ -40,7 +39,7 @@ def record(*, swapped: Record | None = None, **changes: Any) -> Record:
         "best_epoch": 2, "epochs": 3, "validation_score": 0.75, "test_score": math.nan,
         "validation_confusion": np.array([[3, 1], [0, 4]]), "test_confusion": np.zeros((2, 2), np.int64),
         "history": {name: [0.5, math.inf, math.nan] for name in HISTORY}, "seconds": 1.5, "population": 4,
-        "failure": "the loss became nan", "pruned": True, "swapped": swapped,
+        "failure": "the loss became nan", "swapped": swapped,
     }  # fmt: skip
     return Record(**usual | changes)
 
@@ -81,9 +80,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "record": (Record, record(swapped=record(failure=None))),
     "choice": (Choice, choice()),
     "options": (RunOptions, OPTIONS),
-    "batches": (list[list[Asked]], [[Asked(0, RICH), Asked(1, at.Setting())], []]),
     "setting": (at.Setting, RICH),
-    "pruned": (list[str], ["a", "b"]),
     "versions": (dict[str, str], {"torch": "2"}),
 }
 

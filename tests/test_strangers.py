@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from contextlib import closing
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -13,15 +12,13 @@ from autotransfer.errors import UserError
 from autotransfer.export import export_model
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.run import Run
-from autotransfer.search import tpe
-from autotransfer.search.procedure import conduct
-from faults import Interrupted, assert_one_line, call, few_settings, interrupted_run, make_run, quiet
+from faults import assert_one_line, call, few_settings, interrupted_run, make_run
 from tiny import tiny_file
 
 SHORT = {"epochs": 3}
 WRITTEN = [
     "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "ledger.backup.sqlite", ".ledger.backup.sqlite.part",
-    "optuna.sqlite", "lock", "model", "model/refit", "model/model.json", "model/refit/model.safetensors", "results.csv",
+    "lock", "model", "model/model.json", "model/model.safetensors", "results.csv",
     "choice.json", "report.html", ".report.html.1.part", "population-1.checkpoint",
 ]  # fmt: skip
 
@@ -84,12 +81,3 @@ def test_a_link_to_the_whole_folder_is_the_users_own(home: Path, tmp_path: Path)
     (tmp_path / "link").symlink_to(tmp_path / "run")
     with few_settings(), Lock(tmp_path / "link"), closing(Run.open(tmp_path / "link").ledger):
         pass
-
-
-def test_a_search_whose_trials_are_lost_is_told(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", tiny_file(tmp_path, n_subjects=3), **SHORT, search="tpe", trials=3)
-    with mock.patch.object(tpe, "_train_batch", side_effect=Interrupted), pytest.raises(Interrupted):
-        conduct(run, quiet, shown=False)
-    run.ledger.close()
-    (run.folder / "optuna.sqlite").unlink()
-    assert_one_line(call("resume", run.folder), 2, "trials", "start a new run")

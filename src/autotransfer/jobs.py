@@ -79,7 +79,6 @@ class Record:
     seconds: float  # this member's share of the time its population took
     population: int  # how many members were stacked with it at the start
     failure: str | None = None  # why training ended early, if it did
-    pruned: bool = False  # the search gave it up
     # By the position of a person, where there are several test subjects: test_score is of all their trials.
     test_scores: dict[str, float] = field(default_factory=dict)
     swapped: Record | None = field(default=None, repr=False)
@@ -127,8 +126,8 @@ class Outcome(Record):
             f"{score(self.validation_score)}, test score {score(self.test_score)}{failed}>"
         )
 
-    def record(self, *, pruned: bool = False) -> Record:
+    def record(self) -> Record:
         """The record, without the weights."""
         values = {f.name: getattr(self, f.name) for f in fields(Record)}
-        swapped = None if self.swapped is None else self.swapped.record(pruned=pruned)
-        return Record(**values | {"swapped": swapped, "pruned": pruned})
+        swapped = None if self.swapped is None else self.swapped.record()
+        return Record(**values | {"swapped": swapped})

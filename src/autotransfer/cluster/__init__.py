@@ -20,7 +20,7 @@ from ..jobs import Record
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..recordings.optional import pip_install
-from ..runs.executor import DTYPE, Work, losers, tensors_of, train_halves
+from ..runs.executor import DTYPE, Work, tensors_of, train_halves
 from ..runs.ledger import FINISHED, Entry, OpenPopulation
 from ..runs.run import job_of
 from ..training.closed_form import population_of
@@ -28,7 +28,6 @@ from ..training.memory import first_line, out_of_memory
 from ..training.packing import resolve_device
 from ..training.progress import Progress
 from ..training.train import run as train_population
-from ..training.trainer import Trainer
 from ..training.windows import release, windows_for
 from ..versions import versions
 
@@ -51,7 +50,6 @@ class Finished(NamedTuple):
 def train_task(
     recordings: Recordings,
     entries: Sequence[Entry],
-    prune_at: int | None,
     device: str,
     encoders: Encoders | None,
     folds: int | None = None,
@@ -64,24 +62,13 @@ def train_task(
     place = _device_of_worker(device)
     jobs = [job_of(recordings, entry, folds) for entry in entries]
     members = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
-    pruned: set[str] = set()
-
-    def give_up(population: Trainer) -> list[int]:
-        if population.epoch != prune_at:
-            return []
-        keys = [members[id(job)] for job in population.jobs]
-        lost = losers(population, keys)
-        pruned.update(lost)
-        return [position for position, key in enumerate(keys) if key in lost]
-
     finished = []
     try:
         windows = windows_for(recordings, jobs[0], device=place, dtype=DTYPE)
         population = population_of(jobs, windows, encoders)
-        for outcome in train_population(population, give_up=give_up):
+        for outcome in train_population(population):
             key = members[id(outcome.job)]
-            record = outcome.record(pruned=key in pruned)
-            finished.append(Finished(key, record, tensors_of(outcome), outcome.job.setting.max_epochs))
+            finished.append(Finished(key, outcome.record(), tensors_of(outcome), outcome.job.setting.max_epochs))
     finally:
         release(recordings)
     return finished
@@ -166,7 +153,7 @@ class Cluster:
                 continue
             run.ledger.begin([entry.key for entry in todo])
             future = self.client.submit(
-                train_task, data, todo, population.prune_at, run.options.device, run.encoders,
+                train_task, data, todo, run.options.device, run.encoders,
                 run.options.n_folds, versions(), pure=False,
             )  # fmt: skip
             waiting[future] = population

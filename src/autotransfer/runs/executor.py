@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +14,6 @@ from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..training.closed_form import population_of
-from ..training.evaluation import MEASURED
 from ..training.memory import first_line, no_room, out_of_memory
 from ..training.packing import resolve_device
 from ..training.progress import Progress
@@ -96,14 +94,13 @@ class LocalExecutor:
         todo = [key for key in open_population.keys if known[key].status not in FINISHED]
         if todo:
             with signals_wait():
-                self._train_members(run, open_population, todo, known, path, device, bar)
+                self._train_members(run, todo, known, path, device, bar)
         path.unlink(missing_ok=True)
         run.ledger.end_population(open_population.number)
 
     def _train_members(
         self,
         run: Work,
-        open_population: OpenPopulation,
         todo: list[str],
         known: dict[str, Entry],
         path: Path,
@@ -127,24 +124,9 @@ class LocalExecutor:
                 last = time.monotonic()
             raise_if_asked()
 
-        note = f"pruned {open_population.number}"
-        pruned = run.ledger.recall(note, list[str])
-
-        def give_up(population: Trainer) -> list[int]:
-            nonlocal pruned
-            if population.epoch != open_population.prune_at:
-                return []
-            # Decided once and noted first, so that a kill cannot decide otherwise.
-            keys = [members[id(job)] for job in population.jobs]
-            if pruned is None:
-                pruned = losers(population, keys)
-                run.ledger.remember(**{note: pruned})
-            lost = set(pruned)
-            return [place for place, key in enumerate(keys) if key in lost and place not in population.over]
-
-        for outcome in train_population(population, give_up=give_up, after_epoch=after_epoch):
+        for outcome in train_population(population, after_epoch=after_epoch):
             key = members[id(outcome.job)]
-            run.ledger.finish(key, outcome.record(pruned=key in (pruned or ())), tensors_of(outcome))
+            run.ledger.finish(key, outcome.record(), tensors_of(outcome))
             bar.finished(outcome)
 
     def _population(
@@ -185,16 +167,3 @@ def tensors_of(outcome: Outcome) -> bytes:
         states["swapped"] = outcome.swapped.state
     tensors = {f"{kind}.{name}": t.contiguous() for kind, state in states.items() for name, t in state.items()}
     return save(tensors | {LOG_PROBS: outcome.held_out_log_probs.contiguous()})
-
-
-def losers(population: Trainer, keys: Sequence[str]) -> list[str]:
-    """Return the keys of the worse half by the present validation score. Members without a penalty always stay."""
-    scores = population.snapshots.history[:, population.epoch - 1].tolist()
-    columns = [MEASURED.index(f"score_{population.side(member)}") for member in range(len(keys))]
-    members = [
-        member
-        for member, job in enumerate(population.jobs)
-        if job.setting.method is not None and member not in population.over
-    ]
-    members.sort(key=lambda member: (scores[member][columns[member]], keys[member]))
-    return [keys[member] for member in members[: len(members) // 2]]

@@ -32,10 +32,10 @@ CREATE TABLE IF NOT EXISTS jobs (
     record TEXT, tensors BLOB
 );
 CREATE TABLE IF NOT EXISTS populations (
-    number INTEGER PRIMARY KEY, keys TEXT NOT NULL, prune_at INTEGER, status TEXT NOT NULL DEFAULT 'waiting'
+    number INTEGER PRIMARY KEY, keys TEXT NOT NULL, status TEXT NOT NULL DEFAULT 'waiting'
 );
 """
-VERSION = 2  # of these tables, as SQLite's user_version; 0.1.0 wrote 0
+VERSION = 3  # of these tables, as SQLite's user_version; 0.1.0 wrote 0
 T = TypeVar("T")
 FINISHED = ("done", "failed")
 STATUSES = ("waiting", "running", *FINISHED)
@@ -73,7 +73,6 @@ class Entry:
 class OpenPopulation(NamedTuple):
     number: int
     keys: list[str]  # of its jobs
-    prune_at: int | None  # the epoch after which the worse half of its censored members is given up
 
 
 class Ledger:
@@ -272,15 +271,13 @@ class Ledger:
 
     def open_populations(self) -> list[OpenPopulation]:
         """Populations that have not ended, the oldest first."""
-        rows = self._ask("SELECT number, keys, prune_at FROM populations WHERE status != 'done' ORDER BY number")
-        return [OpenPopulation(n, self._checked(f"population {n}", list[str], keys), at) for n, keys, at in rows]
+        rows = self._ask("SELECT number, keys FROM populations WHERE status != 'done' ORDER BY number")
+        return [OpenPopulation(n, self._checked(f"population {n}", list[str], keys)) for n, keys in rows]
 
-    def add_populations(self, compositions: Sequence[Sequence[str]], prune_at: int | None = None) -> None:
-        """prune_at: the epoch after which the worse half of their censored members is given up."""
+    def add_populations(self, compositions: Sequence[Sequence[str]]) -> None:
         with self.transaction() as connection:
             connection.executemany(
-                "INSERT INTO populations (keys, prune_at) VALUES (?, ?)",
-                [(json.dumps(list(keys)), prune_at) for keys in compositions],
+                "INSERT INTO populations (keys) VALUES (?)", [(json.dumps(list(keys)),) for keys in compositions]
             )
 
     def end_population(self, number: int) -> None:
@@ -299,10 +296,7 @@ class Ledger:
         """Replace a population by two: the first keeps its number, and with it its turn; the second comes last."""
         with self.transaction() as connection:
             connection.execute("UPDATE populations SET keys = ? WHERE number = ?", (json.dumps(list(first)), number))
-            connection.execute(
-                "INSERT INTO populations (keys, prune_at) SELECT ?, prune_at FROM populations WHERE number = ?",
-                (json.dumps(list(second)), number),
-            )
+            connection.execute("INSERT INTO populations (keys) VALUES (?)", (json.dumps(list(second)),))
 
 
 def entry_key(setting: Setting, first: int, second: int, seed: int) -> str:
@@ -321,8 +315,8 @@ def check_entries(
         if not _is_sound(entry, n_groups, scored):
             raise UserError(f"the ledger {ledger.path} has a damaged job (key {str(entry.key)[:60]!r}); {REMEDY}")
     known = {entry.key for entry in entries}
-    for number, keys, prune_at in ledger.open_populations():
-        if not set(keys) <= known or not (prune_at is None or isinstance(prune_at, int)):
+    for number, keys in ledger.open_populations():
+        if not set(keys) <= known:
             raise UserError(f"population {number} of the ledger {ledger.path} has jobs that are not listed; {REMEDY}")
 
 

@@ -208,17 +208,16 @@ class Run:
     # work
 
     def work(
-        self, *, prune_at: int | None = None, shown: bool | None = None, label: str | None = None,
+        self, *, shown: bool | None = None, label: str | None = None,
         expected: float | None = None, counted: Sequence[Entry] | None = None,
     ) -> None:  # fmt: skip
         """Train every job that is not finished: what was begun as it was composed, the rest in new populations.
 
-        prune_at: the epoch after which the worse half of a new population's censored members is given up. label: what
-        progress calls it. expected: seconds that it is planned to take. counted: the jobs that progress counts,
-        finished or not; default: all that are known.
+        label: what progress calls it. expected: seconds that it is planned to take. counted: the jobs that progress
+        counts, finished or not; default: all that are known.
         """
         self.ledger.remember(pulse=[])  # that of an earlier stage
-        self._pack_waiting(prune_at)
+        self._pack_waiting()
         known = self.ledger.entries(records=False)
         left = [entry for entry in known if entry.status not in FINISHED]
         total = sum(entry.setting.max_epochs for entry in left)
@@ -232,7 +231,7 @@ class Run:
         ) as bar:  # fmt: skip
             self.executor.train(self, bar)
 
-    def _pack_waiting(self, prune_at: int | None) -> None:
+    def _pack_waiting(self) -> None:
         """Compose populations of the jobs that are in none, and store the composition."""
         placed = {key for population in self.ledger.open_populations() for key in population.keys}
         entries = self.ledger.entries(records=False)
@@ -245,7 +244,7 @@ class Run:
             dtype=DTYPE, encoders=self.encoders, at_least=self.executor.workers,
         )  # fmt: skip
         compositions = [[waiting[position].key for position in positions] for positions in packs]
-        self.ledger.add_populations(compositions, prune_at)
+        self.ledger.add_populations(compositions)
 
 
 def _load_again(folder: Path, options: RunOptions) -> Recordings:

@@ -40,23 +40,6 @@ def explain_errors(path: Path) -> Iterator[None]:
         raise DamagedLedger(path, "it holds text that is none") from None
 
 
-@contextmanager
-def explain_errors_of_library(path: Path) -> Iterator[None]:
-    """Translate errors of a database that a library keeps, which wraps SQLite's errors into its own."""
-    try:
-        yield
-    except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, sqlite3.DatabaseError):
-            cause = cause.__cause__ or cause.__context__
-        if cause is None or isinstance(error, UserError):
-            raise
-        known = _in_words(path, cause)
-        if isinstance(known, OSError):
-            raise known from None
-        raise UserError(f"{path} cannot be used ({cause}); restore it, or start a new run") from None
-
-
 def _in_words(path: Path, error: sqlite3.DatabaseError) -> Exception | None:
     code: int = getattr(error, "sqlite_errorcode", 0)
     kind = code & 0xFF  # the rest tells variants apart

@@ -21,7 +21,6 @@ from ..runs.ledger import FINISHED
 from ..runs.preparation import check_packages
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell
-from ..runs.sqlite_errors import explain_errors_of_library
 from ..settings import Setting
 from ..training.progress import working
 from ..words import clock
@@ -69,8 +68,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     if options.search == "tpe":
         from .tpe import tpe_search
 
-        with explain_errors_of_library(run.folder / "optuna.sqlite"):
-            settings = tpe_search(run, tell, shown=shown)
+        settings = tpe_search(run, tell, shown=shown)
     else:
         settings = candidates_of(run.prepared).networks
         run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
@@ -260,7 +258,7 @@ class Conductor:
             choice = replace(choice, stages=self.answers, ended=ended, stopped_earlier=self.earlier)
         with working("building models", shown=self.shown):
             averages = None if online is None else (online.settings, online.weights)
-            build_models(run, candidates, weights, choice, self.tell, refit=last, online=averages)
+            build_models(run, candidates, weights, choice, averages)
         if staged and since is None:  # predict can use it from now on
             self.answers[-1] = replace(self.answers[-1], seconds=self.spent)
             choice = replace(choice, stages=self.answers)

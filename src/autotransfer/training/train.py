@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,21 +30,15 @@ from .windows import release, windows_for
 def run(
     population: Trainer,
     *,
-    give_up: Callable[[Trainer], Collection[int]] | None = None,
     after_epoch: Callable[[Trainer], None] | None = None,
 ) -> Iterator[Outcome]:
-    """Train a population to its end; outcomes come as members finish, and finished members leave the stack.
-
-    give_up: after each epoch, the members that are not worth training any further.
-    """
+    """Train a population to its end; outcomes come as members finish, and finished members leave the stack."""
     with memory_kept():
         while population.jobs:
             start = time.perf_counter()
             population.train_epoch()
             population.evaluate()
             over = population.finished()
-            if give_up is not None:
-                over = dict.fromkeys(give_up(population)) | over
             share = (time.perf_counter() - start) / (len(population.jobs) - len(population.over))
             for member in set(range(len(population.jobs))) - population.over:
                 population.seconds[member] += share
