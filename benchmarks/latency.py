@@ -1,7 +1,7 @@
 """Time one window of one subject in a session on one core: python -m benchmarks.latency
 
 The model is the weighted ensemble of a default run, and that of --adaptation online: twelve candidates with up to 24
-networks. refit: one network of each; adapt: the session adapts. Weights are random, which changes no time.
+networks. adapt: the session adapts. Weights are random, which changes no time.
 
 python -m benchmarks.latency RUN ... times delivered models part by part, then in a session that does not adapt, that
 adapts, and that adapts with labels; with --export also in a file of each format.
@@ -36,15 +36,10 @@ from autotransfer.training.members import Members, size_of
 SIZES = ((8, 200, 200.0), (8, 384, 128.0), (61, 128, 128.0))  # channels, samples, Hz
 CANDIDATES = 12  # of an average, at most
 WARM_UP, TIMED = 50, 1000
-VARIANTS = (  # adaptation, refit, adapt
-    ("zero-shot", False, False), ("zero-shot", False, True), ("online", False, False), ("zero-shot", True, False),
-    ("online", True, False),
-)  # fmt: skip
+VARIANTS = (("zero-shot", False), ("zero-shot", True), ("online", False))  # adaptation, adapt
 
 
-def random_mixture(
-    channels: int, times: int, sfreq: float, adaptation: str = "zero-shot", *, refit: bool = False
-) -> Mixture:
+def random_mixture(channels: int, times: int, sfreq: float, adaptation: str = "zero-shot") -> Mixture:
     """Return an ensemble of twelve candidates with random weights: networks first, then linear models."""
     rec = at.synthetic(n_subjects=6, trials_per_class=10, n_channels=channels, n_times=times, seed=0)
     rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=sfreq)
@@ -52,7 +47,7 @@ def random_mixture(
     trained = networks(options.settings(), rec, adaptation)
     solved = closed_forms(adaptation, rec)
     chosen = [*trained[: CANDIDATES - 3], *solved[::2]][:CANDIDATES]
-    members = 1 if refit else most_of_each(sum(not setting.network.closed_form for setting in chosen))
+    members = most_of_each(sum(not setting.network.closed_form for setting in chosen))
     folds = at.leave_one_subject_out(rec)
     parts = []
     for place, setting in enumerate(chosen):
@@ -97,16 +92,16 @@ def each_took(predict: Callable[[Any], object], windows: np.ndarray | torch.Tens
 
 def rows(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) -> Iterator[str]:
     yield f"{'model':<17} {'window':>9} {'parts':>5} {'networks':>8} {'p50':>7} {'p99':>7} {'cpu p50':>7}  ms"
-    for adaptation, refit, adapt in VARIANTS:
+    for adaptation, adapt in VARIANTS:
         for channels, times, sfreq in sizes:
-            mixed = random_mixture(channels, times, sfreq, adaptation, refit=refit)
+            mixed = random_mixture(channels, times, sfreq, adaptation)
             draw = np.random.default_rng(0)
             # Channels that have something in common: of independent ones a covariance has no directions to find.
             mixing = draw.standard_normal((channels, channels)) / channels**0.5
             windows = (mixing @ draw.standard_normal((64, channels, times))).astype(np.float32)
             took = each_took(at.Session(mixed, adapt=adapt).predict_proba, windows, timed)
             median, tail = np.percentile(took[:, 0], (50, 99))
-            name = ", ".join([adaptation, *["refit"] * refit, *["adapt"] * adapt])
+            name = ", ".join([adaptation, *["adapt"] * adapt])
             size = f"{channels} × {times}"
             count = f"{len(mixed.parts):>5} {mixed.card.members:>8}"
             yield f"{name:<17} {size:>9} {count} {median:7.2f} {tail:7.2f} {np.median(took[:, 1]):7.2f}"

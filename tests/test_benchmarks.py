@@ -170,7 +170,7 @@ def test_a_busy_machine_is_told() -> None:
 def test_latency_of_a_delivered_model_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every stack has a row, and so has the whole in every kind of session and file."""
     monkeypatch.setattr(latency, "WARM_UP", 1)
-    model = latency.random_mixture(3, 40, 40.0, refit=True)
+    model = latency.random_mixture(3, 40, 40.0)
     write_model(tmp_path / "model", model.card, model.tensors())
     title, *rows = latency.run_rows(tmp_path, 3)
     assert "3 × 40" in title

@@ -143,7 +143,6 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     assert_mistake(call("predict", folder / "run", unlabelled, "--scores", by_person), "has no labels y")
     np.savez(unlabelled, X=np.zeros((3, 5, 16)))
     assert_mistake(call("predict", folder / "run", unlabelled), "takes 2 channels, the data have 5")
-    assert_mistake(call("predict", folder / "run", folder / "tiny.npz", "--model", "best"), "unknown model 'best'")
     assert_mistake(call("predict", tmp_path, folder / "tiny.npz"), "there is no model")
 
 

@@ -100,7 +100,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
     "options",
     [
         {}, {"adaptation": "auto"}, {"adaptation": "none"}, {"adaptation": "online", "seeds": 2},
-        {"grid": "paper", "rule": "published", "final": "refit"},
+        {"grid": "paper", "rule": "published"},
         {"search": "tpe", "trials": 5, "patience": 4, "lr": 1e-2, "batch_size": 8, "nuisance": "subject+session"},
         {"standardize": "train", "align": "online", "as_printed": True, "device": "cpu", "seed": 3, "epochs": 6},
     ],

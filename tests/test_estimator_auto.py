@@ -169,20 +169,19 @@ def test_a_folder_with_a_run_on_another_column_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_refits_say_the_same_without_a_folder(
+def test_a_fit_says_the_same_without_a_folder(
     fitted: at.AutoTransferClassifier,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    auto = clone(fitted).set_params(run_folder=None, final="refit").fit(X, Y, groups=SUBJECTS)
+    auto = clone(fitted).set_params(run_folder=None).fit(X, Y, groups=SUBJECTS)
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
-    assert {part.card.kind for part in auto.model_.parts} == {"refit"}
     assert timeless(auto.choice_) == timeless(fitted.choice_)
     again = pickle.loads(pickle.dumps(auto))
-    np.testing.assert_array_equal(again.predict_proba(X), auto.predict_proba(X))
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
     page = again.report(tmp_path / "report.html").read_text()
     assert "AutoTransferClassifier(" in page, "the command that makes this run again"
     assert str(tmp_path) not in page
@@ -240,7 +239,7 @@ def test_an_encoder_of_ones_own(tmp_path: Path) -> None:
 
 def test_every_option_reaches_the_run() -> None:
     given: dict[str, object] = {
-        "grid": "paper", "epochs": 3, "search": "tpe", "trials": 7, "seeds": 2, "final": "refit", "patience": 4,
+        "grid": "paper", "epochs": 3, "search": "tpe", "trials": 7, "seeds": 2, "patience": 4,
         "batch_size": 9, "lr": 0.1, "standardize": "train", "align": "online", "device": "cpu",
         "rule": "published", "nuisance": "session", "time": "2h", "folds": "all",
     }  # fmt: skip

@@ -223,7 +223,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         epochs=2,
         batch_size=8,
         device="cpu",
-        final="refit",
         lr=0.05,
         rule="published",
     )
@@ -283,19 +282,6 @@ def test_the_pages_program_runs_what_the_command_wrote(
     assert printed.strip() == str([["left", "right"][k] for k in want.argmax(1)])
 
 
-def test_refit_is_exported_when_asked_for(run: Path, tmp_path: Path) -> None:
-    out = tmp_path / "alone.safetensors"
-    exported = export_model(run, "safetensors", out, model="refit")
-    assert (exported.kind, exported.members, exported.path) == ("refit", 1, out)
-    assert "one model" in exported.lines()[0]
-    windows = torch.randn(5, 2, 16)
-    alone, ensemble = load_model(out), load_model(run)
-    np.testing.assert_array_equal(
-        alone.predict_proba(windows), load_model(run / "model" / "refit").predict_proba(windows)
-    )
-    assert np.abs(alone.predict_proba(windows) - ensemble.predict_proba(windows)).max() > 1e-4
-
-
 def test_every_file_carries_the_card() -> None:
     want = asdict(random_model("train", **MODELS["train"]).card) | {"autotransfer_version": at.__version__}
     extra = {"card.json": ""}
@@ -330,7 +316,6 @@ def test_a_file_that_differs_is_not_written(monkeypatch: pytest.MonkeyPatch, tmp
 def test_mistakes_are_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mistakes = {
         (run, "--format", "tflite"): "unknown format 'tflite'; choose from 'onnx', 'safetensors', 'torch'",
-        (run, "--format", "torch", "--model", "best"): "unknown model 'best'; choose from 'ensemble', 'refit'",
         (run, "--format", "torch", "--out", tmp_path): "is a folder",
         (tmp_path / "nowhere", "--format", "torch"): "no folder",
     }
@@ -346,9 +331,8 @@ def test_only_a_run_with_a_model_is_exported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no model"):
         export_model(tmp_path, "torch")
     (tmp_path / "ledger.sqlite").touch()
-    for model in ("ensemble", "refit"):
-        with pytest.raises(UserError, match="no model"):
-            export_model(tmp_path, "torch", model=model)
+    with pytest.raises(UserError, match="no model"):
+        export_model(tmp_path, "torch")
     with pytest.raises(UserError, match=r"say where to write it with out="):
         export_model(random_model("trial"), "torch")
 

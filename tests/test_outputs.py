@@ -40,7 +40,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("victim.npz", "study/../victim.npz", "one of the files of victim.npz"),
         ("study", "study/p1.csv", "one of the files of study"),
         ("bids:study?task=rest", "study/p1.csv", "one of the files of bids:study"),
-        ("x", "run/model/refit/new.csv", "there is no folder run/model/refit"),
         ("x", "nowhere/o.csv", "there is no folder nowhere"),
         ("x", ".", "--out is ., a folder"),
         ("x", "", "--out is ., a folder"),

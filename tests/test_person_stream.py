@@ -284,7 +284,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "seconds": ({}, ["--seconds", "-1"], "seconds is -1"),
     "out": ({}, ["--out", "file.txt"], "the output is 'file.txt'"),
     "filter": ({}, ["--filter", "1-13"], "13 Hz"),
-    "model": ({}, ["--model", "best"], "unknown model 'best'"),
 }
 
 

@@ -171,9 +171,5 @@ def test_a_run_without_a_model_says_how_it_gets_one(tmp_path: Path) -> None:
         match=r"run has no model: .* at work .*autotransfer status .*makes it with: autotransfer resume .*run",
     ):
         load_model(tmp_path / "run" / "model")
-    (tmp_path / "run" / "model").mkdir()
-    (tmp_path / "run" / "model" / "model.json").write_text("{}")
-    with pytest.raises(UserError, match="no refit model"):
-        load_model(tmp_path / "run" / "model" / "refit")
     with pytest.raises(UserError, match=r"there is no folder"):
         load_model(tmp_path / "elsewhere")

@@ -129,4 +129,3 @@ class AskedOptions:
             VALIDATION,
         ),
     ] = None
-    final: Annotated[str, About("ensemble of the folds; refit: also one on everybody.", VALIDATION)] = "ensemble"

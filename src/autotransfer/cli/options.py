@@ -39,7 +39,6 @@ Moved = Annotated[str | None, Option("--data", metavar="FILE", help="The recordi
 ToTensorBoard = Annotated[
     Path | None, Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard's event files.")
 ]
-WhichModel = Annotated[str, Option("--model", help="ensemble, or refit if the run made one.")]
 Text = str | None
 Number = float | None
 

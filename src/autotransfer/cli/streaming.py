@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from ..errors import UserError, check_choice
-from .options import UNDETECTED, Detection, Folder, OwnEncoder, WhichModel, own_encoders
+from ..errors import UserError
+from .options import UNDETECTED, Detection, Folder, OwnEncoder, own_encoders
 from .outputs import check_outputs
 from .voice import say, terminal_text
 
@@ -33,7 +33,6 @@ def stream(
     adapt: Annotated[bool, Option("--adapt", help="Learn from the person's windows without labels.")] = False,
     by_position: Annotated[bool, Option("--by-position", help="Ignore the names of channels.")] = False,
     detection: Detection = UNDETECTED,
-    model: WhichModel = "ensemble",
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Decode a person's signals as they come, until the source ends or Ctrl-C; or replay recordings with events, to see
@@ -46,22 +45,21 @@ def stream(
     from ..person.stream.sink import open_sink
     from ..person.stream.source import open_source
 
-    check_choice("model", model, ("ensemble", "refit"))
     if (source is None) == (detection.replay is None):
         raise UserError("give either --source, a stream or a file in its place, or --replay, recordings with events")
     if seconds is not None and not seconds > 0:
         raise UserError(f"seconds is {seconds:g}; it must be a positive number")
     check_hop(hop)
-    home, encoders = folder if model == "ensemble" else folder / "model" / "refit", own_encoders(encoder)
+    encoders = own_encoders(encoder)
     torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
     alone = {"session": session, "seconds": seconds}
     if source is None and (wrong := [name for name, value in alone.items() if value]):
         raise UserError(f"--{wrong[0]} is for a stream of one person; leave it out with --replay")
     check_outputs(source, session=session)  # what is learned of the person is written at the end
     if session is not None and session.exists():  # goes on as it began
-        person = Session.load(session, home, encoders=encoders)
+        person = Session.load(session, folder, encoders=encoders)
     else:
-        person = Session(home, adapt=adapt, encoders=encoders)
+        person = Session(folder, adapt=adapt, encoders=encoders)
     options: dict[str, Any] = {
         "hop": hop, "smooth": smooth, "filtered": filter_from(filter, notch or [], person.model.parts[0].card.filter),
         "by_position": by_position,

@@ -10,7 +10,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from ..errors import UserError, check_choice
-from .options import UNSAID, Folder, OwnEncoder, Source, WhichModel, Windowing, own_encoders
+from .options import UNSAID, Folder, OwnEncoder, Source, Windowing, own_encoders
 from .outputs import check_outputs
 from .regressing import give_predictions, predict_numbers
 from .voice import Quiet, VerboseExport, say, tell
@@ -30,7 +30,6 @@ def predict(
     sequence: Annotated[
         bool, Option("--sequence", help="Add the class of each window given those around it, in order of recording.")
     ] = False,
-    model: WhichModel = "ensemble",
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
     quiet: Quiet = False,
@@ -46,12 +45,10 @@ def predict(
     from ..training.scoring import metric_name, metric_of, metric_of_card
     from ..training.sequence import usable_stay
 
-    check_choice("model", model, ("ensemble", "refit"))
     check_choice("adapt", adapt, ("all", "none"))
     asked = None if metric is None else metric_name(metric)
     check_outputs(data, out=out, scores=scores)
-    home = model_folder(folder) if model == "ensemble" else folder / "model" / "refit"
-    saved = load_model(home, own_encoders(encoder))
+    saved = load_model(model_folder(folder), own_encoders(encoder))
     if isinstance(saved, RegressionModel):
         if abstain is not None or adapt != "none" or asked is not None or sequence:
             raise UserError(
@@ -126,7 +123,6 @@ def export(
     folder: Folder,
     format: Annotated[str, Option(help="onnx, torch (a torch.export program, .pt2) or safetensors.")],
     out: Annotated[Path | None, Option(help="The file; default: RUN/model with the format's ending.")] = None,
-    model: WhichModel = "ensemble",
     encoder: OwnEncoder = "eegnet",
     verbose: VerboseExport = False,
 ) -> None:
@@ -134,5 +130,5 @@ def export(
     from ..export import export_model
     from ..runs.choice import unfinished_words
 
-    written = export_model(folder, format, out, model=model, encoders=own_encoders(encoder), tell=tell)
+    written = export_model(folder, format, out, encoders=own_encoders(encoder), tell=tell)
     say(*written.lines(), *unfinished_words(folder))

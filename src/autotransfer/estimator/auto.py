@@ -59,7 +59,6 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
     hold_out: "subject", "session", or the name of one of the `columns` of fit
     time: such as "30m" or "2h", after which fit ends with what it has trained; None: everything is trained
     rule: "average", or "published": one setting, chosen as in the paper
-    final: "ensemble" predicts with models of the folds, "refit" with one of each candidate on everybody
     run_folder: where the run is kept and, if there is one, continued. A run on other data or with other options is
         refused. None: a temporary folder
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
@@ -106,8 +105,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
             _run(folder, recordings, options, encoders, print if self.verbose else None, kept=kept) as run,
         ):
             choice = self._conduct(run)
-            home = folder / "model" / "refit" if self.final == "refit" else folder / "model"
-            model = load_classifier(home, encoders)
+            model = load_classifier(folder / "model", encoders)
             summary = replace(
                 collect(run), source="the arrays handed to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
             )

@@ -21,8 +21,6 @@ from ..runs.lock import refuse_links
 from .formats import FORMATS, attempt, need_onnx
 from .proof import BATCHES, largest_difference, tolerance
 
-KINDS = ("ensemble", "refit")
-
 
 @dataclass(frozen=True)
 class Exported:
@@ -30,7 +28,7 @@ class Exported:
 
     path: Path
     format: str
-    kind: str  # ensemble, refit, single or mixture
+    kind: str  # ensemble, single or mixture
     members: int
     size: int  # bytes
     difference: float | None  # largest, from predict_proba
@@ -56,7 +54,6 @@ def export_model(
     format: str = "onnx",
     out: str | Path | None = None,
     *,
-    model: str = "ensemble",
     encoders: Encoders | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Exported:
@@ -66,13 +63,11 @@ def export_model(
     adapts to each person.
     format: onnx, torch (a torch.export program, .pt2) or safetensors
     out: the file; by default `model` with the format's ending in the run's folder
-    model: ensemble, or refit where the run made one
     encoders: the factory of a user's own encoder, by name
     tell: receives a line before each step that may take a while
     """
     say = (lambda _: None) if tell is None else tell
     check_choice("format", format, FORMATS)
-    check_choice("model", model, KINDS)
     form = FORMATS[format]
     if isinstance(source, (SavedModel, Mixture)):
         if out is None:
@@ -83,8 +78,7 @@ def export_model(
         if run.is_dir():
             refuse_links(run)
         target = run / f"model{form.suffix}" if out is None else Path(out)
-        home = model_folder(run)
-        saved = load_classifier(home if model == "ensemble" else home / "refit", encoders)
+        saved = load_classifier(model_folder(run), encoders)
     if format != "safetensors":
         refuse_what_graphs_cannot(saved.parts)
     check_target(target, format)

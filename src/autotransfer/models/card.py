@@ -32,7 +32,7 @@ class CommonCard:
     """Fields of the cards of all kinds of model."""
 
     name: str  # of the data set
-    kind: str  # ensemble, refit, single, mixture or regression
+    kind: str  # ensemble, single, mixture or regression
     n_times: int
     channels: list[str]
     sfreq: float | None

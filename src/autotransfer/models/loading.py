@@ -95,11 +95,8 @@ def _load(path: Path, encoders: Encoders | None) -> Model | RegressionModel:
 
 def _no_model(asked: Path, missing: Path) -> str:
     """Say why there is no model: a run has not made it yet or has lost it, or it is no run at all."""
-    home = run = missing.parent
-    while run.name in ("model", "refit"):
-        run = run.parent
-    if home.name == "refit" and (home.parent / CARD).exists():
-        return f"the run made no refit model; leave --model refit out, or start a run with --final refit ({asked})"
+    home = missing.parent
+    run = home.parent if home.name == "model" else home
     if not run.exists():
         return f"there is no folder or file {asked}"
     if any((run / name).exists() for name in LEDGERS):

@@ -25,7 +25,7 @@ def remove_database(path: Path) -> None:
 def refuse_links(folder: Path) -> None:
     """Raise where a run's folder holds a link, a pipe or a device: the folder may be a stranger's, and we would write
     through the first and wait for the others."""
-    for place in (folder, folder / "model", folder / "model" / "refit"):  # where a run writes
+    for place in (folder, folder / "model"):  # where a run writes
         with contextlib.suppress(OSError):  # whoever writes there is told why it does not work
             for entry in os.scandir(place):
                 if entry.is_symlink():

@@ -92,7 +92,6 @@ class RunOptions(AskedOptions):
         self.encoder = encoder_name(self.encoder)
         check_choice("search", self.search, ("grid", "tpe"))
         check_choice("rule", self.rule, RULES)
-        check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
         check_at_least(self.at_least)
         target_name(self.target)

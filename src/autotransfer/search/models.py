@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..models.card import UNTRIED
 from ..models.seen import training_seen
 from ..runs.choice import Choice
 from ..runs.ledger import Entry
-from ..runs.run import Run, Tell
+from ..runs.run import Run
 from ..settings import Setting
 from ..training.train import train
 from ..versions import versions
@@ -31,35 +31,24 @@ State = dict[str, Tensor]
 
 
 def build_models(
-    run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice, tell: Tell, *, refit: bool = True,
+    run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice,
     online: tuple[Sequence[Setting], Weights] | None = None,
 ) -> None:  # fmt: skip
-    """Write RUN/model and, with --final refit, RUN/model/refit. weights: of the candidates; None: only the chosen
-    setting is delivered. refit: False where another stage follows. online: candidates and weights of the average for
-    sessions."""
+    """Write RUN/model. weights: of the candidates; None: only the chosen setting is delivered. online: candidates and
+    weights of the average for sessions."""
     chosen = choice.chosen.setting
     exponents = {chosen: 1.0} if weights is None else _exponents(candidates, weights)
     networks = sum(not setting.network.closed_form for setting in exponents)
     most = None if weights is None else most_of_each(networks)
     parts = [Part(setting, *_trained(run, setting, most), exponent) for setting, exponent in exponents.items()]
-    mixed, played = weights is not None, choice.playback
-    averages = online if played is not None and played.rule is not None else None
-
-    def extra(made: Callable[[Setting], tuple[list[State], list[Fold]]]) -> tuple[list[float], list[Part]] | None:
-        """Exponents in the average for sessions: of the parts, and further parts."""
-        if averages is None:
-            return None
-        in_sessions = _exponents(*averages)
-        further = [Part(s, *made(s), exponent) for s, exponent in in_sessions.items() if s not in exponents]
-        return [in_sessions.get(setting, 0.0) for setting in exponents], further
-
-    more = extra(lambda setting: _trained(run, setting, most))
-    _save(run, "model", parts, "ensemble", choice, mixed=mixed, more=more)
-    if run.options.final == "refit" and refit:
-        tell(f"refit: {len(parts)} model{'s' * (len(parts) > 1)} on all {len(run.recordings.people)} subjects")
-        again = [Part(setting, *_refit(run, setting), exponent) for setting, exponent in exponents.items()]
-        more = extra(lambda setting: _refit(run, setting))
-        _save(run, "model/refit", again, "refit", choice, mixed=mixed, more=more)
+    played, more = choice.playback, None
+    if online is not None and played is not None and played.rule is not None:
+        in_sessions = _exponents(*online)
+        further = [
+            Part(s, *_trained(run, s, most), exponent) for s, exponent in in_sessions.items() if s not in exponents
+        ]
+        more = [in_sessions.get(setting, 0.0) for setting in exponents], further
+    _save(run, parts, choice, mixed=weights is not None, more=more)
 
 
 def card_scores(choice: Choice) -> dict[str, Any]:
@@ -79,11 +68,10 @@ def card_scores(choice: Choice) -> dict[str, Any]:
 
 
 def _save(
-    run: Run, place: str, parts: Sequence[Part], kind: str, choice: Choice, *, mixed: bool,
-    more: tuple[list[float], list[Part]] | None,
-) -> None:  # fmt: skip
+    run: Run, parts: Sequence[Part], choice: Choice, *, mixed: bool, more: tuple[list[float], list[Part]] | None
+) -> None:
     """more: exponents of the parts in the average for sessions, and its further parts."""
-    rec, folder, scores = run.recordings, run.folder / place, card_scores(choice)
+    rec, folder, scores = run.recordings, run.folder / "model", card_scores(choice)
     thresholds = None if choice.answering is None else choice.answering.thresholds
     known: dict[str, Any] = {
         "seen": training_seen(rec),
@@ -93,11 +81,11 @@ def _save(
     }
     if not mixed:
         ((setting, states, folds, _),) = parts
-        single = ensemble(rec, setting, states, folds, kind=kind, scores=scores, encoders=run.encoders)
+        single = ensemble(rec, setting, states, folds, kind="ensemble", scores=scores, encoders=run.encoders)
         single.card = replace(single.card, **known)
         single.save(folder)
         return
-    model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
+    model = assemble_mixture(rec, parts, scores=scores, encoders=run.encoders)
     model.card = replace(model.card, **known)
     if (played := choice.playback) is not None:
         helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
@@ -105,7 +93,7 @@ def _save(
         if more is not None and more[1] and played.rule is not None:
             with_online(
                 rec, model, *more, played.rule, session=played.online_session, all_windows=played.online_all_windows,
-                kind=kind, encoders=run.encoders,
+                encoders=run.encoders,
             )  # fmt: skip
     model.save(folder)
 
@@ -136,7 +124,7 @@ def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State],
     """Trainings of a candidate, at most so many, spread over folds and seeds. A closed form is solved once more, on
     everybody."""
     if setting.network.closed_form:
-        return _refit(run, setting)
+        return _solve_on_everybody(run, setting)
     entries = [entry for entry in _done(run) if entry.setting == setting]
     if not entries:
         name = run.options.name_of(setting)
@@ -154,13 +142,9 @@ def best_state(run: Run, entry: Entry) -> State:
     return {k.removeprefix("best."): t for k, t in run.weights(entry.key).items() if k.startswith("best.")}
 
 
-def _refit(run: Run, setting: Setting) -> tuple[list[State], list[Fold]]:
-    """One model on everybody, trained for as many epochs as its trainings needed."""
+def _solve_on_everybody(run: Run, setting: Setting) -> tuple[list[State], list[Fold]]:
+    """Solve a closed form on everybody."""
     fold = Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
-    if setting.training.checkpoint == "best":
-        entries = [e for e in run.ledger.entries() if e.setting == setting and e.record is not None]
-        best = [e.record.best_epoch for e in entries if e.record is not None]
-        setting = setting.replace(max_epochs=max(1, round(float(np.median(best)))), checkpoint="last")
     job = Job(setting, fold, run.options.seed)
     (outcome,) = train(run.recordings, [job], run.options.device, progress=False, encoders=run.encoders)
     state = {k: t for k, t in outcome.final_state.items() if not k.startswith("censor.")}
