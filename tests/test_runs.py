@@ -373,6 +373,13 @@ def test_a_damaged_run_database_is_refused_and_the_model_still_predicts(tmp_path
     assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + len(tiny().y)
 
 
+def test_the_status_of_a_job_without_numbers_is_one_line(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / "ledger.sqlite", create=True)) as ledger:
+        ledger.add([entry(0)])
+        ledger.connection.execute("UPDATE jobs SET status = 'done', record = '{}'")
+    assert_one_line(call("status", tmp_path), 2, "ledger.sqlite is damaged")
+
+
 def test_runs_and_models_of_version_0_1_are_refused(tmp_path: Path) -> None:
     run = tmp_path / "run"
     (run / "model").mkdir(parents=True)

@@ -32,6 +32,8 @@ class JobNumbers(NamedTuple):
         """setting: as JSON; values: [epochs, seconds, failure] of a finished job as JSON."""
         fields = json.loads(setting)
         epochs, seconds, failure = (0, 0.0, None) if values is None else json.loads(values)
+        if not all(isinstance(number, int | float) for number in (fields["max_epochs"], epochs, seconds)):
+            raise ValueError("a job has no number of epochs or seconds")
         if failure is not None:
             from ..settings import Setting  # which takes seconds to import, with torch
 
