@@ -40,8 +40,8 @@ def headline(choice: Choice) -> list[str]:
     return [*(line for line in lines if line), *replay_words(choice)]
 
 
-def regression_headline(choice: RegressionChoice, *, hint: bool = True) -> list[str]:
-    """Return the same lines for a continuous target, with intervals. hint: also say what else may be tried."""
+def regression_headline(choice: RegressionChoice) -> list[str]:
+    """Return the verdict, the next person, the worst one, and intervals of a continuous target."""
     scores = choice.nested_test_scores
     expected = next_words(choice.next_person, metric="R²", lowest=LOWEST)
     lines = [choice.verdict, expected, worst_words(scores, choice.below, choice.at_least, metric="R²")]
@@ -55,11 +55,6 @@ def regression_headline(choice: RegressionChoice, *, hint: bool = True) -> list[
         lines.append(
             f"Intervals: 90 % intervals (±{choice.radius:.3g}) held {100 * (mean(choice.coverage) or 0):.0f} % of "
             "held-out people's targets."
-        )
-    if hint and (rescaled := choice.rescaled) is not None:
-        lines.append(
-            f"Gain and offset: corrected for each person, predictions would have R² {score(rescaled)}. If a new "
-            "person's windows are recorded before they are predicted, try --adaptation transductive."
         )
     if choice.not_scored:
         lines.append(f"Not scored: {count(len(choice.not_scored), 'person', 'people')} whose target never changes.")

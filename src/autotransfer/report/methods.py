@@ -94,9 +94,9 @@ def regression_methods(folder: Path, choice: RegressionChoice) -> str:
         "person's own score, strengths and weights were found again without their windows. Weights of the delivered "
         f"model: {'; '.join(weights) or 'the mean alone'}.",
         adaptation=ADAPTATIONS.get(choice.adaptation, ""),
-        headline=regression_headline(choice, hint=False), metric="R²",
+        headline=regression_headline(choice), metric="R²",
         baselines=_means({name: choice.test_scores[name] for name in SIMPLE}),
-        name=data.name, device=options.device, command=command_of(options, folder),
+        name=data.name, device=options.device, command=command_of(folder),
     )  # fmt: skip
 
 

@@ -20,7 +20,6 @@ NUMBERS = "numbers.sqlite"  # the ledger of such a run
 PEER = "ridge on features"  # the simple model: ridge regression on what any signal has
 CONSTANT = "constant"  # the mean of the training people's targets, which is what guessing comes to
 SIMPLE = (PEER, CONSTANT)  # what the delivered model is compared with
-HINTED, LOST = 0.25, 0.1  # R²: from which a rescaled one is worth a hint, and by how much it must be higher
 LOWEST = -1e6  # an R² of somebody whose target hardly changes has no lower end
 
 
@@ -81,18 +80,6 @@ class RegressionChoice:
         gains = [r2 - self.test_scores[CONSTANT][who] for who, r2 in self.nested_test_scores.items()]
         limits = bootstrap_interval(gains, seed=0)
         return limits is None or limits[0] <= 0
-
-    @property
-    def rescaled(self) -> float | None:
-        """Mean R² if gain and offset of the predictions were right for each person, which is the squared correlation;
-        None where that is no hint: little is lost by them, or the model adapts to people already."""
-        if self.adaptation != "zero-shot":
-            return None
-        delivered = mean(self.nested_test_scores)
-        best = mean({who: max(r, 0.0) ** 2 for who, r in self.correlations.items()})
-        if delivered is None or best is None or best < HINTED or best - delivered < LOST:
-            return None
-        return best
 
     @property
     def below(self) -> Scores:
