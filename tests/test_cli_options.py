@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import shlex
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -27,7 +26,7 @@ from autotransfer.recordings import save_npz
 from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import status_lines
-from autotransfer.runs.study import UNWRITTEN, command_of, study_text
+from autotransfer.runs.study import command_of, study_text
 from autotransfer.training.packing import resolve_device
 from autotransfer.training.progress import Progress, trainings_words
 from test_schema import choice, record
@@ -113,32 +112,11 @@ def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], opt
     assert asked == [own]
     told = set(re.findall(r"^(\w+) = ", path.read_text(), re.MULTILINE)) | {"source"}
     unset = {field.name for field in fields(own) if getattr(own, field.name) is None}
-    assert {field.name for field in fields(own)} - unset - set(UNWRITTEN) <= told
+    assert {field.name for field in fields(own)} - unset <= told
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        (), ("--time", "none"), ("--quick",), ("--grid", "paper"), ("--grid", "few", "--adaptation", "zero-shot"),
-        ("--standardize", "train", "--as-printed", "--seed", 3, "--clean"), ("--adaptation", "none", "--time", "2h"),
-        ("--pattern", "{subject}_*?.csv", "--window", 0.64, "--hop", 0.32, "--events", "a b=x,c=y", "--sfreq", 50),
-        ("--metric", "f1", "--offset", -0.2, "--window", 1, "--folds", 4),
-        ("--metric", "kappa", "--hold-out", "session", "--seeds", 1, "--max-steps", 50),
-        ("--rule", "published"), ("--search", "tpe", "--trials", 5), ("--kinds", "emg"),
-    ],
-)  # fmt: skip
-def test_the_command_of_a_run_repeats_it(asked: list[RunOptions], options: tuple[object, ...]) -> None:
-    assert call("run", "my data.xdf?stream=EEG", "--dry-run", *options).exception is None
-    words = shlex.split(command_of(asked[0], Path("a run")))
-    assert words[:5] == ["autotransfer", "run", "my data.xdf?stream=EEG", "--out", "a run"]
-    assert len(words) == 5 or options, "what is as usual is not told"
-    assert call(*words[1:], "--dry-run").exception is None
-    assert asked[1] == asked[0]
-
-
-def test_the_command_of_listed_settings_names_the_file_that_has_them() -> None:
-    own = RunOptions(source="x.npz", grid='[{"method": "mmd", "strength": 1}]')
-    assert command_of(own, Path("my run")) == "autotransfer run --config 'my run/study.toml' --out FOLDER"
+def test_the_command_of_a_run_names_the_file_that_repeats_it() -> None:
+    assert command_of(Path("my run")) == "autotransfer run --config 'my run/study.toml' --out FOLDER"
 
 
 def test_every_command_that_reads_recordings_cuts_them_the_same_way(asked: list[RunOptions]) -> None:

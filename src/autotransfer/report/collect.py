@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +13,6 @@ from torch import Tensor
 from ..errors import UserError
 from ..runs.choice import Choice, read_choice
 from ..runs.ledger import FINISHED, Entry
-from ..runs.options import RunOptions
 from ..runs.results import trained
 from ..runs.run import Run
 from ..runs.study import command_of
@@ -44,13 +41,11 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
     done = [entry for entry in entries if entry.status in FINISHED]
     shown = [entry for entry in entries if entry.stage in SHOWN]
     complete = bool(ledger.recall("complete", bool))
-    asked = ledger.recall("asked", dict[str, Any])  # by the user; a time limit may have reduced them
-    wanted = options if asked is None else replace(RunOptions.from_dict(asked), source=options.source)
     choice = read_choice(run.folder) if (run.folder / "choice.json").exists() else None
     return Summary(
         name=data.name,
         source=options.source,
-        command=command_of(wanted, run.folder),
+        command=command_of(run.folder),
         jobs_done=len(done),
         jobs_total=len(entries),
         started=ledger.recall("started", str) or "",

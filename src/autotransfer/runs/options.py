@@ -69,7 +69,6 @@ class RunOptions(AskedOptions):
     seeds: int = 1  # commands and estimators ask for three
     max_steps: int = STEPS
     seed: int = 0
-    shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
     # how continuous recordings are cut (see recordings.Cutting)
     window: float | None = None  # s
     hop: float | None = None  # s
@@ -187,8 +186,6 @@ class RunOptions(AskedOptions):
             changes["max_epochs"] = self.max_epochs
         if self.encoder != setting.encoder and not (self.lists_settings and self.encoder == USUAL_ENCODER):
             changes |= {"encoder": self.encoder, "network": None}
-        if self.shuffle_subjects:
-            changes["shuffle_subjects"] = True
         if self.as_printed and setting.method in PUBLISHED:
             changes |= {"as_printed": True, "batches": "auto"}
         if self.nuisance != SUBJECT:

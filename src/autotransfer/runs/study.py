@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import tomllib
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from ..recordings.targets import CLASSES
 from .options import CONTINUOUS_READS, EVERYTHING, RunOptions
 
 NAME = "study.toml"
-UNWRITTEN = ("shuffle_subjects",)  # a control that no command offers
 
 
 def read_study(path: Path) -> dict[str, Any]:
@@ -37,7 +36,7 @@ def study_text(options: RunOptions) -> str:
     """The same options as a file: `autotransfer run --config` repeats the run."""
     asked = {field.name for field in fields(AskedOptions)}
     unread = set() if options.target == CLASSES else asked - set(CONTINUOUS_READS)
-    names = [field.name for field in fields(options) if field.name not in {*UNWRITTEN, *unread}]
+    names = [field.name for field in fields(options) if field.name not in unread]
     values = {name: getattr(options, name) for name in names}
     listed = {"data": absolute(values.pop("source"))} | values
     listed["time"] = options.time or EVERYTHING
@@ -46,24 +45,9 @@ def study_text(options: RunOptions) -> str:
     return "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
 
 
-def command_of(options: RunOptions, folder: Path) -> str:
-    """Return a command line with every option that is not the default, quoted for a shell. Listed settings are too
-    long for it; it then names the file in `folder`."""
-    if options.lists_settings:
-        return shlex.join(["autotransfer", "run", "--config", str(folder / NAME), "--out", "FOLDER"])
-    parts = ["autotransfer", "run", options.source, "--out", str(folder)]
-    given: dict[str, Any] = {}
-    while True:  # one option may set others, as the paper's grid sets the rule
-        made = asdict(RunOptions.of("recommended", source=options.source, **asdict(AskedOptions()) | given))
-        unlike = {name: value for name, value in asdict(options).items() if value != made[name]}
-        unlike = {name: value for name, value in unlike.items() if name not in (*UNWRITTEN, *given)}
-        if not unlike:
-            break
-        given |= {name: "none" if value is None else value for name, value in unlike.items()}
-    for name, value in given.items():
-        flag = f"--{name.replace('_', '-')}"
-        parts += [flag] if value is True else [flag, str(value)]
-    return shlex.join(parts)
+def command_of(folder: Path) -> str:
+    """Return the command line that repeats the run of a folder."""
+    return shlex.join(["autotransfer", "run", "--config", str(folder / NAME), "--out", "FOLDER"])
 
 
 def _toml(value: object) -> str:
