@@ -296,10 +296,8 @@ CHOICE = {
     "contributes",
     "nested_choices": "by subject: the best single candidate without their scores",
     "delivered_test_scores": "by role: test score by subject of the ensemble of all networks that never saw them",
-    "transductive": "whether what is delivered uses all of the test subject's unlabelled windows at once",
     "adaptation": "`none` (zero-shot), `online` or `transductive`: what the delivered model uses of a new person's "
     "unlabelled windows",
-    "nested_adaptations": "by subject: the same for what was found without them",
     "average": "what is delivered, see below; null with `--rule published`, where the chosen setting is delivered",
     "playback": "held-out people using the model, see below; null where nobody could",
     "answering": "sets and abstention on held-out people, see below; null where they were too few",
@@ -313,8 +311,6 @@ CHOICE = {
     "began, `scores` by subject with all that was trained up to then, their mean `score` and its 95 % `interval`; "
     "empty: trained all at once",
     "ended": "why a run in stages did no more; null: it goes on, or has no stages",
-    "stopped_earlier": "by subject: after how many stages the scores of the others would have ended the run, where "
-    "that is earlier; their estimate rests on those",
     "skipped_peers": "by name: why a simple model has no scores",
     "confusions": "by subject: counts of true × predicted class of what is delivered, decided without them",
     "reliability": "by subject: mean `confidence`, `accuracy` and expected calibration `error` of the same",

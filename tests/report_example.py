@@ -152,8 +152,8 @@ def _choice(run: Summary, chosen: str | None) -> Choice:
         validation_mean={one.name: one.mean for one in ranked},
         test_scores={"chosen": tests[best.name], "baseline": tests["baseline"], "best_uncensored": tests["baseline"]},
         nested_test_scores=nested, nested_uncensored_test_scores={},
-        nested_choices=picks, delivered_test_scores={}, transductive=False, adaptation="none",
-        nested_adaptations=dict.fromkeys(picks, "none"), chance=run.data.chance,
+        nested_choices=picks, delivered_test_scores={}, adaptation="none",
+        chance=run.data.chance,
         **_beside(nested, len(run.data.classes)),
     )  # fmt: skip
 

@@ -126,7 +126,7 @@ def test_people_are_held_out_as_ever_and_units_become_people_again() -> None:
 def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     tables = [choice.nested_test_scores, *choice.test_scores.values(), *choice.delivered_test_scores.values()]
-    tables += [*choice.peers.values(), choice.confusions, choice.nested_choices, choice.nested_adaptations]
+    tables += [*choice.peers.values(), choice.confusions, choice.nested_choices]
     assert choice.average is not None
     tables += [choice.average.equal_test_scores, *choice.average.without_kind.values()]
     assert [sorted(own) for own in tables] == [NAMES] * len(tables)

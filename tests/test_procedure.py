@@ -197,7 +197,7 @@ def test_test_scores_reach_no_choice(
     (tmp_path / "poisoned").mkdir()
     again = run_tiny(tmp_path / "poisoned", epochs=12)[1]
     decided = ("chosen", "baseline", "best_uncensored", "baseline_won", "shortlist", "validation_q25",
-               "validation_mean", "nested_choices", "adaptation", "nested_adaptations")  # fmt: skip
+               "validation_mean", "nested_choices", "adaptation")  # fmt: skip
     assert {name: getattr(again, name) for name in decided} == {name: getattr(choice, name) for name in decided}
     for name in ("test_scores", "nested_test_scores", "nested_uncensored_test_scores"):
         assert getattr(again, name) != getattr(choice, name), "or nothing was poisoned"
@@ -225,4 +225,4 @@ def test_standardization_is_inside_the_model(tmp_path: Path, standardize: str) -
     _, logits = at.encode(run.recordings, outcomes, np.arange(run.recordings.n_trials))
     expected = logits.double().softmax(-1).mean(0).numpy()
     np.testing.assert_allclose(model.predict_proba(run.recordings.X, run.recordings.subject), expected, atol=1e-6)
-    assert choice.transductive == (standardize == "transductive")
+    assert (choice.adaptation == "transductive") == (standardize == "transductive")

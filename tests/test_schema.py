@@ -70,7 +70,7 @@ def choice(**changes: Any) -> Choice:
         "test_scores": dict.fromkeys(("chosen", "baseline"), scores), "nested_test_scores": scores,
         "nested_uncensored_test_scores": scores,
         "nested_choices": {"ann": "rich", "bo": "baseline"}, "delivered_test_scores": {"nested": scores},
-        "transductive": False, "adaptation": "online", "nested_adaptations": {"ann": "online", "bo": "none"},
+        "adaptation": "online",
         "average": AVERAGE,
     }  # fmt: skip
     return Choice(**usual | changes)

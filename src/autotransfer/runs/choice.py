@@ -245,16 +245,12 @@ class Choice:
     nested_uncensored_test_scores: Scores  # the same among uncensored candidates alone
     nested_choices: dict[str, str]  # subject -> name
     delivered_test_scores: dict[str, Scores]  # by role, and "nested", …: ensembles of what never saw the subject
-    transductive: bool
     adaptation: str  # of what is delivered
-    nested_adaptations: dict[str, str]
     average: Average | None = None  # None: the chosen setting is delivered alone
     playback: Playback | None = None  # None: nobody could be played back
     left_out: list[str] = field(default_factory=list)  # what a run with --time had no time for
     stages: list[StageScore] = field(default_factory=list)  # what is in it, in order; empty: trained all at once
     ended: str | None = None  # why a run that answers in stages did no more; None: it goes on, or has no stages
-    # For whom others would have stopped earlier: the number of stages that their estimate rests on.
-    stopped_earlier: dict[str, int] = field(default_factory=dict)
     peers: dict[str, Scores] = field(default_factory=dict)  # by name: what a few lines give on the same folds
     not_scored: list[str] = field(default_factory=list)  # people with trials of one class, who are in no scores
     metric: str = BALANCED_ACCURACY  # of all scores but other_metrics

@@ -93,25 +93,24 @@ def decide(
     def scored_on(log_probs: Mapping[int, Floats]) -> Scores:
         return by_person({test: held_out.score(test, log_p) for test, log_p in log_probs.items()})
 
-    def of_people(decided: dict[int, str]) -> dict[str, list[str]]:
-        """What was decided for each person or, where parts of people are held out, for theirs."""
+    def nested_choices() -> dict[str, str]:
+        """By person; several names where parts of people are held out."""
         whose: dict[str, list[str]] = {}
-        for test, decision in decided.items():
-            whose.setdefault(str(subjects[test]) if units is None else units.people[test], []).append(decision)
-        return whose
+        for test, key in picks["nested"].items():
+            whose.setdefault(str(subjects[test]) if units is None else units.people[test], []).append(named[key].name)
+        return {person: "; ".join(dict.fromkeys(names)) for person, names in whose.items()}
 
     delivered = {role: scored_on(picked(role)) for role in picks}
     final: Mapping[int, Floats] = picked("nested") if nested is None else nested.log_probs
     nested_scores, nested_uncensored = alone("nested"), alone("nested_uncensored")
-    adaptations = {test: by_key[key].adaptation for test, key in picks["nested"].items()}
     adaptation, average = by_key[overall["chosen"]].adaptation, None
     if weights is not None and nested is not None and free is not None:
         average = describe_average(run, candidates, held_out, weights, nested, choosing=delivered["nested"])
         nested_scores, nested_uncensored = scored_on(nested.log_probs), scored_on(free.log_probs)
         delivered |= {"nested_choice": delivered["nested"], "nested": nested_scores}
         delivered["nested_uncensored"] = nested_uncensored
-        adaptations = {test: _adaptation(candidates, without) for test, without in nested.weights.items()}
-        adaptation = _adaptation(candidates, weights)
+        used = zip(candidates, weights.exponents, strict=True)
+        adaptation = strongest([setting.adaptation for setting, beta in used if beta > 0])
     whole, log_probs = whole_people(run.recordings), of_whole_people(run.recordings, final)
     who, y = whole.subject.numpy(), whole.y.numpy()
     people = {str(whole.subjects[person]): (y[who == person], log_p) for person, log_p in log_probs.items()}
@@ -126,14 +125,9 @@ def decide(
         test_scores={role: alone(role) for role in overall},
         nested_test_scores=nested_scores,
         nested_uncensored_test_scores=nested_uncensored,
-        nested_choices={
-            person: "; ".join(dict.fromkeys(names))
-            for person, names in of_people({t: named[key].name for t, key in picks["nested"].items()}).items()
-        },
+        nested_choices=nested_choices(),
         delivered_test_scores=delivered,
-        transductive=adaptation == "transductive",
         adaptation=adaptation,
-        nested_adaptations={person: strongest(kinds) for person, kinds in of_people(adaptations).items()},
         average=average,
         not_scored=not_scored(run.recordings),
         metric=options.metric,
@@ -168,11 +162,6 @@ def of_whole_people(recordings: Recordings, log_probs: Mapping[int, Floats]) -> 
                 log_p[units[rows] == unit] = log_probs[unit]
             whole[int(person)] = log_p
     return whole
-
-
-def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
-    """What the weighted candidates use of a new person."""
-    return strongest([s.adaptation for s, beta in zip(candidates, weights.exponents, strict=True) if beta > 0])
 
 
 def describe_average(

@@ -98,7 +98,6 @@ class Conductor:
         self.start = time.monotonic() - (run.ledger.recall("spent", float) or 0.0)
         self.answers = run.ledger.recall("answers", list[StageScore]) or []
         self.nested: dict[int, Nested] = {}  # by how many answers there were
-        self.earlier: dict[str, int] = {}  # people for whom the run would have stopped, and after how many answers
         self.trained = self.foreseen = 0.0  # seconds of training stages of networks: measured, and planned
         self.answering = 0.0  # seconds of the slowest answer, without `extras`
         self.extras = 0.0  # seconds of peers and playback in an answer, which take as long as there is time
@@ -255,7 +254,7 @@ class Conductor:
         self.extras = time.monotonic() - began
         choice = replace(choice, left_out=[*self.plan.left_out, *left_out_words(self.plan)])
         if staged:
-            choice = replace(choice, stages=self.answers, ended=ended, stopped_earlier=self.earlier)
+            choice = replace(choice, stages=self.answers, ended=ended)
         with working("building models", shown=self.shown):
             averages = None if online is None else (online.settings, online.weights)
             build_models(run, candidates, weights, choice, averages)
@@ -326,7 +325,6 @@ class Conductor:
         by_person = self.run.by_person(scores)
         self.answers.append(StageScore.of(self.plan.stages[number].name, number, seconds, scores, by_person))
         self.nested[len(self.answers)] = nested
-        self.earlier = {}
         if not self.plan.stops:
             return nested
         weights, log_probs = dict(nested.weights), dict(nested.log_probs)
@@ -339,7 +337,6 @@ class Conductor:
                 exponents = earlier.weights[person].exponents
                 weights[person] = Weights(np.pad(exponents, (0, len(held_out.candidates) - len(exponents))))
                 log_probs[person] = earlier.log_probs[person]
-                self.earlier[names[person]] = n
         return Nested(weights, log_probs)
 
     def _nested_after(self, n: int) -> Nested:
