@@ -29,6 +29,7 @@ from autotransfer.runs.run import Run
 from autotransfer.search import kinds
 from autotransfer.search.procedure import conduct
 from autotransfer.training import packing
+from tiny import create_run
 
 EPOCHS = 6
 OPTIONS = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "adaptation": "none",
@@ -64,7 +65,7 @@ def quiet(_: str) -> None:
 
 
 def make_run(folder: Path, source: Path, **changes: object) -> Run:
-    return Run.create(folder, RunOptions(source=str(source), **(OPTIONS | changes)))
+    return create_run(folder, RunOptions(source=str(source), **(OPTIONS | changes)))
 
 
 def whole_run(folder: Path, source: Path, **changes: object) -> Path:

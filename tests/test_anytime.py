@@ -30,7 +30,7 @@ from autotransfer.search.plan import Plan, read_plan
 from autotransfer.search.planning import begin
 from autotransfer.search.procedure import conduct
 from faults import Interrupted, few_closed_forms, quiet, table_of
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -60,7 +60,7 @@ def options(folder: Path, **changes: object) -> RunOptions:
 
 
 def start(folder: Path, **changes: object) -> Run:
-    return Run.create(folder / "run", options(folder, **changes))
+    return create_run(folder / "run", options(folder, **changes))
 
 
 def told(*arguments: object) -> str:

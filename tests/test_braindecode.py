@@ -15,7 +15,7 @@ from autotransfer.models.loading import load_model
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
-from tiny import tiny, tiny_file
+from tiny import create_run, tiny, tiny_file
 
 MODELS = '''
 import torch
@@ -82,7 +82,7 @@ def test_a_run_is_resumed_and_its_model_loaded_by_name_alone(package: Path, tmp_
         source=str(tiny_file(tmp_path, n_subjects=3, per_class=4)), encoder="braindecode:SmallConformer,n_filters=2",
         grid="uncensored", rule="published", adaptation="none", epochs=2, batch_size=8,
     )  # fmt: skip
-    run = Run.create(tmp_path / "run", options)
+    run = create_run(tmp_path / "run", options)
     assert "braindecode" in run.ledger.recall("versions", dict[str, str])
     run.ledger.close()
     again = Run.open(tmp_path / "run")

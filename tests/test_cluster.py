@@ -20,7 +20,7 @@ from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
 from autotransfer.cluster import Cluster
@@ -82,7 +82,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def table(folder: Path, source: str, place: Cluster | None, factory: object) -> pd.DataFrame:
     options = RunOptions(source=source, epochs=2, batch_size=16, device="cpu", encoder="own")
-    run = Run.create(folder, options, {"own": factory})
+    run = create_run(folder, options, {"own": factory})
     if place is not None:
         run.executor = place
     conduct(run, lambda _: None, shown=False)

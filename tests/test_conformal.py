@@ -14,7 +14,6 @@ import autotransfer as at
 from autotransfer.models.card import as_array
 from autotransfer.models.loading import load_model
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import Run
 from autotransfer.search.answering import answering
 from autotransfer.search.procedure import conduct
 from autotransfer.training.conformal import (
@@ -25,7 +24,7 @@ from autotransfer.training.conformal import (
     sets_at,
     unanswered_value,
 )
-from tiny import tiny, tiny_file
+from tiny import create_run, tiny, tiny_file
 
 Person = tuple[NDArray[np.int64], NDArray[np.float64]]
 
@@ -140,7 +139,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = RunOptions(
         source=str(tiny_file(folder, n_subjects=5)), epochs=1, grid="uncensored", seeds=1, device="cpu"
     )
-    own = Run.create(folder / "run", options)
+    own = create_run(folder / "run", options)
     conduct(own, lambda _: None, shown=False, played=1)
     own.ledger.close()
     return folder

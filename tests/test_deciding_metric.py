@@ -20,7 +20,7 @@ from autotransfer.search.decision import decide
 from autotransfer.search.held_out import HeldOutLogProbs, probabilities_of
 from autotransfer.search.procedure import conduct
 from autotransfer.search.validation import finished_entries, honest_scores, measured_scores
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("run")
     source = str(tiny_file(folder, n_subjects=4))
     options = RunOptions(source=source, epochs=1, grid="uncensored", seeds=1, device="cpu", metric="auc")
-    run = Run.create(folder / "run", options)
+    run = create_run(folder / "run", options)
     conduct(run, lambda _: None, shown=False, played=1)
     return run
 

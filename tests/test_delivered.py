@@ -22,7 +22,7 @@ from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 
 @pytest.fixture(scope="module", params=["trial", pytest.param("train", marks=pytest.mark.slow), "online"])
@@ -38,7 +38,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         standardize=request.param,
         rule="published",
     )
-    run = Run.create(folder / "run", options)
+    run = create_run(folder / "run", options)
     return run, conduct(run, lambda _: None, shown=False)
 
 

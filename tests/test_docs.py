@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from browser import Browser, find_chromium
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -154,11 +154,10 @@ def test_every_command_and_option_is_in_the_reference(site: Site) -> None:
 
 def test_every_field_of_a_setting_and_of_the_files_is_in_the_reference(site: Site, tmp_path: Path) -> None:
     from autotransfer.runs.options import RunOptions
-    from autotransfer.runs.run import Run
     from autotransfer.search.procedure import conduct
     from autotransfer.settings import field_names
 
-    run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1, grid="uncensored"))
+    run = create_run(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1, grid="uncensored"))
     conduct(run, lambda _: None, shown=False)
     columns = (tmp_path / "run/results.csv").read_text().splitlines()[0].split(",")
     keys = json.loads((tmp_path / "run/choice.json").read_text())

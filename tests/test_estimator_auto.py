@@ -30,7 +30,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from faults import few_closed_forms
-from tiny import tiny, tiny_file
+from tiny import create_run, tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -61,7 +61,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> at.AutoTransferClassifie
 def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tmp_path: Path) -> None:
     options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, lr=1e-2, device="cpu")
     options = dataclasses.replace(options, adaptation="auto")
-    run = Run.create(tmp_path / "run", options)
+    run = create_run(tmp_path / "run", options)
     choice = conduct(run, lambda _: None, shown=False)
     model = load_model(tmp_path / "run" / "model")
     assert fitted.choice_["chosen"] == schema.to_values(choice.chosen)
@@ -161,7 +161,7 @@ def test_a_folder_with_a_run_on_another_column_is_refused(tmp_path: Path) -> Non
         return at.Recordings(X, Y, SUBJECTS, sfreq=16, columns=columns)
 
     options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, device="cpu")
-    run = Run.create(tmp_path / "run", options, recordings=with_ages(20, 30, 40, 50))
+    run = create_run(tmp_path / "run", options, recordings=with_ages(20, 30, 40, 50))
     for same in (with_ages(20, 30, 40, 50), with_ages()):  # those left out are the run's
         module._check_same(run, same, options)
     with pytest.raises(UserError, match="holds a run on data with another column 'age'; choose another run_folder"):

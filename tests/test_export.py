@@ -28,10 +28,9 @@ from autotransfer.models.card import ModelCard
 from autotransfer.models.loading import load_model, model_in
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from autotransfer.training.members import Members
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 MODELS = {  # odd and even lengths and filters, one and many channels, a filter longer than the window
     "trial": {"channels": 1, "times": 33, "kernel": 16},
@@ -226,7 +225,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         lr=0.05,
         rule="published",
     )
-    opened = Run.create(folder / "run", options)
+    opened = create_run(folder / "run", options)
     conduct(opened, lambda _: None, shown=False)
     yield folder / "run"
     opened.ledger.close()

@@ -14,7 +14,7 @@ from autotransfer.runs.run import Run
 from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
 from autotransfer.settings import Setting
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 GRID = [
     base.replace(**change)
@@ -27,7 +27,7 @@ GRID = [
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("own")
     source = str(tiny_file(folder))
-    made = Run.create(
+    made = create_run(
         folder / "run",
         RunOptions(source=source, grid=GRID, epochs=2, batch_size=8, device="cpu", rule="published"),
     )

@@ -39,12 +39,11 @@ from autotransfer.report.collect import collect
 from autotransfer.report.page import render
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import Run
 from autotransfer.search import decision, kinds, playback, procedure
 from autotransfer.search.validation import validation_scores
 from autotransfer.settings import field_names
 from autotransfer.training.scoring import METRICS, Metric
-from tiny import tiny, tiny_file
+from tiny import create_run, tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -214,7 +213,7 @@ def test_from_training_to_the_report(
     plain = options.apply(at.Setting())
     monkeypatch.setattr(RunOptions, "settings", lambda self: [plain, added])
     monkeypatch.setitem(decision.RULES, "published", decision.Ranking(validation_scores, lambda scores, keys: keys[-1]))
-    run = Run.create(tmp_path / "run", options)
+    run = create_run(tmp_path / "run", options)
     choice = procedure.conduct(run, lambda line: None, shown=False)
     assert choice.chosen.setting == added
     model = load_model(tmp_path / "run" / "model")

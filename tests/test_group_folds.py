@@ -21,7 +21,7 @@ from autotransfer.search.procedure import conduct
 from autotransfer.search.validation import finished_entries, honest_scores
 from autotransfer.training.metrics import balanced_accuracy_of
 from faults import few_closed_forms, quiet
-from tiny import tiny, tiny_file
+from tiny import create_run, tiny, tiny_file
 
 PEOPLE, FOLDS = 7, 4
 
@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
         source=source, epochs=4, batch_size=8, lr=1e-2, device="cpu", folds=FOLDS, adaptation="zero-shot",
         grid="uncensored",
     )  # fmt: skip
-    run = Run.create(folder / "run", options)
+    run = create_run(folder / "run", options)
     return run, conduct(run, quiet, shown=False)
 
 

@@ -24,6 +24,7 @@ from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.procedure import conduct
 from autotransfer.search.validation import finished_entries
 from faults import quiet
+from tiny import create_run
 
 PEOPLE, SESSIONS, PER = 5, 2, 10
 NAMES = [f"P{person}" for person in range(PEOPLE)]
@@ -54,7 +55,7 @@ def options(source: str, hold_out: str, **changes: object) -> RunOptions:
 
 def finished_run(folder: Path, hold_out: str, **changes: object) -> tuple[Run, Choice]:
     save_npz(folder / "days.npz", recorded())
-    run = Run.create(folder / "run", options(str(folder / "days.npz"), hold_out, **changes))
+    run = create_run(folder / "run", options(str(folder / "days.npz"), hold_out, **changes))
     return run, conduct(run, quiet, shown=False, played=4)
 
 
@@ -193,7 +194,7 @@ def test_windows_of_a_held_out_session_change_nothing_that_is_trained(standardiz
 @pytest.mark.slow
 def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_path: Path) -> None:
     run, choice = finished
-    fresh = Run.create(tmp_path / "run", run.options)
+    fresh = create_run(tmp_path / "run", run.options)
     fresh.ledger.close()
     opened = Run.open(tmp_path / "run", lazy=True)
     assert opened.groups == run.groups, "known without the data"
@@ -209,7 +210,7 @@ def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_pat
 def test_other_sessions_are_other_data(tmp_path: Path) -> None:
     rec = recorded()
     save_npz(tmp_path / "days.npz", rec)
-    Run.create(tmp_path / "run", options(str(tmp_path / "days.npz"), "session")).ledger.close()
+    create_run(tmp_path / "run", options(str(tmp_path / "days.npz"), "session")).ledger.close()
     save_npz(tmp_path / "days.npz", at.Recordings(
         rec.X, rec.y, rec.subject, session=rec.session.flip(0), sfreq=16, classes=rec.classes, subjects=NAMES,
         name="days", columns={"site": rec.columns["site"].values},

@@ -15,7 +15,7 @@ from autotransfer.recordings.concerns import concerns
 from autotransfer.recordings.overview import overview
 from faults import call
 from real_data import NAMES, real_file
-from tiny import tiny, tiny_file
+from tiny import create_run, tiny, tiny_file
 
 PEOPLE, PER = 6, 24
 
@@ -240,10 +240,9 @@ def test_a_run_warns_before_it_starts(tmp_path: Path) -> None:
     assert result.code == 0
     assert "the signals of 1 vary by" in result.out
     from autotransfer.runs.options import RunOptions
-    from autotransfer.runs.run import Run
 
     with pytest.warns(UserWarning, match="the signals of 1 vary by"):
-        Run.create(tmp_path / "run", RunOptions(source=str(tmp_path / "units.npz"))).ledger.close()
+        create_run(tmp_path / "run", RunOptions(source=str(tmp_path / "units.npz"))).ledger.close()
 
 
 # --- what inspect shows ----------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from autotransfer.training.groups import MemberGroups
 from autotransfer.training.leakage import leakage_within
 from autotransfer.training.nuisance import QUANTILES, cut, most_groups, nuisance_groups
 from test_columns import refused, with_columns
-from tiny import assert_same_outcome, tiny
+from tiny import assert_same_outcome, create_run, tiny
 
 CPU = torch.device("cpu")
 
@@ -181,7 +181,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(options_module, "grid", lambda name: few)
         patch.setitem(decision.RULES, "published", decision.Ranking(validation_scores, lambda scores, keys: keys[-1]))
-        found = Run.create(folder / "run", options)
+        found = create_run(folder / "run", options)
         procedure.conduct(found, lambda _: None, shown=False)
     return found
 

@@ -16,7 +16,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from faults import ARGUMENTS, assert_one_line, call, few_settings
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 BLOCK = """
 import sys
@@ -96,7 +96,7 @@ def test_a_missing_optuna_is_one_line_before_any_work(tmp_path: Path, more: tupl
 
 
 def test_a_run_that_needs_optuna_can_be_read_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), search="tpe", epochs=1))
+    run = create_run(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), search="tpe", epochs=1))
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError, match="search tpe needs optuna"):
         conduct(run, print)

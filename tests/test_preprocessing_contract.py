@@ -16,11 +16,10 @@ from autotransfer.model.moments import n_sums, window_moments
 from autotransfer.preprocessing import TRANSFORMS, FittedPreprocessing, Preprocessing, check_online
 from autotransfer.runs.executor import LocalExecutor
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import Run
 from autotransfer.search.kinds import PENALISED, UNPENALISED, closed_forms
 from autotransfer.training.prepared import Prepared
 from autotransfer.training.windows import Windows
-from tiny import assert_same_outcome, people, stacked_jobs, tiny, tiny_file
+from tiny import assert_same_outcome, create_run, people, stacked_jobs, tiny, tiny_file
 
 CPU = torch.device("cpu")
 REC = people(n_subjects=4, per=70)  # more windows of a person than are worked on at once
@@ -305,7 +304,7 @@ def worked(seed: int, folder: Path, executor: LocalExecutor) -> list[float | byt
     folder.mkdir()
     source = str(tiny_file(folder, seed=seed))
     options = {name: JOB[name] for name in ("batch_size", "standardize", "align")}
-    run = Run.create(folder / "run", RunOptions(source=source, epochs=2, device="cpu", **options))
+    run = create_run(folder / "run", RunOptions(source=source, epochs=2, device="cpu", **options))
     run.executor = executor
     run.add([run.entry("try", run.options.settings()[0], 0, 1, 0)])
     run.work(shown=False)

@@ -26,7 +26,7 @@ from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
 from faults import quiet
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -40,7 +40,7 @@ EVERY_KIND = {"eegnet", "shallow", "features", "tangent", "templates", "evoked"}
 def run_tiny(folder: Path, *, rule: str = "published", **options: object) -> tuple[Run, Choice]:
     source = options.pop("source", None) or str(tiny_file(folder))
     given = {"epochs": 2, "batch_size": 8, "device": "cpu", "rule": rule} | options
-    run = Run.create(folder / "run", RunOptions(source=source, **given))
+    run = create_run(folder / "run", RunOptions(source=source, **given))
     return run, conduct(run, quiet, shown=False)
 
 

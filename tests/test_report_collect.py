@@ -19,7 +19,7 @@ from autotransfer.search import decision, procedure
 from autotransfer.search.validation import validation_scores
 from report_example import finished
 from report_outline import Outline, figure_data, light
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 CENSORED = Setting(method="mmd", mode="marginal", strength=0.3)
 
@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         mock.patch.object(options_module, "grid", return_value=few),
         mock.patch.dict(decision.RULES, published=decision.Ranking(validation_scores, lambda scores, keys: keys[-1])),
     ):
-        found = Run.create(folder / "run", options)
+        found = create_run(folder / "run", options)
         procedure.conduct(found, lambda _: None, shown=False)
     return found
 

@@ -26,7 +26,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from test_cli import call
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 EVIL = "<img src=x onerror=alert(1)>|`=1+1`"
 
@@ -36,7 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("elsewhere")
     options = RunOptions(source=str(tiny_file(home, name=EVIL)), grid="uncensored", adaptation="none", epochs=3,
                          batch_size=16, seeds=2)  # fmt: skip
-    run = Run.create(home / "run", options)
+    run = create_run(home / "run", options)
     with closing(run.ledger):
         conduct(run, lambda line: None, shown=False)
     return home / "run"
@@ -46,7 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def begun(tmp_path: Path) -> Iterator[Run]:
     """A run with jobs of which none is trained."""
     options = RunOptions(source=str(tiny_file(tmp_path)), grid="uncensored", adaptation="none", epochs=3)
-    run = Run.create(tmp_path / "run", options)
+    run = create_run(tmp_path / "run", options)
     run.add(run.entry("folds", setting, *fold, 0) for setting in options.settings() for fold in run.folds())
     yield run
     run.ledger.close()

@@ -31,12 +31,12 @@ from autotransfer.search.peers import (
 )
 from autotransfer.search.procedure import conduct
 from faults import quiet
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 
 def finished(folder: Path, **changes: object) -> tuple[Run, Choice]:
     given = {"source": str(tiny_file(folder, n_subjects=5)), "epochs": 2, "batch_size": 8, "device": "cpu"}
-    run = Run.create(folder / "run", RunOptions(**given | changes))
+    run = create_run(folder / "run", RunOptions(**given | changes))
     return run, conduct(run, quiet, shown=False, played=1)
 
 

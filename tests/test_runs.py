@@ -36,7 +36,7 @@ from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
 from faults import assert_one_line, call, few_settings
 from test_schema import record
-from tiny import tiny, tiny_file
+from tiny import create_run, tiny, tiny_file
 
 
 def entry(number: int = 0) -> Entry:
@@ -255,14 +255,14 @@ def test_epochs_are_as_many_as_make_2500_steps(tmp_path: Path) -> None:
     assert resolved(replace(options, batch_size=300), many).epochs == 193, "13 steps: an incomplete batch is dropped"
     assert resolved(replace(options, epochs=3), many).epochs == 3
     assert resolved(replace(options, grid="paper"), many).max_epochs == 500
-    run = Run.create(tmp_path / "run", replace(options, source=str(tiny_file(tmp_path))))
+    run = create_run(tmp_path / "run", replace(options, source=str(tiny_file(tmp_path))))
     assert run.options.epochs == 417
     assert Run.open(tmp_path / "run").options == run.options
 
 
 def test_changed_data_are_noticed(tmp_path: Path) -> None:
     path = tiny_file(tmp_path)
-    Run.create(tmp_path / "run", RunOptions(source=str(path)))
+    create_run(tmp_path / "run", RunOptions(source=str(path)))
     assert Run.open(tmp_path / "run").recordings.n_trials == 48
     recordings = tiny()
     X = recordings.X.clone()
@@ -281,7 +281,7 @@ def test_changed_sessions_and_columns_of_the_same_windows_are_noticed(tmp_path: 
 
     columns = {"room": np.where(day, "a", "b"), "age": np.linspace(20, 30, 48)}
     write(session=day, columns=columns)
-    run = Run.create(tmp_path / "run", RunOptions(source=str(path)))
+    run = create_run(tmp_path / "run", RunOptions(source=str(path)))
     run.ledger.close()
 
     def open_again() -> None:
@@ -305,11 +305,11 @@ def test_changed_sessions_and_columns_of_the_same_windows_are_noticed(tmp_path: 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     options = RunOptions(source=str(tiny_file(tmp_path)))
-    Run.create(tmp_path / "run", options)
+    create_run(tmp_path / "run", options)
     with pytest.raises(UserError, match="already holds a run; continue it with: autotransfer resume"):
-        Run.create(tmp_path / "run", options)
+        create_run(tmp_path / "run", options)
     with pytest.raises(UserError, match="cannot write to"):
-        Run.create(tmp_path / "tiny.npz" / "run", options)
+        create_run(tmp_path / "tiny.npz" / "run", options)
 
 
 @pytest.mark.parametrize("name", ["numbers.sqlite", "choice.json", "model/model.json"])
@@ -332,7 +332,7 @@ def test_no_run_and_no_model_of_any_kind_is_overwritten(tmp_path: Path, name: st
 
 def test_bad_data_leave_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError):
-        Run.create(tmp_path / "run", RunOptions(source=str(tmp_path / "missing.npz")))
+        create_run(tmp_path / "run", RunOptions(source=str(tmp_path / "missing.npz")))
     assert not (tmp_path / "run").exists()
     assert np.array_equal(list(tmp_path.iterdir()), [])
 
@@ -349,7 +349,7 @@ def test_a_file_of_the_users_is_not_replaced(tmp_path: Path, name: str) -> None:
     (tmp_path / "run" / name).unlink()
     (tmp_path / "run" / name).write_text("mine")
     with pytest.raises(UserError, match=f"holds {name}, which a run would replace"):
-        Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path))))
+        create_run(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path))))
     assert [path.name for path in (tmp_path / "run").iterdir()] == [name]
     assert (tmp_path / "run" / name).read_text() == "mine"
 

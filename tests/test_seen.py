@@ -25,9 +25,8 @@ from autotransfer.recordings import Raw
 from autotransfer.report.person_scores import PersonScores, card_words
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import probabilities
-from autotransfer.runs.run import Run
 from autotransfer.training.scoring import METRICS
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 REC = at.synthetic(n_subjects=6, trials_per_class=12, n_channels=4, n_times=32)
 NEW = REC.subject.numpy() == 5
@@ -164,7 +163,7 @@ def test_a_replay_of_people_who_were_in_training_says_so(model: Mixture, tmp_pat
 
 
 def test_a_run_without_a_model_says_how_it_gets_one(tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1))
+    run = create_run(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1))
     run.ledger.close()
     with pytest.raises(
         UserError,

@@ -14,7 +14,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from autotransfer.search.tpe import suggest
-from tiny import tiny_file
+from tiny import create_run, tiny_file
 
 
 def quiet(_: str) -> None:
@@ -25,7 +25,7 @@ def tpe_run(folder: Path, trials: int = 20) -> tuple[Run, Choice]:
     folder.mkdir(exist_ok=True)
     source = str(tiny_file(folder))
     options = RunOptions(source=source, search="tpe", trials=trials, epochs=4, batch_size=8, device="cpu")
-    run = Run.create(folder / "run", options)
+    run = create_run(folder / "run", options)
     return run, conduct(run, quiet, shown=False)
 
 
@@ -50,7 +50,7 @@ def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path:
     folder.mkdir()
     source = str(tiny_file(folder))
     options = RunOptions(source=source, search="tpe", trials=20, epochs=4, batch_size=8, device="cpu")
-    run = Run.create(folder / "run", options)
+    run = create_run(folder / "run", options)
     for after in (5, 13, 1, 20):
         left = after
 

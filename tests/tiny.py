@@ -10,8 +10,12 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer.jobs import Outcome
+from autotransfer.model.encoders import Encoders
 from autotransfer.preprocessing import Preprocessing
 from autotransfer.recordings import save_npz
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.preparation import prepare
+from autotransfer.runs.run import Run, check_unused
 
 
 def save_folder(path: Path, recordings: at.Recordings) -> None:
@@ -77,3 +81,11 @@ def tiny_file(folder: Path, **changes: object) -> Path:
     path = folder / "tiny.npz"
     save_npz(path, tiny(**changes))
     return path
+
+
+def create_run(
+    folder: Path, options: RunOptions, encoders: Encoders | None = None, recordings: at.Recordings | None = None
+) -> Run:
+    """Start a run without a plan in a new or empty folder."""
+    check_unused(folder)
+    return Run.start(folder, prepare(options, encoders, recordings))

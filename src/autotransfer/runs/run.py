@@ -43,7 +43,7 @@ from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
 from .ledger import FINISHED, REMEDY, Entry, Ledger, check_entries, entry_key
 from .lock import in_use, no_run, remove_database
 from .options import RunOptions
-from .preparation import Preparation, check_encoder, prepare
+from .preparation import Preparation, check_encoder
 from .provenance import changed_column, column_digests, fingerprint
 from .regression import CHOICE, NUMBERS
 from .study import NAME, study_text
@@ -55,7 +55,7 @@ Scores = dict[str, float]
 
 
 class Run:
-    """Open with `create` or `open`; `work` trains whatever the ledger lists and has not finished."""
+    """Begin with `start` or open with `open`; `work` trains whatever the ledger lists and has not finished."""
 
     def __init__(
         self,
@@ -84,21 +84,6 @@ class Run:
     def data(self) -> Data:
         """The recordings in numbers and names, as the run database has them."""
         return self.ledger.require("data", Data)
-
-    @classmethod
-    def create(
-        cls,
-        folder: Path,
-        options: RunOptions,
-        encoders: Encoders | None = None,
-        recordings: Recordings | None = None,
-    ) -> Run:
-        """Start a run in a new or empty folder; everything that can be wrong is found before anything is written.
-
-        recordings: where they are in memory already; otherwise they are loaded from `options.source`.
-        """
-        check_unused(folder)
-        return cls.start(folder, prepare(options, encoders, recordings))
 
     @classmethod
     def start(cls, folder: Path, prepared: Preparation) -> Run:
