@@ -145,15 +145,14 @@ class Ledgers(RuleBasedStateMachine):
             lambda: self.ledger.end_population(which), lambda state: state["populations"].pop(which, None), fault
         )
 
-    @rule(keys=some_keys, finished=st.booleans(), fault=faults)
-    def drop(self, keys: list[str], finished: bool, fault: str | None) -> None:
+    @rule(keys=some_keys, fault=faults)
+    def drop(self, keys: list[str], fault: str | None) -> None:
         def done(state: State) -> None:
             jobs = state["jobs"]
-            gone = {key for key in keys if key in jobs and (finished or jobs[key][0] not in FINISHED)}
-            state["jobs"] = {key: job for key, job in jobs.items() if key not in gone}
-            state["populations"] = {n: own for n, own in state["populations"].items() if not gone & set(own)}
+            state["jobs"] = {key: job for key, job in jobs.items() if key not in keys}
+            state["populations"] = {n: own for n, own in state["populations"].items() if not set(keys) & set(own)}
 
-        self.change(lambda: self.ledger.drop(keys, finished=finished), done, fault)
+        self.change(lambda: self.ledger.drop(keys), done, fault)
 
     @rule()
     def reopen(self) -> None:
