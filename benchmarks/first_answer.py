@@ -91,7 +91,7 @@ def everybody(run: Run) -> Playback | None:
 
 def rows_of(choice: Choice) -> Iterator[tuple[str, str, float]]:
     """Yield case, subject and score."""
-    cases: dict[str, Scores] = {"zero_shot": choice.estimate, **choice.peers}
+    cases: dict[str, Scores] = {"zero_shot": choice.estimate, **choice.baselines}
     if played := choice.playback:
         cases |= {"windows": played.zero_shot["recorded"], "session": played.adapted["recorded"]}
         cases |= {"all_windows": played.all_windows}

@@ -49,7 +49,7 @@ def rows_of(name: str, adaptation: str, time: str, seeds: int, choice: Choice) -
             "data": name, "adaptation": adaptation, "subject": subject, "score": round(value, 4),
             "first": round(first.scores.get(subject, np.nan), 4), "stages": len(choice.stages),
             "first_seconds": round(first.seconds), "seconds": round(last.seconds), "time": time, "seeds": seeds,
-            **{peer: round(scores.get(subject, np.nan), 4) for peer, scores in choice.peers.items()},
+            **{peer: round(scores.get(subject, np.nan), 4) for peer, scores in choice.baselines.items()},
         }  # fmt: skip
 
 

@@ -282,9 +282,9 @@ def columns() -> str:
 CHOICE = {
     "chosen": "the best single candidate, by the mean of validation scores over people, with the lower quartile for "
     "near-ties; with `--rule published` by the lower quartile. Its `name` and every field",
-    "baseline": "the plain network, in the same form",
+    "paper_network": "the plain network, in the same form",
     "best_uncensored": "the uncensored candidate that validation ranks first",
-    "baseline_won": "whether `chosen` is the baseline",
+    "paper_network_won": "whether `chosen` is that network",
     "shortlist": "the settings that were trained on every fold, each with its `name`",
     "validation_q25": "by name of a candidate: lower quartile over subjects of the validation scores",
     "validation_mean": "by name: their mean",
@@ -305,19 +305,19 @@ CHOICE = {
     "metric": "of all scores but those of `other_metrics`, by scikit-learn's name",
     "chance": "what guessing would score",
     "other_metrics": "by metric: score by subject of what is delivered, as `nested` in `delivered_test_scores`",
-    "peers": "by name: score by subject of what needs no network, on the same folds",
+    "baselines": "by name: score by subject of what needs no network, on the same folds",
     "left_out": "what a run with `--time` left out to keep within it",
     "stages": "stages that the answer rests on, in order: `name`, `number` in plan.json, `seconds` since the run "
     "began, `scores` by subject with all that was trained up to then, their mean `score` and its 95 % `interval`; "
     "empty: trained all at once",
     "ended": "why a run in stages did no more; null: it goes on, or has no stages",
-    "skipped_peers": "by name: why a simple model has no scores",
+    "skipped_baselines": "by name: why a simple model has no scores",
     "confusions": "by subject: counts of true × predicted class of what is delivered, decided without them",
     "reliability": "by subject: mean `confidence`, `accuracy` and expected calibration `error` of the same",
     "hold_out": "what `--hold-out` held out: subject, session or the name of a column; scores are by person",
     "at_least": "the score that `--at-least` asks of every person; null where nobody asked",
-    "verdict": "the headline, a sentence that follows from the scores, as `best_peer` and `next_person` do",
-    "best_peer": "the simple model that scores highest: `name`, `mean`, on how many `people`, the mean `difference` of "
+    "verdict": "the headline, a sentence that follows from the scores, as `best_baseline` and `next_person` do",
+    "best_baseline": "the simple model that scores highest: `name`, `mean`, on how many `people`, the mean `difference` of "
     "what is delivered to it and the 95 % `interval` of that",
     "next_person": "prediction interval for one more person: `low`, `high`, its `level`, from how many `people`, and "
     "what it `assumes` (`nothing` or a `normal` distribution)",

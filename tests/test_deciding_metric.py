@@ -55,7 +55,7 @@ def test_people_are_scored_by_it_everywhere(run: Run) -> None:
     names = {row.key for row in contenders(collect(run, weights=False))}
     assert "nested" in names
     assert not names & set(CENSORS)
-    assert "pyRiemann tangent space + LDA" in choice.peers
+    assert "pyRiemann tangent space + LDA" in choice.baselines
 
 
 def test_candidates_are_chosen_by_it(run: Run) -> None:

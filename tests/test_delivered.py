@@ -51,7 +51,7 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
     differ = 0
     for test in range(recordings.n_subjects):
         person, own = str(recordings.subjects[test]), subject == test
-        for role, name in (("baseline", "baseline"), ("nested", choice.nested_choices[person])):
+        for role, name in (("paper_network", "paper_network"), ("nested", choice.nested_choices[person])):
             probabilities, single = [], []
             for entry in run.ledger.entries():
                 record = entry.record

@@ -40,7 +40,7 @@ def test_the_baseline_is_the_plain_network_and_the_best_uncensored_stands_beside
     table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
     assert table.loc[table["stage"] == "search", "setting"].is_unique
     assert (table["stage"] == "search").sum() == len(GRID)
-    assert choice.baseline.name == choice.shortlist[0].name == "baseline"
+    assert choice.paper_network.name == choice.shortlist[0].name == "paper_network"
     plain = table[(table["method"] == "none") & table["setting"].isin([named.name for named in choice.shortlist])]
     names = list(plain["setting"].unique())
     assert len(names) in (3, 4)
@@ -58,4 +58,4 @@ def test_the_choice_says_how_it_treats_new_people(run: Run) -> None:
     assert choice.adaptation == choice.chosen.setting.adaptation
     assert any("zero-shot" in line for line in answer_lines(replace(choice, adaptation="online")))
     shown = "\n".join(answer_lines(choice))
-    assert ("best uncensored" in shown) == (choice.best_uncensored.name != "baseline")
+    assert ("best uncensored" in shown) == (choice.best_uncensored.name != "paper_network")

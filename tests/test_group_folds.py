@@ -105,7 +105,7 @@ def test_nothing_that_held_a_person_out_decides_about_them(finished: tuple[Run, 
 
 def test_scores_that_choose_leave_out_whatever_held_the_person_out(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
-    entries = finished_entries(run, [choice.baseline.setting], run.folds())
+    entries = finished_entries(run, [choice.paper_network.setting], run.folds())
     scores = honest_scores(entries, run.groups)
     assert len(scores) == 2 * PEOPLE, "everybody by two trainings"
     for person in range(PEOPLE):

@@ -127,15 +127,15 @@ def test_people_are_held_out_as_ever_and_units_become_people_again() -> None:
 def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     tables = [choice.nested_test_scores, *choice.test_scores.values(), *choice.delivered_test_scores.values()]
-    tables += [*choice.peers.values(), choice.confusions, choice.nested_choices]
+    tables += [*choice.baselines.values(), choice.confusions, choice.nested_choices]
     assert choice.average is not None
     tables += [choice.average.equal_test_scores, *choice.average.without_kind.values()]
     assert [sorted(own) for own in tables] == [NAMES] * len(tables)
     rows = pd.read_csv(run.folder / "results.csv")
-    plain = rows[rows["setting"] == choice.baseline.name].set_index("test_subject")["test_score"]
+    plain = rows[rows["setting"] == choice.paper_network.name].set_index("test_subject")["test_score"]
     for name in NAMES:
         sessions = [plain[f"{name}, session {number}"] for number in (1, 2)]
-        assert choice.test_scores["baseline"][name] == pytest.approx(np.mean(sessions))
+        assert choice.test_scores["paper_network"][name] == pytest.approx(np.mean(sessions))
     windows = {name: int(np.sum(counts)) for name, counts in choice.confusions.items()}
     assert windows == dict.fromkeys(NAMES, SESSIONS * PER)
     assert choice.playback is None or set(choice.playback.zero_shot["recorded"]) <= set(NAMES)

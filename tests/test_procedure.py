@@ -76,11 +76,11 @@ def test_choice_agrees_with_the_table(finished: tuple[Run, Choice]) -> None:
     assert choice.validation_q25 == pytest.approx(q25.to_dict())
     best = max(names, key=lambda name: (round(q25[name], 12), round(by_subject.loc[name].mean(), 12)))
     assert choice.chosen.name == best
-    assert choice.baseline_won == (best == "baseline")
+    assert choice.paper_network_won == (best == "paper_network")
     tests = table.set_index(["setting", "test_subject"])["test_score"]
     for subject in range(4):
         assert choice.test_scores["chosen"][str(subject)] == pytest.approx(tests[best, subject])
-        assert choice.test_scores["baseline"][str(subject)] == pytest.approx(tests["baseline", subject])
+        assert choice.test_scores["paper_network"][str(subject)] == pytest.approx(tests["paper_network", subject])
         others = by_subject.drop(columns=subject)
         nested = max(
             names,
@@ -196,7 +196,7 @@ def test_test_scores_reach_no_choice(
     monkeypatch.setattr(Ledger, "finish", finish)
     (tmp_path / "poisoned").mkdir()
     again = run_tiny(tmp_path / "poisoned", epochs=12)[1]
-    decided = ("chosen", "baseline", "best_uncensored", "baseline_won", "shortlist", "validation_q25",
+    decided = ("chosen", "paper_network", "best_uncensored", "paper_network_won", "shortlist", "validation_q25",
                "validation_mean", "nested_choices", "adaptation")  # fmt: skip
     assert {name: getattr(again, name) for name in decided} == {name: getattr(choice, name) for name in decided}
     for name in ("test_scores", "nested_test_scores", "nested_uncensored_test_scores"):

@@ -104,7 +104,7 @@ def test_what_can_be_reached_is_reached_and_the_constant_is_not_passed_off_as_mo
     assert reachable - 0.06 < np.mean(list(choice.nested_test_scores.values())) < reachable + 0.02
     assert np.mean(list(choice.test_scores["constant"].values())) <= 0
     assert not choice.guesses
-    assert choice.best_peer is not None
+    assert choice.best_baseline is not None
     assert set(found.table.columns) >= {"candidate", "test_subject", "r2", "correlation", "rmse"}
 
 

@@ -70,7 +70,7 @@ def test_numbers_that_are_not_finite_are_left_out() -> None:
         history = {key: [1.0, math.inf, math.nan] for key in one.record.history}
         record = replace(one.record, validation_score=math.nan, test_score=math.nan, history=history)
         trainings[place] = replace(one, record=record)
-    leakage = {"baseline": [Leak("1", math.nan, 0.2, math.inf)]}
+    leakage = {"paper_network": [Leak("1", math.nan, 0.2, math.inf)]}
     assert run.choice is not None
     choice = replace(run.choice, nested_test_scores=run.choice.nested_test_scores | {"1": math.nan})
     text = light(replace(run, trainings=tuple(trainings), leakage=leakage, choice=choice))

@@ -46,7 +46,7 @@ def test_a_finished_run_is_told_whole(run: Run) -> None:
     assert summary.jobs_done == summary.jobs_total == len(summary.trainings) == 12
     assert summary.folds == 4
     assert sum(summary.data.trials) == summary.data.n_trials == 48
-    assert list(summary.leakage) == ["baseline", "chosen", "uncensored"]
+    assert list(summary.leakage) == ["paper_network", "chosen", "uncensored"]
     text = light(summary)
     assert {figure["key"] for figure in figure_data(text)} >= {"glance", "candidates", "leakage", "confusion", "curves"}
     assert "mmd marginal" in Outline(text).text
@@ -79,12 +79,12 @@ def test_leakage_before_a_censor_is_that_of_the_same_preprocessing() -> None:
     def found(chosen: Setting, *settings: Setting, folds: int = 3) -> dict[str, Setting]:
         jobs = [(chosen, fold) for fold in range(3)] + [(s, fold) for s in settings for fold in range(folds)]
         entries = [Entry("", "folds", setting, 0, fold, 0, "done", 1, record) for setting, fold in jobs]
-        named = {"baseline": NamedSetting("baseline", plain), "chosen": NamedSetting("chosen", chosen)}
-        return roles(replace(known, **named, baseline_won=chosen == plain), entries)
+        named = {"paper_network": NamedSetting("paper_network", plain), "chosen": NamedSetting("chosen", chosen)}
+        return roles(replace(known, **named, paper_network_won=chosen == plain), entries)
 
-    both = {"baseline": plain, "chosen": censored}
+    both = {"paper_network": plain, "chosen": censored}
     assert found(censored, plain, shuffled, twin) == {**both, "uncensored": twin}
     assert found(censored, plain, shuffled) == {**both, "uncensored": shuffled}
     assert found(censored, plain, twin, folds=1) == both, "trained on a single split"
-    assert found(CENSORED, plain) == {"baseline": plain, "chosen": CENSORED}
-    assert found(plain) == {"baseline": plain}
+    assert found(CENSORED, plain) == {"paper_network": plain, "chosen": CENSORED}
+    assert found(plain) == {"paper_network": plain}

@@ -25,7 +25,7 @@ from autotransfer.report.summary import Leak, Summary
 from autotransfer.runs.ledger import Entry
 from autotransfer.search import stages
 from autotransfer.search.validation import validation_scores
-from report_example import EXAMPLES, averaged, baseline_won, failing, finished, in_stages
+from report_example import EXAMPLES, averaged, failing, finished, in_stages, paper_network_won
 from report_outline import example, figure_data
 
 
@@ -122,7 +122,7 @@ def test_every_method_is_compared_with_the_plain_network() -> None:
     assert [line[0] for line in table.rows] == [row.label for row in rows.values()]
     for row, line in zip(rows.values(), table.rows, strict=True):
         assert line[1] == f"{row.mean:.3f}"
-        pair = paired(row.scores, run.choice.test_scores["baseline"])
+        pair = paired(row.scores, run.choice.test_scores["paper_network"])
         assert pair is not None
         if row.key != "none":
             assert line[6] == f"{pair.wins} / {pair.ties} / {pair.losses}"
@@ -132,7 +132,7 @@ def test_every_method_is_compared_with_the_plain_network() -> None:
 
 
 def test_the_first_figure_has_all_people_under_the_delivered_model_and_what_it_has_to_beat() -> None:
-    for run in (finished(), averaged(), baseline_won()):
+    for run in (finished(), averaged(), paper_network_won()):
         assert run.choice is not None
         figure = figures(run)["glance"]
         subject, delivered, *peers, plain = figure.columns
@@ -141,8 +141,8 @@ def test_the_first_figure_has_all_people_under_the_delivered_model_and_what_it_h
         columns = dict(zip(figure.columns, zip(*figure.rows, strict=True), strict=True))
         people = columns["subject"]
         assert dict(zip(people, columns[delivered], strict=True)) == run.choice.estimate
-        assert dict(zip(people, columns[plain], strict=True)) == run.choice.test_scores["baseline"]
-        assert {name: dict(zip(people, columns[name], strict=True)) for name in peers} == run.choice.peers
+        assert dict(zip(people, columns[plain], strict=True)) == run.choice.test_scores["paper_network"]
+        assert {name: dict(zip(people, columns[name], strict=True)) for name in peers} == run.choice.baselines
         means = [np.mean(columns[name]) for name in peers]
         assert means == sorted(means, reverse=True)
         bands = [shape for shape in figure.layout["shapes"] if shape["type"] == "rect"]
@@ -153,8 +153,8 @@ def test_the_first_figure_has_all_people_under_the_delivered_model_and_what_it_h
 def test_differences_are_to_the_best_baseline() -> None:
     run = averaged()
     assert run.choice is not None
-    assert run.choice.best_peer is not None
-    pair = paired(run.choice.estimate, run.choice.peers[run.choice.best_peer.name])
+    assert run.choice.best_baseline is not None
+    pair = paired(run.choice.estimate, run.choice.baselines[run.choice.best_baseline.name])
     assert pair is not None
     figure = figures(run)["differences"]
     assert dict(map(tuple, figure.rows)) == pair.differences
@@ -248,7 +248,7 @@ def test_learning_curves_are_medians_over_folds() -> None:
 
 def test_leakage_is_drawn_for_each_network_and_fold() -> None:
     leakage = {role: [Leak("1", level, 0.1, 1.0), Leak("1", 0.2, 0.5, 0.1, "hand")]
-               for role, level in {"baseline": 0.3, "uncensored": 0.9, "chosen": 0.5}.items()}  # fmt: skip
+               for role, level in {"paper_network": 0.3, "uncensored": 0.9, "chosen": 0.5}.items()}  # fmt: skip
     figure = figures(replace(finished(), leakage=leakage))["leakage"]
     assert [trace["y"] for trace in figure.data] == [[0.3], [0.9], [0.5]], "other columns are in the numbers alone"
     assert len(figure.rows) == 6

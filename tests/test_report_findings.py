@@ -20,7 +20,7 @@ from autotransfer.report.terminal import answer_lines
 from autotransfer.report.wording import duration, kind_label, kind_words, signed
 from autotransfer.runs.choice import Average, Choice, NamedSetting
 from autotransfer.runs.ending import OVER
-from report_example import averaged, baseline_won, empty, finished
+from report_example import averaged, empty, finished, paper_network_won
 from report_outline import Outline, example, figure_data, light, place
 
 
@@ -43,7 +43,7 @@ def average_of(run: Summary) -> Average:
 # ---- page and terminal -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [finished, averaged, baseline_won])
+@pytest.mark.parametrize("make", [finished, averaged, paper_network_won])
 def test_page_terminal_and_methods_have_the_headline_first(make: Any) -> None:
     run = make().asking(0.6)
     lines, text = headline(of(run)), page(run)
@@ -56,7 +56,7 @@ def test_page_terminal_and_methods_have_the_headline_first(make: Any) -> None:
     assert all(place(note, text) > places[-1] for note in notes(of(run)))
 
 
-@pytest.mark.parametrize("make", [finished, averaged, baseline_won])
+@pytest.mark.parametrize("make", [finished, averaged, paper_network_won])
 def test_what_is_not_better_than_guessing_is_called_that_first(make: Any) -> None:
     run = make()
     near_chance = {s: 0.255 + 0.03 * (-1) ** n for n, s in enumerate(of(run).nested_test_scores)}
@@ -72,8 +72,8 @@ def test_rows_of_the_terminal_are_scores_of_the_choice() -> None:
         choice = of(run)
         rows, lines = choice_rows(choice), answer_lines(choice)
         assert rows[0].scores == choice.estimate
-        assert {row.label: row.scores for row in rows if row.is_peer} == choice.peers
-        assert rows[-1].scores == choice.test_scores["baseline"]
+        assert {row.label: row.scores for row in rows if row.is_peer} == choice.baselines
+        assert rows[-1].scores == choice.test_scores["paper_network"]
         for row in rows:
             assert any(line.startswith(f"  {row.label} ") and f"mean {row.mean:.3f}" in line for line in lines)
         assert any("balanced accuracy on 12 test subjects (chance .25)" in line for line in lines)
@@ -146,8 +146,8 @@ def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> N
     assert f"{part.second.mean:.3f}" in line
     assert signed(part.mean) in line
     assert censoring_words(of(run, nested_uncensored_test_scores=nested)) == []
-    assert "censoring did not help" in page(baseline_won())
-    assert "no censor was tried" in page(baseline_won(), shortlist=[of(baseline_won()).baseline])
+    assert "censoring did not help" in page(paper_network_won())
+    assert "no censor was tried" in page(paper_network_won(), shortlist=[of(paper_network_won()).paper_network])
 
 
 def test_how_stable_the_weights_are() -> None:

@@ -53,7 +53,7 @@ def test_closed_forms_among_the_candidates_are_the_peers(averaged: tuple[Run, Ch
     records = [entry for entry in run.ledger.entries() if entry.setting == lda]
     assert len(records) == 3, "nothing was trained for it"
     scores = {str(p): e.record.score_on(p) for e in records if e.record is not None for p in run.groups[e.test]}
-    assert choice.peers[LDA] == scores
+    assert choice.baselines[LDA] == scores
     assert set(scores) == {str(person) for person in range(5)}
     assert {entry.stage for entry in run.ledger.entries()} == {"folds", "sessions"}
 
@@ -63,7 +63,7 @@ def test_where_they_are_no_candidates_they_are_solved_for_the_report(tmp_path: P
     assert {e.setting.network.closed_form for e in run.ledger.entries()} == {False}, "the ledger is the run's own"
     fold = at.leave_one_subject_out(run.recordings)[2]
     (outcome,) = at.train(run.recordings, [at.Job(closed_peers(run)[LDA], fold)], "cpu")
-    assert choice.peers[LDA]["2"] == outcome.test_score
+    assert choice.baselines[LDA]["2"] == outcome.test_score
     run.ledger.close()
 
 
@@ -71,9 +71,9 @@ def test_every_peer_has_scores_or_says_why_not(averaged: tuple[Run, Choice], mon
     run, choice = averaged
     ours = set(closed_peers(run))
     assert ours > {LDA, TANGENT}, "and what the field would try on such a signal"
-    assert set(choice.peers) == ours | {PYRIEMANN}
-    assert choice.skipped_peers == {}
-    assert set(choice.peers[PYRIEMANN]) == set(choice.peers[LDA])
+    assert set(choice.baselines) == ours | {PYRIEMANN}
+    assert choice.skipped_baselines == {}
+    assert set(choice.baselines[PYRIEMANN]) == set(choice.baselines[LDA])
     summary, kept = collect(run), dict[str, object]()
     monkeypatch.setattr(run.ledger, "recall", lambda *_: kept.get("peers"))
     monkeypatch.setattr(run.ledger, "remember", lambda **facts: kept.update(facts))
@@ -89,13 +89,13 @@ def test_every_peer_has_scores_or_says_why_not(averaged: tuple[Run, Choice], mon
     assert skipped["choosy"] == "it takes images"
     assert skipped[PYRIEMANN].startswith("no time was left: it takes about")
     scores, skipped = peer_scores(run)
-    assert scores == choice.peers, "what had no time is made up for"
+    assert scores == choice.baselines, "what had no time is made up for"
     assert skipped["broken"] == "it failed: a matrix is singular"
-    told = replace(choice, skipped_peers=skipped)
+    told = replace(choice, skipped_baselines=skipped)
     assert any("a matrix is singular" in line for line in answer_lines(told))
     assert "a matrix is singular" in render(replace(summary, choice=told))
     monkeypatch.setitem(peers.PEERS, PYRIEMANN, Peer(fails, lambda _: 0.0))
-    assert peer_scores(run)[0] == choice.peers, "a report does not compute it again"
+    assert peer_scores(run)[0] == choice.baselines, "a report does not compute it again"
 
 
 @pytest.mark.parametrize("predict", [peers.tangent_space, peers.recentred])

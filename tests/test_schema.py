@@ -61,15 +61,15 @@ def average_with(**changes: Any) -> dict[str, Any]:
 
 
 def choice(**changes: Any) -> Choice:
-    plain, rich = NamedSetting("baseline", at.Setting()), NamedSetting("rich", RICH)
+    plain, rich = NamedSetting("paper_network", at.Setting()), NamedSetting("rich", RICH)
     scores = {"ann": 0.5, "bo": 1.0}
     usual: dict[str, Any] = {
-        "chosen": rich, "baseline": plain, "best_uncensored": plain, "baseline_won": False,
-        "shortlist": [plain, rich], "validation_q25": {"baseline": 0.5, "rich": -math.inf},
-        "validation_mean": {"baseline": 0.5, "rich": math.nan},
-        "test_scores": dict.fromkeys(("chosen", "baseline"), scores), "nested_test_scores": scores,
+        "chosen": rich, "paper_network": plain, "best_uncensored": plain, "paper_network_won": False,
+        "shortlist": [plain, rich], "validation_q25": {"paper_network": 0.5, "rich": -math.inf},
+        "validation_mean": {"paper_network": 0.5, "rich": math.nan},
+        "test_scores": dict.fromkeys(("chosen", "paper_network"), scores), "nested_test_scores": scores,
         "nested_uncensored_test_scores": scores,
-        "nested_choices": {"ann": "rich", "bo": "baseline"}, "delivered_test_scores": {"nested": scores},
+        "nested_choices": {"ann": "rich", "bo": "paper_network"}, "delivered_test_scores": {"nested": scores},
         "adaptation": "online",
         "average": AVERAGE,
     }  # fmt: skip
@@ -182,7 +182,7 @@ def test_records_in_records_are_refused(depth: int) -> None:
         ("average", average_with(without_kind={"eegnet": 0.5}), "without_kind.eegnet"),
         ("average", average_with(calibration=None), "calibration"),
         ("two_se", {"name": "x"}, "two_se"),
-        ("shortlist", ["baseline"], "shortlist"),
+        ("shortlist", ["paper_network"], "shortlist"),
         ("surprise", 1, "surprise"),
     ],
 )

@@ -24,7 +24,7 @@ def test_the_baseline_has_one_form() -> None:
     assert baseline == Setting(method="mige", strength=0.0, estimator="stein")
     row = baseline.as_row()
     assert row["method"] == row["mode"] == row["strength"] == "none"
-    assert baseline.name == "baseline"
+    assert baseline.name == "paper_network"
     assert baseline.batches == "shuffled"
 
 
@@ -147,19 +147,19 @@ def test_grids_begin_with_the_baseline_and_repeat_nothing(name: str) -> None:
 
 def test_names_say_what_but_censoring_differs() -> None:
     plain = Setting(lr=0.01, standardize="train")
-    assert plain.name_relative_to(plain) == "baseline"
+    assert plain.name_relative_to(plain) == "paper_network"
     assert Setting(method="mmd", lr=0.01, standardize="train").name_relative_to(plain) == "mmd marginal 1 median"
     other = Setting(lr=0.01, align="online", batches="balanced")
-    assert other.name_relative_to(plain) == "baseline with standardize trial, align online, batches balanced"
+    assert other.name_relative_to(plain) == "paper_network with standardize trial, align online, batches balanced"
     steady = replace(plain, schedule="constant", checkpoint="last")
-    assert steady.name_relative_to(plain) == "baseline with schedule constant, checkpoint last"
-    assert plain.name_relative_to(steady) == "baseline with schedule inverse_sqrt, checkpoint best"
+    assert steady.name_relative_to(plain) == "paper_network with schedule constant, checkpoint last"
+    assert plain.name_relative_to(steady) == "paper_network with schedule inverse_sqrt, checkpoint best"
     late = Setting(method="mmd", lr=0.01, standardize="train", warm_up=5, batches="shuffled")
     assert late.name_relative_to(plain) == "mmd marginal 1 median warm_up 5 with batches shuffled"
     rhythms = {"encoder": "linear", "standardize": "none", "represent": "rhythms", "constants": (13.0, 26.0)}
     assert Setting(**rhythms, sfreq=128.0).name_relative_to(plain) == "rhythms", "the recordings say the rest"
     slow, fast = (Setting(**rhythms, sfreq=rate) for rate in (128.0, 256.0))
-    assert slow.name_relative_to(fast) == "baseline with sfreq 128.0", "unless it is all that differs"
+    assert slow.name_relative_to(fast) == "paper_network with sfreq 128.0", "unless it is all that differs"
 
 
 def test_half_a_kernel() -> None:

@@ -66,7 +66,7 @@ def test_a_run_of_listed_settings() -> None:
     results = found.results_
     assert set(results["encoder"]) == {"eegnet", "templates"}
     assert set(results[results["encoder"] == "eegnet"]["max_epochs"]) == {2}, "each has its own number of epochs"
-    assert found.choice_["baseline"]["encoder"] == "templates"
+    assert found.choice_["paper_network"]["encoder"] == "templates"
     assert {json.dumps(part.setting.to_dict()) for part in found.model_.parts} <= {
         json.dumps(one.to_dict()) for one in listed
     }

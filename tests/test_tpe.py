@@ -35,7 +35,7 @@ def test_every_setting_is_trained_to_its_end(tmp_path: Path) -> None:
     search = table[table["stage"] == "search"]
     assert len(search) == 20 + 1
     assert all(e.record.epochs == 4 for e in run.ledger.entries("search"))
-    assert "baseline" in {named.name for named in choice.shortlist}
+    assert "paper_network" in {named.name for named in choice.shortlist}
 
 
 @pytest.mark.slow

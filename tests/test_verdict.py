@@ -19,7 +19,7 @@ from autotransfer.report.findings import headline, worst_words
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.verdict import best_peer, verdict
+from autotransfer.runs.verdict import best_baseline, verdict
 from autotransfer.search.peers import CLOSED, PYRIEMANN, RECENTRED
 from autotransfer.training.intervals import next_person, next_words
 from autotransfer.versions import versions
@@ -81,13 +81,13 @@ def test_the_best_simple_model_is_compared_person_by_person() -> None:
     own = {str(n): 0.5 + 0.03 * n for n in range(10)}
     peers = {"low": {s: v - 0.2 for s, v in own.items()},
              "high": {s: v - 0.01 * (1 + int(s) % 3) for s, v in own.items() if s != "9"}}  # fmt: skip
-    found, pair = best_peer(own, peers), paired(own, peers["high"])
+    found, pair = best_baseline(own, peers), paired(own, peers["high"])
     assert found is not None
     assert pair is not None
     assert (found.name, found.people, found.comparison) == ("high", 9, "better")
     assert (found.mean, found.difference) == pytest.approx((pair.second.mean, pair.mean))
     assert found.interval == pytest.approx(pair.interval)
-    assert best_peer(own, {"nobody": {"0": float("nan")}}) is None
+    assert best_baseline(own, {"nobody": {"0": float("nan")}}) is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_best_simple_model_is_compared_person_by_person() -> None:
 )  # fmt: skip
 def test_a_difference_is_claimed_only_where_its_interval_leaves_out_zero(gains: list[float], comparison: str) -> None:
     own = {str(n): 0.5 for n in range(len(gains))}
-    found = best_peer(own, {"peer": {str(n): 0.5 - gain for n, gain in enumerate(gains)}})
+    found = best_baseline(own, {"peer": {str(n): 0.5 - gain for n, gain in enumerate(gains)}})
     assert found is not None
     assert found.comparison == comparison
 
@@ -107,14 +107,14 @@ def test_the_verdict_follows_from_the_scores_whatever_a_file_says() -> None:
     values = json.loads(json.dumps(schema.to_values(choice)))
     assert values["verdict"] == choice.verdict
     assert values["next_person"]["low"] == choice.next_person.low
-    assert values["best_peer"]["name"] == "pyRiemann tangent space + LDA"
+    assert values["best_baseline"]["name"] == "pyRiemann tangent space + LDA"
     edited = values | {"verdict": "the best model ever", "next_person": None}
     assert schema.from_values(Choice, edited) == choice
-    assert "no simple model" in of(peers={}).verdict
+    assert "no simple model" in of(baselines={}).verdict
     for name in (*CLOSED.values(), PYRIEMANN, RECENTRED):
-        assert f"simple model, {name}," in of(peers={name: choice.estimate}).verdict, "a known name is whole"
-    assert "the best simple model, " in of(skipped_peers={}).verdict
-    assert "the best scored simple model, " in of(skipped_peers={"slow": "no time was left"}).verdict
+        assert f"simple model, {name}," in of(baselines={name: choice.estimate}).verdict, "a known name is whole"
+    assert "the best simple model, " in of(skipped_baselines={}).verdict
+    assert "the best scored simple model, " in of(skipped_baselines={"slow": "no time was left"}).verdict
 
 
 def test_who_is_below_what_is_asked_is_named() -> None:
@@ -166,7 +166,8 @@ def test_the_methods_paragraph_has_the_facts() -> None:
     assert choice is not None
     text = methods_paragraph(run)
     facts = [run.name, "12 people", f"{run.data.n_trials:,} windows", "256 Hz", *run.data.classes, "12 folds",
-             *headline(choice), *choice.peers, *choice.skipped_peers, "arXiv:2112.09796", run.command, "(nested)",
+             *headline(choice), *choice.baselines, *choice.skipped_baselines,
+             "arXiv:2112.09796", run.command, "(nested)",
              *(f"{name} {version}" for name, version in run.versions.items()),
              *(f"{100 * one.share:.0f} %" for one in choice.average.weights if one.share > 0)]  # fmt: skip
     for fact in facts:
@@ -188,7 +189,7 @@ def test_a_person_without_a_score_says_nothing_of_the_next() -> None:
 
 def test_a_sentence_has_one_colon() -> None:
     scores = {f"p{n}": 0.5 + 0.01 * (n % 3) for n in range(8)}
-    peer = best_peer(scores, {"CSP": dict.fromkeys(scores, 0.52)})
+    peer = best_baseline(scores, {"CSP": dict.fromkeys(scores, 0.52)})
     for guesses, joint in ((True, ", and is "), (False, ": ")):
         sentence = verdict(
             scores,

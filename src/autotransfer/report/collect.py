@@ -69,8 +69,8 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
     The last is left out unless it was trained on the same folds; the baseline may preprocess windows differently. A
     model in closed form has no learned representation to probe.
     """
-    baseline, chosen = choice.baseline.setting, choice.chosen.setting
-    settings = {"baseline": baseline} | ({} if choice.baseline_won else {"chosen": chosen})
+    baseline, chosen = choice.paper_network.setting, choice.chosen.setting
+    settings = {"paper_network": baseline} | ({} if choice.paper_network_won else {"chosen": chosen})
     if chosen.penalty is not None:
         folds: dict[Setting, set[int]] = {}
         for entry in entries:

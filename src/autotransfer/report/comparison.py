@@ -61,18 +61,20 @@ def choice_rows(choice: Choice) -> list[Contender]:
     rows = [Contender(DELIVERED, name, None, choice.estimate)]
     if average is None:
         rows.append(Contender("published", "as published", choice.chosen.name, tests["chosen"]))
-    rows += [Contender(f"{PEER} {n}", label, None, scores) for n, (label, scores) in enumerate(choice.peers.items())]
+    rows += [
+        Contender(f"{PEER} {n}", label, None, scores) for n, (label, scores) in enumerate(choice.baselines.items())
+    ]
     if average is not None:
         rows.append(Contender("choosing", "best single, nested", None, average.choosing_test_scores))
         rows.append(Contender("equal", "equal weights, nested", None, average.equal_test_scores))
     if choice.has_plain_network:
-        ensemble = choice.delivered_test_scores.get("baseline", {})
+        ensemble = choice.delivered_test_scores.get("paper_network", {})
         rows.append(Contender("ensemble", "ensemble, plain networks", None, ensemble))
-    if average is None and choice.best_uncensored.name != choice.baseline.name:
+    if average is None and choice.best_uncensored.name != choice.paper_network.name:
         scores = tests.get("best_uncensored", {})
         rows.append(Contender("uncensored", "best uncensored", choice.best_uncensored.name, scores))
     if choice.has_plain_network:
-        rows.append(Contender("none", "plain network (baseline)", choice.baseline.name, tests["baseline"]))
+        rows.append(Contender("none", "plain network (paper)", choice.paper_network.name, tests["paper_network"]))
     return _with_scores(rows)
 
 

@@ -156,7 +156,7 @@ def delivered_words(choice: Choice) -> str:
         heaviest = next(iter(choice.average.kinds.items()), None)
         words = "" if heaviest is None else f" Most weight, {share(heaviest[1])}, lies on {kind_words(heaviest[0])}."
         return f"Delivered: an {average_words(choice.average)}.{words}"
-    if not choice.baseline_won:
+    if not choice.paper_network_won:
         return f"Delivered: {choice.chosen.name}, which validation favored."
     tried = "censoring did not help on these recordings" if choice.censor_tried else "no censor was tried"
     return f"Delivered: the plain network. {NO_BETTER}; {tried}."
@@ -165,8 +165,8 @@ def delivered_words(choice: Choice) -> str:
 def missing_words(choice: Choice) -> list[str]:
     """Say which baselines, stages and people have no scores, and why."""
     lines = []
-    if choice.skipped_peers:
-        peers = [f"{shown_name(name)} ({why})" for name, why in choice.skipped_peers.items()]
+    if choice.skipped_baselines:
+        peers = [f"{shown_name(name)} ({why})" for name, why in choice.skipped_baselines.items()]
         lines.append(f"Baselines not scored: {'; '.join(peers)}.")
     if choice.left_out:
         lines.append(f"Left out or shortened because there was no time: {'; '.join(choice.left_out)}.")
@@ -209,7 +209,7 @@ def stability_words(choice: Choice) -> str | None:
 
 def censoring_words(choice: Choice) -> list[str]:
     """Say what an ensemble of plain networks scores, and how much of the score is due to censoring."""
-    others = {"An ensemble of plain networks": choice.delivered_test_scores.get("baseline", {})}
+    others = {"An ensemble of plain networks": choice.delivered_test_scores.get("paper_network", {})}
     others = others if choice.has_plain_network else {}
     others["The same procedure with uncensored candidates only"] = choice.nested_uncensored_test_scores
     lines = []

@@ -56,7 +56,7 @@ def methods_paragraph(summary: Summary) -> str:
             "weights and temperature were found again without the trainings that held them out (nested). Weights of "
             f"the delivered model: {'; '.join(weights)}."
         )
-    plain = {"a single plain network": choice.test_scores["baseline"]} if choice.has_plain_network else {}
+    plain = {"a single plain network": choice.test_scores["paper_network"]} if choice.has_plain_network else {}
     return _filled(
         summary.data, options, summary.versions,
         target=f"{count(len(classes), 'class', 'classes')} ({named})",
@@ -64,7 +64,7 @@ def methods_paragraph(summary: Summary) -> str:
         f"validation, and the rest trained. {hold_out_words(options.hold_out)}",
         candidates=f"{len(choice.shortlist)} settings were trained on every fold ({listed}); {trained}.",
         missing=missing_words(choice), model=model, adaptation=ADAPTATIONS.get(choice.adaptation, ""),
-        headline=headline(choice), metric=label_of(choice.metric), baselines=_means(choice.peers | plain),
+        headline=headline(choice), metric=label_of(choice.metric), baselines=_means(choice.baselines | plain),
         name=summary.name, device=summary.device, command=summary.command,
     )  # fmt: skip
 

@@ -231,7 +231,7 @@ def curves(summary: Summary) -> Figure | None:
 
 def leakage(summary: Summary) -> Figure | None:
     """Draw how well a fresh probe reads the subject from z, for each network and fold."""
-    fills = {"baseline": GREY, "uncensored": LOSS, "chosen": ACCENT}
+    fills = {"paper_network": GREY, "uncensored": LOSS, "chosen": ACCENT}
     leaks = {role: [leak for leak in found if leak.nuisance == SUBJECT] for role, found in summary.leakage.items()}
     folds = list(dict.fromkeys(leak.test_subject for found in leaks.values() for leak in found))
     if not folds:

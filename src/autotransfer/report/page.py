@@ -120,7 +120,9 @@ def standing(choice: Choice | RegressionChoice | None) -> str:
     """Return the class of the answer: guessing, better, level, worse, few or unknown."""
     if choice is None:
         return "incomplete"
-    return "guessing" if choice.guesses else "unknown" if choice.best_peer is None else choice.best_peer.comparison
+    if choice.guesses:
+        return "guessing"
+    return "unknown" if choice.best_baseline is None else choice.best_baseline.comparison
 
 
 def render_page(template: str, drawn: Sequence[Figure] = (), **values: Any) -> str:

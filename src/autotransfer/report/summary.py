@@ -12,7 +12,11 @@ from ..runs.results import Trained
 from ..settings import Setting
 from ..training.scoring import BALANCED_ACCURACY, label_of
 
-ROLE_NAMES = {"baseline": "Plain network", "uncensored": "Best single, without its censor", "chosen": "Best single"}
+ROLE_NAMES = {
+    "paper_network": "Plain network",
+    "uncensored": "Best single, without its censor",
+    "chosen": "Best single",
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Summary:
     folds: int = 0
     trainings: tuple[Trained, ...] = ()
     choice: Choice | None = None  # None: the run is not finished
-    # By role ("baseline", "chosen" and "uncensored", the chosen setting without its penalty): what probes read.
+    # By role ("paper_network", "chosen" and "uncensored", the chosen setting without its penalty): what probes read.
     leakage: dict[str, list[Leak]] = field(default_factory=dict)
 
     @property
@@ -81,7 +85,7 @@ class Summary:
     def plain(self) -> Setting:
         """The plain network of the run."""
         choice = self.choice
-        return choice.baseline.setting if choice is not None and choice.has_plain_network else self.options.plain
+        return choice.paper_network.setting if choice is not None and choice.has_plain_network else self.options.plain
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
@@ -96,8 +100,8 @@ class Summary:
     @property
     def roles(self) -> dict[str, Setting]:
         """Settings to compare: the baseline and, if different, the chosen setting."""
-        if self.choice is None or self.choice.baseline_won:
-            return {"baseline": self.plain}
+        if self.choice is None or self.choice.paper_network_won:
+            return {"paper_network": self.plain}
         if not self.choice.has_plain_network:
             return {"chosen": self.choice.chosen.setting}
-        return {"baseline": self.plain, "chosen": self.choice.chosen.setting}
+        return {"paper_network": self.plain, "chosen": self.choice.chosen.setting}

@@ -24,7 +24,7 @@ def answer_lines(choice: Choice, folder: Path | None = None) -> list[str]:
     lines, average = headline(choice), choice.average
     if average is None:
         lines.append(f"chosen: {choice.chosen.name}")
-        if choice.baseline_won:
+        if choice.paper_network_won:
             lines.append(f"{NO_BETTER}, so it was kept.")
     else:
         used = {short(kind_label(kind), 40): weight for kind, weight in average.kinds.items() if weight > 0}

@@ -18,7 +18,7 @@ from ..training.centring import CentringRule
 from ..training.conformal import Thresholds
 from ..training.intervals import NextPerson, bootstrap_interval, check_at_least, next_person
 from ..training.scoring import BALANCED_ACCURACY, METRICS
-from .verdict import BestPeer, best_peer, verdict
+from .verdict import BestBaseline, best_baseline, verdict
 
 Scores = dict[str, float]  # by subject or by the name of a setting
 
@@ -230,13 +230,17 @@ class StageScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Roles: `chosen`, the best single candidate; `baseline`, the plain network; `best_uncensored`. What is delivered
-    is the average where there is one, else the chosen setting. Scores are balanced accuracies on test subjects."""
+    """The result of a run, as choice.json has it.
+
+    Roles: `chosen`, the best single candidate; `paper_network`, the network as published; `best_uncensored`. What is
+    delivered is the average where there is one, else the chosen setting. Scores are balanced accuracies on test
+    subjects.
+    """
 
     chosen: NamedSetting
-    baseline: NamedSetting
+    paper_network: NamedSetting
     best_uncensored: NamedSetting
-    baseline_won: bool
+    paper_network_won: bool
     shortlist: list[NamedSetting]  # the settings that were trained on every fold
     validation_q25: Scores  # by name of a candidate: lower quartile over validation subjects
     validation_mean: Scores
@@ -251,12 +255,12 @@ class Choice:
     left_out: list[str] = field(default_factory=list)  # what a run with --time had no time for
     stages: list[StageScore] = field(default_factory=list)  # what is in it, in order; empty: trained all at once
     ended: str | None = None  # why a run that answers in stages did no more; None: it goes on, or has no stages
-    peers: dict[str, Scores] = field(default_factory=dict)  # by name: what a few lines give on the same folds
+    baselines: dict[str, Scores] = field(default_factory=dict)  # by name: what a few lines give on the same folds
     not_scored: list[str] = field(default_factory=list)  # people with trials of one class, who are in no scores
     metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
     chance: float | None = None  # what guessing would score; None: nobody knows
     other_metrics: dict[str, Scores] = field(default_factory=dict)  # by name: of delivered_test_scores["nested"]
-    skipped_peers: dict[str, str] = field(default_factory=dict)  # by name: why a simple model has no scores
+    skipped_baselines: dict[str, str] = field(default_factory=dict)  # by name: why a simple model has no scores
     # Of what is delivered, by subject, decided without them: counts (C, C) of true × predicted class, and reliability.
     confusions: dict[str, list[list[int]]] = field(default_factory=dict)
     reliability: dict[str, Reliability] = field(default_factory=dict)
@@ -265,29 +269,29 @@ class Choice:
     hold_out: str = "subject"  # what was held out: people, their sessions ("session"), or the values of this column
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
     verdict: str = ""
-    best_peer: BestPeer | None = None
+    best_baseline: BestBaseline | None = None
     next_person: NextPerson | None = None
 
     def __post_init__(self) -> None:
         lowest = METRICS[self.metric].lowest if self.metric in METRICS else 0.0
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores]
         tables += [self.nested_uncensored_test_scores]
-        tables += [*self.test_scores.values(), *self.delivered_test_scores.values(), *self.peers.values()]
+        tables += [*self.test_scores.values(), *self.delivered_test_scores.values(), *self.baselines.values()]
         tables += [] if self.average is None else self.average.tables
         _check_scores(tables, lowest)
         _check_scores(self.other_metrics.values())
-        if not (self.nested_test_scores and self.test_scores.get("chosen") and self.test_scores.get("baseline")):
+        if not (self.nested_test_scores and self.test_scores.get("chosen") and self.test_scores.get("paper_network")):
             raise UserError("nested_test_scores or test_scores are empty")
         check_at_least(self.at_least)
         square = all(len({len(counts), *map(len, counts)}) <= 1 for counts in self.confusions.values())
         if not square or any(n < 0 for counts in self.confusions.values() for row in counts for n in row):
             raise UserError("confusions are no square tables of counts")
-        peer = best_peer(self.estimate, self.peers)
+        peer = best_baseline(self.estimate, self.baselines)
         sentence = verdict(
             self.estimate, peer, interval=self.interval, guesses=self.guesses, metric=self.metric, chance=self.chance,
-            hold_out=self.hold_out, skipped=bool(self.skipped_peers),
+            hold_out=self.hold_out, skipped=bool(self.skipped_baselines),
         )  # fmt: skip
-        object.__setattr__(self, "best_peer", peer)
+        object.__setattr__(self, "best_baseline", peer)
         object.__setattr__(self, "next_person", next_person(list(self.estimate.values()), lowest=lowest))
         object.__setattr__(self, "verdict", sentence)
 
@@ -319,7 +323,7 @@ class Choice:
     @property
     def has_plain_network(self) -> bool:
         """Whether the plain network was trained; a run that ended before has its first candidate for a baseline."""
-        return self.baseline.name == "baseline"
+        return self.paper_network.name == "paper_network"
 
     @property
     def settings(self) -> dict[str, Setting]:

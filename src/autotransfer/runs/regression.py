@@ -11,7 +11,7 @@ from .. import schema
 from ..errors import UserError
 from ..files import read_plain, write_atomically
 from ..training.intervals import NextPerson, bootstrap_interval, next_person
-from .verdict import BestPeer, best_peer, mean, regression_verdict
+from .verdict import BestBaseline, best_baseline, mean, regression_verdict
 
 Scores = dict[str, float]
 
@@ -55,7 +55,7 @@ class RegressionChoice:
     at_least: float | None = None  # the score that the user asks of every person
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
     verdict: str = ""
-    best_peer: BestPeer | None = None
+    best_baseline: BestBaseline | None = None
     next_person: NextPerson | None = None
 
     def __post_init__(self) -> None:
@@ -67,8 +67,8 @@ class RegressionChoice:
         if self.radius is None:  # fewer people may have had finite ones, which are not what is delivered
             object.__setattr__(self, "coverage", {})
         scores = self.nested_test_scores
-        peer = best_peer(scores, {PEER: self.test_scores[PEER]})
-        object.__setattr__(self, "best_peer", peer)
+        peer = best_baseline(scores, {PEER: self.test_scores[PEER]})
+        object.__setattr__(self, "best_baseline", peer)
         object.__setattr__(self, "next_person", next_person(list(scores.values()), lowest=LOWEST))
         correlation, constant = mean(self.correlations), mean(self.test_scores[CONSTANT])
         sentence = regression_verdict(scores, peer, correlation=correlation, constant=constant, guesses=self.guesses)

@@ -17,7 +17,7 @@ PEER_LETTERS = 100  # of a simple model's
 
 
 @dataclass(frozen=True)
-class BestPeer:
+class BestBaseline:
     """The simple model that scores highest on the people of the run, and what is delivered minus it, person by
     person. That it is picked by its test scores favours it, not what is delivered."""
 
@@ -41,7 +41,7 @@ class BestPeer:
         return f"difference {signed(self.difference)}, 95 % interval {range_words(self.interval)}"
 
 
-def best_peer(estimate: Mapping[str, float], peers: Mapping[str, Mapping[str, float]]) -> BestPeer | None:
+def best_baseline(estimate: Mapping[str, float], peers: Mapping[str, Mapping[str, float]]) -> BestBaseline | None:
     """estimate: what is delivered, by person; peers: simple models, by name and person. None where nobody was scored by
     both."""
     common = {
@@ -54,7 +54,7 @@ def best_peer(estimate: Mapping[str, float], peers: Mapping[str, Mapping[str, fl
     name = max(means, key=means.__getitem__)
     gaps = [estimate[person] - peers[name][person] for person in common[name]]
     gaps = [0.0 if abs(gap) <= SAME else gap for gap in gaps]
-    return BestPeer(name, means[name], len(gaps), sum(gaps) / len(gaps), bootstrap_interval(gaps, seed=0))
+    return BestBaseline(name, means[name], len(gaps), sum(gaps) / len(gaps), bootstrap_interval(gaps, seed=0))
 
 
 def mean(scores: Mapping[str, float]) -> float | None:
@@ -64,7 +64,7 @@ def mean(scores: Mapping[str, float]) -> float | None:
 
 
 def verdict(
-    scores: Mapping[str, float], peer: BestPeer | None, *, interval: tuple[float, float] | None, guesses: bool,
+    scores: Mapping[str, float], peer: BestBaseline | None, *, interval: tuple[float, float] | None, guesses: bool,
     metric: str, chance: float | None, hold_out: str, skipped: bool = False,
 ) -> str:  # fmt: skip
     """The score on people not seen, its interval, and the comparison with the best simple model.
@@ -81,7 +81,7 @@ def verdict(
 
 
 def regression_verdict(
-    scores: Mapping[str, float], peer: BestPeer | None, *, correlation: float | None, constant: float | None,
+    scores: Mapping[str, float], peer: BestBaseline | None, *, correlation: float | None, constant: float | None,
     guesses: bool,
 ) -> str:  # fmt: skip
     """The same for a continuous target.
@@ -101,7 +101,7 @@ def _in_brackets(interval: tuple[float, float] | None, facts: list[str]) -> str:
     return f" ({'; '.join(limits + facts)})" if limits + facts else ""
 
 
-def _peer_words(peer: BestPeer | None, which: str, has: str, joint: str = ": ") -> str:
+def _peer_words(peer: BestBaseline | None, which: str, has: str, joint: str = ": ") -> str:
     """The end of the sentence. which: 'best ' of several, 'best scored ' where others have no scores. has: 'scores' or
     'has'. joint: what a comparison begins with."""
     if peer is None:

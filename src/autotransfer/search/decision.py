@@ -57,7 +57,7 @@ def decide(
     plain = [setting.key for setting in candidates if setting.penalty is None]
     picks = {
         "chosen": dict.fromkeys(others, rule.choose(scores, keys)),
-        "baseline": dict.fromkeys(others, baseline.key),
+        "paper_network": dict.fromkeys(others, baseline.key),
         "best_uncensored": dict.fromkeys(others, rule.choose(scores, plain)),
         "nested": {test: rule.choose(without, keys) for test, without in others.items()},
         "nested_uncensored": {test: rule.choose(without, plain) for test, without in others.items()},
@@ -116,9 +116,9 @@ def decide(
     people = {str(whole.subjects[person]): (y[who == person], log_p) for person, log_p in log_probs.items()}
     choice = Choice(
         chosen=named[overall["chosen"]],
-        baseline=named[overall["baseline"]],
+        paper_network=named[overall["paper_network"]],
         best_uncensored=named[overall["best_uncensored"]],
-        baseline_won=overall["chosen"] == overall["baseline"],
+        paper_network_won=overall["chosen"] == overall["paper_network"],
         shortlist=list(named.values()),
         validation_q25={named[key].name: lower_quartile(scores, key) for key in keys},
         validation_mean={named[key].name: float(by_subject(scores, key).mean()) for key in keys},

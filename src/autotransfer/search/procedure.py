@@ -244,7 +244,7 @@ class Conductor:
         with working("scoring simple models", shown=self.shown):
             scored, skipped = peer_scores(run, late if math.isfinite(late) else None)
         peers = {name: run.by_person(scores) for name, scores in scored.items()}
-        choice = replace(choice, peers=peers, skipped_peers=skipped)
+        choice = replace(choice, baselines=peers, skipped_baselines=skipped)
         online = None
         if nested is not None:
             centred = dict.fromkeys(setting for n in done for setting, _ in self.plan.stages[n].online)

@@ -148,7 +148,7 @@ class Setting:
         """Short, and different for settings that differ in their penalty: 'mmd conditional 0.3 median'."""
         penalty = self.penalty
         if penalty is None:
-            return "baseline"
+            return "paper_network"
         words = [penalty.method, penalty.mode, number(penalty.strength), *penalty.options.words]
         words += [f"warm_up {penalty.warm_up}"] if penalty.warm_up else []
         words += [f"nuisance {penalty.nuisance}"] if penalty.nuisance != SUBJECT else []
@@ -156,7 +156,7 @@ class Setting:
         return " ".join(words)
 
     def name_relative_to(self, plain: Setting) -> str:
-        """The name, with every other difference from a plain setting: 'baseline with align online', 'tangent'."""
+        """The name, with every other difference from a plain setting: 'paper_network with align online', 'tangent'."""
         kind, traits = self.relative_to(plain)
         head = self.name if kind is None or self.penalty is not None else kind
         if kind is not None and self.penalty is not None:
