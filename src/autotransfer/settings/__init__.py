@@ -18,7 +18,6 @@ from ..preprocessing.represent import Represent
 from ..schema import fields_of
 from .fields import flat, picked
 from .keywords import (
-    KeywordSignature,
     check_known,
     field_names,
     values_of,
@@ -64,8 +63,6 @@ class Setting:
     preprocessing: Preprocessing
     augmentation: tuple[Augmentation, ...]
     training: Training
-
-    __signature__ = KeywordSignature()
 
     def __init__(self, **given: Any) -> None:
         parts = {field.name: given.pop(field.name) for field in fields_of(type(self)) if field.name in given}

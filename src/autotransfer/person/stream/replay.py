@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...errors import UserError
-from ...models.seen import Recognised, window_digests
+from ...models.seen import seen_words, window_digests
 from ...recordings.whole import WholeRecording
 from ...words import count, printable
 from ..events import Activation, EventDetector, EventScores, debounce_of, events_between, score_events
@@ -60,7 +60,7 @@ class ReplayReport:
     scores: dict[str, EventScores]  # of each person
     activations: dict[str, list[list[Activation]]]  # of each person and recording
     hop: float  # s
-    recognised: Recognised  # decoded windows that the model has seen
+    seen: list[str]  # warnings, if the model has seen decoded windows
 
     @property
     def all(self) -> EventScores:
@@ -98,7 +98,7 @@ class ReplayReport:
             "debounce": [detector.needed, detector.windows],
             "refractory": detector.refractory,
             "hop": self.hop,
-            "seen": self.recognised.as_dict(),
+            "seen": self.seen,
             "all": self.all.as_dict(),
             "people": people,
         }
@@ -174,7 +174,5 @@ def replay(
             f"the recordings have no events of the model's classes {', '.join(map(str, classes))}; they have "
             f"{', '.join(names[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
         )
-    recognised = Recognised.of(
-        stream.session.model.card.seen, recordings[0].study, digests, whose if any(whose) else None
-    )
-    return ReplayReport(detector, scores, activations, stream.hop, recognised)
+    seen = seen_words(stream.session.model.card.seen, digests, whose if any(whose) else None)
+    return ReplayReport(detector, scores, activations, stream.hop, seen)
