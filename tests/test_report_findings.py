@@ -129,7 +129,7 @@ def test_no_plain_network_is_mentioned_before_it_was_trained() -> None:
     """The baseline of such a run is the first thing that was trained."""
     run = averaged()
     features = Setting(encoder="linear", standardize="none", represent="features")
-    early = replace(run, choice=of(run, baseline=NamedSetting("features", features)))
+    early = replace(run, choice=of(run, paper_network=NamedSetting("features", features)))
     for tell in (lambda own: "\n".join(answer_lines(of(own))), page, methods_paragraph):
         assert "lain network" in tell(run)
         assert "lain network" not in tell(early)
