@@ -580,20 +580,6 @@ def test_calibrate_cuts_as_predict_does(tmp_path: Path) -> None:
     assert not (tmp_path / "no").exists()
 
 
-# --- columns of a table that are no signals ---------------------------------------------------------------------------
-
-
-def noisy(n_times: int = 400, n_channels: int = 2) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(0).standard_normal((n_times, n_channels)).round(4)
-
-
-def table(path: Path, header: str, *columns: Any, n_times: int = 400) -> Path:
-    """A CSV file of these columns and two of noise, `a` and `b`."""
-    rows = zip(*columns, *noisy(n_times).T, strict=True)
-    path.write_text(f"{header},a,b\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
-    return path
-
-
 # --- what is there, before anything is asked for ----------------------------------------------------------------------
 
 

@@ -280,7 +280,7 @@ def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
         refused(folder, "pickled")
     for ending in ("npz", "pkl", "pickle", "npy", "pt"):
         (tmp_path / f"b.{ending}").write_bytes(pickle.dumps(Bomb(trace)))
-        refused(tmp_path / f"b.{ending}", "pickle")
+        refused(tmp_path / f"b.{ending}", "is not an .npz file|its kind of file is unknown")
     assert not trace.exists()
     pickle.loads(pickle.dumps(Bomb(trace)))
     assert trace.exists()  # the bomb works
@@ -288,7 +288,7 @@ def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
 
 def test_other_kinds_of_file(tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", X)
-    refused(tmp_path / "X.npy", r"cannot load .*belong in one file .*np\.savez")
+    refused(tmp_path / "X.npy", "its kind of file is unknown")
     (tmp_path / "X.npy").rename(tmp_path / "X.npz")
     refused(tmp_path / "X.npz", r"is not an \.npz file.*np\.savez")
     for content in (b"", b"P", b"hello", b"\x00" * 100):

@@ -22,7 +22,7 @@ from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
 from .edf import open_with_mne
 from .filters import filter_of
 from .npy import readable
-from .pattern import EXAMPLE, Files, Labels, by_name, files_below, labelled_files, matcher
+from .pattern import EXAMPLE, Files, by_name, files_below, labelled_files, matcher
 from .raw import Raw
 from .wfdb_records import open_wfdb
 from .xdf import open_xdf
@@ -185,7 +185,12 @@ def _blocks(labelled: Files, cutting: Cutting, events: Counter[str], notes: Coun
         events.update(block.events)
         notes.update(block.notes)
         if len(block.X):
-            yield _with_labels(block, labels)
+            n = len(block.X)
+            columns = {name: text for name, text in labels.items() if name not in ("subject", "session", "class")}
+            block.subject = [labels["subject"]] * n
+            block.session = [labels["session"]] * n if "session" in labels else None
+            block.columns = {name: [text] * n for name, text in columns.items()}
+            yield block
         else:
             empty.append(block.name)
     missing = [] if cutting.events is None else [name for name in cutting.events if name not in events]
@@ -201,15 +206,6 @@ def _blocks(labelled: Files, cutting: Cutting, events: Counter[str], notes: Coun
     if empty:
         names = shown(", ".join(empty), 200)
         warnings.warn(f"no whole window lies in {len(empty)} of the files, which are left out: {names}", stacklevel=2)
-
-
-def _with_labels(block: Block, labels: Labels) -> Block:
-    """Return the block with what the name of its file says."""
-    n = len(block.X)
-    block.subject = [labels["subject"]] * n
-    block.session = [labels["session"]] * n if "session" in labels else None
-    block.columns = {name: [text] * n for name, text in labels.items() if name not in ("subject", "session", "class")}
-    return block
 
 
 def _listed(events: Counter[str]) -> str:

@@ -42,9 +42,8 @@ def watch() -> Recordings:
 
 def _watch_file() -> Path:
     spec = find_spec("seglearn")
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError("the set 'watch' comes with seglearn, which is not installed; pip install seglearn")
-    file = Path(spec.submodule_search_locations[0]) / "data" / "watch_dataset.npy"
-    if not file.is_file():
-        raise UserError("the installed seglearn lacks its watch data; pip install --force-reinstall 'seglearn>=1.2.5'")
+    folders = (spec and spec.submodule_search_locations) or []
+    file = next((path for folder in folders if (path := Path(folder) / "data" / "watch_dataset.npy").is_file()), None)
+    if file is None:
+        raise UserError("the set 'watch' comes with seglearn, which is not installed; pip install 'seglearn>=1.2.5'")
     return file

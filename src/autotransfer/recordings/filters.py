@@ -22,10 +22,8 @@ from ..errors import UserError, shown
 from .messages import show
 
 REMEDY = (
-    "give a band and the mains in Hz, such as '5-45,notch:50', or {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz, ...]}, "
-    "each of them optional, or None"
+    "give a band and the mains in Hz, such as 5-45,notch:50, 20- or -40, or {'highpass': 5, 'notch': [50]}, or none"
 )
-TEXT = "give a band in Hz such as 5-45, 20- or -40, with notch:50 after a comma where the mains are removed"
 NUMBER = r"\d+\.?\d*|\.\d+"
 BAND, NOTCH = rf"\s*({NUMBER})?-({NUMBER})?\s*", rf"\s*notch:({NUMBER})\s*"
 ORDER = 4  # of the Butterworth filter
@@ -69,7 +67,7 @@ class Filter:
         except (UserError, np.linalg.LinAlgError):
             raise UserError(
                 f"filter is {self}, which cannot be computed for signals of {sfreq:g} Hz: a frequency is too close to "
-                f"0 or to {sfreq / 2:g} Hz; {TEXT}"
+                f"0 or to {sfreq / 2:g} Hz; {REMEDY}"
             ) from None
         return replace(self, sections=sections)
 
@@ -112,7 +110,7 @@ def parse_filter(text: str) -> Filter | None:
         elif (match := re.fullmatch(BAND, part)) and any(match.groups()) and edges == [None, None]:
             edges = [float(edge) if edge else None for edge in match.groups()]
         else:
-            raise UserError(f"filter is {shown(text)}; {TEXT}, or none")
+            raise UserError(f"filter is {shown(text)}; {REMEDY}")
     return filter_of(Filter(edges[0], edges[1], tuple(notches)))
 
 

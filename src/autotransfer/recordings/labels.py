@@ -24,8 +24,7 @@ def encode(values: object, n_trials: int, what: str, names: object = None) -> tu
     With `names`, values that are integers in range(len(names)) are indices into them; values that are
     themselves among the names keep the names' order. Names that do not occur are left out.
     """
-    labels = as_list(values, what)
-    check_length(len(labels), n_trials, what)
+    labels = as_list(values, what, n_trials)
     try:
         unique = list(dict.fromkeys(labels))
     except TypeError:
@@ -79,8 +78,7 @@ def _column(values: object, n_trials: int, what: str) -> Column:
     if isinstance(values, Column):
         check_length(len(values.values), n_trials, what)
         return values
-    given = as_list(values, what)
-    check_length(len(given), n_trials, what)
+    given = as_list(values, what, n_trials)
     plain = plain_values(given)
     if plain is None:
         raise UserError(f"{what} holds {show(given)}; give numbers alone or text alone, at least one of them")
@@ -97,8 +95,8 @@ def check_length(length: int, n_trials: int, what: str) -> None:
         raise UserError(f"{what} has {length} entries but X has {n_trials} trials; give one entry per trial")
 
 
-def as_list(values: object, what: str) -> list[Label]:
-    """Return plain Python values from a list, an array, a Series or a tensor with one axis."""
+def as_list(values: object, what: str, n_trials: int | None = None) -> list[Label]:
+    """Return plain Python values from a list, an array, a Series or a tensor with one axis, one for each trial."""
     if isinstance(values, (str, bytes, dict, set, frozenset)) or not isinstance(values, Iterable):
         raise UserError(f"{what} is {show(values)}; give a list or an array with one axis")
     shape = getattr(values, "shape", None)
@@ -107,7 +105,10 @@ def as_list(values: object, what: str) -> list[Label]:
     if isinstance(values, np.ndarray) and values.dtype.kind == "S":  # as C programs and HDF5 write text
         values = np.char.decode(values, "utf-8", errors="replace")
     to_list = getattr(values, "tolist", None)  # numpy, torch and pandas: far quicker than iterating
-    return [_plain(value) for value in (to_list() if callable(to_list) else values)]
+    plain = [_plain(value) for value in (to_list() if callable(to_list) else values)]
+    if n_trials is not None:
+        check_length(len(plain), n_trials, what)
+    return plain
 
 
 def _plain(value: Label) -> Label:
@@ -164,8 +165,7 @@ def check_distinct(values: list[Label], what: str) -> None:
 
 def unlabelled(y: object, n_trials: int, classes: object = None) -> NDArray[np.bool_]:
     """(N,) whether a label is None, NaN or empty text; -1 too, where y counts into the names of classes."""
-    labels = as_list(y, "y")
-    check_length(len(labels), n_trials, "y")
+    labels = as_list(y, "y", n_trials)
     counted = classes is not None and -1 not in as_list(classes, "the names for y")
     return np.array(
         [is_empty(label) or (counted and isinstance(label, (int, float)) and label == -1) for label in labels]

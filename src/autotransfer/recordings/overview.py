@@ -36,10 +36,10 @@ def overview(raw: Raw) -> Iterator[str]:
     person, people = codes_of(raw.subject, n, "subject", raw.subjects)
     counts = np.zeros((len(people), len(classes)), np.int64)
     np.add.at(counts, (person, label), 1)
-    for what, known in (("y", raw.y), ("subject", raw.subject)):
-        if known is None and not (what == "y" and missing):
-            called = "classes" if what == "y" else "people"
-            missing.append(f"no {called} are known; to train, {raw.hints.get(what, f'{what} must give one per trial')}")
+    if raw.y is None and not missing:
+        missing.append(f"no classes are known; to train, {raw.hints.get('y', 'y must give one per trial')}")
+    if raw.subject is None:
+        missing.append(f"no people are known; to train, {raw.hints.get('subject', 'subject must give one per trial')}")
     if raw.subject is not None and len(people) < 3:
         missing.append(f"{count(len(people), 'person', 'people')}: to train, at least 3 are needed")
     if raw.y is not None and len(classes) < 2:
@@ -49,13 +49,11 @@ def overview(raw: Raw) -> Iterator[str]:
         "windows": f"{n} of {n_times} samples" + (f" ({n_times / sfreq:.3g} s at {sfreq:g} Hz)" if sfreq else ""),
         "sampling rate": f"{sfreq:g} Hz" if sfreq else "unknown",
         "channels": f"{n_channels}: {_listed(names_or_numbers(raw.channels, n_channels))}",
-        "classes": "unknown",
-        "people": "unknown",
+        "classes": ", ".join(f"{name} {k}" for name, k in zip(classes, counts.sum(0).tolist(), strict=True)),
+        "people": "unknown" if raw.subject is None else str(len(people)),
     }
-    if raw.y is not None:
-        facts["classes"] = ", ".join(f"{name} {k}" for name, k in zip(classes, counts.sum(0).tolist(), strict=True))
-    if raw.subject is not None:
-        facts["people"] = str(len(people))
+    if raw.y is None:
+        facts["classes"] = "unknown"
     if raw.session is not None:
         owners = Counter(s for s, _ in set(zip(person.tolist(), as_list(raw.session, "session"), strict=True)))
         low, high = min(owners.values()), max(owners.values())

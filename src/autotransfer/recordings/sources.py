@@ -21,7 +21,7 @@ from .embedded import watch
 from .epochs import fif_files, read_fif, read_fif_folder, stem
 from .messages import show
 from .moabb_sets import read_moabb
-from .npz import HOW_TO_SAVE, read_folder, read_npz, save_npz
+from .npz import read_folder, read_npz, save_npz
 from .pattern import Files, split_options
 from .raw import Raw
 from .synthetic import synthetic
@@ -68,7 +68,6 @@ READERS: dict[str, Callable[[str], Raw]] = {
 BIDS = "bids:"  # before a folder, to choose some of it
 PATH = 400  # letters of a path that a message shows
 COLUMN = 18  # letters of a name in the catalogue
-NOT_READ = (".npy", ".pkl", ".pickle", ".joblib", ".pt", ".pth")
 
 
 def load(
@@ -165,13 +164,10 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
             return reader(text.removeprefix(key))
         if key.startswith(".") and text.lower().endswith(key):
             return reader(text)
-    named = shown(text, PATH)
-    if Path(text).suffix.lower() in NOT_READ:
-        raise UserError(f"cannot load {named}: X, y and subject belong in one file without pickles; {HOW_TO_SAVE}")
     problem = "its kind of file is unknown" if os.path.exists(text) else "there is no such file, folder or set"
     raise UserError(
-        f"cannot load {named}: {problem}; choose a file or a collection ({_listed([*READERS, *endings(), BIDS])}), a "
-        f"folder of such files, or an embedded set ({_listed(SETS)})"
+        f"cannot load {shown(text, PATH)}: {problem}; choose a file or a collection "
+        f"({_listed([*READERS, *endings(), BIDS])}), a folder of such files, or an embedded set ({_listed(SETS)})"
     )
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..errors import UserError, shown
 from .columns import Column, is_empty
 from .container import Recordings
-from .labels import as_list, check_length, named, rows_of, unlabelled_warning
+from .labels import as_list, named, rows_of, unlabelled_warning
 from .messages import show
 from .raw import Raw
 from .windows import window_array
@@ -114,8 +114,7 @@ def numbers(y: object, n_trials: int, what: str = "y") -> Floats:
     dtype = getattr(y, "dtype", None)
     if getattr(dtype, "kind", None) in ("m", "M"):  # which would be taken for counts of its unit
         raise UserError(f"{what} holds times ({dtype}); give numbers, such as the seconds since a start")
-    values = as_list(y, what)
-    check_length(len(values), n_trials, what)
+    values = as_list(y, what, n_trials)
     return np.array([_number(value, n, what) for n, value in enumerate(values)], dtype=np.float64)
 
 

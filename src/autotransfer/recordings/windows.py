@@ -58,7 +58,11 @@ def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfr
         if all(UNNAMED.fullmatch(name) for name in expected):  # numbers are no names: nothing is left out
             check_channel_count(source.shape[1], expected)
         if missing:
-            raise UserError(missing_words(missing[0], names))
+            raise UserError(
+                f"the data have no channel {missing[0]!r}, which the model reads, but {', '.join(names[:8])}"
+                f"{' …' * (len(names) > 8)}; if these are the same channels, give them the model's names "
+                f"(--rename {names[0]}={missing[0]})"
+            )
         if places != list(range(source.shape[1])):
             source = source[:, places]
     check_rate(sfreq, made_for.sfreq, 1e-6)
@@ -67,14 +71,6 @@ def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfr
             f"windows of the data have {source.shape[2]} samples, the model expects {made_for.n_times}; cut them anew"
         )
     return float32_windows(source, tuple(expected), allow_constant=True)
-
-
-def missing_words(name: str, there: Sequence[str]) -> str:
-    """Message for a channel that the data lack."""
-    return (
-        f"the data have no channel {name!r}, which the model reads, but {', '.join(there[:8])}"
-        f"{' …' * (len(there) > 8)}; if these are the same channels, give them the model's names"
-    )
 
 
 def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
