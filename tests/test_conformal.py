@@ -159,11 +159,6 @@ def test_every_door_gives_the_same_sets_and_answers(run: Path) -> None:
     assert (sets == sets_at(p, own.set_threshold(0.9))).all()
     assert ((answers == "unanswered") == (p.max(1) < own.answer_threshold(0.3))).all()
     assert 0 < (answers == model.unanswered_).sum() < len(X)
-    session = at.Session(model)
-    assert (session.predict_set(X[:3]) == sets[:3]).all()
-    assert session.predict(X[3], abstain=0.3) == answers[3]
-    assert (session.predict(X[4:], abstain=0.3) == answers[4:]).all()
-    assert session.n_windows == len(X)
     at.export_model(model, "safetensors", run / "file.safetensors")
     assert (at.load_model(run / "file.safetensors").predict_set(X) == sets).all()
 
@@ -172,11 +167,9 @@ def test_a_model_without_thresholds_says_so() -> None:
     rec = tiny(5)
     X, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
     clf = at.CensoredClassifier(max_epochs=1, device="cpu").fit(X, y, subjects=s)
-    session = at.Session(clf)
-    for ask in (lambda: clf.predict_set(X), lambda: clf.predict(X, abstain=0.1), lambda: session.predict_set(X[0])):
+    for ask in (lambda: clf.predict_set(X), lambda: clf.predict(X, abstain=0.1)):
         with pytest.raises(at.UserError, match=r"has no thresholds.*AutoTransferClassifier"):
             ask()
-    assert session.n_windows == 0  # refused before the window was taken
     assert set(clf.predict(X)) <= {0, 1}
     held = at.CensoredClassifier(max_epochs=1, device="cpu", validation_subjects=[2, 3, 4]).fit(X, y, subjects=s)
     assert held.predict_set(X, coverage=0.95).shape == (len(X), 2)

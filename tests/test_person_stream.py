@@ -25,7 +25,7 @@ from autotransfer.errors import UserError
 from autotransfer.models.mixture import Mixture
 from autotransfer.person.stream.cutter import Cutter, Gap, Window
 from autotransfer.person.stream.sink import CsvSink
-from autotransfer.person.stream.smoothing import Majority, Posterior, smoothing_of
+from autotransfer.person.stream.smoothing import Posterior, smoothing_of
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
 from autotransfer.recordings.filters import Causal
 from autotransfer.recordings.pace import Pace
@@ -173,17 +173,6 @@ def test_a_long_silence_costs_no_memory_and_is_counted() -> None:
 # smoothing
 
 
-def test_a_majority_outvotes_one_error_and_the_latest_wins_a_tie() -> None:
-    a, b = np.array([0.9, 0.1]), np.array([0.2, 0.8])
-    votes = Majority(3)
-    found = [votes.feed(p, 0.1).argmax() for p in (a, a, b, a, b, b)]
-    assert found == [0, 0, 0, 0, 1, 1]
-    assert Majority(4).feed(b, None).tolist() == [0.0, 1.0]
-    two = Majority(2)
-    two.feed(a, None)
-    assert two.feed(b, 0.1).argmax() == 1
-
-
 def test_the_posterior_gathers_and_forgets() -> None:
     slight = np.array([0.6, 0.4])
     own = Posterior(half_life=10.0, window=1.0)
@@ -218,26 +207,21 @@ def test_smoothing_goes_on_from_trial_to_trial_of_a_session(run: Path, tmp_path:
     session = np.repeat(["monday", "tuesday"], (25, 15))
     meta = json.dumps({"sfreq": RATE, "channels": list(REC.channels)})
     np.savez(tmp_path / "ann.npz", X=OWN.numpy(), session=session, meta=meta)
-    for smooth, words in (
-        ("majority:5", "probabilities are shares of the last 5 decisions, of fewer in the first windows"),
-        ("posterior:5", "probabilities are given all windows so far, half of which is forgotten after 5 s"),
-    ):
-        expected, smoothing = [], smoothing_of(smooth, 1.0)
-        for row, p in enumerate(single):
-            expected.append(smoothing.feed(p, None if row in (0, 25) else 1.0))
-        out = tmp_path / f"{smooth[:8]}.csv"
-        told = command(run, "--source", tmp_path / "ann.npz", "--smooth", smooth, "--out", out)
-        np.testing.assert_allclose(probabilities(table(out)), expected, atol=1e-4)
-        assert np.abs(np.array(expected) - single).max() > 0.1
-        assert words in told.stderr
+    expected, smoothing = [], smoothing_of("posterior:5", 1.0)
+    for row, p in enumerate(single):
+        expected.append(smoothing.feed(p, None if row in (0, 25) else 1.0))
+    command(run, "--source", tmp_path / "ann.npz", "--smooth", "posterior:5", "--out", tmp_path / "out.csv")
+    np.testing.assert_allclose(probabilities(table(tmp_path / "out.csv")), expected, atol=1e-4)
+    assert np.abs(np.array(expected) - single).max() > 0.1
     unheard = OWN.numpy().copy()
     unheard[25] = np.nan  # the first of a session is missed, and the second begins it
     np.savez(tmp_path / "lost.npz", X=unheard, session=session, meta=meta)
-    command(run, "--source", tmp_path / "lost.npz", "--smooth", "majority:5", "--out", tmp_path / "lost.csv")
+    command(run, "--source", tmp_path / "lost.npz", "--smooth", "posterior:5", "--out", tmp_path / "lost.csv")
     found = table(tmp_path / "lost.csv")
     assert found["window"].tolist() == [row for row in range(40) if row != 25]
-    assert sorted(probabilities(found)[25]) == [0, 1]
-    assert sorted(probabilities(found)[24]) != [0, 1], "shares of five decisions that are not all alike"
+    np.testing.assert_allclose(
+        probabilities(found)[25], single[26], atol=5e-3
+    )  # near: the window that is missed moved the model
 
 
 @pytest.mark.parametrize(("seconds", "windows"), [(6, 6), (6.9, 6), (7, 7), (0.5, 0), (100, 40)])

@@ -25,7 +25,7 @@ def stream(
         str | None, Option(help="lsl:NAME or a .csv file; default: standard output. With --replay a .json file.")
     ] = None,
     hop: Annotated[float | None, Option(help="Seconds between windows; default: half a window.")] = None,
-    smooth: Annotated[str, Option(help="majority:N (decisions), posterior:SECONDS (half-life), or none.")] = "none",
+    smooth: Annotated[str, Option(help="posterior:SECONDS (half-life), or none.")] = "none",
     filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: that of the model; none.")] = "auto",
     notch: Annotated[list[float] | None, Option(help="Hz of the mains; may be given several times.")] = None,
     seconds: Annotated[float | None, Option(help="End after this many seconds; default: all.")] = None,

@@ -24,15 +24,14 @@ from ..preprocessing import check_online
 from ..preprocessing.transform import with_prefix
 from ..runs.lock import refuse_links
 from ..training.centring import CentringRule, Known
-from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
-from ..training.sequence import LEAST, evidence, forward, usable_stay
+from ..training.conformal import decisions
 from ..words import count
 from .adaptation import Adaptation
 from .asking import RECENT, WORTH, Reading, Recent, expected_gain
 from .calibration import check_effects, delivered_adaptation, labels_of
 from .decoder import Decoder
 from .labels import Labels
-from .session_file import check_belief, check_state, model_digest, read_session, write_session
+from .session_file import check_state, model_digest, read_session, write_session
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -49,9 +48,6 @@ class Session:
     adapt: learn from the person's windows without labels, by the method that helped held-out people most: the
         average for sessions (person/online.py), or one that follows the person in the codes (person/adaptation.py).
         Where held-out people lost by it the session does not adapt, and warns
-    smooth: let the windows before it count for a window, too: its class is mostly that of the window before, as often
-        as in the recordings that the model was trained on (training/sequence.py). Prediction sets and abstention are
-        not calibrated for that, and refused
     encoders: factories of your own encoders, by name, where a folder is given
     channels: names of the windows' channels, if they are not the model's in its order; a missing channel is refused
 
@@ -68,15 +64,12 @@ class Session:
         model: Model | BaseEstimator | str | Path,
         *,
         adapt: bool = False,
-        smooth: bool = False,
         encoders: Encoders | None = None,
         channels: object = None,
     ) -> None:
-        for name, wanted in {"adapt": adapt, "smooth": smooth}.items():
-            if not isinstance(wanted, (bool, np.bool_)):
-                raise UserError(f"{name} is {shown(wanted)}; a session takes True or False")
+        if not isinstance(adapt, (bool, np.bool_)):
+            raise UserError(f"adapt is {shown(adapt)}; a session takes True or False")
         self.model, self.classes_ = _model_and_classes(model, encoders)
-        self._stay = usable_stay(self.model.card.stay, len(self.classes_)) if smooth else None
         refuse_parts(self.model.parts, lambda part: check_online(part.setting.preprocessing))
         self._online_rule = _online_rule(self.model) if adapt else None
         self.adapts = bool(adapt) and (self._online_rule is not None or self._may_adapt())
@@ -115,7 +108,6 @@ class Session:
         self._online_state: Known = {} if self._online is None else self._online.centred.begin()
         self._unread: list[Tensor] = []  # windows predicted by the average for sessions, not yet in `_recent`
         self._recent = Recent(self._decoder.project)
-        self._belief: NDArray[np.float64] | None = None  # (classes,) of the last window, where they are smoothed
         self._labels: Labels | None = None  # made with the first label: not every model can take any
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
@@ -130,9 +122,6 @@ class Session:
             log_p, self._online_state = self._online.next(self._online_decoder.say(windows), self._online_state)
             probability = softmax(log_p)
             self._unread = [*self._unread, *windows[-RECENT:].clone()][-RECENT:]  # the caller may reuse its memory
-        if self._stay is not None:
-            log_p = np.log(np.maximum(probability, LEAST))
-            probability, self._belief = forward(evidence(log_p), self._stay, self._belief)
         self.n_windows += len(windows)
         return probability[0] if single else probability
 
@@ -152,31 +141,9 @@ class Session:
             self.model.warn_of(torch.cat(first))
         self._first = None if enough else [*self._first, windows.clone()]  # the caller may reuse its memory
 
-    def predict(self, window: object, abstain: float | None = None) -> Any:
-        """The likeliest class of the next window, one of `classes_`; of n windows an array (n,).
-
-        abstain: the share of a person's windows to leave unanswered, as in a model's `predict`; their prediction is
-        `unanswered_`.
-        """
-        least = least_confidence(self.model.card.thresholds, abstain)
-        if least is not None:
-            self._check_calibrated("abstain")
-        return decisions(self.predict_proba(window), self.classes_, least)
-
-    def predict_set(self, window: object, coverage: float = 0.9) -> NDArray[np.bool_]:
-        """Whether each class is in the prediction set of the next window (classes,), or of n windows (n, classes)."""
-        least = least_probability(self.model.card.thresholds, coverage)
-        self._check_calibrated("predict_set")
-        return sets_at(self.predict_proba(window), least)
-
-    def _check_calibrated(self, method: str) -> None:
-        if self._stay is not None:
-            raise UserError(f"{method} is calibrated for windows by themselves; open the session without smooth=True")
-
-    @property
-    def unanswered_(self) -> Any:
-        """What `predict` returns for a window that it leaves unanswered."""
-        return unanswered_value(self.classes_.tolist())
+    def predict(self, window: object) -> Any:
+        """The likeliest class of the next window, one of `classes_`; of n windows an array (n,)."""
+        return decisions(self.predict_proba(window), self.classes_, None)
 
     # ---- labels ----------------------------------------------------------------------------------------------------
 
@@ -269,17 +236,12 @@ class Session:
             state |= {f"adaptation.{name}": tensor for name, tensor in self._adaptation.known.items()}
         if self.n_labels:
             state |= {f"labels.{name}": tensor for name, tensor in self._taking_labels().state().items()}
-        if self._belief is not None:
-            state["smooth.belief"] = torch.from_numpy(self._belief)
         return state | {f"online.{name}": torch.from_numpy(array) for name, array in self._online_state.items()}
 
     def _restore(self, state: dict[str, Tensor]) -> None:
         """ValueError where it does not fit."""
         if labels := with_prefix("labels.", state):
             self._taking_labels().restore(labels)
-        if (belief := state.get("smooth.belief")) is not None and self._stay is not None:
-            check_belief(belief, len(self.classes_))
-            self._belief = belief.numpy().copy()
         expected = self._state()
         if unknown := set(state) - set(expected):
             raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
@@ -294,7 +256,6 @@ class Session:
     def save(self, path: str | Path) -> None:
         """What is known of the person, as one file, which `load` opens again with the same model."""
         header = {"model": model_digest(self.model), "n_windows": self.n_windows, "adapts": self.adapts}
-        header |= {} if self._stay is None else {"smooths": True}
         self._catch_up()
         write_session(Path(path), header, self._state())
 
@@ -311,8 +272,7 @@ class Session:
         the windows that will come now, as when a session is opened."""
         try:
             header, state = read_session(Path(path))
-            smooths = header.get("smooths") is True
-            session = cls(model, adapt=header["adapts"], smooth=smooths, encoders=encoders, channels=channels)
+            session = cls(model, adapt=header["adapts"], encoders=encoders, channels=channels)
             if header["model"] != model_digest(session.model):
                 raise UserError(f"{path} belongs to another model; open it with the one that it was saved with")
             session._restore(state)

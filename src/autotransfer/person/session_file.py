@@ -73,14 +73,3 @@ def check_state(state: State, expected: State, prefix: str) -> State:
         if name in NEVER_NEGATIVE and (tensor < 0).any():
             raise ValueError(f"{prefix}{name} is below 0")
     return tensors
-
-
-def check_belief(belief: Tensor, n_classes: int) -> None:
-    """ValueError where a tensor of a file does not hold the probabilities (classes,) of a window."""
-    if (
-        belief.shape != (n_classes,)
-        or belief.dtype != torch.float64
-        or (belief < 0).any()
-        or abs(belief.sum() - 1) > 1e-6
-    ):
-        raise ValueError("smooth.belief holds no probabilities")

@@ -147,7 +147,7 @@ class Stream:
                 "each to the next of the same session"
             )
         lines.append(f"{self.source.name}: windows of {self.window:g} s {every}, at {self.sfreq:g} Hz, {samples}")
-        return [*lines, self.smoothing.words] if self.smoothing.words else lines
+        return lines if self.smoothing is None else [*lines, self.smoothing.words]
 
     def run(self, sink: Sink, seconds: float | None = None) -> StreamSummary:
         """Decode until the source ends, `seconds` have passed, or Ctrl-C. Seconds of a file are those of its own clock,
@@ -212,7 +212,7 @@ class Stream:
         self.watch(window.values)
         elapsed = None if window.first or self.last is None else window.time - self.last
         self.last = window.time
-        smooth = self.smoothing.feed(probability, elapsed)
+        smooth = probability if self.smoothing is None else self.smoothing.feed(probability, elapsed)
         activation = None
         if self.detector is not None:
             if window.first:
