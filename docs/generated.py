@@ -119,8 +119,6 @@ MEANING = {
     "critic_lr": "learning rate of the critic",
     "critic_steps": "critic updates for each step of the encoder",
     "critic_hidden": "width of the critic's hidden layer",
-    "nuisance": "[what z should be independent of](../method.md#nuisance): `subject`, `session`, a column, or several "
-    "with +",
     "shuffle_subjects": "control: subjects are shuffled within each class before training",
     "temporal_filters": "F1 of EEGNet",
     "spatial_depth": "spatial filters for each temporal filter",

@@ -100,7 +100,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
     [
         {}, {"adaptation": "auto"}, {"adaptation": "none"}, {"adaptation": "online", "seeds": 2},
         {"grid": "paper", "rule": "published"},
-        {"search": "tpe", "trials": 5, "patience": 4, "lr": 1e-2, "batch_size": 8, "nuisance": "subject+session"},
+        {"search": "tpe", "trials": 5, "patience": 4, "lr": 1e-2, "batch_size": 8},
         {"standardize": "train", "align": "online", "as_printed": True, "device": "cpu", "seed": 3, "epochs": 6},
     ],
 )  # fmt: skip
@@ -198,7 +198,7 @@ def pretend(folder: Path, scores: list[float], *, windows: str = "abc", complete
     """A run that has scored people so."""
     folder.mkdir()
     with closing(Ledger(folder / "ledger.sqlite", create=True)) as ledger:
-        ledger.remember(windows=windows, complete=complete)
+        ledger.remember(fingerprint=windows, complete=complete)
     nested = {str(person): value for person, value in enumerate(scores)}
     found = choice(nested_test_scores=nested, chance=0.5)
     (folder / "choice.json").write_text(json.dumps(schema.to_values(found)))

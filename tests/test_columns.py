@@ -153,5 +153,3 @@ def test_columns_of_epochs(tmp_path: Path) -> None:
     divided = at.Recordings.from_epochs(parts)
     assert list(divided.columns) == ["place", "left handed", "word"], "what all have, of one kind"
     assert divided.session is None
-    clf = at.CensoredClassifier("mmd", nuisance="rep", max_epochs=1, batch_size=16, device="cpu")
-    assert clf.fit(epochs, plain.y.numpy()).setting_.nuisance == "rep"

@@ -97,7 +97,7 @@ def test_every_parameter_reaches_the_setting() -> None:
     given: dict[str, object] = {
         "strength": 0.7, "max_epochs": 2, "patience": 5, "batch_size": 12, "lr": 0.02, "weight_decay": 0.3,
         "dropout": 0.1, "standardize": "train", "align": "online", "append_scale": True,
-        "log_power": True, "warm_up": 3, "schedule": "constant", "nuisance": "session", "channel_mask": 0.2,
+        "log_power": True, "warm_up": 3, "schedule": "constant", "channel_mask": 0.2,
     }  # fmt: skip
     by_method: list[dict[str, object]] = [
         {"method": "mige", "mode": "complementary", "estimator": "ssge", "length_scale": 2.0, "regularization": 0.05},

@@ -241,7 +241,7 @@ def test_every_option_reaches_the_run() -> None:
     given: dict[str, object] = {
         "grid": "paper", "epochs": 3, "search": "tpe", "trials": 7, "seeds": 2, "patience": 4,
         "batch_size": 9, "lr": 0.1, "standardize": "train", "align": "online", "device": "cpu",
-        "rule": "published", "nuisance": "session", "time": "2h", "folds": "all",
+        "rule": "published", "time": "2h", "folds": "all",
     }  # fmt: skip
     expected = RunOptions(source=module.DATA, seed=5, max_steps=100, **given)
     assert at.AutoTransferClassifier(random_state=5, max_steps=100, **given)._options("eegnet") == expected

@@ -25,7 +25,7 @@ from test_registries import with_transform
 # A value that is not the default, and what must go with it.
 OTHER: dict[str, Any] = {
     "time": "2h", "adaptation": "online", "device": "cpu", "encoder": "shallow", "at_least": 0.7, "grid": "uncensored",
-    "networks": "one", "kinds": "tdar", "search": "tpe", "trials": 3, "nuisance": "session", "as_printed": True,
+    "networks": "one", "kinds": "tdar", "search": "tpe", "trials": 3, "as_printed": True,
     "epochs": 3, "max_steps": 70, "patience": 5, "batch_size": 9, "lr": 0.5, "standardize": "train", "align": "online",
     "seeds": 2, "metric": "f1_macro", "folds": 4, "rule": "published", "hold_out": "session",
     "target": "continuous",

@@ -247,10 +247,10 @@ def test_learning_curves_are_medians_over_folds() -> None:
 
 
 def test_leakage_is_drawn_for_each_network_and_fold() -> None:
-    leakage = {role: [Leak("1", level, 0.1, 1.0), Leak("1", 0.2, 0.5, 0.1, "hand")]
+    leakage = {role: [Leak("1", level, 0.1, 1.0), Leak("2", 0.2, 0.5, 0.1)]
                for role, level in {"paper_network": 0.3, "uncensored": 0.9, "chosen": 0.5}.items()}  # fmt: skip
     figure = figures(replace(finished(), leakage=leakage))["leakage"]
-    assert [trace["y"] for trace in figure.data] == [[0.3], [0.9], [0.5]], "other columns are in the numbers alone"
+    assert [trace["y"] for trace in figure.data] == [[0.3, 0.2], [0.9, 0.2], [0.5, 0.2]]
     assert len(figure.rows) == 6
 
 

@@ -182,8 +182,7 @@ def test_every_field_reaches_the_key() -> None:
     changes = {"temporal_filters": 4, "spatial_depth": 1, "latent_filters": 8, "temporal_kernel": 9, "dropout": 0.1,
                "max_norm": True, "standardize": "transductive", "batches": "shuffled", "batch_size": 32, "lr": 0.1,
                "align": "online", "warm_up": 2, "schedule": "constant", "checkpoint": "last",
-               "weight_decay": 0.5, "max_epochs": 7, "patience": 3, "shuffle_subjects": True,
-               "nuisance": "session"}  # fmt: skip
+               "weight_decay": 0.5, "max_epochs": 7, "patience": 3, "shuffle_subjects": True}  # fmt: skip
     assert set(changes) <= set(field_names())
     for name, value in changes.items():
         assert Setting(method="pairwise_mmd", pairs="clique", size=2, **{name: value}).key != base.key, name

@@ -17,7 +17,6 @@ from .errors import UserError, shown
 from .recordings import Recordings
 from .recordings.container import check_recordings
 from .recordings.units import Units
-from .settings import SUBJECT
 from .words import count, printable
 
 Rows = NDArray[np.int64]
@@ -28,6 +27,7 @@ MANY_PEOPLE = 20  # above this many, leaving out one at a time costs more than i
 USUAL_FOLDS = 10  # for more than MANY_PEOPLE
 MIN_SCORABLE = 2  # people: one is measured, and decided about without themselves
 NOBODY: Rows = np.empty(0, dtype=np.int64)
+SUBJECT = "subject"
 SESSION = "session"
 MOST_NAMES = 5  # in a message
 

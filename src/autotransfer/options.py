@@ -88,10 +88,6 @@ class AskedOptions:
     ] = None
     search: Annotated[str, About("grid; tpe: Optuna.", SEARCH)] = "grid"
     trials: Annotated[int, About("Settings to sample with --search tpe.", SEARCH)] = 40
-    nuisance: Annotated[
-        str,
-        About("What penalties remove: subject, session, the name of a column, or several joined with +.", SEARCH),
-    ] = "subject"
     as_printed: Annotated[bool, About("Penalties exactly as the paper prints them, in shuffled batches.", SEARCH)] = (
         False
     )

@@ -34,7 +34,7 @@ from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.planning import begin
 from ..search.procedure import conduct
-from ..settings import SUBJECT, Setting
+from ..settings import Setting
 from ..training.packing import resolve_device
 from .inputs import encoder_of, seed_of, warn_of_unknown_rate
 from .window_classifier import WindowClassifier
@@ -199,8 +199,7 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     """Raise if the folder holds a run on other data or with other options."""
     known, asked = run.recordings, in_units(recordings, run.options.hold_out)
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
-    nuisance = options.nuisance if options.nuisance == run.options.nuisance else SUBJECT  # told below where they differ
-    if not same_names or fingerprint(known, nuisance) != fingerprint(asked, nuisance):
+    if not same_names or fingerprint(known) != fingerprint(asked):
         raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
     digests = {name: digest for name, digest in column_digests(asked).items() if digest}  # those left out are the run's
     if (column := changed_column(digests, known)) is not None:

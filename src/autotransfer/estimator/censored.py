@@ -40,7 +40,7 @@ PUBLISHED = ("adversary", "marginal")
 CHANNEL_MASK, ENOUGH_CHANNELS = 0.1, 8
 # Parameters that are fields of a setting and follow from nothing else.
 GIVEN = (
-    "nuisance", "estimator", "length_scale", "regularization", "pairs", "fraction", "size", "variant", "critic_lr",
+    "estimator", "length_scale", "regularization", "pairs", "fraction", "size", "variant", "critic_lr",
     "as_printed", "patience", "batch_size", "lr", "weight_decay", "align", "warm_up",
 )  # fmt: skip
 # Parameters that say nothing about the training itself, and go with a setting.
@@ -62,7 +62,6 @@ class CensoredClassifier(WindowClassifier):
         your own, which replaces the setting's
     preset: "recommended" or "paper", the published protocol; it decides whatever is None
     method, mode, strength: the penalty, as in `Setting`; method=None: no penalty; "auto": as the preset says
-    nuisance: what z should not tell: "subject", "session", "subject+session" or a column handed to fit
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed: options of the
         methods that read them, as in `Setting`; other methods ignore them
     warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`
@@ -87,7 +86,6 @@ class CensoredClassifier(WindowClassifier):
     _: KW_ONLY
     setting: Setting | None = None
     preset: str = "recommended"
-    nuisance: str = "subject"
     estimator: str | None = None
     length_scale: str | float | None = None
     regularization: float | None = None

@@ -29,7 +29,7 @@ class Column:
 
 
 def is_name(name: object) -> bool:
-    """Whether a column can be called so: a nuisance joins names with +, and a folder has a file of each name."""
+    """Whether a column can be called so: a folder has a file of each name."""
     return (
         isinstance(name, str)
         and name not in TAKEN

@@ -16,14 +16,14 @@ from ..runs.ledger import FINISHED, Entry
 from ..runs.results import trained
 from ..runs.run import Run
 from ..runs.study import command_of
-from ..settings import Setting, nuisance_parts
+from ..settings import Setting
 from ..training.latent import encode_states
-from ..training.leakage import leakage_within
-from ..training.nuisance import columns_of, nuisance_groups
+from ..training.leakage import leakage
 from ..training.packing import resolve_device
 from .summary import Leak, Summary
 
 SHOWN = ("search", "folds")  # what is solved for sessions is no candidate
+FEWEST = 5  # windows of a subject on which a probe is tested
 PROBED_FOLDS = 6  # leakage is read on this many folds, evenly spread
 PROBED_TRIALS = 2000  # of a fold's training trials at most, the same for both models
 PROBED_COLUMNS = 6  # in addition to the subject
@@ -102,11 +102,17 @@ def _leakage(
             continue
         spread = np.unique(np.linspace(0, len(done) - 1, PROBED_FOLDS).astype(int))
         found[role] = []
-        for n, entry in enumerate(done[place] for place in spread):
-            if n and until is not None and time.monotonic() > until:
+        for entry in (done[place] for place in spread):
+            if found[role] and until is not None and time.monotonic() > until:
                 break
             z, rows = _codes(run, entry)
-            found[role] += _leaks(run, entry, z, rows, every=n == 0)
+            subjects = run.recordings.subject.numpy()[rows]
+            often = np.bincount(subjects)[subjects] >= FEWEST
+            if len(np.unique(subjects[often])) < 2:  # a fold of three people trains on one
+                continue
+            leak = leakage(z.numpy()[often], subjects[often])
+            where = ", ".join(str(run.recordings.subjects[person]) for person in run.groups[entry.test])
+            found[role].append(Leak(where, leak.accuracy, leak.chance, leak.bits))
     if found != known:
         run.ledger.remember(leakage=found)
     return found
@@ -120,26 +126,3 @@ def _codes(run: Run, entry: Entry) -> tuple[Tensor, NDArray[np.int64]]:
     state = {name.removeprefix("final."): t for name, t in tensors.items() if name.startswith("final.")}
     z, _ = encode_states(run.recordings, [job], [state], rows, encoders=run.encoders)
     return z[0], rows
-
-
-def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64], *, every: bool) -> list[Leak]:
-    """Measure leakage of the subject and of the run's nuisance; with `every`, of other columns too, which takes time.
-
-    A column that varies within people is probed within each person, so that it cannot be inferred from who they are.
-    One that does not, such as an age, is probed among all trials.
-    """
-    recordings, train = run.recordings, run.job(entry).fold.train
-    asked = dict.fromkeys(["subject", *nuisance_parts(run.options.nuisance)])
-    others = [name for name in columns_of(recordings) if name not in asked]
-    who, everybody = recordings.subject.numpy()[rows], np.zeros(len(rows), dtype=np.int64)
-    people = np.unique(who)
-    few = np.isin(who, people[np.linspace(0, len(people) - 1, PROBED_PEOPLE).astype(int)])
-    leaks = []
-    for name in [*asked, *(others[:PROBED_COLUMNS] if every else [])]:
-        labels = nuisance_groups(recordings, name, train)[rows]
-        inside = None if name == "subject" else leakage_within(z[few], labels[few], who[few])
-        leak = inside or leakage_within(z, labels, everybody)
-        if leak is not None:  # a fold of three people trains on one, who can be told from nobody
-            where = ", ".join(str(recordings.subjects[person]) for person in run.groups[entry.test])
-            leaks.append(Leak(where, leak.accuracy, leak.chance, leak.bits, name, inside is not None))
-    return leaks

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..folds import SESSION
+from ..folds import SESSION, SUBJECT
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..runs.choice import HARM, Average, Choice, Playback
 from ..runs.ending import out_of_time
 from ..runs.regression import LOWEST, RegressionChoice
 from ..runs.verdict import MOST_NAMES, mean, shown_name
-from ..settings import SUBJECT
 from ..training.intervals import next_words
 from ..training.scoring import BALANCED_ACCURACY, chance_words, label_of
 from ..words import count, score, signed

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from ..errors import UserError
+from ..folds import SUBJECT
 from ..runs.choice import read_choice
 from ..runs.follower import RunFollower
 from ..runs.results import Trained
-from ..settings import SUBJECT
 
 # Names and order as of moabb.analysis.Results.to_dataframe.
 COLUMNS = [

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..runs.choice import Scores
-from ..settings import SUBJECT
 from . import plot
 from .escaping import plot_text
 from .findings import harm_words, session_words
@@ -232,7 +231,7 @@ def curves(summary: Summary) -> Figure | None:
 def leakage(summary: Summary) -> Figure | None:
     """Draw how well a fresh probe reads the subject from z, for each network and fold."""
     fills = {"paper_network": GREY, "uncensored": LOSS, "chosen": ACCENT}
-    leaks = {role: [leak for leak in found if leak.nuisance == SUBJECT] for role, found in summary.leakage.items()}
+    leaks = summary.leakage
     folds = list(dict.fromkeys(leak.test_subject for found in leaks.values() for leak in found))
     if not folds:
         return None
@@ -250,13 +249,13 @@ def leakage(summary: Summary) -> Figure | None:
         title="Can the subject be read from the representation?",
         caption="Accuracy of a fresh classifier that tells from the network's latent features which training subject a "
         "window belongs to. A censor's effect is the difference to the same network without it; the baseline may "
-        "preprocess windows in another way. The numbers also have other columns of the data.",
+        "preprocess windows in another way.",
         data=data,
         layout=plot.scores_over(across, "accuracy of reading the subject", [k.accuracy for k in every], chance),
-        columns=("test_subject", "model", "column", "within_people", "accuracy", "chance", "bits"),
+        columns=("test_subject", "model", "accuracy", "chance", "bits"),
         rows=[
-            [leak.test_subject, role, leak.nuisance, leak.within, leak.accuracy, leak.chance, leak.bits]
-            for role, found in summary.leakage.items()
+            [leak.test_subject, role, leak.accuracy, leak.chance, leak.bits]
+            for role, found in leaks.items()
             for leak in found
         ],
         height=320,

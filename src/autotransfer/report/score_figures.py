@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from itertools import chain
 
+from ..folds import SUBJECT
 from ..runs.choice import Average
-from ..settings import SUBJECT
 from ..training.intervals import bootstrap_interval
 from ..training.scoring import METRICS
 from . import plot

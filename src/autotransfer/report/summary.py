@@ -21,14 +21,12 @@ ROLE_NAMES = {
 
 @dataclass(frozen=True)
 class Leak:
-    """Accuracy of a fresh probe that reads the subject, or another column, from z of a fold's training windows."""
+    """Accuracy of a fresh probe that reads the subject from z of a fold's training windows."""
 
     test_subject: str  # of the fold
     accuracy: float
     chance: float
     bits: float
-    nuisance: str = "subject"  # what is read
-    within: bool = False  # among the trials of one person, mean over people
 
 
 @dataclass(frozen=True, kw_only=True)

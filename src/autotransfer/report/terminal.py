@@ -83,7 +83,7 @@ def comparison_lines(first: Path, second: Path) -> list[str]:
 def _finished(folder: Path) -> tuple[str, Choice]:
     """Return the fingerprint of a finished run's recordings, and its choice."""
     with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
-        windows = ledger.recall("windows", str) or ledger.recall("fingerprint", str) or ""
+        windows = ledger.recall("fingerprint", str) or ""
         complete = ledger.recall("complete", bool)
     if not complete:
         raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")

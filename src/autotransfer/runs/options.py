@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import UserError, check_choice, check_types, shown
-from ..folds import FEWEST_FOLDS, MANY_PEOPLE, USUAL_FOLDS, groups_of, turns
+from ..folds import FEWEST_FOLDS, MANY_PEOPLE, SUBJECT, USUAL_FOLDS, groups_of, turns
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS, encoder_name
@@ -16,7 +16,7 @@ from ..options import AskedOptions
 from ..recordings import Recordings
 from ..recordings.cutting import Cutting
 from ..recordings.targets import CLASSES, target_name
-from ..settings import SUBJECT, Setting, nuisance_parts
+from ..settings import Setting
 from ..training.batches import EPOCHS, STEPS, epochs_for
 from ..training.intervals import check_at_least
 from ..training.scoring import BALANCED_ACCURACY, metric_name
@@ -87,7 +87,6 @@ class RunOptions(AskedOptions):
         if isinstance(self.folds, str) and self.folds.isdigit():
             self.folds = int(self.folds)  # as the command line has it
         check_types(self)
-        self.nuisance = "+".join(nuisance_parts(self.nuisance))
         self.encoder = encoder_name(self.encoder)
         check_choice("search", self.search, ("grid", "tpe"))
         check_choice("rule", self.rule, RULES)
@@ -188,8 +187,6 @@ class RunOptions(AskedOptions):
             changes |= {"encoder": self.encoder, "network": None}
         if self.as_printed and setting.method in PUBLISHED:
             changes |= {"as_printed": True, "batches": "auto"}
-        if self.nuisance != SUBJECT:
-            changes["nuisance"] = self.nuisance
         for name in ("patience", "batch_size", "lr", "standardize", "align"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)

@@ -15,9 +15,8 @@ from ..recordings import Recordings, load
 from ..recordings.optional import need
 from ..recordings.ring import check_ring
 from ..recordings.windows import check_rate
-from ..settings import SUBJECT, Setting
+from ..settings import Setting
 from ..training.members import size_of
-from ..training.nuisance import check_nuisance
 from ..training.packing import resolve_device
 from ..training.train import check_jobs
 from .options import RunOptions, resolved
@@ -68,11 +67,6 @@ class Preparation:
         fold = self.folds[0]
         check_jobs(self.recordings, [Job(setting, fold) for setting in settings])
 
-    def check_nuisance(self) -> None:
-        """Raise unless it is in the data, and differs among the people who train in each fold."""
-        if self.options.nuisance != SUBJECT:
-            check_nuisance(self.recordings, self.options.nuisance, [fold.train for fold in self.folds])
-
 
 def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: Recordings | None = None) -> Preparation:
     """recordings: where they are in memory already; otherwise they are loaded from `options.source`."""
@@ -84,7 +78,6 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
     check_scorable(recordings)
     prepared = Preparation(resolved(options, recordings), recordings, encoders)
     prepared.check_settings(prepared.options.settings())
-    prepared.check_nuisance()
     return prepared
 
 

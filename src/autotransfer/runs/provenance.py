@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 
+import numpy as np
+
 from ..recordings import Recordings
-from ..settings import SUBJECT
-from ..training.nuisance import columns_of, raw_values
 
 
-def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
+def fingerprint(recordings: Recordings) -> str:
     """Tells whether the data are the ones that a run began with."""
     digest = hashlib.blake2b(digest_size=16)
     for tensor in (recordings.X, recordings.y, recordings.subject):
@@ -20,22 +20,21 @@ def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
         digest.update(recordings.targets.numpy().tobytes())
     if recordings.ring is not None:
         digest.update(f"ring {recordings.ring}".encode())
-    if nuisance != SUBJECT:
-        for values in raw_values(recordings, nuisance):
-            digest.update(values)
     return digest.hexdigest()
 
 
 def column_digests(recordings: Recordings) -> dict[str, str]:
-    """Of the sessions, '' where there are none, and of every column, by name. The fingerprint is that of windows,
-    classes and people; reports, days and groups depend on these."""
+    """Return digests of the sessions, '' if there are none, and of every column, by name.
+
+    `fingerprint` covers windows, classes and subjects; reports and groups depend on the columns.
+    """
     digests = {"session": ""}
-    for name in columns_of(recordings)[1:]:
-        digest = hashlib.blake2b(digest_size=8)
-        for values in raw_values(recordings, name):
-            digest.update(values)
-        if name in recordings.columns:
-            digest.update(repr([str(label) for label in recordings.columns[name].labels or ()]).encode())
+    if recordings.session is not None:
+        order = np.unique(recordings.session.numpy(), return_inverse=True)[1].astype(np.int64)
+        digests["session"] = hashlib.blake2b(order.tobytes(), digest_size=8).hexdigest()
+    for name, column in recordings.columns.items():
+        digest = hashlib.blake2b(column.values.tobytes(), digest_size=8)
+        digest.update(repr([str(label) for label in column.labels or ()]).encode())
         digests[name] = digest.hexdigest()
     return digests
 

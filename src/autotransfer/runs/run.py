@@ -34,7 +34,7 @@ from ..model.braindecode_models import PREFIX
 from ..model.encoders import Encoders
 from ..recordings import Recordings, absolute, load
 from ..recordings.concerns import concerns
-from ..settings import SUBJECT, Setting
+from ..settings import Setting
 from ..training.packing import pack
 from ..training.progress import Progress
 from ..versions import versions
@@ -242,12 +242,10 @@ def _load_again(folder: Path, options: RunOptions) -> Recordings:
 
 def begin_folder(folder: Path, name: str, options: RunOptions, recordings: Recordings) -> Ledger:
     """Make the folder of a run with its options and its run database, of that name."""
-    windows = fingerprint(recordings)
     source = absolute(options.source) if options.source else ""  # resume may be called from elsewhere
     facts: dict[str, Any] = {
         "options": options.to_dict() | {"source": source},
-        "fingerprint": windows if options.nuisance == SUBJECT else fingerprint(recordings, options.nuisance),
-        "windows": windows,
+        "fingerprint": fingerprint(recordings),
         "columns": column_digests(recordings),
         "data": Data.of(recordings),
         "versions": versions(*["braindecode"] * options.encoder.startswith(PREFIX)),
@@ -272,7 +270,7 @@ def stored_options(ledger: Ledger, source: str | None = None) -> RunOptions:
 def check_same_data(ledger: Ledger, options: RunOptions, recordings: Recordings) -> None:
     """Raise unless the recordings are those that a run was begun with."""
     folder, where = ledger.path.parent, ""
-    same = fingerprint(recordings, options.nuisance) == ledger.require("fingerprint", str)
+    same = fingerprint(recordings) == ledger.require("fingerprint", str)
     if same and (column := changed_column(ledger.require("columns", dict[str, str]), recordings)) is not None:
         same, where = False, f" in the column {shown(column)}"
     if not same or ledger.require("data", Data) != Data.of(recordings):

@@ -250,7 +250,6 @@ def begin(
     for line in why_folds(prepared.recordings, options.folds, plan):
         say(line)
     prepared = replace(prepared, options=plan.options)
-    prepared.check_nuisance()  # of fewer folds, where a limit asks for them
     run = Run.start(folder, prepared)
     run.ledger.remember(plan=plan, asked=options.to_dict(), spent=time.monotonic() - start)
     return run

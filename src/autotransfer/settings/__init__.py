@@ -22,12 +22,12 @@ from .keywords import (
     field_names,
     values_of,
 )
-from .penalty import SUBJECT, Penalty, nuisance_parts, penalty_of, usual_batches
+from .penalty import Penalty, penalty_of, usual_batches
 from .training import CHECKPOINTS, SCHEDULES, SOLVED, Training
 
 __all__ = [
-    "CHECKPOINTS", "SCHEDULES", "SUBJECT", "NetworkSpec", "Penalty", "Setting", "Training",
-    "field_names", "nuisance_parts",
+    "CHECKPOINTS", "SCHEDULES", "NetworkSpec", "Penalty", "Setting", "Training",
+    "field_names",
 ]  # fmt: skip
 
 WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # of the baseline
@@ -50,7 +50,7 @@ class Setting:
 
         Setting(method="mmd", mode="conditional", strength=1.0, max_epochs=500, batch_size=128, standardize="trial")
 
-    Keywords are the fields of the parts: method, mode, strength, warm_up, shuffle_subjects, nuisance and the method's
+    Keywords are the fields of the parts: method, mode, strength, warm_up, shuffle_subjects and the method's
     options; encoder and its options; each transform and augmentation by its name; those of `Training`. Each can be read
     as an attribute, None where it plays no role. A method does not see the options of other methods; method=None or
     strength=0 is the baseline, for which mode and strength mean nothing. `setting.replace(strength=0.3)`, or
@@ -100,10 +100,6 @@ class Setting:
         return None if self.penalty is None else self.penalty.strength
 
     @property
-    def nuisance(self) -> str | None:
-        return None if self.penalty is None else self.penalty.nuisance
-
-    @property
     def max_epochs(self) -> int:
         return self.training.max_epochs
 
@@ -133,7 +129,7 @@ class Setting:
             if name.startswith("_") or "training" not in self.__dict__ or name not in field_names():
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             off = TRANSFORMS[name].default if name in TRANSFORMS else WITHOUT_PENALTY.get(name)
-            return self._values().get(name, off)
+            return self.to_dict().get(name, off)
 
     def __repr__(self) -> str:
         usual = Setting().to_dict()
@@ -148,7 +144,6 @@ class Setting:
             return "paper_network"
         words = [penalty.method, penalty.mode, number(penalty.strength), *penalty.options.words]
         words += [f"warm_up {penalty.warm_up}"] if penalty.warm_up else []
-        words += [f"nuisance {penalty.nuisance}"] if penalty.nuisance != SUBJECT else []
         words += ["shuffled"] if penalty.shuffle_subjects else []
         return " ".join(words)
 
@@ -204,19 +199,15 @@ class Setting:
         penalty = self.penalty
         if penalty is None:
             return ()
-        other = () if penalty.nuisance == SUBJECT else (penalty.nuisance,)  # critics have an answer for each group
-        return penalty.method, penalty.mode, *code_path(CENSORS[penalty.method], penalty.options), *other
+        return penalty.method, penalty.mode, *code_path(CENSORS[penalty.method], penalty.options)
 
     def as_row(self) -> dict[str, Any]:
         """For tables: every field that any setting has, 'none' where it plays no role."""
-        values = self._values()
+        values = self.to_dict()
         return {name: "none" if values.get(name) is None else values[name] for name in field_names()}
 
     def to_dict(self) -> dict[str, Any]:
-        """The keywords that make this setting; what plays no role is left out, and so is the usual nuisance."""
-        return {name: value for name, value in self._values().items() if (name, value) != ("nuisance", SUBJECT)}
-
-    def _values(self) -> dict[str, Any]:
+        """Return the keywords that make this setting, without those that have no effect."""
         return values_of(**_parts(self)) | {"encoder": self.encoder}
 
     @classmethod

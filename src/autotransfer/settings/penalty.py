@@ -12,8 +12,6 @@ from ..censoring import CENSORS, MODES, MethodOptions
 from ..errors import UserError, check_at_most, check_choice, check_types, shown
 from .fields import picked
 
-SUBJECT = "subject"  # the usual nuisance
-
 
 @dataclass(frozen=True, kw_only=True)
 class Penalty:
@@ -24,7 +22,6 @@ class Penalty:
     strength: float = 1.0
     warm_up: int = 0  # epochs over which strength rises linearly from 0
     shuffle_subjects: bool = False  # the control: subject labels shuffled within class before training sees them
-    nuisance: str = SUBJECT  # what z is not to tell: subject, session, another column, or several joined with +
     options: MethodOptions
 
     def __post_init__(self) -> None:
@@ -33,17 +30,6 @@ class Penalty:
         if self.warm_up < 0:
             raise UserError(f"warm_up is {self.warm_up}; it must be a number of epochs of at least 0")
         check_at_most(self, warm_up=10**6)
-        object.__setattr__(self, "nuisance", "+".join(nuisance_parts(self.nuisance)))
-
-
-def nuisance_parts(nuisance: str) -> tuple[str, ...]:
-    """The columns that a nuisance joins, in one order: subject, session, then the others by name."""
-    parts = {part.strip() for part in nuisance.split("+")}
-    if "" in parts:
-        raise UserError(
-            f"nuisance is {shown(nuisance)}; give subject, session, the name of a column, or several joined with +"
-        )
-    return tuple(sorted(parts, key=lambda name: (name != SUBJECT, name != "session", name)))
 
 
 def penalty_of(values: dict[str, Any]) -> Penalty | None:

@@ -66,8 +66,7 @@ class Balanced:
     """
 
     def __init__(self, rows: Sequence[Ints], y: Ints, subject: Sequence[Ints], batch_size: int, balance: Balance):
-        """rows: of every group; y: (N,) labels of all rows; subject: of every group (N,), people or groups of any other
-        nuisance."""
+        """rows: of every group; y: (N,) labels of all rows; subject: of every group (N,)."""
         self.batch_size, self.balance = batch_size, balance
         self.sizes = np.array(list(map(len, rows)))
         self.rows, self.group = np.concatenate(rows), np.repeat(np.arange(len(rows)), self.sizes)

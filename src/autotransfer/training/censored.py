@@ -75,7 +75,7 @@ class Censors:
         self, settings: list[Setting], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
         n_groups: Sequence[int], device: torch.device, dtype: torch.dtype, branches: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
-        """seeds, n_groups: one per member; members of one code path have the same number of nuisance groups. branches:
+        """seeds, n_groups: one per member; members of one code path have the same number of subjects. branches:
         widths of the parts of a code, where it has several."""
         paths: dict[tuple[object, ...], list[int]] = {}
         for member, setting in enumerate(settings):

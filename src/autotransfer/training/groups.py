@@ -13,9 +13,7 @@ from torch import Tensor
 from ..jobs import Job
 from ..randomness import as_keys, fold_in, key_of
 from ..recordings import Recordings
-from ..settings import SUBJECT
 from .batches import BALANCES, Balanced, n_batches, permutations
-from .nuisance import most_groups, nuisance_groups
 
 AT_ONCE = 2**24  # rows that are drawn at once: their keys take 400 MB
 MANY = 64  # groups, whose draws would keep the host busy
@@ -24,7 +22,7 @@ MANY = 64  # groups, whose draws would keep the host busy
 class MemberGroups:
     """Members that train on the same rows in the same order: one minibatch serves them all.
 
-    G groups, one for every (training rows, held-out rows, seed, kind of batches, nuisance labels) among the jobs.
+    G groups, one for every (training rows, held-out rows, seed, kind of batches, shuffled subjects) among the jobs.
     """
 
     def __init__(self, recordings: Recordings, jobs: Sequence[Job], batch_size: int, device: torch.device) -> None:
@@ -37,13 +35,13 @@ class MemberGroups:
         self._apart = len(first) == len(jobs)
         self.batch_size = batch_size
         self.y = recordings.y.numpy()
-        self.nuisance = [_training_labels(recordings, job) for job in self.jobs]
-        self.n_labels = [_n_labels(recordings, job) for job in self.jobs]
+        self.subjects = [_training_subjects(recordings, job) for job in self.jobs]
+        self.n_subjects = [int(subjects.max()) + 1 for subjects in self.subjects]
         self.steps_of = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
         self.steps = torch.tensor(self.steps_of, device=device)  # (G,) in an epoch
         self.keys = as_keys([key_of("dropout", job.fold.trajectory, job.seed) for job in self.jobs], device)
-        # (G, N): nuisance labels counted from 0 among the training rows, else -1, so that no other row is ever censored
-        self.rank = torch.from_numpy(np.stack(self.nuisance)).to(device)
+        # (G, N): subjects counted from 0 among the training rows, else -1, so that no other row is ever censored
+        self.rank = torch.from_numpy(np.stack(self.subjects)).to(device)
         counts = [np.bincount(self.y[job.fold.train], minlength=recordings.n_classes) for job in self.jobs]
         self.class_counts = torch.tensor(np.stack(counts), device=device)
         self._lay_out()
@@ -52,7 +50,7 @@ class MemberGroups:
     def _identity(job: Job) -> tuple[object, ...]:
         penalty = job.setting.penalty
         shuffled = penalty is not None and penalty.shuffle_subjects
-        return (*job.trajectory[1:], job.setting.training.batches, shuffled, _nuisance(job))
+        return (*job.trajectory[1:], job.setting.training.batches, shuffled)
 
     @property
     def shared(self) -> Tensor | None:
@@ -90,7 +88,7 @@ class MemberGroups:
                 continue
             most = max(1, AT_ONCE // 8 // max(len(self.jobs[g].fold.train) for g in groups))
             for some in (groups[start : start + most] for start in range(0, len(groups), most)):
-                rows, subjects = [self.jobs[g].fold.train for g in some], [self.nuisance[g] for g in some]
+                rows, subjects = [self.jobs[g].fold.train for g in some], [self.subjects[g] for g in some]
                 batches = Balanced(rows, self.y, subjects, self.batch_size, BALANCES[alike])
                 self._balanced.append((torch.tensor(some), _keys([self.jobs[g] for g in some]), batches))
 
@@ -100,7 +98,7 @@ class MemberGroups:
         self.of_member, self._apart = of_member, of_member.tolist() == list(range(len(stay)))
         numbers = stay.tolist()
         self.jobs = [self.jobs[g] for g in numbers]
-        self.nuisance, self.n_labels = [self.nuisance[g] for g in numbers], [self.n_labels[g] for g in numbers]
+        self.subjects, self.n_subjects = [self.subjects[g] for g in numbers], [self.n_subjects[g] for g in numbers]
         self.steps_of, self.steps = [self.steps_of[g] for g in numbers], self.steps[stay]
         self.keys, self.rank, self.class_counts = self.keys[stay], self.rank[stay], self.class_counts[stay]
         self._lay_out()
@@ -140,28 +138,16 @@ def _keys(jobs: Sequence[Job]) -> Tensor:
     return as_keys([key_of("batches", job.fold.trajectory, job.seed) for job in jobs])
 
 
-def _n_labels(recordings: Recordings, job: Job) -> int:
-    """Return the number of nuisance labels that a critic tells apart. People are counted in the training rows, as many
-    in every fold. Of any other nuisance folds may have different numbers, so that the largest possible one serves all
-    of them."""
-    if _nuisance(job) == SUBJECT:
-        return len(np.unique(recordings.subject.numpy()[job.fold.train]))
-    return most_groups(recordings, _nuisance(job))
-
-
-def _nuisance(job: Job) -> str:
-    return SUBJECT if job.setting.penalty is None else job.setting.penalty.nuisance
-
-
-def _training_labels(recordings: Recordings, job: Job) -> NDArray[np.int64]:
-    """Nuisance labels (N,) as training sees them: for the control, shuffled within class over the training rows."""
+def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
+    """Return subjects (N,) as 0, 1, ... in the training rows, else -1; for the control, shuffled within class."""
     rows = job.fold.train
-    labels = nuisance_groups(recordings, _nuisance(job), rows)
+    labels = np.full(recordings.n_trials, -1, dtype=np.int64)
+    labels[rows] = np.unique(recordings.subject.numpy()[rows], return_inverse=True)[1]
     if job.setting.penalty is None or not job.setting.penalty.shuffle_subjects:
         return labels
     y = recordings.y.numpy()
     generator = np.random.default_rng([key_of("control", job.fold.trajectory), job.seed])
     for label in range(recordings.n_classes):
-        of_class = rows[(y[rows] == label) & (labels[rows] >= 0)]
+        of_class = rows[y[rows] == label]
         labels[of_class] = generator.permutation(labels[of_class])
     return labels

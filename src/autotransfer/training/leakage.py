@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import UserError
 
-FEWEST = 5  # trials of a group that a probe is tested on
-
 
 @dataclass(frozen=True)
 class Leakage:
@@ -64,27 +62,6 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
     accuracy = float(np.mean(np.bincount(subjects, hit) / counts))
     entropy = float(np.mean(np.bincount(subjects, -true_log_p) / counts)) / math.log(2)
     return Leakage(accuracy, 1 / n_subjects, max(0.0, math.log2(n_subjects) - entropy), n_subjects, len(subjects))
-
-
-def leakage_within(z: Any, s: Any, context: Any) -> Leakage | None:
-    """Measure how well a label is read among the trials of one context, such as the session of one person: means over
-    contexts.
-
-    z: (N, D), s and context: (N,); a negative s is missing. A group of fewer than FEWEST trials is left out, and so is
-    a context with fewer than two groups; None where nothing is left.
-    """
-    codes, labels, contexts = np.asarray(z), np.asarray(s), np.asarray(context)
-    probes = []
-    for one_context in np.unique(contexts):
-        rows = np.flatnonzero((contexts == one_context) & (labels >= 0))
-        rows = rows[np.bincount(labels[rows], minlength=1)[labels[rows]] >= FEWEST]
-        if len(np.unique(labels[rows])) > 1:
-            probes.append(leakage(codes[rows], labels[rows]))
-    if not probes:
-        return None
-    accuracy, chance, bits = np.mean([(probe.accuracy, probe.chance, probe.bits) for probe in probes], 0).tolist()
-    n_groups, n_trials = max(probe.n_subjects for probe in probes), sum(probe.n_trials for probe in probes)
-    return Leakage(accuracy, chance, bits, n_groups, n_trials)
 
 
 def _checked(z: ArrayLike, s: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:

@@ -15,11 +15,9 @@ from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..recordings.container import check_recordings
 from ..recordings.windows import check_rate
-from ..settings import SUBJECT
 from .allocator import memory_kept
 from .closed_form import population_of
 from .memory import first_line, no_room, out_of_memory
-from .nuisance import check_nuisance
 from .outcomes import outcome_of
 from .packing import pack, resolve_device
 from .progress import Progress
@@ -126,10 +124,6 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
                 "use checkpoint='last', or hold somebody out"
             )
     _check_whole_subjects(recordings, jobs)
-    asked = {(job.setting.nuisance, job.fold.trajectory): job.fold.train for job in jobs}
-    for (nuisance, _), rows in asked.items():
-        if nuisance is not None and nuisance != SUBJECT:  # where one person is left, training goes on without a penalty
-            check_nuisance(recordings, nuisance, [rows])
 
 
 def _check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:

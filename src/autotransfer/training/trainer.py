@@ -69,11 +69,11 @@ class Trainer:
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         self.kernels = steps * SAVED_BY_KERNELS > WORTH_KERNELS
         self.optimiser = AdamW(self.flat, self.options.weight_decay)
-        n_labels = [self.groups.n_labels[group] for group in self.groups.of_member.tolist()]
+        n_groups = [self.groups.n_subjects[group] for group in self.groups.of_member.tolist()]
         critic_seeds = [key_of("critic", job.fold.trajectory, job.seed) for job in jobs]  # alike for all settings
         self.censors = Censors(
             settings, critic_seeds, latent_dim=self.members.latent_dim, n_classes=recordings.n_classes,
-            n_groups=n_labels, device=device, dtype=dtype, branches=getattr(self.net, "branches", None),
+            n_groups=n_groups, device=device, dtype=dtype, branches=getattr(self.net, "branches", None),
         )  # fmt: skip
         self.epoch = 0
         self.seconds = [0.0] * members  # each member's share of the time spent so far
