@@ -251,23 +251,6 @@ def test_every_option_reaches_the_run() -> None:
     assert at.AutoTransferClassifier(rule="published")._options("eegnet").time is None
 
 
-@pytest.mark.parametrize(
-    ("parameters", "ids", "message"),
-    [
-        ({}, np.where(SUBJECTS == "Ada", "Ada", "Bo"), "there are 2 subjects .* at least 3 are needed"),
-        ({"grid": "huge"}, SUBJECTS, "unknown grid 'huge'"),
-        ({"epochs": 0}, SUBJECTS, "epochs is 0"),
-        ({"device": "tpu9"}, SUBJECTS, "cannot use the device"),
-        ({"run_folder": __file__}, SUBJECTS, "cannot write to .*; choose another run_folder"),
-        ({}, None, "subject ids are missing"),
-    ],
-)
-def test_users_mistakes(parameters: dict[str, object], ids: object, message: str) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        small(**parameters).fit(X, Y, subjects=ids)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_report_needs_a_fit(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError):
         small().report(tmp_path / "report.html")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -28,10 +28,8 @@ from autotransfer.models.assembly import assemble
 from autotransfer.models.loading import load_model
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.models.saving import write_model
-from autotransfer.options import AskedOptions
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.settings import field_names
-from autotransfer.training.scoring import METRICS, metric_name
 from tiny import tiny
 
 PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
@@ -80,28 +78,6 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
     for one, name in zip(EXAMPLES, made, strict=True):
         del REGISTRIES[one.registry][one.name], sys.modules[name]
-
-
-def test_the_page_has_a_short_example_of_each_kind() -> None:
-    assert {one.registry for one in EXAMPLES} == set(REGISTRIES)
-    for one in EXAMPLES:
-        assert one.kind == one.registered
-        assert len(one.text.strip().splitlines()) <= 30, one.path
-
-
-def test_names_that_are_listed_by_hand_are_registered() -> None:
-    """In the help of --encoder, which would load torch to read them, and in docstrings."""
-    text = get_type_hints(AskedOptions, include_extras=True)["encoder"].__metadata__[0].help
-    encoders = text.partition(", braindecode:")[0].split(", ")
-    assert encoders[0] == "eegnet"
-    metrics: list[str] = []
-    for estimator in (at.AutoTransferClassifier, at.CensoredClassifier):
-        for name, listed in {"encoder": encoders, "scoring": metrics, "metric": metrics}.items():
-            line = re.search(rf"^    {name}: .*", estimator.__doc__ or "", re.MULTILINE)
-            listed += [] if line is None else re.findall(r'"(\w+)"', line[0])
-    assert set(encoders) <= set(ENCODERS)
-    assert {metric_name(name) for name in metrics} <= set(METRICS)
-    assert "balanced_accuracy" in metrics
 
 
 def histories(setting: at.Setting, some: slice = slice(None)) -> torch.Tensor:

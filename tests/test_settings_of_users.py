@@ -43,15 +43,10 @@ def test_a_setting_equals_the_parameters_that_it_replaces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"setting": SETTING, "lr": 0.1}, r"lr=0.1 is given beside a setting.*replace\(lr="),
-        ({"setting": SETTING, "method": None}, "method=None is given beside"),
-        ({"setting": "mmd"}, "setting is 'mmd'; give an at.Setting"),
-    ],
+    "given", [{"setting": SETTING, "lr": 0.1}, {"setting": SETTING, "method": None}, {"setting": "mmd"}]
 )
-def test_what_a_setting_would_hide_is_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError, match=words):
+def test_what_a_setting_would_hide_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(UserError):
         at.CensoredClassifier(**given).fit(X, Y, subjects=SUBJECTS)
 
 

@@ -7,11 +7,10 @@ digests are checked, nothing is unpickled, no code of the repository is run.
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import UserError, one_line, shown
 from ..files import write_atomically
@@ -45,15 +44,8 @@ def _repository(text: str) -> str:
     return name
 
 
-class Saved(Protocol):
-    """A model."""
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write card, weights and page to a folder."""
-
-
 def push_to_hub(
-    model: Saved,
+    model: Any,
     repository: str,
     *,
     private: bool = True,
