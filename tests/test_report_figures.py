@@ -137,7 +137,7 @@ def test_the_first_figure_has_all_people_under_the_delivered_model_and_what_it_h
         figure = figures(run)["glance"]
         subject, delivered, *peers, plain = figure.columns
         assert subject == "subject"
-        assert plain == "plain network (baseline)"
+        assert plain == "plain network (paper)"
         columns = dict(zip(figure.columns, zip(*figure.rows, strict=True), strict=True))
         people = columns["subject"]
         assert dict(zip(people, columns[delivered], strict=True)) == run.choice.estimate
