@@ -17,12 +17,7 @@ from .pace import Clock
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
     """`options["stream"]` names the stream of samples where there are several. Clocks are synchronised by pyxdf; which
     samples are lost is found as in a stream, from the stamps as they were recorded."""
-    streams = load_streams(path)
-    sampled = [stream for stream in streams if _rate(stream) > 0 and len(stream["time_stamps"])]
-    signal = _chosen(path, sampled, options.get("stream"))
-    values = np.asarray(signal["time_series"])  # (samples, channels)
-    if values.ndim != 2 or values.dtype.kind not in "iuf":
-        raise UserError(f"the stream {_name(signal)!r} of {str(path)!r} holds no numbers; choose another, ?stream=NAME")
+    streams, signal, values = sampled_stream(path, options.get("stream"))
     stamps, rate = np.asarray(signal["time_stamps"], dtype=np.float64), _rate(signal)
     clock = Clock.of(stamps, rate, cutting)
     if clock.untimed.any():
@@ -38,12 +33,18 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     )
 
 
-def load_streams(path: Path) -> list[Any]:
-    """All streams of a file as pyxdf gives them, with stamps as they were recorded: regular ones would hide gaps."""
+def sampled_stream(path: Path, wanted: str | None) -> tuple[list[Any], Any, np.ndarray[Any, Any]]:
+    """Return all streams of a file as pyxdf gives them, the stream of samples with this name, or the only one, and its
+    values (samples, channels). Stamps are as they were recorded: regular ones would hide gaps."""
     pyxdf = need("pyxdf", "reading .xdf files", "pyxdf")
     logging.getLogger("pyxdf").setLevel(logging.ERROR)  # what it warns of, odd stamps, is told otherwise
     streams, _ = pyxdf.load_xdf(str(path), dejitter_timestamps=False, verbose=None)
-    return list(streams)
+    sampled = [stream for stream in streams if _rate(stream) > 0 and len(stream["time_stamps"])]
+    signal = _chosen(path, sampled, wanted)
+    values = np.asarray(signal["time_series"])
+    if values.ndim != 2 or values.dtype.kind not in "iuf":
+        raise UserError(f"the stream {_name(signal)!r} of {str(path)!r} holds no numbers; choose another, ?stream=NAME")
+    return list(streams), signal, values
 
 
 def _chosen(path: Path, streams: list[Any], wanted: str | None) -> Any:

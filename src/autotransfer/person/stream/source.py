@@ -10,10 +10,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import UserError, one_line, shown
+from ...errors import UserError, shown
 from ...models.mixture import Model
 from ...recordings import read_npz
 from ...recordings.container import check_sfreq
+from ...recordings.continuous import reading
 from ...recordings.labels import as_list
 from ...recordings.optional import need
 from ...recordings.pace import PIECE
@@ -25,7 +26,7 @@ from ...recordings.windows import (
     check_rate,
     window_array,
 )
-from ...recordings.xdf import load_streams, stream_labels
+from ...recordings.xdf import sampled_stream, stream_labels
 from .cutter import Chunk
 from .lsl import LslSource
 
@@ -167,31 +168,10 @@ class XdfSource(StoredSource):
         need("pyxdf", "reading .xdf files", "pyxdf")
         if not path.is_file():
             raise UserError(f"there is no file {str(path)!r}; give an existing .xdf file")
-        try:
-            streams = load_streams(path)
-            sampled = [s for s in streams if float(s["info"]["nominal_srate"][0]) > 0 and len(s["time_stamps"])]
-            names = [str(s["info"]["name"][0]) for s in sampled]
-        except Exception as error:  # whatever a damaged file makes of the parser
-            raise UserError(f"{path} cannot be read as .xdf ({one_line(error)})") from None
-        chosen = [s for s, name in zip(sampled, names, strict=True) if stream in (None, name)]
-        if len(chosen) != 1:
-            there = ", ".join(repr(name) for name in names) or "none"
-            wrong = "no stream" if not chosen else f"{len(chosen)} streams"
-            raise UserError(
-                f"{path} has {wrong} of samples{'' if stream is None else f' named {stream!r}'}; it has {there}; "
-                f"choose one with {path.name}?stream=NAME"
-            )
-        self.name, info = str(path), chosen[0]["info"]
-        try:
-            self.values = np.asarray(chosen[0]["time_series"], dtype=np.float32)
-            self.times = np.asarray(chosen[0]["time_stamps"], dtype=np.float64)
-        except (ValueError, TypeError) as error:
-            raise UserError(f"the stream in {path} holds no numbers ({one_line(error)}); choose another") from None
-        if self.values.ndim != 2 or self.times.shape != self.values.shape[:1]:
-            raise UserError(
-                f"the stream in {path} has samples of the shape {self.values.shape} and {self.times.shape} time "
-                "stamps; it must hold (samples, channels) and a stamp for each sample"
-            )
-        self.n_channels = self.values.shape[1]
-        self.sfreq = check_sfreq(float(info["nominal_srate"][0]))
-        self.channels = stream_labels(info, self.n_channels)
+        with reading(path):
+            _, signal, values = sampled_stream(path, stream)
+        self.name, self.values = str(path), values.astype(np.float32)
+        self.times = np.asarray(signal["time_stamps"], dtype=np.float64)
+        self.n_channels = values.shape[1]
+        self.sfreq = check_sfreq(float(signal["info"]["nominal_srate"][0]))
+        self.channels = stream_labels(signal["info"], self.n_channels)
