@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.cli import app, running
-from autotransfer.cli.voice import VOICE
 from autotransfer.errors import UserError
 from autotransfer.recordings import save_npz
 from autotransfer.runs.ledger import Entry, Ledger
@@ -91,10 +90,6 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, text: str, words:
     assert re.search(words, mistake("run", "watch", "--config", path, "--dry-run"))
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    assert "there is no file" in mistake("run", "watch", "--config", tmp_path / "no.toml", "--dry-run")
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -152,17 +147,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "stderr").write_text(found.stderr)
     yield folder
     assert not logging.getLogger("autotransfer").handlers
-
-
-def test_quiet_says_the_answer_alone(home: Path, tmp_path: Path) -> None:
-    found = call("run", home / "tiny.npz", "--out", tmp_path / "run", "--quiet", *SMALL)
-    assert found.exception is None
-    assert found.stderr == ""
-    loud = (home / "stdout").read_text().splitlines()
-    assert loud[0].startswith("stage 1 of 1: ")
-    assert len(found.stdout.splitlines()) == len(loud) - 1
-    assert "balanced accuracy on 4 test subjects (chance .50):" in found.stdout
-    assert not VOICE.quiet, "of that command alone"
 
 
 def test_a_run_leaves_its_options(home: Path, asked: list[RunOptions]) -> None:

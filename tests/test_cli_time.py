@@ -80,15 +80,6 @@ def test_a_limit_explains_the_folds_that_are_planned(many: Path, known_costs: No
     assert "shortened, so that networks fit" in planned
 
 
-def test_help_has_the_usual_options_first_and_the_rest_in_groups() -> None:
-    page = told("run", "--help")
-    places = [page.index(words) for words in ("--time", "What is tried", "Training", "Validation and model")]
-    assert places == sorted(places)
-    assert "--adaptation" in page
-    assert "--preprocessing" not in page
-    assert "--prepare" not in page
-
-
 @pytest.mark.slow
 def test_a_run_with_a_limit_ends_in_time_and_says_what_it_left_out(tmp_path: Path) -> None:
     """On this machine, whatever else it does: three networks of 100,000 epochs do not fit."""

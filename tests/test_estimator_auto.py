@@ -168,25 +168,6 @@ def test_a_folder_with_a_run_on_another_column_is_refused(tmp_path: Path) -> Non
         module._check_same(run, with_ages(20, 30, 40, 51), options)
 
 
-@pytest.mark.slow
-def test_a_fit_says_the_same_without_a_folder(
-    fitted: at.AutoTransferClassifier,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    auto = clone(fitted).set_params(run_folder=None).fit(X, Y, groups=SUBJECTS)
-    assert list(tmp_path.iterdir()) == []
-    assert capfd.readouterr() == ("", "")
-    assert timeless(auto.choice_) == timeless(fitted.choice_)
-    again = pickle.loads(pickle.dumps(auto))
-    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
-    page = again.report(tmp_path / "report.html").read_text()
-    assert "AutoTransferClassifier(" in page, "the command that makes this run again"
-    assert str(tmp_path) not in page
-
-
 def test_codes_of_the_members_stand_side_by_side(fitted: at.AutoTransferClassifier) -> None:
     z = fitted.transform(X)
     latents = [member for part in fitted.model_.parts for member in part.latents(RECORDINGS.X).numpy()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import autotransfer as at
@@ -134,17 +133,3 @@ def test_folds_by_default() -> None:
     assert (settled(many, folds="auto"), settled(few, folds="auto")) == (10, "all")
     assert settled(many, folds="auto", grid="paper", rule="published") == "all"
     assert (settled(few, folds=5), settled(few, folds=20), settled(few, folds=40)) == (5, "all", "all")
-
-
-def test_moabbs_table_has_a_row_for_each_person_of_a_fold(finished: tuple[Run, Choice]) -> None:
-    run, choice = finished
-    table = at.moabb_results(run.folder)
-    delivered = table[table.pipeline == "AutoTransfer"].set_index("subject")
-    assert delivered.score.to_dict() == choice.estimate
-    assert set(delivered.index) == set(map(str, range(PEOPLE)))
-    results = pd.read_csv(run.folder / "results.csv", dtype={"test_subject": str})
-    for name, rows in table[table.pipeline != "AutoTransfer"].groupby("pipeline"):
-        expected = results[results.setting == name].groupby("test_subject").test_score.mean()
-        pd.testing.assert_series_equal(rows.set_index("subject").score.sort_index(), expected, check_names=False)
-    # Groups 0 4, 1 5, 2 6 and 3: where two validate and two test, three of seven people train, twelve trials each.
-    assert delivered.samples.to_dict() == {str(who): 48.0 if who in (0, 3, 4) else 36.0 for who in range(PEOPLE)}

@@ -85,22 +85,6 @@ def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
     assert {(one, seed) for one in every for seed in range(3)} <= trained, "everything is in it"
 
 
-def test_stages_that_are_short_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = planned(time="none")
-    monkeypatch.setattr(planning, "SHORT", 1e9)
-    joined = planned(time="none")
-    assert [stage.main for stage in joined.stages] == [True, True, False], "what a limit may cut is apart"
-    assert joined.stages[0] == whole.stages[0], "the first answer waits for nothing"
-    assert sorted(str(training) for stage in joined.stages[1:] for training in stage.trainings) == sorted(
-        str(training) for stage in whole.stages[1:] for training in stage.trainings
-    )
-    assert joined.seconds < whole.seconds, "fewer answers are made"
-    for share in (0.05, 0.1, 0.2, 0.4):  # of everything: several stages of the same kinds
-        monkeypatch.setattr(planning, "SHORT", share * whole.seconds)
-        named = [stage.name for stage in planned(time="none").stages]
-        assert len(set(named)) == len(named), named
-
-
 def test_a_limit_makes_room_for_a_network_of_each_kind() -> None:
     whole = planned(time="none")
     main = sum(stage.seconds for stage in whole.stages if stage.main)

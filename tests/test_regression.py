@@ -332,7 +332,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
     told = call("report", run, "--methods").stdout
     for fact in (
         "<b>force</b>, 6 people", "6 groups of people were held out", "ridge regressions on ", "(features",
-        choice.verdict, "(zero-shot)", "--target continuous", f"features (strength {choice.chosen[0].strength:g})",
+        choice.verdict, "(zero-shot)", "study.toml", f"features (strength {choice.chosen[0].strength:g})",
     ):  # fmt: skip
         assert fact in told, fact
     assert "class" not in told

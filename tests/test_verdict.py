@@ -15,11 +15,10 @@ import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.loading import load_model
-from autotransfer.report.findings import headline, worst_words
+from autotransfer.report.findings import headline
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.verdict import best_baseline, verdict
 from autotransfer.search.peers import CLOSED, PYRIEMANN, RECENTRED
 from autotransfer.training.intervals import next_person, next_words
 from autotransfer.versions import versions
@@ -185,27 +184,3 @@ def test_a_person_without_a_score_says_nothing_of_the_next() -> None:
     assert found is not None
     assert (found.people, found.assumes) == (18, "normal")
     assert np.isfinite(found.high)
-
-
-def test_a_sentence_has_one_colon() -> None:
-    scores = {f"p{n}": 0.5 + 0.01 * (n % 3) for n in range(8)}
-    peer = best_baseline(scores, {"CSP": dict.fromkeys(scores, 0.52)})
-    for guesses, joint in ((True, ", and is "), (False, ": ")):
-        sentence = verdict(
-            scores,
-            peer,
-            interval=(0.4, 0.6),
-            guesses=guesses,
-            metric="balanced_accuracy",
-            chance=0.5,
-            hold_out="subject",
-        )
-        assert sentence.count(":") == 1
-        assert joint in sentence
-
-
-def test_everybody_below_what_is_needed_is_named() -> None:
-    scores = {f"p{n}": 0.5 for n in range(15)}
-    line = worst_words(scores, scores, 0.7)
-    assert all(f"{person}: " in line for person in scores)
-    assert "−0.173" in worst_words({"a": -0.173}, {}, None), "a true minus, as beside it"
