@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields
@@ -22,13 +21,11 @@ from autotransfer import schema
 from autotransfer.cli import app, running
 from autotransfer.errors import UserError
 from autotransfer.recordings import save_npz
-from autotransfer.runs.ledger import Entry, Ledger
+from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.progress import status_lines
 from autotransfer.runs.study import command_of, study_text
 from autotransfer.training.packing import resolve_device
-from autotransfer.training.progress import Progress, trainings_words
-from test_schema import choice, record
+from test_schema import choice
 from tiny import tiny, tiny_file
 
 CUTTING = ("run", "predict", "calibrate", "inspect")
@@ -216,29 +213,6 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
-
-
-def test_progress_and_status_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with closing(Ledger(tmp_path / "ledger.sqlite", create=True)) as ledger:
-        settings = [at.Setting(max_epochs=n + 1) for n in range(6)]
-        entries = [Entry(f"{one.key}-0-1-0", "folds", one, 0, 1, 0) for one in settings]
-        ledger.add(entries)
-        assert ledger.stage_words() == "every fold"
-        swapped = record(test_score=0.5)
-        for n, entry in enumerate(entries[:3]):
-            ledger.finish(entry.key, record(failure="nan" if n == 2 else None, test_score=0.5, swapped=swapped), b"")
-        counts = ledger.counts()
-    with Progress(3, 6, shown=True, label="every fold", before=(counts["done"], counts["failed"])) as bar:
-        bar.elsewhere([3], [False])
-        bar.advance(0)
-    assert capsys.readouterr().err.count("every fold: 3 of 6 trainings done, 1 failed") == 1
-    assert status_lines(tmp_path)[1].startswith("2 of 6 trainings done, 0 begun, 3 waiting, 1 failed")
-    assert trainings_words(1, 1) == "1 of 1 training done"
-    with Progress(3, 6, shown=False, expected=500.0, until=time.monotonic() + 20) as bar:
-        assert 10 < bar.left < 20.5, "no more than what the limit leaves"
-    with closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
-        ledger.add([Entry("x", "search", settings[0], 0, 1, 0)])
-        assert ledger.stage_words() == "stage two, stage one"
 
 
 @pytest.mark.parametrize("name", ["gpu", "tpu9", "cuda:x", ""])

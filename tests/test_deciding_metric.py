@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,14 +76,3 @@ def test_candidates_are_chosen_by_it(run: Run) -> None:
         assert measured_scores(run, entries) == honest_scores(entries, run.groups)
     finally:
         run.options = replace(other, metric="roc_auc")
-
-
-def test_a_run_is_not_continued_with_another_metric(tmp_path: Path) -> None:
-    from tiny import tiny
-
-    rec = tiny(3)
-    X, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
-    values = {"grid": "uncensored", "adaptation": "none", "epochs": 1, "seeds": 1, "device": "cpu", "sfreq": 16}
-    at.AutoTransferClassifier(run_folder=tmp_path / "run", **values).fit(X, y, subjects=s)
-    with pytest.raises(at.UserError, match=r"metric='balanced_accuracy', not 'f1_macro'"):
-        at.AutoTransferClassifier(run_folder=tmp_path / "run", metric="f1", **values).fit(X, y, subjects=s)

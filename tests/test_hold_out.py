@@ -205,15 +205,3 @@ def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_pat
     assert again.nested_test_scores == choice.nested_test_scores
     assert again.verdict == choice.verdict
     assert read_choice(tmp_path / "run").hold_out == "session"
-
-
-def test_other_sessions_are_other_data(tmp_path: Path) -> None:
-    rec = recorded()
-    save_npz(tmp_path / "days.npz", rec)
-    create_run(tmp_path / "run", options(str(tmp_path / "days.npz"), "session")).ledger.close()
-    save_npz(tmp_path / "days.npz", at.Recordings(
-        rec.X, rec.y, rec.subject, session=rec.session.flip(0), sfreq=16, classes=rec.classes, subjects=NAMES,
-        name="days", columns={"site": rec.columns["site"].values},
-    ))  # fmt: skip
-    with pytest.raises(UserError, match="is not what"):
-        Run.open(tmp_path / "run")

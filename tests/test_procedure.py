@@ -203,20 +203,7 @@ def test_test_scores_reach_no_choice(
         assert getattr(again, name) != getattr(choice, name), "or nothing was poisoned"
 
 
-def test_the_model_is_the_mean_of_the_fold_members(finished: tuple[Run, Choice]) -> None:
-    run, choice = finished
-    model = load_model(run.folder / "model")
-    assert model.card.classes == ["left", "right"]
-    assert model.card.channels == ["C3", "C4"]
-    jobs = [at.Job(choice.chosen.setting, fold, 0) for fold in at.leave_one_subject_out(run.recordings)]
-    outcomes = at.train(run.recordings, jobs, "cpu")
-    rows = np.arange(run.recordings.n_trials)
-    _, logits = at.encode(run.recordings, outcomes, rows)
-    expected = logits.double().softmax(-1).mean(0).numpy()
-    np.testing.assert_allclose(model.predict_proba(run.recordings.X), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("standardize", ["train", pytest.param("transductive", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("standardize", ["trial", "train", pytest.param("transductive", marks=pytest.mark.slow)])
 def test_standardization_is_inside_the_model(tmp_path: Path, standardize: str) -> None:
     run, choice = run_tiny(tmp_path, standardize=standardize)
     model = load_model(run.folder / "model")

@@ -9,7 +9,6 @@ import pytest
 
 from autotransfer import Setting
 from autotransfer.report.collect import collect, roles
-from autotransfer.report.summary import Leak
 from autotransfer.runs import options as options_module
 from autotransfer.runs.choice import NamedSetting, read_choice
 from autotransfer.runs.ledger import Entry
@@ -50,13 +49,6 @@ def test_a_finished_run_is_told_whole(run: Run) -> None:
     text = light(summary)
     assert {figure["key"] for figure in figure_data(text)} >= {"glance", "candidates", "leakage", "confusion", "curves"}
     assert "mmd marginal" in Outline(text).text
-
-
-def test_weights_are_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = collect(run).leakage
-    assert run.ledger.recall("leakage", dict[str, list[Leak]]) == first
-    monkeypatch.setattr(run, "weights", lambda key: pytest.fail("read again"))
-    assert collect(run).leakage == first
 
 
 def test_a_run_that_is_not_complete_claims_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,12 @@ from autotransfer import Setting
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.report.comparison import choice_rows
-from autotransfer.report.findings import censoring_words, estimate_words, headline, notes, replay_words, stability_words
+from autotransfer.report.findings import censoring_words, headline, notes, replay_words, stability_words
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import answer_lines
-from autotransfer.report.wording import duration, kind_label, kind_words, signed
+from autotransfer.report.wording import kind_label, kind_words, signed
 from autotransfer.runs.choice import Average, Choice, NamedSetting
 from autotransfer.runs.ending import OVER
 from report_example import averaged, empty, finished, paper_network_won
@@ -172,16 +172,6 @@ def test_scores_of_adapted_models_are_not_called_zero_shot(adaptation: str) -> N
         assert "not zero-shot" not in tell(run)
 
 
-@pytest.mark.parametrize(("hold_out", "word"), [("session", "Sessions"), ("site", "Each site")])
-def test_what_was_held_out_is_said(hold_out: str, word: str) -> None:
-    run = finished()
-    text = page(run, hold_out=hold_out)
-    assert f"{word} " in text
-    assert "trained on other people only" not in text
-    assert "weights and temperature" in estimate_words(of(averaged()))
-    assert "setting was chosen again" in estimate_words(of(run))
-
-
 def test_missing_scores_of_an_average_leave_gaps_and_no_claims() -> None:
     """As where there is one kind: nothing is left without it."""
     run = averaged()
@@ -199,8 +189,3 @@ def test_every_kind_of_ours_has_a_name() -> None:
     kinds = {*ENCODERS, *REPRESENTATIONS} - {"linear"}
     assert sorted(kind for kind in kinds if kind_label(kind) == kind) == []
     assert len({kind_label(kind) for kind in kinds}) == len({kind_words(kind) for kind in kinds}) == len(kinds)
-
-
-def test_numbers_in_words() -> None:
-    assert (duration(12.3), duration(600), duration(7300)) == ("12 s", "10 min", "2 h 2 min")
-    assert (signed(0.0421), signed(-0.0421), signed(0.0001)) == ("+0.042", "−0.042", "0.000")

@@ -19,6 +19,7 @@ from autotransfer.report.findings import headline
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.runs.choice import Choice, read_choice
+from autotransfer.runs.verdict import best_baseline
 from autotransfer.search.peers import CLOSED, PYRIEMANN, RECENTRED
 from autotransfer.training.intervals import next_person, next_words
 from autotransfer.versions import versions
