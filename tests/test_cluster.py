@@ -253,4 +253,4 @@ def test_a_worker_that_joined_later_is_compared_too() -> None:
     from tiny import tiny
 
     with pytest.raises(UserError, match=r"a worker that joined later has torch .*, this process has 0"):
-        train_task(tiny(), [], None, "cpu", None, None, versions() | {"torch": "0"})
+        train_task(tiny(), [], "cpu", None, None, versions() | {"torch": "0"})
