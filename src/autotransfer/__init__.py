@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .settings import Setting as Setting
     from .training.latent import encode as encode
     from .training.leakage import leakage as leakage
-    from .training.sequence import smooth as smooth
 
 __version__ = "0.2.0.dev0"
 
@@ -61,7 +60,6 @@ _NAMES = {  # by module
     ".settings": "Setting",
     ".training.latent": "encode",
     ".training.leakage": "leakage",
-    ".training.sequence": "smooth",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 

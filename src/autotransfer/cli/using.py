@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,9 +26,6 @@ def predict(
     ] = None,
     abstain: Annotated[float | None, Option(help="Leave about this share of windows unanswered, such as .2.")] = None,
     adapt: Annotated[str, Option(help="all: use all windows of each person, without labels; none.")] = "none",
-    sequence: Annotated[
-        bool, Option("--sequence", help="Add the class of each window given those around it, in order of recording.")
-    ] = False,
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
     quiet: Quiet = False,
@@ -40,48 +36,38 @@ def predict(
     from ..models.regression import RegressionModel
     from ..report.person_scores import PersonScores, card_words
     from ..runs.choice import unfinished_words
-    from ..runs.predictions import in_sequence, predictions, probabilities
+    from ..runs.predictions import predictions, probabilities
     from ..training.conformal import least_confidence, least_probability
     from ..training.scoring import metric_name, metric_of, metric_of_card
-    from ..training.sequence import usable_stay
 
     check_choice("adapt", adapt, ("all", "none"))
     asked = None if metric is None else metric_name(metric)
     check_outputs(data, out=out, scores=scores)
     saved = load_model(model_folder(folder), own_encoders(encoder))
     if isinstance(saved, RegressionModel):
-        if abstain is not None or adapt != "none" or asked is not None or sequence:
-            raise UserError(
-                "the model predicts a number, and no classes; leave --abstain, --adapt, --metric and --sequence out"
-            )
+        if abstain is not None or adapt != "none" or asked is not None:
+            raise UserError("the model predicts a number, and no classes; leave --abstain, --adapt and --metric out")
         predict_numbers(saved, windowing.read_for(saved, data), out, scores, coverage, quiet=quiet)
         return
     if coverage is not None:
         least_probability(saved.card.thresholds, coverage)
     least_confidence(saved.card.thresholds, abstain)
-    if sequence:
-        usable_stay(saved.card.stay, len(saved.card.classes))
     metric = metric_of_card(saved.card.scores) if asked is None else asked
     raw = windowing.read_for(saved, data)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     X = saved.read(raw)
     probability = probabilities(saved, raw, None if adapt == "none" else adapt, X=X)
-    smoothed = in_sequence(saved, raw, probability) if sequence else None
     notes = [*unfinished_words(folder), *card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, probability)
         notes += [] if scored is None else [*scored.seen_lines(saved, X, metric_of(metric)), *scored.lines(metric)]
-        if scored is not None and smoothed is not None:
-            notes.append(f"in sequence: {replace(scored, probability=smoothed).mean_words(metric)}")
     except UserError as error:  # predictions need no labels
         if scores is not None:
             raise
         scored, notes = None, [*notes, str(error)]
     table = predictions(saved, raw, probability, coverage=coverage, abstain=abstain)
     notes += [] if scored is None else scored.decision_lines(table, metric_of(metric))
-    if smoothed is not None:
-        table["smoothed"] = [str(saved.card.classes[place]) for place in smoothed.argmax(1)]
     people = None if scored is None or scores is None else scored.table()
     give_predictions(table, out, people, scores, notes, quiet=quiet)
 

@@ -18,7 +18,6 @@ from ..settings import Setting
 from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
 from ..training.effects import Effects, fit_effects, stacked
 from ..training.represented import represented
-from ..training.sequence import stay_of
 from .card import ModelCard, OnlineCard
 from .mixture import Mixture
 from .saved_model import SavedModel
@@ -62,7 +61,6 @@ def assemble(
         scores=scores,
         filter=None if recordings.filter is None else recordings.filter.as_dict(),
         scale=scale_of(recordings),
-        stay=stay_of(recordings),
     )
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     training, ready = [fold.train for fold in folds], represented(recordings, setting.preprocessing)

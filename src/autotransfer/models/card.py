@@ -18,7 +18,6 @@ from ..recordings.filters import filter_of
 from ..settings import Setting
 from ..training.centring import CentringRule
 from ..training.conformal import FEWEST, LEVELS, Thresholds
-from ..training.sequence import check_card_stay
 
 DIGEST = "digest"  # the field beside those of a card as a file holds it (see binding.py)
 KIND, REGRESSION = "mixture", "regression"
@@ -61,11 +60,9 @@ class ClassifierCard(CommonCard):
     follows: str | None = None
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
     thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
-    stay: float | None = None  # how often a window had the class of the one before it; None: unknown
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_card_stay(self.stay)
         for name, size in {"members": self.members, "classes": len(self.classes)}.items():
             if size < 1:
                 raise UserError(f"{name} of a model is {size}, it must be at least 1; restore the model from a copy")
@@ -143,7 +140,7 @@ class MixtureCard(ClassifierCard):
         return cls(
             name=first.name, kind=KIND, members=sum(part.members for part in parts), n_times=first.n_times,
             channels=first.channels, sfreq=first.sfreq, classes=first.classes, subjects=first.subjects, scores=scores,
-            exponents=[float(value) for value in exponents], parts=list(parts), stay=first.stay, filter=first.filter,
+            exponents=[float(value) for value in exponents], parts=list(parts), filter=first.filter,
             scale=first.scale,
         )  # fmt: skip
 

@@ -17,7 +17,6 @@ from ..recordings.targets import CONTINUOUS, with_target
 from ..recordings.windows import people_of_windows
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at
 from ..training.continuous import METRICS, radius_at
-from ..training.sequence import LEAST, sequences, smooth, usable_stay
 from ..words import count, score
 from .verdict import measured_words
 
@@ -29,14 +28,6 @@ def probabilities(model: Model, raw: Raw, adapt: str | None = None, *, X: Tensor
     of `predict_proba`. X: what `model.read` gave of them, where that is known already."""
     X = model.read(raw) if X is None else X
     return model.predict_checked(X, people_of_windows(raw.subject, len(X)), adapt)
-
-
-def in_sequence(model: Model, raw: Raw, probability: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Probabilities (N, classes) of windows in the order of recording, given all windows of the same person and
-    session. probability: of each window by itself."""
-    stay = usable_stay(model.card.stay, len(model.card.classes))
-    whose = sequences(raw.subject, raw.session, len(probability))
-    return np.exp(smooth(np.log(np.maximum(probability, LEAST)), stay, sequence=whose))
 
 
 def predictions(
