@@ -44,8 +44,8 @@ class AskedOptions:
     encoder: Annotated[
         str | Callable[..., Any],
         About(
-            "eegnet, shallow, linear, templates, evoked, trees, braindecode:MODEL,option=value,… (needs braindecode), "
-            "or module:function, a factory (n_channels, n_times) -> nn.Module."
+            "eegnet, shallow, linear, templates, evoked, trees, or module:function, a factory (n_channels, n_times) -> "
+            "nn.Module."
         ),
     ] = "eegnet"
     target: Annotated[

@@ -9,10 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 from . import kernels
 
 
-def versions(*also: str) -> dict[str, str]:
-    """By name; also: further packages."""
+def versions() -> dict[str, str]:
+    """By name."""
     installed = {"python": platform.python_version(), "kernels": kernels.description()}
-    packages = ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas", *also)
+    packages = ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas")
     return installed | {package: _version(package) for package in packages}
 
 

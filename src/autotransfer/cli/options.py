@@ -178,18 +178,16 @@ def flatten(command: Callable[..., None]) -> Callable[..., None]:
 
 def own_encoders(text: str) -> dict[str, Any] | None:
     """The user's own factory, which is imported only because the command line names it."""
-    from ..model.encoders import ENCODERS, find_factory, is_ours
+    from ..model.encoders import ENCODERS
 
-    if is_ours(text):
-        if text not in ENCODERS:
-            find_factory(text, None)  # complains before anything is read
+    if text in ENCODERS:
         return None
     from importlib import import_module
     from os import getcwd
 
     module, _, name = text.partition(":")
     if not module or not name:
-        raise UserError(f"the encoder is {text!r}; give {', '.join(ENCODERS)}, braindecode:MODEL or module:function")
+        raise UserError(f"the encoder is {text!r}; give {', '.join(ENCODERS)} or module:function")
     if getcwd() not in sys.path:
         sys.path.insert(0, getcwd())  # as python itself does for a script beside the data
     try:

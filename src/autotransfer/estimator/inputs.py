@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch import nn
 
 from ..errors import UserError, users_line
-from ..model.encoders import ENCODERS, Encoders, encoder_name, find_factory, is_ours
+from ..model.encoders import ENCODERS, Encoders
 from ..recordings import Raw, Recordings
 from ..recordings.labels import as_list, check_length
 from ..recordings.messages import show
@@ -125,14 +125,12 @@ def warn_of_unknown_rate(rate: object, kind: str) -> None:
 
 def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
     """The name by which a setting knows the encoder, and the user's own factory under that name."""
-    if isinstance(encoder, str) and is_ours(encoder):
-        if encoder not in ENCODERS:
-            find_factory(encoder, None)  # complains before anything is read
-        return encoder_name(encoder), None
+    if isinstance(encoder, str) and encoder in ENCODERS:
+        return encoder, None
     if isinstance(encoder, nn.Module) or not callable(encoder):
         raise UserError(
-            f"encoder is {show(encoder)}; give {', '.join(map(repr, ENCODERS))}, 'braindecode:MODEL', or a class or "
-            "function (n_channels, n_times) -> nn.Module"
+            f"encoder is {show(encoder)}; give {', '.join(map(repr, ENCODERS))}, or a class or function "
+            "(n_channels, n_times) -> nn.Module"
         )
     # As --encoder names it on the command line, so that a run's folder tells one factory from another.
     name = f"{getattr(encoder, '__module__', '')}:{getattr(encoder, '__qualname__', type(encoder).__qualname__)}"

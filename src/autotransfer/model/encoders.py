@@ -1,4 +1,4 @@
-"""Which network encodes: one of ours by name, one of braindecode's, or a module of the user's own."""
+"""Which network encodes: one of ours by name, or a module of the user's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from torch import nn
 
 from ..errors import UserError, shown
 from .any_module import Factory, build
-from .braindecode_models import PREFIX, braindecode_factory, parse
 from .eegnet import EEGNetOptions
 from .encoder import EncoderOptions
 from .evoked import EvokedOptions
@@ -33,7 +32,7 @@ ENCODERS: dict[str, type[EncoderOptions]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class OwnEncoder(EncoderOptions):
-    """A module that is not ours: braindecode's, or the user's own, given as a factory with the jobs."""
+    """A module that is not ours, given as a factory with the jobs."""
 
     factory: Callable[..., nn.Module] | None = field(default=None, compare=False, repr=False)
 
@@ -48,28 +47,16 @@ class OwnEncoder(EncoderOptions):
         return ()
 
 
-def encoder_name(text: str) -> str:
-    """Return the name as settings spell it: equal encoders have equal names."""
-    return str(parse(text)) if text.startswith(PREFIX) else text
-
-
-def is_ours(name: str) -> bool:
-    """Tell whether nobody has to give a factory again: the encoder can be made from its name."""
-    return name in ENCODERS or name.startswith(PREFIX)
-
-
 def encoder_options(name: str, options: EncoderOptions, encoders: Encoders | None) -> EncoderOptions:
     """The options of a setting's encoder, with the factory where it is the user's own."""
     return options if name in ENCODERS else OwnEncoder(factory=find_factory(name, encoders))
 
 
 def find_factory(name: str, encoders: Encoders | None) -> Factory:
-    if name.startswith(PREFIX) and name not in (encoders or {}):
-        return braindecode_factory(name)
     if encoders is None or name not in encoders:
         known = ", ".join(repr(known) for known in (*ENCODERS, *(encoders or ())))
         raise UserError(
             f"the encoder {shown(name)} is not known here; give its factory (encoders={{{shown(name)}: …}}, or "
-            f"--encoder module:function on the command line), or choose from {known}, braindecode:MODEL"
+            f"--encoder module:function on the command line), or choose from {known}"
         )
     return encoders[name]

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from ..errors import UserError, shown
+from ..errors import shown
 from ..files import check_plain, read_plain
-from ..model.encoders import ENCODERS, is_ours
+from ..model.encoders import ENCODERS
 from ..model.stack import Size
 from ..preprocessing.transform import with_prefix
 from ..recordings.npy import check_memory
@@ -91,17 +91,13 @@ def check_shapes(shapes: Shapes, card: Card) -> None:
 def _implied(card: ModelCard) -> Shapes:
     """Return the shapes of a member's tensors by name; none for users' own modules, which may need memory."""
     setting = Setting.from_dict(card.setting)
-    if not is_ours(setting.encoder):
+    if setting.encoder not in ENCODERS:
         return {}
     channels, times = setting.preprocessing.shape(len(card.channels), card.n_times)
     size = Size(channels, times, len(card.classes), card.sfreq)
     try:
         with torch.device("meta"):
             member = Members(setting, size, [0], device="meta")
-    except UserError:
-        if setting.encoder in ENCODERS:
-            raise
-        return {}  # some of braindecode's look at values when they are made; what is wrong is said then
     except (NotImplementedError, RuntimeError):
         return {}
     return {name: tuple(tensor.shape[1:]) for name, tensor in member.tensors().items()}

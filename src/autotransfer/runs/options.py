@@ -11,7 +11,7 @@ from ..errors import UserError, check_choice, check_types, shown
 from ..folds import FEWEST_FOLDS, MANY_PEOPLE, SUBJECT, USUAL_FOLDS, groups_of, turns
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
-from ..model.encoders import ENCODERS, encoder_name
+from ..model.encoders import ENCODERS
 from ..options import AskedOptions
 from ..recordings import Recordings
 from ..recordings.cutting import Cutting
@@ -87,7 +87,6 @@ class RunOptions(AskedOptions):
         if isinstance(self.folds, str) and self.folds.isdigit():
             self.folds = int(self.folds)  # as the command line has it
         check_types(self)
-        self.encoder = encoder_name(self.encoder)
         check_choice("search", self.search, ("grid", "tpe"))
         check_choice("rule", self.rule, RULES)
         check_choice("networks", self.networks, NETWORKS)

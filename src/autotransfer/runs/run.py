@@ -30,7 +30,6 @@ from ..folds import (
     whole_people,
 )
 from ..jobs import Job
-from ..model.braindecode_models import PREFIX
 from ..model.encoders import Encoders
 from ..recordings import Recordings, absolute, load
 from ..recordings.concerns import concerns
@@ -248,7 +247,7 @@ def begin_folder(folder: Path, name: str, options: RunOptions, recordings: Recor
         "fingerprint": fingerprint(recordings),
         "columns": column_digests(recordings),
         "data": Data.of(recordings),
-        "versions": versions(*["braindecode"] * options.encoder.startswith(PREFIX)),
+        "versions": versions(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     try:

@@ -18,7 +18,7 @@ from .. import schema
 from ..errors import UserError, shown
 from ..files import read_plain, write_atomically
 from ..jobs import check_seed
-from ..model.encoders import is_ours
+from ..model.encoders import ENCODERS
 from ..runs.options import RunOptions
 from ..runs.preparation import Preparation
 from ..settings import Setting
@@ -177,7 +177,7 @@ class Plan:
                 f"the plan has the encoder {shown(planned.encoder)}, not {shown(asked.encoder)}; leave --encoder out, "
                 "or --plan"
             )
-        if "encoder" not in given and not is_ours(planned.encoder):
+        if "encoder" not in given and planned.encoder not in ENCODERS:
             raise UserError(
                 f"the plan has the encoder {shown(planned.encoder)}, which is imported only if you name it; if you "
                 "trust it, give it again: --encoder module:function"

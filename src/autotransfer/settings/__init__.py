@@ -12,7 +12,7 @@ from ..augment import AUGMENTATIONS, Augmentation, augmentation_of
 from ..censoring import CENSORS, code_path
 from ..errors import UserError, number, shown
 from ..model.encoder import EncoderOptions
-from ..model.encoders import ENCODERS, OwnEncoder, encoder_name
+from ..model.encoders import ENCODERS, OwnEncoder
 from ..preprocessing import TRANSFORMS, Preprocessing
 from ..preprocessing.represent import Represent
 from ..schema import fields_of
@@ -58,7 +58,7 @@ class Setting:
     """
 
     penalty: Penalty | None
-    encoder: str  # of ENCODERS, one of braindecode's, or the name of a factory given with the jobs
+    encoder: str  # of ENCODERS, or the name of a factory given with the jobs
     network: EncoderOptions
     preprocessing: Preprocessing
     augmentation: tuple[Augmentation, ...]
@@ -254,7 +254,6 @@ def _network(values: dict[str, Any], given: dict[str, Any]) -> tuple[str, Encode
     encoder = values.get("encoder", "eegnet")
     if not isinstance(encoder, str):
         raise UserError(f"encoder is {shown(encoder)}; it must be of type str")
-    encoder = encoder_name(encoder)
     kind = ENCODERS.get(encoder, OwnEncoder)
     read = {field.name for field in fields_of(kind)} - {"factory"}
     for name, other in ENCODERS.items():
