@@ -35,19 +35,19 @@ with tempfile.TemporaryDirectory() as folder:
     session.save(Path(folder) / "person.session")
     session = at.Session.load(Path(folder) / "person.session", clf)
 
-    # The same signal as a stream: one long recording, cut every quarter of a window, decisions smoothed over time.
+    # The same signal as a stream: one long recording, cut every quarter of a window.
     signal = np.concatenate(list(X[new]), 1)[None]  # (1, channels, times)
     np.savez(Path(folder) / "person.npz", X=signal, meta=f'{{"sfreq": {rec.sfreq}}}')
     decisions = Path(folder) / "decisions.csv"
     hop = rec.n_times / 4 / rec.sfreq
-    stream = Stream(session, open_source(str(Path(folder) / "person.npz")), hop=hop, smooth="posterior:0.5", tell=print)
+    stream = Stream(session, open_source(str(Path(folder) / "person.npz")), hop=hop, tell=print)
     sink = open_sink(str(decisions), session.classes_.tolist(), "example")
     print(stream.run(sink))
     sink.close()
     decided = pd.read_csv(decisions)
 
 middle = (decided["time"] * rec.sfreq - rec.n_times / 2).astype(int) // rec.n_times
-print(f"{np.mean(decided['prediction'] == y[new][middle]):.2f} of {len(decided)} smoothed decisions are right")
+print(f"{np.mean(decided['prediction'] == y[new][middle]):.2f} of {len(decided)} decisions are right")
 
 figure, axis = plt.subplots(figsize=(7.6, 2.6), layout="constrained")
 first = decided["time"] < 20

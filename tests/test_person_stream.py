@@ -25,7 +25,6 @@ from autotransfer.errors import UserError
 from autotransfer.models.mixture import Mixture
 from autotransfer.person.stream.cutter import Cutter, Gap, Window
 from autotransfer.person.stream.sink import CsvSink
-from autotransfer.person.stream.smoothing import Posterior, smoothing_of
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
 from autotransfer.recordings.filters import Causal
 from autotransfer.recordings.pace import Pace
@@ -167,28 +166,6 @@ def test_a_long_silence_costs_no_memory_and_is_counted() -> None:
     assert own.values.shape[1] <= 30
 
 
-# filters
-
-
-# smoothing
-
-
-def test_the_posterior_gathers_and_forgets() -> None:
-    slight = np.array([0.6, 0.4])
-    own = Posterior(half_life=10.0, window=1.0)
-    first = own.feed(slight, None)
-    np.testing.assert_allclose(first, slight)
-    assert own.feed(slight, 1.0)[0] > 0.65
-    assert own.feed(slight[::-1], 1000.0)[0] == pytest.approx(0.4, abs=1e-3), "forgotten"
-    overlapping = Posterior(half_life=1e9, window=1.0)
-    overlapping.feed(slight, None)
-    for _ in range(10):
-        found = overlapping.feed(slight, 0.1)
-    np.testing.assert_allclose(found, [0.36 / 0.52, 0.16 / 0.52], atol=1e-6)  # ten tenths of a window are one
-    assert own.feed(np.array([1.0, 0.0]), None).tolist()[1] < 1e-9
-    assert own.feed(np.array([0.0, 1.0]), 0.1)[1] > 0, "a window that is sure and wrong is not the end"
-
-
 # files
 
 
@@ -200,28 +177,6 @@ def test_trials_of_a_file_are_decoded_as_in_one_call(run: Path, tmp_path: Path) 
     np.testing.assert_allclose(probabilities(found), together, atol=2e-5)
     assert found["prediction"].tolist() == [["left", "right"][k] for k in together.argmax(1)]
     assert "40 windows decoded, 0 missed" in result.stderr
-
-
-def test_smoothing_goes_on_from_trial_to_trial_of_a_session(run: Path, tmp_path: Path) -> None:
-    single = at.load_model(run).predict_proba(OWN)
-    session = np.repeat(["monday", "tuesday"], (25, 15))
-    meta = json.dumps({"sfreq": RATE, "channels": list(REC.channels)})
-    np.savez(tmp_path / "ann.npz", X=OWN.numpy(), session=session, meta=meta)
-    expected, smoothing = [], smoothing_of("posterior:5", 1.0)
-    for row, p in enumerate(single):
-        expected.append(smoothing.feed(p, None if row in (0, 25) else 1.0))
-    command(run, "--source", tmp_path / "ann.npz", "--smooth", "posterior:5", "--out", tmp_path / "out.csv")
-    np.testing.assert_allclose(probabilities(table(tmp_path / "out.csv")), expected, atol=1e-4)
-    assert np.abs(np.array(expected) - single).max() > 0.1
-    unheard = OWN.numpy().copy()
-    unheard[25] = np.nan  # the first of a session is missed, and the second begins it
-    np.savez(tmp_path / "lost.npz", X=unheard, session=session, meta=meta)
-    command(run, "--source", tmp_path / "lost.npz", "--smooth", "posterior:5", "--out", tmp_path / "lost.csv")
-    found = table(tmp_path / "lost.csv")
-    assert found["window"].tolist() == [row for row in range(40) if row != 25]
-    np.testing.assert_allclose(
-        probabilities(found)[25], single[26], atol=5e-3
-    )  # near: the window that is missed moved the model
 
 
 @pytest.mark.parametrize(("seconds", "windows"), [(6, 6), (6.9, 6), (7, 7), (0.5, 0), (100, 40)])
@@ -264,7 +219,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "no hop": ({}, ["--hop", "nan"], "hop is nan s"),
     "endless hop": ({}, ["--hop", "inf"], "hop is inf s"),
     "session": ({}, ["--session", "nowhere/ann.session"], "there is no folder nowhere"),
-    "smooth": ({}, ["--smooth", "x:1"], "smooth is 'x:1'"),
     "seconds": ({}, ["--seconds", "-1"], "seconds is -1"),
     "out": ({}, ["--out", "file.txt"], "the output is 'file.txt'"),
     "filter": ({}, ["--filter", "1-13"], "13 Hz"),

@@ -3,8 +3,6 @@ definition in a file of its own."""
 
 from __future__ import annotations
 
-import importlib.metadata
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.preprocessing import represent
 from autotransfer.preprocessing.represent import REPRESENTATIONS, Represent, Representation
 from test_registries import check_saved_and_exported
 
@@ -132,23 +129,3 @@ def test_what_a_representation_reads_is_asked_for_and_nothing_else_kept(monkeypa
         Represent("reading", -1, (1.0,))
     with pytest.raises(UserError, match=r"constants is .*list of finite numbers"):
         Represent("reading", 1.0, ("a",))  # type: ignore[arg-type]
-
-
-def test_another_package_brings_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def installed(value: str) -> None:
-        points = EntryPoints([EntryPoint("its_own", value, represent.GROUP)])
-        monkeypatch.setattr(represent, "entry_points", lambda **how: points.select(**how))
-        represent._loaded.cache_clear()
-
-    assert importlib.metadata.entry_points(group=represent.GROUP).names == set()
-    installed("test_representations:Reading")
-    assert Represent("its_own", 1.0, (1.0,)).shape(3, 10) == (3, 1)
-    with pytest.raises(UserError, match=r"unknown represent 'nothing'; choose from .*'its_own'"):
-        Represent("nothing")
-    installed("test_representations:told")
-    with pytest.raises(UserError, match=r"'its_own' .*is no subclass of Representation"):
-        Represent("its_own")
-    installed("no_such_module:Reading")
-    with pytest.raises(UserError, match=r"'its_own' .*cannot be imported: No module"):
-        Represent("its_own")
-    represent._loaded.cache_clear()

@@ -25,7 +25,6 @@ def stream(
         str | None, Option(help="lsl:NAME or a .csv file; default: standard output. With --replay a .json file.")
     ] = None,
     hop: Annotated[float | None, Option(help="Seconds between windows; default: half a window.")] = None,
-    smooth: Annotated[str, Option(help="posterior:SECONDS (half-life), or none.")] = "none",
     filter: Annotated[str, Option(help="Band in Hz, such as 5-45; auto: that of the model; none.")] = "auto",
     notch: Annotated[list[float] | None, Option(help="Hz of the mains; may be given several times.")] = None,
     seconds: Annotated[float | None, Option(help="End after this many seconds; default: all.")] = None,
@@ -61,7 +60,7 @@ def stream(
     else:
         person = Session(folder, adapt=adapt, encoders=encoders)
     options: dict[str, Any] = {
-        "hop": hop, "smooth": smooth, "filtered": filter_from(filter, notch or [], person.model.parts[0].card.filter),
+        "hop": hop, "filtered": filter_from(filter, notch or [], person.model.parts[0].card.filter),
         "by_position": by_position,
     }  # fmt: skip
     if source is None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ..errors import UserError, shown
 from ..model.encoders import ENCODERS
 from ..preprocessing import Preprocessing
-from ..preprocessing.represent import REPRESENTATIONS, installed_representations, representation_class
+from ..preprocessing.represent import REPRESENTATIONS, representation_class
 from ..recordings import Recordings
 from ..runs.preparation import Preparation
 from ..settings import Setting
@@ -206,8 +206,8 @@ def represented(kinds: str | None, recordings: Recordings, *, costly: bool = Fal
     chosen: dict[str, dict[str, Any]] = {}
     for kind in _named(kinds, recordings):
         asked = kind not in REPRESENTED
-        if asked and kind not in (known := (*REPRESENTATIONS, *installed_representations())):
-            choices = ", ".join(map(repr, (*REPRESENTED, *known)))
+        if asked and kind not in REPRESENTATIONS:
+            choices = ", ".join(map(repr, (*REPRESENTED, *REPRESENTATIONS)))
             raise UserError(f"unknown kind {shown(kind)}; choose from {choices}, several with commas")
         of_signal = [name for name in REPRESENTED.get(kind, ()) if costly or not REPRESENTATIONS[name].costly]
         for name in [kind] if asked else [name for name in of_signal if name not in chosen]:

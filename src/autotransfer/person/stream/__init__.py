@@ -1,1 +1,1 @@
-"""A stream of samples decoded as it comes: source -> filter -> windows -> session -> smoothing -> sink."""
+"""A stream of samples decoded as it comes: source -> filter -> windows -> session -> sink."""

@@ -1,6 +1,6 @@
 """Recordings with events, replayed as streams: which activations there would have been, and how they match events.
 
-Samples go through the same filter, cutter, session, smoothing and detector as those of a live stream, faster than they
+Samples go through the same filter, cutter, session and detector as those of a live stream, faster than they
 were recorded. Everybody has a session of their own.
 """
 

@@ -21,7 +21,6 @@ from ..events import EventDetector
 from ..session import Session
 from .cutter import Cutter, Event, Gap, Window
 from .sink import Sink
-from .smoothing import smoothing_of
 from .source import Source, match_channels, match_rate
 
 Tell = Callable[[str], None]
@@ -78,10 +77,9 @@ class Stream:
 
     hop: seconds from one window to the next; None: half a window. Where a trial has room for a single window, there is
         one of each trial
-    smooth: see smoothing.py
     filtered: how samples are filtered before they are cut
     by_position: take channels by their order, whatever their names
-    detector: says when a class becomes active (person/events.py), by smoothed probabilities
+    detector: says when a class becomes active (person/events.py), by probabilities
     watch: is shown every window (channels, times) that is decoded
     """
 
@@ -91,7 +89,6 @@ class Stream:
         source: Source,
         *,
         hop: float | None = None,
-        smooth: str | None = None,
         filtered: Filter | None = None,
         by_position: bool = False,
         detector: EventDetector | None = None,
@@ -121,10 +118,8 @@ class Stream:
                 step = source.trial
         self.hop = step / self.sfreq  # s
         self.cutter = Cutter(card.n_times, step, self.sfreq, Causal(self.filter, self.sfreq, len(card.channels)))
-        self.smoothing = smoothing_of(smooth, self.window)
         self.detector, self.number = detector, -1  # of the last decoded window
         self.summary = StreamSummary()
-        self.last: float | None = None  # the end of the last decoded window
 
     def describe(self) -> list[str]:
         """What will be done, in a few lines."""
@@ -143,11 +138,11 @@ class Stream:
             lasts = self.source.trial / self.sfreq
             every = f"{every}, one of each trial" if self.hop == lasts else f"{every} within each trial of {lasts:g} s"
             lines.append(
-                "trials count as one person's, one right after the other: smoothing and votes for events go on from "
-                "each to the next of the same session"
+                "trials count as one person's, one right after the other: votes for events go on from each to "
+                "the next of the same session"
             )
         lines.append(f"{self.source.name}: windows of {self.window:g} s {every}, at {self.sfreq:g} Hz, {samples}")
-        return lines if self.smoothing is None else [*lines, self.smoothing.words]
+        return lines
 
     def run(self, sink: Sink, seconds: float | None = None) -> StreamSummary:
         """Decode until the source ends, `seconds` have passed, or Ctrl-C. Seconds of a file are those of its own clock,
@@ -204,23 +199,19 @@ class Stream:
                 self.tell(f"{lost} lost before {event.time:.3f} s: {missed} missed{also}")
         else:
             self.summary.restarts += 1
-            self.last = None
             self.tell(f"time stamps went back to {event.time:.3f} s; what follows counts as another recording")
 
     def _decode(self, window: Window) -> None:
         probability = self.session.predict_proba(window.values)
         self.watch(window.values)
-        elapsed = None if window.first or self.last is None else window.time - self.last
-        self.last = window.time
-        smooth = probability if self.smoothing is None else self.smoothing.feed(probability, elapsed)
         activation = None
         if self.detector is not None:
             if window.first:
                 self.detector.reset()
-            activation = self.detector.feed(smooth, window.time, gap=window.number != self.number + 1)
+            activation = self.detector.feed(probability, window.time, gap=window.number != self.number + 1)
             self.summary.activations += activation is not None
         self.number = window.number
-        self.sink.send(window.time, window.number, smooth, activation)
+        self.sink.send(window.time, window.number, probability, activation)
         self.summary.windows += 1
         clock: Any = getattr(self.source, "now", None)
         if clock is not None:

@@ -1,7 +1,7 @@
 """A window as numbers that a linear classifier can read, the same for everybody.
 
 To add a representation, write one file with a subclass of `Representation` (see base.py), and add a line to
-REPRESENTATIONS; or give it from a package of your own, by an entry point of the group "autotransfer.representations".
+REPRESENTATIONS.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import entry_points
 from typing import ClassVar
 
 from torch import Tensor
 
-from ...errors import UserError, check_choice, check_positive, check_types, one_line, plain_value, shown
+from ...errors import UserError, check_choice, check_positive, check_types, plain_value, shown
 from ..transform import Fitted, Rows, Stage, Transform
 from .band_tangent import BandTangent
 from .bands import Bands, FineBands
@@ -29,9 +27,7 @@ from .tangent import Tangent
 from .tdpsd import TDPSD
 from .time_domain import LS4, LS9, Hudgins, TimeDomainAR
 
-__all__ = ["REPRESENTATIONS", "Represent", "Representation", "installed_representations", "representation_class"]
-
-GROUP = "autotransfer.representations"  # of entry points
+__all__ = ["REPRESENTATIONS", "Represent", "Representation", "representation_class"]
 
 REPRESENTATIONS: dict[str, type[Representation]] = {
     "features": Features,
@@ -107,26 +103,6 @@ def _numbers(value: object) -> tuple[float, ...] | None:
 
 
 def representation_class(name: str) -> type[Representation]:
-    """Return the class of a representation by its name: one of ours, or of an installed package."""
-    if isinstance(name, str) and name in REPRESENTATIONS:
-        return REPRESENTATIONS[name]
-    check_choice("represent", name, ("none", *REPRESENTATIONS, *installed_representations()))
-    assert name != "none", "left out of a Preprocessing instead"
-    return _loaded(name)
-
-
-def installed_representations() -> list[str]:
-    """Names that installed packages bring."""
-    return sorted(entry_points(group=GROUP).names)
-
-
-@cache
-def _loaded(name: str) -> type[Representation]:
-    (point,) = list(entry_points(group=GROUP, name=name))[:1]
-    try:
-        kind = point.load()
-    except Exception as error:  # anything can go wrong in somebody else's module
-        raise UserError(f"the representation {name!r} ({point.value}) cannot be imported: {one_line(error)}") from None
-    if not (isinstance(kind, type) and issubclass(kind, Representation)):
-        raise UserError(f"the representation {name!r} ({point.value}) is no subclass of Representation")
-    return kind
+    """Return the class of a representation by its name."""
+    check_choice("represent", name, ("none", *REPRESENTATIONS))
+    return REPRESENTATIONS[name]
