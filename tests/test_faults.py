@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -105,28 +106,40 @@ def test_a_kill_while_the_folder_is_made_leaves_no_run(tmp_path: Path, source: P
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[object]:
-    pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
+def workers() -> Iterator[Any]:
+    """Two processes of Dask's on this machine."""
+    distributed = pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
+    import dask
+
+    # On a busy machine a worker that died takes longer to import torch than the 15 seconds that Dask gives it.
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})
+    with distributed.LocalCluster(n_workers=2, processes=True, threads_per_worker=1, dashboard_address=None) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def cluster(workers) -> Iterator[object]:
     from autotransfer.cluster import Cluster
 
-    with Cluster("local:2") as place:
+    with Cluster(workers.scheduler_address) as place:
         yield place
 
 
 def test_killed_workers_change_nothing(
-    tmp_path: Path, source: Path, undisturbed: Path, cluster, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, source: Path, undisturbed: Path, workers, cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGKILL of one of two workers, every now and then, while populations are on them."""
     generator = random.Random(1)
     monkeypatch.setattr(packing, "CPU_LIMIT", 2)
     run = make_run(tmp_path / "run", source)
     run.executor = cluster
+    cluster.device(run.options.device)  # every worker is asked once, before any is killed
     over = threading.Event()
     killed = []
 
     def kill() -> None:
         while len(killed) < 6 and not over.wait(0.2 + 2 * generator.random()):
-            pids = [nanny.pid for nanny in cluster.client.cluster.workers.values() if nanny.pid]
+            pids = [nanny.pid for nanny in workers.workers.values() if nanny.pid]
             if pids:
                 with contextlib.suppress(ProcessLookupError):
                     killed.append(generator.choice(pids))

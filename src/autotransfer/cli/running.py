@@ -23,7 +23,7 @@ OUTPUT = "Machine and output"
 
 
 OnCluster = Annotated[
-    str | None, Option("--cluster", rich_help_panel=OUTPUT, help="Train on a Dask cluster: host:port, or local:N.")
+    str | None, Option("--cluster", rich_help_panel=OUTPUT, help="Train on a Dask cluster, at host:port.")
 ]
 
 

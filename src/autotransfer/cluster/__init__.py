@@ -86,7 +86,7 @@ def _device_of_worker(asked: str) -> torch.device:
 
 
 class Cluster:
-    """An executor with many workers. `address`: a Dask scheduler's, or local:N for N processes on this machine."""
+    """An executor with many workers. `address`: a Dask scheduler's."""
 
     def __init__(self, address: str) -> None:
         self.client = _connect(address)
@@ -99,8 +99,6 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         self.client.close()
-        if self.client.cluster is not None:
-            self.client.cluster.close()
 
     def device(self, asked: str) -> torch.device:
         """The weakest device of any worker: populations are packed before it is known who trains them."""
@@ -184,23 +182,13 @@ def _connect(address: str) -> Client:
     try:
         from distributed import Client
     except ImportError:
-        raise UserError(
-            f"--cluster needs Dask; install it with: {pip_install('distributed', 'cryptography')}"
-        ) from None
-    # A worker that does not stop when told is killed after a while; users need not read of it.
+        raise UserError(f"--cluster needs Dask; install it with: {pip_install('distributed')}") from None
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    if address.startswith("local:"):
-        number = address.removeprefix("local:")
-        if not number.isdigit() or int(number) < 1:
-            raise UserError(f"the cluster is {address!r}; give local:N with N at least 1, or a scheduler's address")
-        from .local import local_cluster
-
-        return Client(local_cluster(int(number)))
     try:
         return Client(address, timeout="10s")
     except (OSError, TimeoutError, ValueError) as error:
         reason = first_line(error)
-        raise UserError(f"cannot reach a Dask scheduler at {address!r} ({reason}); give host:port or local:N") from None
+        raise UserError(f"cannot reach a Dask scheduler at {address!r} ({reason}); give host:port") from None
 
 
 def _check_versions(client: Client) -> None:
