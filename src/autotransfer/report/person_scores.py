@@ -136,12 +136,6 @@ class PersonScores:
             lines += [f"{metric.label} on {people} ({chance}): {spread(values)}", *self._listed(by_person)]
         return [*lines, *self._confused()]
 
-    def mean_words(self, name: str = BALANCED_ACCURACY) -> str:
-        """Return the mean over people, in words."""
-        metric = metric_of(name)
-        values = [value for value in self.by_person(metric).values() if math.isfinite(value)]
-        return f"{metric.label} {score(sum(values) / len(values) if values else None)}"
-
     def _listed(self, by_person: dict[Any, float]) -> list[str]:
         shown = list(by_person.items())[:MOST_PEOPLE]
         names = [short(person) for person, _ in shown]
