@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export import export_model, proof
+from autotransfer.export import export_model
 from autotransfer.export.formats import FORMATS
 from autotransfer.export.proof import largest_difference
 from autotransfer.folds import leave_one_subject_out
@@ -37,12 +37,6 @@ NEW = 1  # whom no model below was trained on
 SEEN, OWN = np.flatnonzero(S != NEW), np.flatnonzero(S == NEW)
 FEW = np.sort(np.concatenate([OWN[Y[OWN] == name][:2] for name in CLASSES]))  # two windows of each class
 REST = np.setdiff1d(OWN, FEW)
-
-
-@pytest.fixture(autouse=True)
-def _few_timings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "TIMED", 5)
-    monkeypatch.setattr(proof, "WARM_UP", 1)
 
 
 @cache

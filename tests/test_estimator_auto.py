@@ -193,7 +193,7 @@ def test_three_subjects_are_enough_and_nothing_is_left_behind_without_a_folder(
     auto = small(epochs=1).fit(X[three], Y[three], groups=SUBJECTS[three])
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
-    assert not any(auto.summary_.weights.leakage.values())
+    assert not any(auto.summary_.leakage.values())
     again = pickle.loads(pickle.dumps(auto))
     np.testing.assert_array_equal(again.predict_proba(X), auto.predict_proba(X))
     page = again.report(tmp_path / "report.html").read_text()

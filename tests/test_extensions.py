@@ -301,9 +301,6 @@ def test_a_kind_of_candidates_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(METRICS, "expected_accuracy", EXPECTED)
-    for command in ("run", "predict"):
-        help = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "300", "TERM": "dumb"}).output
-        assert "kappa, f1, accuracy, expected; or FILE.json" in help
     choice = run_of(tmp_path, "--grid", "uncensored", "--adaptation", "zero-shot", "--metric", "expected")
     assert choice.metric == "expected_accuracy"
     assert EXPECTED.label in choice.verdict

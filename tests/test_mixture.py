@@ -16,7 +16,7 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export import export_model, proof
+from autotransfer.export import export_model
 from autotransfer.export.formats import FORMATS
 from autotransfer.export.proof import sample_windows
 from autotransfer.model.stack import Size
@@ -33,12 +33,6 @@ from tiny import tiny
 
 CHANNELS, TIMES = 3, 32
 EXPONENTS = [0.7, 1.5, 0.2]
-
-
-@pytest.fixture(autouse=True)
-def _few_timings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "TIMED", 5)
-    monkeypatch.setattr(proof, "WARM_UP", 1)
 
 
 def shallow_model(members: int = 2, **more: object) -> SavedModel:

@@ -191,12 +191,16 @@ def plain(which: int, adapt: bool) -> at.Session:
 
 
 class Sessions(RuleBasedStateMachine):
-    """A session that is saved, loaded, asked and refused windows equals one to which only the rest happened."""
+    """A session that is saved, loaded, asked and refused windows equals one to which only the rest happened.
+
+    A file of a session holds no windows, so that labels and questions about windows end with a load.
+    """
 
     @initialize(which=st.integers(0, 1), adapt=st.booleans())
     def begin(self, which: int, adapt: bool) -> None:
         self.which, self.adapt = which, adapt
         self.session = at.Session(MODELS[which], adapt=adapt)
+        self.is_loaded = False
         self.happened: list[tuple[str, tuple[Any, ...]]] = []  # methods that count, with what they were given
         self.said: list[Any] = []
 
@@ -208,10 +212,12 @@ class Sessions(RuleBasedStateMachine):
     def feed(self, n: int, start: int) -> None:
         self._do("predict_proba", OWN[start].numpy() if n == 1 else OWN[start : start + n].numpy())
 
+    @precondition(lambda self: not self.is_loaded)
     @rule(start=st.integers(0, 30), y=st.integers(0, 1))
     def label(self, start: int, y: int) -> None:
         self._do("label", OWN[start].numpy(), self.session.classes_[y])
 
+    @precondition(lambda self: not self.is_loaded)
     @rule(start=st.integers(0, 30))
     def ask(self, start: int) -> None:
         self._do("expected_gain", OWN[start].numpy())
@@ -230,6 +236,7 @@ class Sessions(RuleBasedStateMachine):
     @rule()
     def reset(self) -> None:
         self.session.reset()
+        self.is_loaded = False
         self.happened, self.said = [], []
 
     @rule()
@@ -237,6 +244,7 @@ class Sessions(RuleBasedStateMachine):
         with tempfile.TemporaryDirectory() as folder:
             self.session.save(Path(folder) / "ann.session")
             self.session = at.Session.load(Path(folder) / "ann.session", MODELS[self.which])
+        self.is_loaded = True
         assert self.session.adapts == self.adapt
 
     def teardown(self) -> None:

@@ -125,6 +125,8 @@ def window_array(X: object) -> Array | Tensor:
 
 
 def _numeric_array(X: object) -> Array:
+    if hasattr(X, "toarray") and hasattr(X, "nnz"):  # of SciPy; NumPy would make one object of it
+        raise UserError("X is a sparse matrix; windows are dense: give an array (trials, channels, times)")
     if masked := _masked(X):
         raise UserError(f"X masks {masked} values; drop or interpolate them")
     try:

@@ -204,7 +204,7 @@ def sets(summary: Summary) -> Table | None:
     if answering is None or not answering.coverage:
         return None
     rows = [
-        [share(float(asked)), share(_mean(held)), share(min(held.values())), f"{_mean(answering.set_size[asked]):.1f}"]
+        [asked, share(_mean(held)), share(min(held.values())), f"{_mean(answering.set_size[asked]):.1f}"]
         for asked, held in answering.coverage.items()
     ]
     heads = ("coverage asked for", "windows whose set holds the true class", "worst person", "classes in a set")
@@ -217,7 +217,7 @@ def abstention(summary: Summary) -> Table | None:
     if answering is None or not answering.accuracy:
         return None
     rows = [
-        [share(float(asked)), share(1 - _mean(answering.answered[asked])), score(_mean(right)),
+        [asked, share(1 - _mean(answering.answered[asked])), score(_mean(right)),
          score(min(right.values()))]
         for asked, right in answering.accuracy.items()
     ]  # fmt: skip
@@ -247,7 +247,8 @@ SECTIONS = (
 def _facts(run: Summary) -> dict[str, dict[str, object]]:
     """Return what is needed to repeat the run, by heading."""
     data = run.data
-    options = {name: value for name, value in run.options.to_dict().items() if value is not None}
+    given = run.options.to_dict() | {"source": run.source}
+    options = {name: value for name, value in given.items() if value is not None}
     return {
         "Options and seeds": options,
         "Data": {
