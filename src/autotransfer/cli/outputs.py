@@ -38,6 +38,9 @@ def _check_place(option: str, path: Path) -> None:
         raise UserError(f"{option} is {path}, and nothing can be written to {path.parent}; choose another folder")
 
 
+OF_A_RUN = ("choice.json", "ledger.sqlite", "numbers.sqlite", "plan.json", "results.csv", "study.toml")
+
+
 def _check_nothing_lost(option: str, path: Path, data: str | None) -> None:
     from ..recordings.sources import place_of
 
@@ -46,3 +49,5 @@ def _check_nothing_lost(option: str, path: Path, data: str | None) -> None:
         inside = path.resolve().is_relative_to(recordings.resolve())
         if inside or path.samefile(recordings):
             raise UserError(f"{option} is {path}, one of the files of {data}; choose another, it would be overwritten")
+    if path.name in OF_A_RUN and path.exists():
+        raise UserError(f"{option} is {path}, a file of a run; choose another name, it would be overwritten")
