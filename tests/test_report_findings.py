@@ -18,7 +18,7 @@ from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import answer_lines
 from autotransfer.report.wording import kind_label, kind_words, signed
-from autotransfer.runs.choice import Average, Choice, NamedSetting
+from autotransfer.runs.choice import Average, Choice, NamedSetting, Weighted
 from autotransfer.runs.ending import OVER
 from report_example import averaged, empty, finished, paper_network_won
 from report_outline import Outline, example, figure_data, light, place
@@ -152,14 +152,14 @@ def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> N
 
 def test_how_stable_the_weights_are() -> None:
     run = averaged()
-    average = average_of(run)
-    delivered = {one.name: one.share for one in average.weights}
-    heaviest = average.weights[0]
-    alone = {"1": {heaviest.name: 1.0}, "2": {"stranger": 1.0}}
-    for nested, moved in ((dict.fromkeys(average.nested_weights, delivered), 0.0), (alone, 1 - heaviest.share / 2)):
+    weights = [Weighted("heavy", "eegnet", 0.6, 12), Weighted("light", "tangent", 0.4, 12)]
+    average = replace(average_of(run), weights=weights)
+    unmoved = {"1": {"heavy": 0.6, "light": 0.4}}
+    moved = {"1": {"heavy": 1.0}, "2": {"stranger": 1.0}}  # .4 and 1 of the weight
+    for nested, percent in ((unmoved, 0), (moved, 70)):
         words = stability_words(of(run, average=replace(average, nested_weights=nested)))
         assert words is not None
-        assert f"{100 * moved:.0f}\u00a0%" in words
+        assert f" {percent}\u00a0%" in words
     assert stability_words(of(run, average=replace(average, nested_weights={}))) is None
 
 
