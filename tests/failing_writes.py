@@ -1,14 +1,12 @@
 """Runs whose n-th write fails: each ends whole or with one line, and goes on to the same result.
 
-`python tests/failing_writes.py [--shift S] [--every K] [--table FILE]` lets every write of a small run fail in turn, or
-every K-th, with the next error of ERRORS each time, beginning with the S-th; it prints a table. With a file of its
-rows it goes on where it was stopped. A layer in C (failing_writes.c) lies between the process and the C library, so
-that SQLite's writes fail, too. tests/test_failing_writes.py runs some; tests/kills.py kills runs with the same layer.
+Every write of a small run fails in turn, with the next error of ERRORS each time. A layer in C (failing_writes.c) lies
+between the process and the C library, so that SQLite's writes fail, too. tests/test_failing_writes.py runs it;
+tests/kills.py kills runs with the same layer. Run as a program, this file serves cases to the tests.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import errno
 import json
@@ -19,16 +17,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from campaign import Table
 
 HERE = Path(__file__).parent
 FAULTS = ("once", "from then on", "killed before", "killed halfway", "killed after")  # as in failing_writes.c
@@ -81,7 +75,7 @@ def served(folder: Path, cases: Callable[[int], Iterable[Case]]) -> Iterator[tup
     ["kills", seed]: see kills.py."""
     layer = build(folder)
     process = subprocess.Popen(
-        [sys.executable, str(HERE / "failing_writes.py"), "--serve", str(folder), str(layer)], text=True,
+        [sys.executable, str(HERE / "failing_writes.py"), str(folder), str(layer)], text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         env=os.environ | {"LD_PRELOAD": str(layer), "OMP_NUM_THREADS": "1"},  # what is forked has no other threads
     )  # fmt: skip
@@ -221,41 +215,10 @@ def outcome(layer: Layer, error: str, number: int) -> str:
     return "resumed"
 
 
-def cases_of(writes: int, every: int = 1, shift: int = 0) -> list[Case]:
+def cases_of(writes: int) -> list[Case]:
     names = list(ERRORS)
-    return [["write", names[(place + shift) % len(names)], n] for place, n in enumerate(range(1, writes + 1, every))]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--shift", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no further case is begun")
-    parser.add_argument("--table", type=Path, help="a CSV file of the cases that were done")
-    given = parser.parse_args()
-    end = time.monotonic() + given.seconds
-
-    with Table(given.table, ("error", "write", "outcome")) as table, tempfile.TemporaryDirectory() as name:
-        done = {(row["error"], row["write"]) for row in table.rows}
-
-        def cases(writes: int) -> Iterator[Case]:
-            for case in cases_of(writes, given.every, given.shift):
-                if (case[1], str(case[2])) not in done and time.monotonic() < end:
-                    yield case
-
-        for (_, error, number), result in served(Path(name), cases):
-            table.add(error, number, result)
-            if result.startswith("wrong"):
-                print(error, number, result, flush=True)
-    print("error | cases | ended whole | ended with a line, resumed | wrong")
-    for error in ERRORS:
-        counts = Counter(row["outcome"].partition(":")[0] for row in table.rows if row["error"] == error)
-        print(f"{error} | {sum(counts.values())} | {counts['nothing']} | {counts['resumed']} | {counts['wrong']}")
-    sys.exit(any(row["outcome"].startswith("wrong") for row in table.rows))
+    return [["write", names[n % len(names)], n] for n in range(1, writes + 1)]
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--serve"]:
-        serve(Path(sys.argv[2]), ctypes.CDLL(sys.argv[3]))
-    else:
-        main()
+    serve(Path(sys.argv[1]), ctypes.CDLL(sys.argv[2]))

@@ -10,7 +10,6 @@ import shutil
 import signal
 import sqlite3
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -228,24 +227,6 @@ class Command:
 
     def said(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
-
-
-def footprint(folder: Path) -> tuple[tuple[str, int], ...]:
-    """What a run has written so far: its ledger and its checkpoints, with their times."""
-    found = []
-    for path in [*folder.glob("ledger.sqlite*"), *folder.glob("*.checkpoint")]:
-        with contextlib.suppress(FileNotFoundError):
-            found.append((path.name, path.stat().st_mtime_ns))
-    return tuple(sorted(found))
-
-
-def wait_for_a_write(folder: Path, before: object, command: Command) -> bool:
-    """Until the process has written something; False if it has ended."""
-    while footprint(folder) == before:
-        if not command.running():
-            return False
-        time.sleep(0.002)
-    return True
 
 
 def entries_of(folder: Path, elsewhere: Path) -> list[Entry]:

@@ -1,8 +1,7 @@
 """Hostile input by the million: damaged files and senseless JSON give a valid result or one line, and nothing else.
 
-`python tests/fuzz.py N [SEED [TARGET ...]] [--table FILE]` runs N cases over all targets or some, and prints what was
-found; with a file of its counts it goes on where it was stopped. tests/test_fuzz.py runs a few. `readers` stands for
-all targets that read recordings.
+`python tests/fuzz.py N [SEED [TARGET ...]]` runs N cases over all targets or some, and prints what was found.
+tests/test_fuzz.py runs a few. `readers` stands for all targets that read recordings.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ from autotransfer.models.saving import write_model
 from autotransfer.recordings import Raw, load, npy, read, save_npz
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import predictions
-from campaign import Table
 from fuzz_runs import RunTargets, unchanged_outside
 from mutations import NASTY, damaged, name, twisted
 from test_formats import bdf_file, edf_file, mne_raw, wfdb_record, xdf_file
@@ -65,7 +63,7 @@ LEAST = 40  # cases of a target, where there are thousands
 OTHERS = ("xdf", "edf", "bdf", "wfdb", "raw", "fif", "bids")  # read by other libraries, which hang and crash
 LIMIT = 60  # seconds of a core that a case may take
 LIMIT_OF_OTHERS = 5
-PIECE = 20.0  # seconds about, of cases that are one row of the table
+PIECE = 20.0  # seconds about, of cases of one target at a time
 MEMORY = 8 * 2**30  # bytes of address space: a header may ask for more than the machine has
 
 
@@ -468,7 +466,6 @@ class Fuzz(RunTargets):
         *,
         targets: Sequence[str] = (),
         tell: Callable[[str], None] | None = None,
-        table: Path | None = None,
     ) -> dict[str, Counter[str]]:
         """About `cases` cases, shared out by SOME among targets, by default all, a piece of each in turn; findings are
         counted as 'found' and told."""
@@ -477,17 +474,12 @@ class Fuzz(RunTargets):
         todo = {name: max(int(cases * share / whole), min(LEAST, cases // 100)) for name, share in shares.items()}
         for target in shares:
             self._prepare(target)  # what it starts from lies beside the work
-        with Table(table, COLUMNS) as rows, unchanged_outside(self.folder, self.work):
+        with unchanged_outside(self.folder, self.work):
             counts = {target: Counter[str]() for target in shares}
-            for row in rows.rows:
-                if row["target"] in counts and int(row["first"]) >= seed:
-                    counts[row["target"]].update({name: int(row[name]) for name in OUTCOMES})
             while behind := {name: counts[name].total() / n for name, n in todo.items() if counts[name].total() < n}:
                 target = min(behind, key=lambda name: behind[name])
-                first, start = seed + counts[target].total(), time.monotonic()
-                piece = self.piece(target, range(first, seed + todo[target]), tell)
-                counts[target] += piece
-                rows.add(target, first, *(piece[name] for name in OUTCOMES), f"{time.monotonic() - start:.2f}")
+                first = seed + counts[target].total()
+                counts[target] += self.piece(target, range(first, seed + todo[target]), tell)
         assert not self.trap.exists(), "a pickle was opened"
         return counts
 
@@ -529,10 +521,6 @@ class Fuzz(RunTargets):
                 break
 
 
-OUTCOMES = ("fine", "refused", "hung", "crashed", "found")
-COLUMNS = ("target", "first", *OUTCOMES, "seconds")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("cases", type=int)
@@ -540,7 +528,6 @@ def main() -> None:
     parser.add_argument(
         "targets", nargs="*", metavar="TARGET", help=f"readers, {', '.join(SOME)}; all where none is named"
     )
-    parser.add_argument("--table", type=Path, help="a CSV file of the cases that were done")
     given = parser.parse_args()
     if unknown := set(given.targets) - {"readers", *SOME}:  # `choices` would refuse an empty list
         parser.error(f"unknown target: {', '.join(sorted(unknown))}")
@@ -553,7 +540,7 @@ def main() -> None:
     left = npy.available_memory()  # asked once: it takes as long as to read a small file
     with tempfile.TemporaryDirectory() as home, mock.patch.object(npy, "available_memory", return_value=left):
         fuzz = Fuzz(Path(home), targets)
-        counts = fuzz.run(given.cases, given.seed, targets=targets, tell=partial(print, flush=True), table=given.table)
+        counts = fuzz.run(given.cases, given.seed, targets=targets, tell=partial(print, flush=True))
     for target, one in counts.items():
         print(f"{target}: {dict(one)}")
     print(f"{sum(one.total() for one in counts.values())} cases, {sum(one['found'] for one in counts.values())} found")

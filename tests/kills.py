@@ -1,31 +1,21 @@
 """Runs that are killed: each goes on to the same result, loses no job, trains none twice, and predicts meanwhile.
 
-`python tests/kills.py N [--table FILE]` kills small runs N times, once to eight times each: most often at a write where
-a stage ends (before it, halfway or after it), else at any write or at a random moment. After each kill `predict` works,
-or says that there is no model yet. The last command of a run is not killed, and what it leaves is compared bit for bit
-with an undisturbed run. With a file of its rows it goes on where it was stopped; tests/test_failing_writes.py runs a
-few.
+A small run is killed once to eight times: most often at a write where a stage ends (before it, halfway or after it),
+else at any write or at a random moment. After each kill `predict` works, or says that there is no model yet. The last
+command of a run is not killed, and what it leaves is compared bit for bit with an undisturbed run.
+tests/test_failing_writes.py kills AUTOTRANSFER_KILLS runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import shutil
-import sys
-import tempfile
-import time
-from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
-from campaign import Table
-from failing_writes import FAULTS, Case, Ending, Fault, Layer, served
+from failing_writes import FAULTS, Ending, Fault, Layer
 
 KINDS = [kind for kind in FAULTS if kind.startswith("killed")]
 # Parts of paths: what is written where a stage ends, and how many writes of it the run makes.
 ANSWERS = {"choice.json": 3, "plan.json": 3, "model": 12, "results.csv": 6, "report.html": 3}
-COLUMNS = ("run", "kill", "files", "write", "how", "stage", "jobs", "finished", "predicts", "outcome")
 Row = list[str | int | bool]
 
 
@@ -88,36 +78,3 @@ def _predicts(layer: Layer) -> bool:
     assert len(ended.lines) == 1, f"predict: not one line: {ended.said[-500:]}"
     assert not (layer.run / "model" / "model.json").exists(), f"there is a model: {ended.said}"
     return False
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("kills", type=int)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no further run is begun")
-    parser.add_argument("--table", type=Path, help="a CSV file of the kills that were done")
-    given = parser.parse_args()
-    end = time.monotonic() + given.seconds
-
-    with Table(given.table, COLUMNS) as table, tempfile.TemporaryDirectory() as name:
-        seeds = iter(range(max([given.seed - 1, *(int(row["run"]) for row in table.rows)]) + 1, sys.maxsize))
-
-        def cases(_: int) -> Iterator[Case]:
-            while len(table.rows) < given.kills and time.monotonic() < end:
-                yield ["kills", next(seeds)]
-
-        for (_, seed), (rows, outcome) in served(Path(name), cases):
-            for number, row in enumerate(rows):
-                table.add(seed, number + 1, *row, *[""] * (len(COLUMNS) - 3 - len(row)), outcome)
-            if outcome != "same":
-                print(seed, outcome, flush=True)
-    print(f"{len(table.rows)} kills in {len({row['run'] for row in table.rows})} runs")
-    for column in ("files", "how", "stage", "predicts"):
-        words = (row[column].partition(" s")[0].partition(" 0.")[0] for row in table.rows)
-        print(column, dict(Counter(words).most_common()))
-    print("outcome", dict(Counter(row["outcome"].partition(":")[0] for row in table.rows)))
-    sys.exit(any(row["outcome"] != "same" for row in table.rows))
-
-
-if __name__ == "__main__":
-    main()

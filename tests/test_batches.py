@@ -17,7 +17,7 @@ from autotransfer.training.batches import BALANCES, Balance, Balanced, n_batches
 from autotransfer.training.groups import MemberGroups
 from tiny import tiny
 
-CELLS, PEOPLE = BALANCES["balanced"], BALANCES["people"]
+CELLS = BALANCES["balanced"]
 both = pytest.mark.parametrize("balance", BALANCES.values(), ids=BALANCES)
 
 

@@ -6,18 +6,16 @@ import json
 import math
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from benchmarks import floor, latency, online, timing
+from benchmarks import floor, latency, online
 from benchmarks.__main__ import SECTIONS, main
-from benchmarks.encoder import peaks_here
 from benchmarks.steps import noise, plain_step, skorch_step, spread_jobs, stacked_step
-from benchmarks.tables import crowded, machine, write
-from benchmarks.timing import Options, Step, fresh_process, measure
+from benchmarks.tables import machine, write
+from benchmarks.timing import Options, Step
 from torch.utils.flop_counter import FlopCounterMode
 
 import autotransfer as at
@@ -25,9 +23,6 @@ from autotransfer.models.saving import write_model
 from autotransfer.models.stacks import stacks_of
 from autotransfer.runs.choice import Playback
 from autotransfer.search.playback import ORDERS
-
-MIB = 2**20
-
 
 MAY_BE_NOTHING = ("peak MiB", "faults", "system ms")
 LONG = ("censors", "encoder")
@@ -87,23 +82,6 @@ def test_members_share_minibatches_unless_alone() -> None:
     step.run()
 
 
-def test_rounds_are_interleaved_and_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, order = [0.0], list[str]()
-
-    def work(name: str, seconds: float) -> None:
-        order.append(name)
-        now[0] += seconds
-
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
-    steps = {"long": Step(partial(work, "long", 2.0), units=4), "short": Step(partial(work, "short", 0.006))}
-    timings = measure(steps, rounds=3, device="cpu", limit_s=100.0)
-    assert timings["long"].readings == pytest.approx([0.5] * 3)
-    assert timings["short"].readings == pytest.approx([0.006] * 3)
-    assert order == ["long", *["short"] * 2, *(["long", *["short"] * 4] * 3)]  # 4 calls reach 20 ms
-    assert len(measure(steps, rounds=9, device="cpu", limit_s=5.0)["long"].readings) == 3  # 2 s each, over after 6 s
-    assert len(measure(steps, rounds=9, device="cpu", limit_s=0.0)["long"].readings) == 2
-
-
 def filtered(signal: torch.Tensor, taps: torch.Tensor) -> torch.Tensor:
     """A filter per row as products with its windows, which torch's counter understands: (F, B, T), (F, K)."""
     rows, kernel = signal.shape[0], taps.shape[1]
@@ -125,21 +103,6 @@ def test_floor_counts_the_operations_of_the_layers() -> None:
     assert counter.get_total_flops() == floor.member_step(channels, times, batch).operations
 
 
-def hold(mebibytes: int) -> Step:
-    """Memory in use from building to running, for the test below."""
-    held = torch.ones(mebibytes * MIB // 4)
-    return Step(lambda: held.add_(1))
-
-
-@pytest.mark.slow
-def test_peak_memory_of_a_fresh_process() -> None:
-    peaks = fresh_process(peaks_here, [partial(hold, 64), partial(hold, 160)])
-    if None in peaks:
-        pytest.skip("the system does not say how much memory a process has used")
-    assert peaks[0] == pytest.approx(64 * MIB, abs=8 * MIB)
-    assert peaks[1] == pytest.approx(160 * MIB, abs=8 * MIB)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -159,12 +122,6 @@ def test_mistakes_end_before_anything_is_measured(
     assert message in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
     assert time.process_time() - start < 5
-
-
-def test_a_busy_machine_is_told() -> None:
-    assert crowded({"load": 0.2, "cores": 2}) is None
-    assert "load of this machine is 3.0 on 2 cores" in str(crowded({"load": 3.0, "cores": 2}))
-    assert crowded({"load": None, "cores": 2}) is None
 
 
 def test_latency_of_a_delivered_model_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,12 +89,6 @@ def test_layout_is_no_change_and_models_without_a_digest_are_refused(folder: Pat
             load_model(folder)
 
 
-def _metadata(path: Path) -> dict[str, Any]:
-    content = path.read_bytes()
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    return {name: json.loads(text) for name, text in header["__metadata__"].items()}
-
-
 def _huge(name: str, value: int) -> Callable[[Card], Card]:
     def change(card: Card) -> Card:
         parts = {"parts": [change(part) for part in card["parts"]]} if "parts" in card else {}

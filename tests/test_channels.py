@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import autotransfer as at
-from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.recordings.windows import channel_places, windows_for_model
 
@@ -81,19 +77,3 @@ def test_models_and_sessions_find_channels_by_name_and_refuse_a_missing_one(mode
             model.predict_proba(WINDOWS[:, : len(channels)], channels=channels)
         with pytest.raises(UserError, match="no channel 'F4'"):
             at.Session(model, channels=channels).predict_proba(WINDOWS[0, : len(channels)])
-
-
-def test_commands_refuse_a_missing_channel(model: Any, tmp_path: Path) -> None:
-    model.save(tmp_path / "run" / "model")
-    for name, channels in (("less", ["F3", "Fz", "Oz"]), ("called", ["F3", "Fz", "left", "Oz"])):
-        meta = json.dumps({"sfreq": 40.0, "channels": channels})
-        np.savez(tmp_path / f"{name}.npz", X=WINDOWS[:, : len(channels)], meta=meta)
-
-    run = tmp_path / "run"
-    for name in ("less", "called"):
-        for command in (
-            ("predict", run, tmp_path / f"{name}.npz"),
-            ("stream", run, "--source", tmp_path / f"{name}.npz"),
-        ):
-            with pytest.raises(UserError, match="no channel 'F4'"):
-                CliRunner().invoke(app, list(map(str, command)), catch_exceptions=False)

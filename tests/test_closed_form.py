@@ -15,7 +15,6 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export.proof import TOLERANCE
 from autotransfer.folds import Fold
-from autotransfer.model.encoders import ENCODERS
 from autotransfer.models.assembly import assemble
 from autotransfer.models.loading import load_model
 from autotransfer.models.saved_model import SavedModel
@@ -29,7 +28,6 @@ from tiny import people, tiny
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
-SOLVED = [name for name, kind in ENCODERS.items() if kind.closed_form]
 CPU = torch.device("cpu")
 WAYS: dict[str, dict[str, Any]] = {
     "raw": {"encoder": "linear", "standardize": "train"},

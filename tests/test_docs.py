@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +19,6 @@ from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.cli import app
-from browser import Browser, find_chromium
 from tiny import create_run, tiny_file
 
 ROOT = Path(__file__).parent.parent
@@ -117,15 +114,6 @@ def test_nothing_is_loaded_from_elsewhere(site: Site) -> None:
         assert not re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheet.read_text()), sheet
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if find_chromium() is None:
-        pytest.skip("there is no Chromium")
-    started = Browser()
-    yield started
-    started.close()
-
-
 def test_every_public_name_is_in_the_reference(site: Site) -> None:
     page = site.pages["reference/python.html"]
     last = {anchor.split(".")[-1] for anchor in page.ids if anchor.startswith("autotransfer.")}
@@ -166,32 +154,6 @@ def test_every_field_of_a_setting_and_of_the_files_is_in_the_reference(site: Sit
         assert f"<code>{name}</code>" in settings, name
     for name in (*columns, *keys):
         assert f"<code>{name}</code>" in files, name
-
-
-def test_a_new_entry_of_a_registry_appears_in_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its meaning is what its file says: the comment beside a field, or the first line."""
-    pytest.importorskip("mkdocs", reason="the documentation is built with the extra 'docs'")
-    from autotransfer.augment import AUGMENTATIONS
-
-    (tmp_path / "noise_for_a_test.py").write_text(
-        '"""Noise: some of it added to every sample."""\n'
-        "from dataclasses import dataclass\n"
-        "from autotransfer.augment import Augmentation\n"
-        "@dataclass(frozen=True)\n"
-        "class Noise(Augmentation):\n"
-        "    spread: float = 0.1\n"
-        '    colour: str = "white"  # white or pink\n'
-        "    def __call__(self, x, key, batch):\n"
-        "        return x\n"
-    )
-    for folder in (tmp_path, DOCS):
-        monkeypatch.syspath_prepend(folder)
-    generated = importlib.import_module("generated")
-    noise = importlib.import_module("noise_for_a_test").Noise
-    monkeypatch.setitem(AUGMENTATIONS, "noise", noise)
-    rows = generated.settings().splitlines()
-    assert "| `noise` | Noise: some of it added to every sample. | none |" in rows
-    assert "| `colour` | white or pink | `white` |" in rows
 
 
 def _steps(page: Path) -> list[tuple[str, str]]:
@@ -303,19 +265,3 @@ def test_captions_say_what_the_figures_show() -> None:
     nothing, marginal, conditional, _ = drawn
     assert f"is read with {marginal[0]} instead of {nothing[0]}" in page
     assert f"keeps it at {conditional[0]}; the subject remains readable at {conditional[1]}" in page
-
-
-def test_the_search_works_from_a_folder(site: Site, browser: Browser) -> None:
-    browser.problems.clear()
-    browser.call("Page.navigate", url=(site.folder / "index.html").as_uri())
-    browser.wait_for("location.pathname.endsWith('/index.html') && document.readyState === 'complete'")
-    browser.wait_for("!!document.querySelector('.md-search__input')")
-    browser.evaluate(
-        "(box => { box.focus(); box.value = 'calibrate'; "
-        "box.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true, key: 'e'})); })"
-        "(document.querySelector('.md-search__input'))"
-    )
-    browser.wait_for("document.querySelectorAll('.md-search-result__item').length > 2")
-    found = browser.evaluate("document.querySelector('.md-search-result__list').textContent")
-    assert "Calibration" in found
-    assert not browser.problems

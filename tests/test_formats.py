@@ -219,14 +219,6 @@ def test_folders_say_what_is_missing(tmp_path: Path) -> None:
     refused("there is no file", tmp_path / "no.edf")
 
 
-def test_a_damaged_record_is_one_line(tmp_path: Path) -> None:
-    header = wfdb_record(tmp_path / "record", "ann")
-    header.write_text(header.read_text().replace(" 1000\n", f" {10**15}\n", 1))
-    refused("cannot be read", header, window=1.0)
-    header.write_text("nonsense")
-    refused("cannot be read|describes no signals", header, window=1.0)
-
-
 def test_no_link_leads_out_of_a_folder(tmp_path: Path) -> None:
     folder = csv_folder(tmp_path / "study")
     (tmp_path / "secret.csv").write_text("a\n1\n")

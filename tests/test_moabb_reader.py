@@ -89,16 +89,6 @@ def test_mistakes(source: str, text: str) -> None:
     refused(lambda: load(f"moabb:{source}"), text)
 
 
-def test_objects_that_do_not_fit() -> None:
-    refused(lambda: at.Recordings.from_moabb(3), "dataset is 3; give a dataset of moabb.datasets")
-    refused(lambda: at.Recordings.from_moabb(fake(), paradigm=3), "paradigm is 3; give a paradigm of moabb.paradigms")
-    refused(lambda: at.Recordings.from_moabb(fake(), paradigms.FilterBankMotorImagery(n_classes=3)), "several copies")
-    refused(
-        lambda: at.Recordings.from_moabb(fake("sleep")), "has the paradigm 'sleep', for which there is no default class"
-    )
-    refused(lambda: at.Recordings.from_moabb(fake(), subjects=3), "subjects is 3; give a list")
-
-
 def test_people_who_differ_are_told_apart() -> None:
     dataset = fake()
     generate, rates = dataset._get_single_subject_data, {2: 256}

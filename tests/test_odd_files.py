@@ -13,7 +13,6 @@ import pytest
 from safetensors.torch import save_file
 
 import autotransfer as at
-from autotransfer.cpu import compiling
 from autotransfer.errors import UserError
 from autotransfer.export.formats import as_text, to_safetensors
 from autotransfer.files import read_plain
@@ -26,7 +25,6 @@ from autotransfer.runs.study import read_study
 from test_session import model
 
 posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
-compiled = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
 
 
 def soon(work: Callable[[], Any], seconds: float = 120.0) -> Any:

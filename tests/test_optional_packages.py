@@ -65,9 +65,6 @@ def test_what_a_use_does_without() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-COMMAND = "import sys; from autotransfer.cli import main; main()"
-
-
 def test_missing_packages_are_one_line_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process; in those of their own below nothing has been imported before."""
     for package, more, words, install in (
@@ -83,18 +80,6 @@ def test_missing_packages_are_one_line_before_any_work(tmp_path: Path, monkeypat
         assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_a_missing_optuna_is_one_line_before_any_work(tmp_path: Path, more: tuple[str, ...]) -> None:
-    wanted = ("run", "synthetic", "--out", str(tmp_path / "run"), "--search", "tpe", *more)
-    done = python(COMMAND, "optuna", args=wanted)
-    assert done.returncode == 2
-    expected = "search tpe needs optuna, which is not installed; pip install optuna"
-    assert done.stderr == f"autotransfer: {expected}\n"
-    assert done.stdout == ""
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_run_that_needs_optuna_can_be_read_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = create_run(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), search="tpe", epochs=1))
     monkeypatch.setitem(sys.modules, "optuna", None)
@@ -106,15 +91,6 @@ def test_a_run_that_needs_optuna_can_be_read_without_it(tmp_path: Path, monkeypa
     again.ledger.close()
     with pytest.raises(UserError, match="search tpe needs optuna"):
         at.AutoTransferClassifier(search="tpe").fit([[[0.0]]], [0], subjects=[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("more", [("--dry-run",), ()])
-def test_so_is_what_the_end_of_a_run_needs(tmp_path: Path, more: tuple[str, ...]) -> None:
-    done = python(COMMAND, "plotly", args=("run", "synthetic", "--out", str(tmp_path / "run"), *more))
-    assert done.returncode == 2
-    assert done.stderr == "autotransfer: the report needs plotly, which is not installed; pip install plotly\n"
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_report_that_cannot_be_drawn_fails_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +13,10 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.model.moments import n_sums, window_moments
 from autotransfer.preprocessing import TRANSFORMS, FittedPreprocessing, Preprocessing, check_online
-from autotransfer.runs.executor import LocalExecutor
-from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import PENALISED, UNPENALISED, closed_forms
 from autotransfer.training.prepared import Prepared
 from autotransfer.training.windows import Windows
-from tiny import assert_same_outcome, create_run, people, stacked_jobs, tiny, tiny_file
+from tiny import assert_same_outcome, people, stacked_jobs, tiny
 
 CPU = torch.device("cpu")
 REC = people(n_subjects=4, per=70)  # more windows of a person than are worked on at once
@@ -295,21 +292,3 @@ def test_a_member_of_a_stack_equals_itself_alone(way: Preprocessing) -> None:
 
 
 # prepared windows belong to their recordings
-
-JOB = {"max_epochs": 2, "batch_size": 8, "standardize": "train", "align": "online"}
-
-
-def worked(seed: int, folder: Path, executor: LocalExecutor) -> list[float | bytes]:
-    """The same by an executor, of a run in a folder."""
-    folder.mkdir()
-    source = str(tiny_file(folder, seed=seed))
-    options = {name: JOB[name] for name in ("batch_size", "standardize", "align")}
-    run = create_run(folder / "run", RunOptions(source=source, epochs=2, device="cpu", **options))
-    run.executor = executor
-    run.add([run.entry("try", run.options.settings()[0], 0, 1, 0)])
-    run.work(shown=False)
-    (entry,) = run.ledger.entries()
-    assert entry.record is not None
-    weights = run.weights(entry.key)
-    return [entry.record.test_score, *entry.record.history["train_loss"],
-            *(weights[name].numpy().tobytes() for name in sorted(weights))]  # fmt: skip

@@ -34,7 +34,6 @@ REQUIRED = {
     "stage", "method", "mode", "strength", "estimator", "length_scale", "regularization", "standardize", "fold",
     "validation_subject", "test_subject", "seed", "best_epoch", "validation_score", "test_score", "seconds",
 }  # fmt: skip
-EVERY_KIND = {"eegnet", "shallow", "features", "tangent", "templates", "evoked"}  # for short windows of EEG
 
 
 def run_tiny(folder: Path, *, rule: str = "published", **options: object) -> tuple[Run, Choice]:

@@ -18,10 +18,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import autotransfer.recordings as recordings
 from autotransfer.errors import UserError
 from autotransfer.recordings import (
-    SETS,
     Raw,
     Recordings,
     load,
@@ -30,7 +28,6 @@ from autotransfer.recordings import (
     read_npz,
     save_npz,
 )
-from autotransfer.recordings.sources import catalogue
 from real_data import NAMES, real_file
 from tiny import save_folder
 
@@ -86,16 +83,6 @@ def test_what_is_saved_comes_back(tmp_path: Path, labels: list[Any], session: li
         assert_same(load(str(path)), rec)
         assert_same(Recordings.of(read(path)), rec)
     assert sorted(os.listdir(tmp_path)) == ["a", "a.npz"]  # no temporary file stays behind
-
-
-def test_saving_replaces_a_file(tmp_path: Path) -> None:
-    rec = Recordings(**ARRAYS)
-    path = written(tmp_path / "a.npz", y=np.tile(["p", "q", "r"], 3))
-    held = path.open("rb")  # a reader of the old file
-    save_npz(path, rec)
-    assert load(path).classes == (0, 1, 2)
-    with held, np.load(held) as old:  # replaced, not written over: it still sees the old one, whole
-        assert old["y"].tolist() == ["p", "q", "r"] * 3
 
 
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,16 +405,6 @@ def test_flipped_bits_never_change_the_signal(
 
 
 # --- sets and the registry ---------------------------------------------------------------------------------
-
-
-def test_every_set_has_a_description_and_exports_exist() -> None:
-    for name, (make, description, obtained) in SETS.items():
-        assert callable(make)
-        assert description
-        assert obtained
-        assert sum(line.startswith(f"{name} ") for line in catalogue()) == 1
-    for name in recordings.__all__:
-        assert hasattr(recordings, name)
 
 
 def test_watch() -> None:

@@ -209,30 +209,6 @@ def test_any_numeric_array_becomes_float32(dtype: str) -> None:
     np.testing.assert_array_equal(rec.X.numpy(), X.astype("float32"))
 
 
-def test_lists_and_tensors_become_float32() -> None:
-    X = noise(dtype="int8").astype("float32")
-    for given_as in (
-        X.tolist(),
-        torch.tensor(X),
-        torch.tensor(X).to(torch.bfloat16),
-        torch.tensor(X).double(),
-    ):
-        np.testing.assert_array_equal(make(X=given_as).X.numpy(), X)
-    assert not make(X=torch.tensor(X, requires_grad=True)).X.requires_grad
-
-
-@pytest.mark.parametrize("layout", ["C", "sliced", "reversed", "unaligned"])
-def test_arrays_of_any_layout(layout: str) -> None:
-    X = noise()
-    if layout == "sliced":
-        X = np.repeat(X, 2, axis=2)[:, :, ::2]
-    elif layout == "reversed":
-        X = X[::-1, :, ::-1]
-    elif layout == "unaligned":
-        X = np.frombuffer(b"x" + X.tobytes(), dtype="V1").view("u1")[1:].view("<f4").reshape(X.shape)
-    np.testing.assert_array_equal(make(X=X).X.numpy(), X)
-
-
 def test_a_mapped_file_stays_mapped_without_a_warning(tmp_path: object) -> None:
     path = f"{tmp_path}/X.dat"
     noise().tofile(path)
@@ -311,18 +287,6 @@ def valid_or_refused(*arguments: object, **more: object) -> None:
         assert_valid(rec)
         message = ""
     assert "\n" not in message
-
-
-anything = st.one_of(
-    hnp.arrays(
-        dtype=st.one_of(hnp.scalar_dtypes(), st.just(np.dtype("O"))),
-        shape=hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5),
-    ),
-    st.none(),
-    st.integers(),
-    st.text(max_size=4),
-    st.lists(st.one_of(st.integers(), st.floats(), st.text(max_size=2), st.none(), st.lists(st.integers()))),
-)
 
 
 @st.composite

@@ -7,16 +7,14 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from autotransfer.censoring import CENSORS
 from autotransfer.grids import grid
 from autotransfer.jobs import Record
-from autotransfer.report import page, plot
+from autotransfer.report import plot
 from autotransfer.report.comparison import contenders, ranking, scores_on_test, scores_on_validation
 from autotransfer.report.page import SECTIONS
 from autotransfer.report.plot import Figure
@@ -44,15 +42,6 @@ def test_plotly_accepts_every_figure(name: str) -> None:
     for drawn in figures(EXAMPLES[name]()).values():
         assert drawn.rows
         assert all(len(row) == len(drawn.columns) for row in drawn.rows)
-
-
-def test_every_color_of_a_figure_is_defined_for_light_and_dark() -> None:
-    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", json.dumps(figure_data(example("average")))))
-    css = (Path(page.__file__).parent / "templates" / "page.css").read_text()
-    themes = re.findall(r"(?::root, \.light|  :root) \{(.*?)\}", css, re.S)
-    assert len(themes) == 2
-    for theme in themes:
-        assert used <= set(re.findall(r"(--[a-z0-9-]+): [^;]+;", theme))
 
 
 # ---- what is compared ------------------------------------------------------------------------------------------------
@@ -110,22 +99,6 @@ def test_seeds_are_averaged_per_subject() -> None:
     both = replace(once, trainings=(*once.trainings, *second))
     for first, mean in zip(contenders(once), contenders(both), strict=True):
         assert {s: 0.75 * v for s, v in first.scores.items()} == pytest.approx(mean.scores)
-
-
-def test_every_method_is_compared_with_the_plain_network() -> None:
-    run = averaged()
-    assert run.choice is not None
-    rows = {row.key: row for row in contenders(run)}
-    table = page.estimates(run)
-    assert table is not None
-    assert {key for key in rows if key in CENSORS} == {row.method for row in ranking(run)} - {"none"}
-    assert [line[0] for line in table.rows] == [row.label for row in rows.values()]
-    for row, line in zip(rows.values(), table.rows, strict=True):
-        assert line[1] == f"{row.mean:.3f}"
-        pair = paired(row.scores, run.choice.test_scores["paper_network"])
-        assert pair is not None
-        if row.key != "none":
-            assert line[6] == f"{pair.wins} / {pair.ties} / {pair.losses}"
 
 
 # ---- figures against the choice --------------------------------------------------------------------------------------
@@ -264,13 +237,3 @@ def test_the_narrowest_range_of_scores_holds_them_all() -> None:
         low, high = plot.score_range([value])
         assert 0 <= low <= value <= high <= 1
         assert high - low >= 0.19
-
-
-@pytest.mark.parametrize("n", [1, 12, 60])
-def test_dots_of_a_row_hide_nobody_on_a_phone(n: int) -> None:
-    values = np.random.default_rng(0).normal(0.7, 0.08, n).clip(0, 1).tolist()
-    ends = plot.score_range(values)
-    x = np.array(values) / (ends[1] - ends[0]) * plot.NARROW
-    y = np.array(plot.swarm(values, ends)) * plot.DOT
-    apart = np.hypot(x[:, None] - x, y[:, None] - y)[np.triu_indices(n, 1)]
-    assert (apart >= plot.DOT).all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from autotransfer.report.moabb_results import COLUMNS
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.follower import RunFollower
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from test_cli import call
 from tiny import create_run, tiny_file
@@ -40,16 +38,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with closing(run.ledger):
         conduct(run, lambda line: None, shown=False)
     return home / "run"
-
-
-@pytest.fixture
-def begun(tmp_path: Path) -> Iterator[Run]:
-    """A run with jobs of which none is trained."""
-    options = RunOptions(source=str(tiny_file(tmp_path)), grid="uncensored", adaptation="none", epochs=3)
-    run = create_run(tmp_path / "run", options)
-    run.add(run.entry("folds", setting, *fold, 0) for setting in options.settings() for fold in run.folds())
-    yield run
-    run.ledger.close()
 
 
 # MOABB

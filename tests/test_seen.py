@@ -17,16 +17,13 @@ from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture
-from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
 from autotransfer.models.seen import MOST, SIZE, seen_words, training_seen, window_digests
 from autotransfer.person.calibration import calibrated_with, training_words
 from autotransfer.recordings import Raw
 from autotransfer.report.person_scores import PersonScores, card_words
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import probabilities
 from autotransfer.training.scoring import METRICS
-from tiny import create_run, tiny_file
 
 REC = at.synthetic(n_subjects=6, trials_per_class=12, n_channels=4, n_times=32)
 NEW = REC.subject.numpy() == 5
@@ -147,15 +144,3 @@ def test_a_replay_of_people_who_were_in_training_says_so(model: Mixture, tmp_pat
     assert replayed(tmp_path, np.flatnonzero(NEW)) == ([], [])
     _, warnings = replayed(tmp_path, old, subject=False)
     assert warnings[0].startswith("the model was trained on windows in these data")
-
-
-def test_a_run_without_a_model_says_how_it_gets_one(tmp_path: Path) -> None:
-    run = create_run(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1))
-    run.ledger.close()
-    with pytest.raises(
-        UserError,
-        match=r"run has no model: .* at work .*autotransfer status .*makes it with: autotransfer resume .*run",
-    ):
-        load_model(tmp_path / "run" / "model")
-    with pytest.raises(UserError, match=r"there is no folder"):
-        load_model(tmp_path / "elsewhere")
