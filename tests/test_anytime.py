@@ -141,7 +141,7 @@ def test_what_was_interrupted_can_be_used_and_goes_on_exactly(tmp_path: Path, wh
     choice, model = read_choice(folder), load_model(folder / "model")
     assert [stage.name for stage in choice.stages] == STAGES[:answers]
     assert choice.ended is None
-    assert choice.paper_network.name == "features", "the simplest, as long as there is no plain network"
+    assert choice.paper_network is None
     assert model.card.scores["stages"] == STAGES[:answers]
     assert at.Session(folder).predict_proba(run.recordings.X[0].numpy()).shape == (2,)
     predicted = told("predict", folder, tmp_path / "tiny.npz", "--out", tmp_path / "p.csv")

@@ -58,6 +58,25 @@ def test_an_encoder_of_ones_own_takes_eegnets_place() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "encoders"),
+    [
+        ({"networks": "none"}, {"linear", "templates", "evoked", "trees"}),
+        ({"kinds": "linear"}, {"linear", "templates", "evoked"}),
+        ({"kinds": "linear,statistics"}, {"linear", "templates"}),
+        ({"kinds": "trees,wearable"}, {"trees"}),
+        ({"kinds": "networks"}, {"eegnet", "shallow"}),
+        ({"encoder": "shallow", "kinds": "networks,linear"}, {"shallow", "linear", "templates", "evoked"}),
+    ],
+)
+def test_families_that_were_not_asked_for_are_not_trained(options: dict[str, str], encoders: set[str]) -> None:
+    plain = tiny()
+    wearable = at.Recordings(plain.X, plain.y, plain.subject, sfreq=20.0, channels=["EDA", "BVP"])
+    wanted = wearable if "trees" in encoders else plain
+    made = candidates_of(Preparation(RunOptions(source="x", adaptation="zero-shot", **options), wanted))
+    assert {setting.encoder for setting in made.every} == encoders - ({"evoked"} if wanted is wearable else set())
+
+
+@pytest.mark.parametrize(
     "options",
     [{"grid": "paper"}, {"standardize": "train"}, {"align": "online"}, {"search": "tpe"},
      {"rule": "published"}],
@@ -125,7 +144,7 @@ def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch
     assert kinds("emg,tangent", tiny()) == kinds("emg,emg", tiny()), "what any signal has is there already"
     named = {setting.kind for setting in closed_forms("zero-shot", muscles(), "ls4")}
     assert named == {"features", "tangent", "templates", "ls4"}
-    with pytest.raises(UserError, match=r"unknown kind 'emgs'; choose from 'eeg', 'emg', .*'tdpsd'"):
+    with pytest.raises(UserError, match=r"unknown kind 'emgs'; choose from 'linear', .*'emg', .*'tdpsd'"):
         kinds("emgs", tiny())
 
     class Reading(REPRESENTATIONS["features"]):  # type: ignore[name-defined,misc]

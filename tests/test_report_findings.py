@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotransfer import Setting
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.report.comparison import choice_rows
@@ -18,7 +17,7 @@ from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import answer_lines
 from autotransfer.report.wording import kind_label, kind_words, signed
-from autotransfer.runs.choice import Average, Choice, NamedSetting, Weighted
+from autotransfer.runs.choice import Average, Choice, Weighted
 from autotransfer.runs.ending import OVER
 from report_example import averaged, empty, finished, paper_network_won
 from report_outline import Outline, example, figure_data, light, place
@@ -126,10 +125,14 @@ def test_gains_without_labels_and_with_a_few_are_means_over_people() -> None:
 
 
 def test_no_plain_network_is_mentioned_before_it_was_trained() -> None:
-    """The baseline of such a run is the first thing that was trained."""
     run = averaged()
-    features = Setting(encoder="linear", standardize="none", represent="features")
-    early = replace(run, choice=of(run, paper_network=NamedSetting("features", features)))
+    choice = of(run)
+    without = [
+        {k: v for k, v in t.items() if k != "paper_network"} for t in (choice.test_scores, choice.delivered_test_scores)
+    ]
+    early = replace(
+        run, choice=replace(choice, paper_network=None, test_scores=without[0], delivered_test_scores=without[1])
+    )
     for tell in (lambda own: "\n".join(answer_lines(of(own))), page, methods_paragraph):
         assert "lain network" in tell(run)
         assert "lain network" not in tell(early)

@@ -64,13 +64,14 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
 
 
 def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
-    """Return the networks to compare: the baseline, the chosen one, and the chosen one without its penalty.
+    """Return the networks to compare: the paper's, the chosen one, and the chosen one without its penalty.
 
-    The last is left out unless it was trained on the same folds; the baseline may preprocess windows differently. A
+    The last is left out unless it was trained on the same folds; the paper's may preprocess windows differently. A
     model in closed form has no learned representation to probe.
     """
-    baseline, chosen = choice.paper_network.setting, choice.chosen.setting
-    settings = {"paper_network": baseline} | ({} if choice.paper_network_won else {"chosen": chosen})
+    baseline, chosen = None if choice.paper_network is None else choice.paper_network.setting, choice.chosen.setting
+    settings = {} if baseline is None else {"paper_network": baseline}
+    settings |= {} if choice.paper_network_won else {"chosen": chosen}
     if chosen.penalty is not None:
         folds: dict[Setting, set[int]] = {}
         for entry in entries:
@@ -78,7 +79,7 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
                 folds.setdefault(entry.setting, set()).add(entry.test)
         twins = (chosen.uncensored(batches) for batches in (chosen.training.batches, "shuffled"))
         twin = next((twin for twin in twins if folds.get(chosen, set()) <= folds.get(twin, set())), baseline)
-        settings |= {"uncensored": twin} if twin != baseline else {}
+        settings |= {"uncensored": twin} if twin is not None and twin != baseline else {}
     return {role: setting for role, setting in settings.items() if not setting.network.closed_form}
 
 

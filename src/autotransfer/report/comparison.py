@@ -67,13 +67,13 @@ def choice_rows(choice: Choice) -> list[Contender]:
     if average is not None:
         rows.append(Contender("choosing", "best single, nested", None, average.choosing_test_scores))
         rows.append(Contender("equal", "equal weights, nested", None, average.equal_test_scores))
-    if choice.has_plain_network:
+    if choice.paper_network is not None:
         ensemble = choice.delivered_test_scores.get("paper_network", {})
         rows.append(Contender("ensemble", "ensemble, plain networks", None, ensemble))
-    if average is None and choice.best_uncensored.name != choice.paper_network.name:
+    if average is None and choice.best_uncensored != choice.paper_network:
         scores = tests.get("best_uncensored", {})
         rows.append(Contender("uncensored", "best uncensored", choice.best_uncensored.name, scores))
-    if choice.has_plain_network:
+    if choice.paper_network is not None:
         rows.append(Contender("none", "plain network (paper)", choice.paper_network.name, tests["paper_network"]))
     return _with_scores(rows)
 

@@ -209,7 +209,6 @@ def stability_words(choice: Choice) -> str | None:
 def censoring_words(choice: Choice) -> list[str]:
     """Say what an ensemble of plain networks scores, and how much of the score is due to censoring."""
     others = {"An ensemble of plain networks": choice.delivered_test_scores.get("paper_network", {})}
-    others = others if choice.has_plain_network else {}
     others["The same procedure with uncensored candidates only"] = choice.nested_uncensored_test_scores
     lines = []
     for name, scores in others.items():

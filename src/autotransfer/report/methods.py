@@ -56,7 +56,7 @@ def methods_paragraph(summary: Summary) -> str:
             "weights and temperature were found again without the trainings that held them out (nested). Weights of "
             f"the delivered model: {'; '.join(weights)}."
         )
-    plain = {"a single plain network": choice.test_scores["paper_network"]} if choice.has_plain_network else {}
+    plain = {"a single plain network": choice.test_scores["paper_network"]} if choice.paper_network else {}
     return _filled(
         summary.data, options, summary.versions,
         target=f"{count(len(classes), 'class', 'classes')} ({named})",

@@ -82,8 +82,8 @@ class Summary:
     @cached_property
     def plain(self) -> Setting:
         """The plain network of the run."""
-        choice = self.choice
-        return choice.paper_network.setting if choice is not None and choice.has_plain_network else self.options.plain
+        network = None if self.choice is None else self.choice.paper_network
+        return self.options.plain if network is None else network.setting
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
@@ -100,6 +100,6 @@ class Summary:
         """Settings to compare: the baseline and, if different, the chosen setting."""
         if self.choice is None or self.choice.paper_network_won:
             return {"paper_network": self.plain}
-        if not self.choice.has_plain_network:
+        if self.choice.paper_network is None:
             return {"chosen": self.choice.chosen.setting}
         return {"paper_network": self.plain, "chosen": self.choice.chosen.setting}

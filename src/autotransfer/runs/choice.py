@@ -232,13 +232,13 @@ class StageScore:
 class Choice:
     """The result of a run, as choice.json has it.
 
-    Roles: `chosen`, the best single candidate; `paper_network`, the network as published; `best_uncensored`. What is
-    delivered is the average where there is one, else the chosen setting. Scores are balanced accuracies on test
-    subjects.
+    Roles: `chosen`, the best single candidate; `paper_network`, the network as published, None if it was not trained;
+    `best_uncensored`. The delivered model is the average where there is one, else the chosen setting. Scores are
+    balanced accuracies on test subjects.
     """
 
     chosen: NamedSetting
-    paper_network: NamedSetting
+    paper_network: NamedSetting | None
     best_uncensored: NamedSetting
     paper_network_won: bool
     shortlist: list[NamedSetting]  # the settings that were trained on every fold
@@ -280,7 +280,8 @@ class Choice:
         tables += [] if self.average is None else self.average.tables
         _check_scores(tables, lowest)
         _check_scores(self.other_metrics.values())
-        if not (self.nested_test_scores and self.test_scores.get("chosen") and self.test_scores.get("paper_network")):
+        scored = ("chosen",) if self.paper_network is None else ("chosen", "paper_network")
+        if not (self.nested_test_scores and all(self.test_scores.get(role) for role in scored)):
             raise UserError("nested_test_scores or test_scores are empty")
         check_at_least(self.at_least)
         square = all(len({len(counts), *map(len, counts)}) <= 1 for counts in self.confusions.values())
@@ -319,11 +320,6 @@ class Choice:
     def guesses(self) -> bool:
         """Whether what is delivered is not clearly better than guessing: its interval reaches chance."""
         return self.chance is not None and self.interval is not None and self.interval[0] <= self.chance
-
-    @property
-    def has_plain_network(self) -> bool:
-        """Whether the plain network was trained; a run that ended before has its first candidate for a baseline."""
-        return self.paper_network.name == "paper_network"
 
     @property
     def settings(self) -> dict[str, Setting]:

@@ -47,7 +47,7 @@ def decide(
     revise: puts the earlier weights in place for people for whom the run would have stopped earlier."""
     options, subjects, units = run.options, run.recordings.subjects, run.recordings.units
     rule, entries = RULES[options.rule], finished_entries(run, candidates, run.folds())
-    baseline = next((setting for setting in candidates if setting == options.plain), candidates[0])
+    paper_network = next((setting for setting in candidates if setting == options.plain), None)
     scored = set(scorable(run.recordings))
     usual = options.metric == BALANCED_ACCURACY
     every = rule.scores(entries, run.groups) if usual else measured_scores(run, entries)
@@ -57,11 +57,12 @@ def decide(
     plain = [setting.key for setting in candidates if setting.penalty is None]
     picks = {
         "chosen": dict.fromkeys(others, rule.choose(scores, keys)),
-        "paper_network": dict.fromkeys(others, baseline.key),
         "best_uncensored": dict.fromkeys(others, rule.choose(scores, plain)),
         "nested": {test: rule.choose(without, keys) for test, without in others.items()},
         "nested_uncensored": {test: rule.choose(without, plain) for test, without in others.items()},
     }
+    if paper_network is not None:
+        picks["paper_network"] = dict.fromkeys(others, paper_network.key)
     held_out = HeldOutLogProbs.of(run, candidates, entries)
     weights = nested = free = None
     if options.rule == "average":
@@ -116,9 +117,9 @@ def decide(
     people = {str(whole.subjects[person]): (y[who == person], log_p) for person, log_p in log_probs.items()}
     choice = Choice(
         chosen=named[overall["chosen"]],
-        paper_network=named[overall["paper_network"]],
+        paper_network=None if paper_network is None else named[paper_network.key],
         best_uncensored=named[overall["best_uncensored"]],
-        paper_network_won=overall["chosen"] == overall["paper_network"],
+        paper_network_won=overall["chosen"] == overall.get("paper_network"),
         shortlist=list(named.values()),
         validation_q25={named[key].name: lower_quartile(scores, key) for key in keys},
         validation_mean={named[key].name: float(by_subject(scores, key).mean()) for key in keys},

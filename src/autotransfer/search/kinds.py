@@ -41,6 +41,7 @@ UNPENALISED: dict[str, tuple[dict[str, Any], ...]] = {
     "transductive": ({"align": "transductive", "encoder": "eegnet", "log_power": True},),
 }
 
+FAMILIES = ("linear", "trees", "networks")  # of models: if `kinds` names some, others are not trained
 LINEAR: dict[str, Any] = {"encoder": "linear", "standardize": "none"}
 SHRINKAGES = ("auto", 0.5)  # little where there are many windows, and much: people differ by more than windows do
 EMBEDDED = 16  # channels that delayed copies add up to where a recording has fewer
@@ -93,7 +94,7 @@ def list_of(setting: Setting, *, apart: bool) -> object:
 class Candidates(NamedTuple):
     """What options ask for on some recordings."""
 
-    networks: list[Setting]  # the plain one first
+    networks: list[Setting]  # the plain one first; empty if no network is to be trained
     solved: list[Setting]  # closed forms for the first answer
     costly: list[Setting]  # closed forms that take minutes, of runs that answer in stages
 
@@ -107,30 +108,44 @@ def candidates_of(prepared: Preparation) -> Candidates:
     options = prepared.options
     recordings = prepared.recordings
     adaptation = options.adaptation
-    kinds = options.kinds
-    solved, costly = list[Setting](), list[Setting]()
-    if adaptation is not None:
-        solved = closed_forms(adaptation, recordings, kinds)
-        if options.staged:
-            every = closed_forms(adaptation, recordings, kinds, costly=True)
-            costly = [form for form in every if form not in solved]
-    trained = networks(options.settings(), recordings, adaptation, options.networks, options.encoder)
+    if adaptation is None:
+        return Candidates(options.settings(), [], [])
+    families = families_of(options.kinds)
+    solved = closed_forms(adaptation, recordings, options.kinds) if "linear" in families else []
+    costly = list[Setting]()
+    if options.staged:
+        every = closed_forms(adaptation, recordings, options.kinds, costly=True)
+        costly = [form for form in every if form not in solved and family_of(form) in families]
+    trained = list[Setting]()
+    if options.networks != "none" and "networks" in families:
+        trained = networks(options.settings(), recordings, adaptation, options.networks, options.encoder)
+    if not (trained or solved or costly):
+        raise UserError(f"kinds is {shown(options.kinds)}, and there is no such model for these recordings; add linear")
     return Candidates(trained, solved, costly)
 
 
+def families_of(kinds: str | None) -> list[str]:
+    """Return the families of models that are trained: those that `kinds` names, or all of them."""
+    return [family for family in FAMILIES if family in _split(kinds)] or list(FAMILIES)
+
+
+def family_of(setting: Setting) -> str:
+    if setting.encoder == "trees":
+        return "trees"
+    return "linear" if setting.network.closed_form else "networks"
+
+
 def networks(
-    settings: Sequence[Setting], recordings: Recordings, adaptation: str | None, which: str = "all",
+    settings: Sequence[Setting], recordings: Recordings, adaptation: str, which: str = "all",
     encoder: str = "eegnet",
 ) -> list[Setting]:  # fmt: skip
     """The plain network, then every setting of the grid with each network, then networks without a penalty: those that
     align, the first one with the augmentations of the signal and, where channels form a ring, networks that turn a
     person's channels to where other people have theirs.
 
-    settings: of the grid, the plain network first. which: of the networks beside it, one of NETWORKS. encoder: takes
-    the place of EEGNet, without the options that only EEGNet has.
+    settings: of the grid, the plain network first. which: of the networks beside it, "all", "main" or "one". encoder:
+    takes the place of EEGNet, without the options that only EEGNet has.
     """
-    if adaptation is None:
-        return list(settings)
     plain, penalised = settings[0], PENALISED[adaptation]
     unpenalised: list[dict[str, Any]] = []
     if which == "all":
@@ -139,7 +154,7 @@ def networks(
         unpenalised += [penalised[0] | {augment: value} for augment, value in taken_up.items()]
         if recordings.ring is not None and adaptation != "zero-shot":
             unpenalised += [network | {"turn": adaptation} for network in penalised]
-    pairs = [(setting, network) for network in penalised[: {"one": 1, "none": 0}.get(which)] for setting in settings]
+    pairs = [(setting, network) for network in penalised[: 1 if which == "one" else None] for setting in settings]
     pairs += [(plain, network) for network in unpenalised]
     return list(dict.fromkeys([plain, *(_with_network(setting, network, encoder) for setting, network in pairs)]))
 
@@ -207,7 +222,7 @@ def represented(kinds: str | None, recordings: Recordings, *, costly: bool = Fal
     for kind in _named(kinds, recordings):
         asked = kind not in REPRESENTED
         if asked and kind not in REPRESENTATIONS:
-            choices = ", ".join(map(repr, (*REPRESENTED, *REPRESENTATIONS)))
+            choices = ", ".join(map(repr, (*FAMILIES, *REPRESENTED, *REPRESENTATIONS)))
             raise UserError(f"unknown kind {shown(kind)}; choose from {choices}, several with commas")
         of_signal = [name for name in REPRESENTED.get(kind, ()) if costly or not REPRESENTATIONS[name].costly]
         for name in [kind] if asked else [name for name in of_signal if name not in chosen]:
@@ -217,7 +232,12 @@ def represented(kinds: str | None, recordings: Recordings, *, costly: bool = Fal
 
 
 def _named(kinds: str | None, recordings: Recordings) -> list[str]:
-    return [signal_of(recordings)] if kinds is None else [kind.strip() for kind in kinds.split(",")]
+    """Return the signals and representations that `kinds` names; by default, the recordings' signal."""
+    return [kind for kind in _split(kinds) if kind not in FAMILIES] or [signal_of(recordings)]
+
+
+def _split(kinds: str | None) -> list[str]:
+    return [] if kinds is None else [kind.strip() for kind in kinds.split(",")]
 
 
 def _fields_of(name: str, recordings: Recordings, *, asked: bool) -> dict[str, Any] | None:

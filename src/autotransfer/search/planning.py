@@ -75,10 +75,10 @@ def _staged(plan: Plan, candidates: Candidates, quick: Sequence[Setting]) -> Pla
     settings, solved, costly = candidates
     first, *further = plan.options.every_seed
     slow = [*(form for form in solved if form not in quick), *costly]
-    plain, *others = [setting for setting in settings if setting.penalty is None]
-    kinds = [setting.kind for setting in others]
-    main = [setting for place, setting in enumerate(others) if kinds.index(setting.kind) == place] or [plain]
-    rest = [setting for setting in (plain, *others) if setting not in main]
+    unpenalised = [setting for setting in settings if setting.penalty is None]
+    kinds = [setting.kind for setting in unpenalised]
+    main = [s for place, s in enumerate(unpenalised) if place and kinds.index(s.kind, 1) == place] or unpenalised
+    rest = [setting for setting in unpenalised if setting not in main]
 
     def stage(setting: Setting, seed: int, *, main: bool = False) -> Stage:
         return Stage.of(network_name(setting, seed, plan.options.plain), [setting], [seed], main=main)
