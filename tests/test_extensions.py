@@ -40,7 +40,8 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.search import decision, kinds, playback, procedure
 from autotransfer.search.validation import validation_scores
-from autotransfer.training.scoring import METRICS, Metric
+from autotransfer.tasks import Metric
+from autotransfer.tasks.classification import METRICS
 from tiny import create_run, tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")

@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix
 
+from autotransfer.tasks.classification import metric_of_card
 from autotransfer.training.metrics import balanced_accuracy, class_weights, confusion_counts, weighted_cross_entropy
-from autotransfer.training.scoring import metric_of_card
 
 
 def test_balanced_accuracy_equals_scikit_learn_also_without_a_class() -> None:

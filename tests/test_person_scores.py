@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from autotransfer.report.person_scores import PersonScores
-from autotransfer.training.scoring import METRICS
+from autotransfer.tasks.classification import METRICS
 
 
 def scores(right: list[list[bool]], *, named: bool = True, classes: tuple[str, ...] = ("rest", "fist")) -> PersonScores:

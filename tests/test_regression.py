@@ -24,7 +24,7 @@ from autotransfer.cli import app
 from autotransfer.models.loading import load_classifier
 from autotransfer.models.regression import RegressionModel
 from autotransfer.recordings.raw import Raw
-from autotransfer.recordings.targets import Targets
+from autotransfer.recordings.targets import recordings_with_targets
 from autotransfer.runs.number_run import NumberRun
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.regression import (
@@ -33,7 +33,7 @@ from autotransfer.runs.regression import (
 )
 from autotransfer.search import regression
 from autotransfer.search.regression import STRENGTHS, average_shares, search_regression
-from autotransfer.training.continuous import held_out_coverage, interval_radii, radius_at
+from autotransfer.training.conformal import held_out_coverage, interval_radii, radius_at
 from autotransfer.training.ridge import ridge
 
 Array = NDArray[Any]
@@ -98,27 +98,27 @@ def test_weights_are_the_best_that_are_not_negative_and_at_most_one_together() -
 
 def test_what_can_be_reached_is_reached_and_the_constant_is_not_passed_off_as_more() -> None:
     X, y, who = truth(windows=80)
-    found = search_regression(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
+    found = search_regression(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
     choice = found.choice
     reachable = 1 - 4 / TIMES
     assert reachable - 0.06 < np.mean(list(choice.nested_test_scores.values())) < reachable + 0.02
     assert np.mean(list(choice.test_scores["constant"].values())) <= 0
     assert not choice.guesses
     assert choice.best_baseline is not None
-    assert set(found.table.columns) >= {"candidate", "test_subject", "r2", "correlation", "rmse"}
+    assert set(found.table.columns) >= {"candidate", "test_subject", "r2", "correlation"}
 
 
 def test_a_target_that_nothing_tells_is_called_so() -> None:
     X, y, who = truth()
     y = np.random.default_rng(9).normal(size=len(y))
-    choice = search_regression(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options()).choice
+    choice = search_regression(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options()).choice
     assert choice.guesses
     assert choice.verdict.startswith("Not clearly better than a constant")
 
 
 def test_a_persons_gain_is_taken_away_where_their_windows_may_be_used() -> None:
     X, y, who = truth(reference=False)
-    targets = Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0))
+    targets = recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0))
     means = {
         name: np.mean(list(search_regression(targets, options(adaptation=name)).choice.nested_test_scores.values()))
         for name in ("zero-shot", "transductive")
@@ -137,7 +137,7 @@ def test_nobody_decides_about_themselves(monkeypatch: pytest.MonkeyPatch) -> Non
         return decide(found, people, *rest)
 
     monkeypatch.setattr(regression, "_decide", watched)
-    search_regression(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
+    search_regression(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
     assert asked == [set(range(6)) - {person} for person in range(6)] + [set(range(6))]
 
 
@@ -163,11 +163,11 @@ def test_decisions_do_not_see_who_is_left_out() -> None:
 
 def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_path: Path) -> None:
     X, y, who = truth()
-    targets = Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0))
+    targets = recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0))
     run = NumberRun.begin(tmp_path / "run", targets, options())
-    setting = regression.linear_candidates(options(), targets.recordings)[0]
+    setting = regression.linear_candidates(options(), targets)[0]
     predicted = run.closed_form_predictions(setting, partial(regression._Search(run).solve_fold, setting))
-    codes = regression._ready(setting, targets.recordings)[1].flatten(1).double().numpy()
+    codes = regression._ready(setting, targets)[1].flatten(1).double().numpy()
     (train, test) = run.each_fold[2].train, run.each_fold[2].test
     assert set(np.array(who)[test]) == {"p2"}
     np.testing.assert_allclose(predicted[:, test], ridge(codes[train], y[train], STRENGTHS).predict(codes[test]))
@@ -293,16 +293,16 @@ def test_the_target_may_be_a_column_or_a_channel() -> None:
     X, y, who = truth()
     force = np.repeat(y[:, None, None], TIMES, 2) + np.linspace(-1, 1, TIMES)
     raw = Raw(X=np.concatenate([X, force], 1), subject=who, channels=["a", "b", "force"], columns={"angle": y.tolist()})
-    by_channel = Targets.of(raw, "continuous:force")
-    np.testing.assert_allclose(by_channel.values, y, atol=1e-9)
-    assert by_channel.recordings.channels == ("a", "b")
-    by_column = Targets.of(raw, "continuous:angle")
-    np.testing.assert_array_equal(by_column.values, y)
-    assert not by_column.recordings.columns
+    by_channel = recordings_with_targets(raw, "force")
+    np.testing.assert_allclose(by_channel.truth, y, atol=1e-9)
+    assert by_channel.channels == ("a", "b")
+    by_column = recordings_with_targets(raw, "angle")
+    np.testing.assert_array_equal(by_column.truth, y)
+    assert not by_column.columns
     with pytest.raises(at.UserError, match="'a', 'b', 'force'"):
-        Targets.of(raw, "continuous:torque")
+        recordings_with_targets(raw, "torque")
     with pytest.raises(at.UserError, match="holds no y"):
-        Targets.of(raw)
+        recordings_with_targets(raw)
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def test_run_report_predict(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["mean", "parts", "radii", "digest"])
 def test_a_changed_card_is_refused(tmp_path: Path, change: str) -> None:
     X, y, who = truth(windows=8)
-    found = search_regression(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
+    found = search_regression(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
     found.model.save(tmp_path)
     path = tmp_path / "model.json"
     values = json.loads(path.read_text())
@@ -376,7 +376,9 @@ def test_a_changed_card_is_refused(tmp_path: Path, change: str) -> None:
 
 def test_models_that_adapt_predict_everybody_by_themselves(tmp_path: Path) -> None:
     X, y, who = truth(reference=False)
-    found = search_regression(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(adaptation="transductive"))
+    found = search_regression(
+        recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(adaptation="transductive")
+    )
     found.model.save(tmp_path)
     model = at.load_model(tmp_path)
     assert isinstance(model, RegressionModel)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
+from autotransfer.tasks.classification import METRICS
 from autotransfer.training.metrics import balanced_accuracy_of
-from autotransfer.training.scoring import METRICS
 
 
 def some(n: int = 200, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +52,7 @@ def test_a_class_that_a_person_lacks_is_left_out() -> None:
 def test_one_class_alone_has_no_score_but_accuracy() -> None:
     y, p = np.zeros(9, dtype=np.int64), some(9)[1]
     for name, metric in METRICS.items():
-        assert math.isnan(metric.score(y, p)) != metric.one_class, name
+        assert math.isnan(metric.score(y, p)) != metric.one_value, name
 
 
 @pytest.mark.parametrize("name", list(METRICS))

@@ -23,7 +23,7 @@ from autotransfer.person.calibration import calibrated_with, training_words
 from autotransfer.recordings import Raw
 from autotransfer.report.person_scores import PersonScores, card_words
 from autotransfer.runs.predictions import probabilities
-from autotransfer.training.scoring import METRICS
+from autotransfer.tasks.classification import METRICS
 
 REC = at.synthetic(n_subjects=6, trials_per_class=12, n_channels=4, n_times=32)
 NEW = REC.subject.numpy() == 5

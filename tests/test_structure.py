@@ -18,7 +18,7 @@ PACKAGE = Path(at.__file__).parent
 ROOMS = [
     "errors", "words", "options", "files", "schema", "machine", "boundary", "gpu", "cpu", "kernels",
     "versions", "randomness", "recordings", "preprocessing", "augment", "model", "censoring", "settings", "grids",
-    "folds", "jobs", "training", "models", "runs", "person", "search", "report", "estimator", "export",
+    "folds", "jobs", "training", "models", "tasks", "runs", "person", "search", "report", "estimator", "export",
     "cluster", "cli",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "__main__"}

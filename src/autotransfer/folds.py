@@ -251,8 +251,9 @@ def leave_one_subject_out(recordings: Recordings) -> list[Fold]:
 
 
 def scorable(recordings: Recordings) -> list[int]:
-    """Positions in recordings.subjects of the people who can have a score: those with trials of two classes."""
-    subject, y = recordings.subject.numpy(), recordings.y.numpy()
+    """Positions in recordings.subjects of the people who can have a score: those with trials of two classes,
+    or with different numbers."""
+    subject, y = recordings.subject.numpy(), recordings.truth.numpy()
     return [person for person in range(recordings.n_subjects) if len(np.unique(y[subject == person])) > 1]
 
 
@@ -271,9 +272,10 @@ def check_scorable(recordings: Recordings) -> None:
         )
     left_out = not_scored(recordings)
     if recordings.n_subjects - len(left_out) < MIN_SCORABLE:
+        needed = "trials of two classes" if recordings.targets is None else "a target that changes"
         raise UserError(
-            f"only {recordings.n_subjects - len(left_out)} of {recordings.n_subjects} subjects have trials of two "
-            f"classes; at least {MIN_SCORABLE} are needed, on whom candidates are measured"
+            f"only {recordings.n_subjects - len(left_out)} of {recordings.n_subjects} subjects have {needed}; at least "
+            f"{MIN_SCORABLE} are needed, on whom candidates are measured"
         )
 
 

@@ -56,9 +56,12 @@ class AskedOptions:
         ),
     ] = "classes"
     metric: Annotated[
-        str,
-        About("What decides, and what people are scored with: the name of a metric."),
-    ] = "balanced_accuracy"
+        str | None,
+        About(
+            "What decides, and what people are scored with: balanced_accuracy (default of classes), f1, auc, kappa or "
+            "accuracy; r2 (default of numbers), correlation or rmse."
+        ),
+    ] = None
     at_least: Annotated[float | None, About("The score that you need of every person: who is below it is named.")] = (
         None
     )

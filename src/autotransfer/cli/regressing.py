@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 def run_regression(options: RunOptions, out: Path) -> None:
     """Fit linear models, measure them on people left out, write everything to a folder, and print the result."""
-    from ..recordings import load_targets
     from ..runs.lock import Lock
     from ..runs.number_run import NumberRun
     from ..runs.run import check_unused
@@ -32,9 +31,9 @@ def run_regression(options: RunOptions, out: Path) -> None:
 
     check_device(options)
     check_unused(out)
-    targets = load_targets(options.source, options.target, **options.cutting)
-    tell(targets.words())
-    run = NumberRun.begin(out, targets, options)
+    recordings = options.load()
+    tell(repr(recordings))
+    run = NumberRun.begin(out, recordings, options)
     with Lock(out), closing(run.ledger):
         _carry_through(run)
 
@@ -67,14 +66,13 @@ def _carry_through(run: NumberRun) -> None:
 
 def describe_regression(options: RunOptions) -> None:
     """Print what a run with a continuous target would do."""
-    from ..recordings import load_targets
     from ..runs.options import resolved
     from ..search.regression import candidate_name, check_device, linear_candidates
 
     check_device(options)
-    targets = load_targets(options.source, options.target, **options.cutting)
-    forms = linear_candidates(resolved(options, targets.recordings), targets.recordings)
-    say(targets.words(), f"ridge regressions on: {'; '.join(map(candidate_name, forms))}")
+    recordings = options.load()
+    forms = linear_candidates(resolved(options, recordings), recordings)
+    say(repr(recordings), f"ridge regressions on: {'; '.join(map(candidate_name, forms))}")
 
 
 def predict_numbers(

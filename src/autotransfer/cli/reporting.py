@@ -42,9 +42,7 @@ def report(
     or --methods, write or print that instead."""
     from ..runs.regression import is_regression
     from ..runs.run import Run, check_is_run
-    from ..training.intervals import check_at_least
 
-    check_at_least(at_least)
     if is_regression(folder):
         if tensorboard is not None:
             raise UserError(

@@ -37,11 +37,11 @@ def predict(
     from ..report.person_scores import PersonScores, card_words
     from ..runs.choice import unfinished_words
     from ..runs.predictions import predictions, probabilities
+    from ..tasks.classification import CLASSIFICATION_TASK, METRICS, metric_of_card
     from ..training.conformal import least_confidence, least_probability
-    from ..training.scoring import metric_name, metric_of, metric_of_card
 
     check_choice("adapt", adapt, ("all", "none"))
-    asked = None if metric is None else metric_name(metric)
+    asked = None if metric is None else CLASSIFICATION_TASK.metric_name(metric)
     check_outputs(data, out=out, scores=scores)
     saved = load_model(model_folder(folder), own_encoders(encoder))
     if isinstance(saved, RegressionModel):
@@ -61,13 +61,13 @@ def predict(
     notes = [*unfinished_words(folder), *card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, probability)
-        notes += [] if scored is None else [*scored.seen_lines(saved, X, metric_of(metric)), *scored.lines(metric)]
+        notes += [] if scored is None else [*scored.seen_lines(saved, X, METRICS[metric]), *scored.lines(metric)]
     except UserError as error:  # predictions need no labels
         if scores is not None:
             raise
         scored, notes = None, [*notes, str(error)]
     table = predictions(saved, raw, probability, coverage=coverage, abstain=abstain)
-    notes += [] if scored is None else scored.decision_lines(table, metric_of(metric))
+    notes += [] if scored is None else scored.decision_lines(table, METRICS[metric])
     people = None if scored is None or scores is None else scored.table()
     give_predictions(table, out, people, scores, notes, quiet=quiet)
 

@@ -21,7 +21,6 @@ from ..models.loading import load_classifier
 from ..models.mixture import Mixture, Model
 from ..options import AskedOptions
 from ..recordings import Recordings, save_npz
-from ..recordings.targets import CLASSES
 from ..report.collect import collect
 from ..report.page import import_plotly, write
 from ..report.summary import Summary
@@ -35,6 +34,7 @@ from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.planning import begin
 from ..search.procedure import conduct
 from ..settings import Setting
+from ..tasks.classification import CLASSIFICATION
 from ..training.packing import resolve_device
 from .inputs import encoder_of, seed_of, warn_of_unknown_rate
 from .window_classifier import WindowClassifier
@@ -87,7 +87,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
     verbose: bool = False
 
     def _check_options(self) -> None:
-        if self.target != CLASSES:
+        if self.target != CLASSIFICATION:
             raise UserError(
                 f"target is {self.target!r}, and a classifier tells classes apart; use AutoTransferRegressor"
             )

@@ -18,14 +18,15 @@ from .. import schema
 from ..errors import UserError
 from ..models.regression import RegressionModel
 from ..options import AskedOptions
-from ..recordings.targets import CONTINUOUS, Targets, numbers
+from ..recordings.targets import numbers, recordings_with_targets
 from ..report.regression_page import write_run
 from ..runs.lock import Lock
 from ..runs.number_run import NumberRun
 from ..runs.options import RunOptions
 from ..runs.run import check_unused
 from ..search.regression import conduct_regression, search_regression
-from ..training.continuous import around, radius_at
+from ..tasks.regression import REGRESSION
+from ..training.conformal import around, radius_at
 from .inputs import agreed_rate, column_of, ids_of, raw_windows, warn_of_unknown_rate
 from .window_classifier import WindowEstimator
 
@@ -77,7 +78,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         """
         names = [option.name for option in fields(AskedOptions) if hasattr(self, option.name)]
         asked = {name: getattr(self, name) for name in names}
-        options = RunOptions.of("recommended", source="", target=CONTINUOUS, **asked)
+        options = RunOptions.of("recommended", source="", target=REGRESSION, **asked)
         folder = None if self.run_folder is None else Path(self.run_folder)
         if folder is not None:
             check_unused(folder)
@@ -88,13 +89,15 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         values = numbers(column_of(y), n_trials)
         ids = ids_of(subjects, groups, raw.subject, n_trials)
         rate = agreed_rate(self.sfreq, raw.sfreq)
-        targets = Targets.of(replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate))
+        recordings = recordings_with_targets(
+            replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate)
+        )
         warn_of_unknown_rate(rate, type(self).__name__)
         tell = print if self.verbose else None
         if folder is None:
-            regression = search_regression(targets, options, tell)
+            regression = search_regression(recordings, options, tell)
         else:
-            run = NumberRun.begin(folder, targets, options)
+            run = NumberRun.begin(folder, recordings, options)
             with Lock(folder), closing(run.ledger):
                 regression = conduct_regression(run, tell, answered=partial(write_run, folder))
         self.model_: RegressionModel = regression.model
@@ -103,7 +106,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         self.held_out_[np.isfinite(values)] = regression.predicted
         self.verdict_, expected = regression.choice.verdict, regression.choice.next_person
         self.next_person_ = (-np.inf, 1.0) if expected is None else (expected.low, expected.high)
-        self._keep_features(targets.recordings, raw.channels is not None)
+        self._keep_features(recordings, raw.channels is not None)
         return self
 
     def predict(self, X: object, subjects: object = None) -> Floats:

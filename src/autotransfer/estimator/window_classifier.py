@@ -31,8 +31,8 @@ from ..recordings import Recordings
 from ..recordings.container import check_sfreq
 from ..recordings.labels import encode
 from ..recordings.windows import people_of_windows
+from ..tasks.classification import CLASSIFICATION_TASK
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
-from ..training.scoring import metric_of
 from .inputs import raw_windows, training_recordings
 
 Array = NDArray[Any]
@@ -119,7 +119,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         X_target_labeled (n, channels, times), y_target_labeled (n,), X_target_unlabeled (m, channels, times): windows
         of one new person, for `calibrate` and `adapt` after training. MOABB's cross-subject modes pass them.
         """
-        metric_of(self.scoring, "scoring")
+        CLASSIFICATION_TASK.metric(self.scoring, "scoring")
         self._check_options()
         recordings, classes, named = training_recordings(
             X, y, subjects=subjects, groups=groups, sfreq=self.sfreq, columns=columns
@@ -197,7 +197,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
         Classes that were not in fit are never predicted; y must hold at least one that was.
         """
-        metric = metric_of(self.scoring, "scoring")
+        metric = CLASSIFICATION_TASK.metric(self.scoring, "scoring")
         probability = self.predict_proba(X, subjects)
         codes, labels = encode(y, len(probability), "y")
         known = {value: place for place, value in enumerate(self.classes_.tolist())}

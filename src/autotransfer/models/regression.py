@@ -15,7 +15,7 @@ from ..preprocessing import FittedPreprocessing, strongest
 from ..preprocessing.transform import with_prefix
 from ..recordings.windows import people_of_windows
 from ..settings import Setting
-from ..training.continuous import around, radius_at
+from ..training.conformal import around, radius_at
 from .card import RegressionCard
 from .ensemble import codes_of_people
 from .interface import WindowModel

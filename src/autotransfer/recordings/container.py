@@ -60,7 +60,7 @@ class Recordings:
     derived: ClassVar[dict[Any, Any]]  # of each object: values computed from these recordings, freed with them
     # Of an object whose `subject` counts parts of people, which are held out in turn (see folds.in_units).
     units: ClassVar[Units | None] = None
-    # Of an object whose classes are bins of a continuous target (see Targets): its values (N,) float64.
+    # Of an object whose classes are bins of numbers (see recordings.targets): the numbers (N,) float64.
     targets: ClassVar[Tensor | None] = None
 
     def __init__(
@@ -169,6 +169,11 @@ class Recordings:
         return cls.of(raw_from_moabb(dataset, paradigm, subjects))
 
     @property
+    def truth(self) -> Tensor:
+        """What is predicted for each window (N,): its class, or its number."""
+        return self.y if self.targets is None else self.targets
+
+    @property
     def n_trials(self) -> int:
         return self.X.shape[0]
 
@@ -199,9 +204,12 @@ class Recordings:
             window += f" ({self.n_times / self.sfreq:.3g} s at {self.sfreq:g} Hz)"
         n = 0 if self.session is None else len(set(self.session.tolist()))
         sessions = f", {n} session{'s' * (n > 1)}" if n else ""
+        predicted = f"{self.n_classes} classes"
+        if self.targets is not None:
+            predicted = f"target from {self.targets.min():g} to {self.targets.max():g}"
         return (
             f"<Recordings {self.name!r}: {self.n_trials} trials × {self.n_channels} channels × {window}, "
-            f"{self.n_classes} classes, {len(self.people)} subjects{sessions}>"
+            f"{predicted}, {len(self.people)} subjects{sessions}>"
         )
 
 

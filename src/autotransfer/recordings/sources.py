@@ -25,12 +25,12 @@ from .npz import read_folder, read_npz, save_npz
 from .pattern import Files, split_options
 from .raw import Raw
 from .synthetic import synthetic
-from .targets import CONTINUOUS, Targets, target_name
+from .targets import recordings_with_targets
 from .windows import BrokenWindows
 
 __all__ = [
     "READERS", "SETS", "Cutting", "EmbeddedSet", "Raw", "Recordings", "absolute", "is_continuous", "load",
-    "load_targets", "read", "read_folder", "read_npz", "save_npz", "synthetic", "watch",
+    "load_with_targets", "read", "read_folder", "read_npz", "save_npz", "synthetic", "watch",
 ]  # fmt: skip
 
 
@@ -105,18 +105,19 @@ def load(
     return _for_training(source, cutting, Recordings.of, clean=clean)
 
 
-def load_targets(
-    source: str | os.PathLike[str], target: str = CONTINUOUS, *, clean: bool = False, **how: Any
-) -> Targets:
+def load_with_targets(
+    source: str | os.PathLike[str], column: str | None = None, *, clean: bool = False, **how: Any
+) -> Recordings:
     """Load recordings with a number for each window in place of a class.
 
-    target: see `targets.target_name`; how: `window`, `hop` and the other keywords of `load`
+    column: as of `targets.with_target`; how: `window`, `hop` and the other keywords of `load`
     """
-    target_name(target)  # before anything is read
-    return _for_training(source, Cutting.of(**how), lambda raw: Targets.of(raw, target), clean=clean)
+    return _for_training(source, Cutting.of(**how), lambda raw: recordings_with_targets(raw, column), clean=clean)
 
 
-def _for_training(source: str | os.PathLike[str], cutting: Cutting, checked: Callable[[Raw], T], *, clean: bool) -> T:
+def _for_training(
+    source: str | os.PathLike[str], cutting: Cutting, checked: Callable[[Raw], Recordings], *, clean: bool
+) -> Recordings:
     """Return what `checked` makes of a source; warn of what its reader decided and of what is left out."""
     raw = read(source, cutting)
     notes = [*raw.notes, *[UNKNOWN_RATE] * (raw.sfreq is None)]

@@ -1,8 +1,7 @@
 """Targets: one number for each window, such as a force, an angle or a score, in place of a class.
 
-`Recordings` know classes alone. What carries a target is therefore a pair: recordings whose classes are bins of the
-target, which are validated like any others and can be divided by person, and the numbers themselves. The recordings
-hold these as `targets`, too, for networks that learn them.
+Recordings with numbers hold them as `targets`. Their classes are bins of the numbers, which are validated like any
+others and can be divided by person.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,60 +25,36 @@ from .windows import window_array
 
 Floats = NDArray[np.float64]
 
-CLASSES, CONTINUOUS = "classes", "continuous"
 BINS = 5  # quantiles that stand for classes
 
 
-def target_name(target: str) -> str | None:
-    """What `--target` says of where the numbers are: None for y, else the name of a column or of a channel."""
-    kind, mark, name = target.partition(":")
-    if target != CLASSES and (kind != CONTINUOUS or (mark and not name)):
-        raise UserError(
-            f"target is {shown(target)}; give classes, continuous (y holds a number for each window) or "
-            "continuous:NAME, a column beside the data or a channel whose mean over the window it is"
-        )
-    return name or None
+def recordings_with_targets(raw: Raw, column: str | None = None) -> Recordings:
+    """Validate what a reader returned. Windows without a number are left out, with a warning. column: as of
+    `with_target`."""
+    raw, values = with_target(raw, column)
+    if values is None:
+        hint = raw.hints.get("y", "y must give one number per window, or --target continuous:NAME name a channel")
+        raise UserError(f"{raw.name!r} holds no y; to train, {hint}")
+    known = np.isfinite(values)
+    if not known.any():
+        raise UserError("no window has a target; y must give a number for those that train")
+    if (warning := unlabelled_warning(int((~known).sum()), len(known))) is not None:
+        warnings.warn(warning, stacklevel=2)
+        raw, values = rows_of(raw, np.flatnonzero(known)), values[known]
+    if values.min() == values.max():
+        raise UserError(f"every target is {values[0]:g}; there is nothing to predict")
+    recordings = Recordings.of(replace(raw, y=_bins(values), classes=None, hints={}))
+    object.__setattr__(recordings, "targets", torch.from_numpy(values))
+    return recordings
 
 
-class Targets(NamedTuple):
-    """Windows with a number each."""
-
-    recordings: Recordings  # whose classes are bins of the values
-    values: Floats  # (N,)
-
-    @classmethod
-    def of(cls, raw: Raw, target: str = CONTINUOUS) -> Self:
-        """Validate what a reader found. Windows without a number are left out, with a warning."""
-        raw, values = with_target(raw, target)
-        if values is None:
-            hint = raw.hints.get("y", "y must give one number per window, or --target continuous:NAME name a channel")
-            raise UserError(f"{raw.name!r} holds no y; to train, {hint}")
-        known = np.isfinite(values)
-        if not known.any():
-            raise UserError("no window has a target; y must give a number for those that train")
-        if (warning := unlabelled_warning(int((~known).sum()), len(known))) is not None:
-            warnings.warn(warning, stacklevel=2)
-            raw, values = rows_of(raw, np.flatnonzero(known)), values[known]
-        if values.min() == values.max():
-            raise UserError(f"every target is {values[0]:g}; there is nothing to predict")
-        raw = replace(raw, y=_bins(values), classes=None, hints={})
-        recordings = Recordings.of(raw)
-        object.__setattr__(recordings, "targets", torch.from_numpy(values))
-        return cls(recordings, values)
-
-    def words(self) -> str:
-        """What they are, in a line."""
-        rec, y = self.recordings, self.values
-        return (
-            f"{rec.name}: {rec.n_trials} windows of {rec.n_channels} channels and {rec.n_times} samples, "
-            f"{rec.n_subjects} people, target from {y.min():g} to {y.max():g}"
-        )
-
-
-def with_target(raw: Raw, target: str = CONTINUOUS) -> tuple[Raw, Floats | None]:
+def with_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]:
     """The windows without the target among their columns and channels, and its values (N,), NaN where it is missing;
-    None where there is none, which a prediction does not need."""
-    name, X = target_name(target), window_array(raw.X)
+    None where there is none, which a prediction does not need.
+
+    name: of a column beside the data, or of a channel, whose mean over the window is the target; None: y
+    """
+    X = window_array(raw.X)
     columns: dict[Any, Any] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
     channels = None if raw.channels is None else [str(channel) for channel in as_list(raw.channels, "channels")]
     if name is None:

@@ -11,7 +11,7 @@ import numpy as np
 from ..censoring import CENSORS
 from ..runs.choice import Choice
 from ..runs.results import Trained
-from ..training.scoring import BALANCED_ACCURACY
+from ..tasks.classification import BALANCED_ACCURACY
 from .summary import Summary
 from .wording import method_label
 

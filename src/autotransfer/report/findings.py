@@ -13,8 +13,9 @@ from ..runs.choice import HARM, Average, Choice, Playback
 from ..runs.ending import out_of_time
 from ..runs.regression import LOWEST, RegressionChoice
 from ..runs.verdict import MOST_NAMES, mean, shown_name
+from ..tasks import label_of
+from ..tasks.classification import BALANCED_ACCURACY
 from ..training.intervals import next_words
-from ..training.scoring import BALANCED_ACCURACY, chance_words, label_of
 from ..words import count, score, signed
 from .statistics import paired
 from .wording import interval, kind_words, share
@@ -116,13 +117,8 @@ def harm_words(played: Playback) -> str:
 
 def metric_words(choice: Choice) -> str:
     """Return, for example, 'balanced accuracy on 12 test subjects (chance .25)'."""
-    guessing = "" if choice.chance is None else f" ({chance_words(choice.chance)})"
+    guessing = "" if choice.chance is None else f" ({choice.task.chance_words(choice.chance)})"
     return f"{label_of(choice.metric)} on {count(len(choice.estimate), 'test subject')}{guessing}"
-
-
-def guessing_words(chance: float | None) -> str:
-    """Return 'Not clearly better than guessing (chance .50)'."""
-    return "Not clearly better than guessing" + ("" if chance is None else f" ({chance_words(chance)})")
 
 
 def hold_out_words(hold_out: str) -> str:

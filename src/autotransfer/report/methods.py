@@ -17,7 +17,7 @@ from ..runs.regression import NUMBERS, SIMPLE, RegressionChoice
 from ..runs.study import command_of
 from ..runs.verdict import mean
 from ..search.regression import STRENGTHS, candidate_name
-from ..training.scoring import label_of
+from ..tasks import label_of
 from .findings import ADAPTATIONS, headline, hold_out_words, missing_words, regression_headline
 from .page import text_of
 from .summary import Summary

@@ -18,7 +18,6 @@ from ..files import write_atomically
 from ..recordings.optional import need
 from ..runs.choice import Choice
 from ..runs.regression import RegressionChoice
-from ..training.scoring import chance_words
 from .comparison import contenders, find
 from .escaping import muted_brackets, plain, script_json
 from .findings import headline, missing_words, notes
@@ -190,8 +189,9 @@ def estimates(summary: Summary) -> Table | None:
             signs, p = f"{pair.wins} / {pair.ties} / {pair.losses}", corrected.get(row.key, pair.p)
             against = [signed(pair.mean), interval(pair), signs, probability(p)]
         lines.append([row.label, *map(score, (described.mean, described.lower_quartile, described.minimum)), *against])
+    chance = summary.options.task.chance_words(summary.chance)
     return Table(
-        f"{capital(summary.metric)} ({chance_words(summary.chance)}) on the test subjects{PAIRED if base else ''}",
+        f"{capital(summary.metric)} ({chance}) on the test subjects{PAIRED if base else ''}",
         ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p"),
         lines,
         numeric=1,

@@ -20,10 +20,10 @@ from ..person.calibration import labels_of
 from ..recordings import Raw
 from ..recordings.labels import named
 from ..runs.verdict import measured_words
+from ..tasks import Metric
+from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION_TASK, METRICS
 from ..training.intervals import bootstrap_interval
-from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, metric_of
 from .escaping import short
-from .findings import guessing_words
 from .statistics import spread
 from .wording import count, score
 
@@ -120,13 +120,13 @@ class PersonScores:
 
     def lines(self, name: str = BALANCED_ACCURACY) -> list[str]:
         """Return lines for a terminal, by one metric; the first one says if it is not clearly better than guessing."""
-        metric = metric_of(name)
+        metric = METRICS[name]
         by_person = self.by_person(metric)
         values = [value for value in by_person.values() if math.isfinite(value)]
         whose = [self.y[self.people[who]] for who, value in by_person.items() if math.isfinite(value)] or [self.y]
         guessing = metric.chance(whose, len(self.classes))
-        chance, limits = chance_words(guessing), bootstrap_interval(values, seed=0)
-        lines = [guessing_words(guessing)] if limits and limits[0] <= guessing else []
+        chance, limits = CLASSIFICATION_TASK.chance_words(guessing), bootstrap_interval(values, seed=0)
+        lines = [f"Not clearly better than guessing ({chance})"] if limits and limits[0] <= guessing else []
         if self.subject is None:
             lines.append(f"{metric.label} of {count(len(self.y), 'window')}: {score(by_person[NOBODY])} ({chance})")
         elif not values:

@@ -7,8 +7,8 @@ from itertools import chain
 
 from ..folds import SUBJECT
 from ..runs.choice import Average
+from ..tasks import label_of
 from ..training.intervals import bootstrap_interval
-from ..training.scoring import METRICS
 from . import plot
 from .comparison import DELIVERED, best_baseline, choice_rows, find, finite_scores, ranking, scores_on_validation
 from .escaping import distinct_labels, plot_text
@@ -41,7 +41,7 @@ def glance(summary: Summary) -> Figure | None:
         data.append(plot.points(values[i], heights[i], titles[i], fill=fill, text=texts, marker=look))
         bands += _band(row.mean, bootstrap_interval(values[i], seed=0), fill, soft, y0=i - 0.3, y1=i + 0.3)
     metrics = summary.choice.other_metrics.items()
-    others = {METRICS[name].label: finite_scores(scores) for name, scores in metrics if name in METRICS}
+    others = {label_of(name): finite_scores(scores) for name, scores in metrics}
     head = {"annotations": [plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)], "shapes": bands}
     return Figure(
         key="glance",

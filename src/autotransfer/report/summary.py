@@ -10,7 +10,7 @@ from ..runs.data_facts import Data
 from ..runs.options import RunOptions
 from ..runs.results import Trained
 from ..settings import Setting
-from ..training.scoring import BALANCED_ACCURACY, label_of
+from ..tasks import label_of
 
 ROLE_NAMES = {
     "paper_network": "Plain network",
@@ -63,7 +63,7 @@ class Summary:
     @property
     def metric(self) -> str:
         """The label of that metric, inside a sentence."""
-        return label_of(BALANCED_ACCURACY if self.choice is None else self.choice.metric)
+        return label_of(self.options.metric if self.choice is None else self.choice.metric)
 
     @property
     def mark(self) -> str:

@@ -11,7 +11,7 @@ from ..runs.ending import longer_words
 from ..runs.ledger import Ledger
 from .comparison import choice_rows
 from .escaping import short
-from .findings import ADAPTATIONS, NO_BETTER, average_words, guessing_words, headline, metric_words, missing_words
+from .findings import ADAPTATIONS, NO_BETTER, average_words, headline, metric_words, missing_words
 from .statistics import paired, spread
 from .wording import interval, kind_label, probability, score, signed
 
@@ -65,7 +65,7 @@ def comparison_lines(first: Path, second: Path) -> list[str]:
     everybody = len(before.estimate) == len(after.estimate) == pair.n
     lines = [f"{metric_words(before)}{'' if everybody else f', the {pair.n} that both runs scored'}:"]
     for name, scores, choice in zip(names, (pair.second, pair.first), (before, after), strict=True):
-        doubt = f"; {guessing_words(choice.chance).lower()}" if choice.guesses else ""
+        doubt = f"; not clearly better than {choice.task.guess}" if choice.guesses else ""
         lines.append(f"  {name:{max(map(len, names))}}  {scores}{doubt}")
     limits = f", 95 % interval {interval(pair)}" if pair.interval else ""
     tested = "" if pair.p is None else f", p {probability(pair.p, equals=True)}"

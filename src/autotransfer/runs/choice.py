@@ -14,10 +14,11 @@ from ..errors import UserError
 from ..models.card import check_trust
 from ..preprocessing import TRANSFORMS
 from ..settings import Setting
+from ..tasks import Task, task_of
+from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION
 from ..training.centring import CentringRule
 from ..training.conformal import Thresholds
 from ..training.intervals import NextPerson, bootstrap_interval, check_at_least, next_person
-from ..training.scoring import BALANCED_ACCURACY, METRICS
 from .verdict import BestBaseline, best_baseline, verdict
 
 Scores = dict[str, float]  # by subject or by the name of a setting
@@ -257,6 +258,7 @@ class Choice:
     ended: str | None = None  # why a run that answers in stages did no more; None: it goes on, or has no stages
     baselines: dict[str, Scores] = field(default_factory=dict)  # by name: what a few lines give on the same folds
     not_scored: list[str] = field(default_factory=list)  # people with trials of one class, who are in no scores
+    target: str = CLASSIFICATION  # what is predicted, as --target says it
     metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
     chance: float | None = None  # what guessing would score; None: nobody knows
     other_metrics: dict[str, Scores] = field(default_factory=dict)  # by name: of delivered_test_scores["nested"]
@@ -273,7 +275,8 @@ class Choice:
     next_person: NextPerson | None = None
 
     def __post_init__(self) -> None:
-        lowest = METRICS[self.metric].lowest if self.metric in METRICS else 0.0
+        metric = self.task.metric(self.metric)
+        lowest = metric.lowest
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores]
         tables += [self.nested_uncensored_test_scores]
         tables += [*self.test_scores.values(), *self.delivered_test_scores.values(), *self.baselines.values()]
@@ -283,18 +286,23 @@ class Choice:
         scored = ("chosen",) if self.paper_network is None else ("chosen", "paper_network")
         if not (self.nested_test_scores and all(self.test_scores.get(role) for role in scored)):
             raise UserError("nested_test_scores or test_scores are empty")
-        check_at_least(self.at_least)
+        check_at_least(self.at_least, lowest, metric.highest)
         square = all(len({len(counts), *map(len, counts)}) <= 1 for counts in self.confusions.values())
         if not square or any(n < 0 for counts in self.confusions.values() for row in counts for n in row):
             raise UserError("confusions are no square tables of counts")
         peer = best_baseline(self.estimate, self.baselines)
         sentence = verdict(
-            self.estimate, peer, interval=self.interval, guesses=self.guesses, metric=self.metric, chance=self.chance,
-            hold_out=self.hold_out, skipped=bool(self.skipped_baselines),
+            self.estimate, peer, task=self.task, interval=self.interval, guesses=self.guesses, metric=self.metric,
+            chance=self.chance, hold_out=self.hold_out, skipped=bool(self.skipped_baselines),
         )  # fmt: skip
+        expected = next_person(list(self.estimate.values()), lowest=lowest, highest=metric.highest)
         object.__setattr__(self, "best_baseline", peer)
-        object.__setattr__(self, "next_person", next_person(list(self.estimate.values()), lowest=lowest))
+        object.__setattr__(self, "next_person", expected)
         object.__setattr__(self, "verdict", sentence)
+
+    @property
+    def task(self) -> Task:
+        return task_of(self.target)
 
     @property
     def censor_tried(self) -> bool:

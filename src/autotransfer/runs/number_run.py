@@ -23,8 +23,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..jobs import HISTORY, Job, Record
-from ..recordings import load_targets
-from ..recordings.targets import Targets
+from ..recordings import Recordings
 from ..settings import Setting
 from .executor import LOG_PROBS
 from .ledger import FINISHED, REMEDY, Entry, Ledger, check_entries
@@ -40,15 +39,14 @@ SOLVED = "closed forms"  # a stage of the ledger
 class NumberRun(Run):
     """A run that is opened with `begin` or `reopen`."""
 
-    def __init__(self, folder: Path, ledger: Ledger, targets: Targets, options: RunOptions) -> None:
-        super().__init__(folder, ledger, options, Preparation(options, targets.recordings))
-        self.targets = targets
+    def __init__(self, folder: Path, ledger: Ledger, recordings: Recordings, options: RunOptions) -> None:
+        super().__init__(folder, ledger, options, Preparation(options, recordings))
 
     @classmethod
-    def begin(cls, folder: Path, targets: Targets, options: RunOptions) -> Self:
+    def begin(cls, folder: Path, recordings: Recordings, options: RunOptions) -> Self:
         """Start a run in a folder that was checked with `check_unused`."""
-        options = resolved(options, targets.recordings)
-        return cls(folder, begin_folder(folder, NUMBERS, options, targets.recordings), targets, options)
+        options = resolved(options, recordings)
+        return cls(folder, begin_folder(folder, NUMBERS, options, recordings), recordings, options)
 
     @classmethod
     def reopen(cls, folder: Path, source: str | None = None) -> Self:
@@ -59,9 +57,9 @@ class NumberRun(Run):
             options = stored_options(ledger, source)
             if not options.source:
                 raise UserError(f"{folder} was begun with arrays in Python; delete it and fit again")
-            targets = load_targets(options.source, options.target, **options.cutting)
-            check_same_data(ledger, options, targets.recordings)
-            run = cls(folder, ledger, targets, options)
+            recordings = options.load()
+            check_same_data(ledger, options, recordings)
+            run = cls(folder, ledger, recordings, options)
             check_entries(ledger, ledger.entries(), len(run.groups) + 1, scored=False)
             if source is not None:
                 ledger.remember(options=options.to_dict())
@@ -110,7 +108,7 @@ class NumberRun(Run):
         return self._by_window(parts)
 
     def _by_window(self, parts: Sequence[Floats]) -> Floats:
-        predicted = np.empty((len(parts[0]), len(self.targets.values)))
+        predicted = np.empty((len(parts[0]), self.recordings.n_trials))
         for fold, part in zip(self.each_fold, parts, strict=True):
             predicted[:, fold.test] = part
         return predicted

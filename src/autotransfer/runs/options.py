@@ -15,11 +15,11 @@ from ..model.encoders import ENCODERS
 from ..options import AskedOptions
 from ..recordings import Recordings
 from ..recordings.cutting import Cutting
-from ..recordings.targets import CLASSES, target_name
 from ..settings import Setting
+from ..tasks import Metric, Task, task_of
+from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION
 from ..training.batches import EPOCHS, STEPS, epochs_for
 from ..training.intervals import check_at_least
-from ..training.scoring import BALANCED_ACCURACY, metric_name
 
 RULES = ("average", "published")
 # Networks beside the plain one: all, the two main ones, the first of these alone, or none.
@@ -38,9 +38,7 @@ CUTTING = (
 USUAL_ENCODER = "eegnet"
 STAGED = ("quick", "few", "uncensored")  # grids of which all candidates are known from the start
 ADAPTATIONS = ("zero-shot", "online", "transductive")
-# A continuous target has linear models alone. Limits of how much is trained are accepted, and have no effect.
-CONTINUOUS_READS = ("target", "adaptation", "device", "kinds", "folds", "at_least")
-CONTINUOUS_ACCEPTS = (*CONTINUOUS_READS, "time", "epochs", "seeds")
+LIMITS = ("epochs", "seeds")  # of how much is trained: accepted by every task, also by one that trains nothing
 
 
 def parse_time(text: str) -> float:
@@ -64,6 +62,7 @@ class RunOptions(AskedOptions):
     # nothing beside them
     adaptation: str | None = None
     encoder: str = USUAL_ENCODER
+    metric: str = ""  # the default of the task
     rule: str = "average"
     folds: int | str = "all"  # auto: all, or 10 for more than 20 people
     seeds: int = 1  # commands and estimators ask for three
@@ -90,9 +89,8 @@ class RunOptions(AskedOptions):
         check_choice("search", self.search, ("grid", "tpe"))
         check_choice("rule", self.rule, RULES)
         check_choice("networks", self.networks, NETWORKS)
-        check_at_least(self.at_least)
-        target_name(self.target)
-        self.metric = metric_name(self.metric)
+        self.metric = self.task.metric_name(self.metric or self.task.default_metric)
+        check_at_least(self.at_least, self.scoring.lowest, self.scoring.highest)
         if self.metric != BALANCED_ACCURACY and self.rule == "published":
             raise UserError(
                 f"metric is {shown(self.metric)}, and the published rule decides by balanced accuracy; leave either out"
@@ -141,6 +139,24 @@ class RunOptions(AskedOptions):
                 f"adaptation is {self.adaptation!r}, and the grid, --standardize, --align, --search tpe or --rule "
                 "published say already what is used of a person; leave either out"
             )
+
+    @property
+    def task(self) -> Task:
+        return task_of(self.target)
+
+    @property
+    def scoring(self) -> Metric:
+        """The metric that decides, and that people are scored with."""
+        return self.task.metric(self.metric)
+
+    @property
+    def column(self) -> str | None:
+        """The column or channel that is the target, if it is named."""
+        return self.target.partition(":")[2] or None
+
+    def load(self) -> Recordings:
+        """Load the recordings with what is to be predicted."""
+        return self.task.load(self.source, self.column, **self.cutting)
 
     @property
     def cutting(self) -> dict[str, Any]:
@@ -230,8 +246,7 @@ class RunOptions(AskedOptions):
         """Options as a preset has them, but for what is given (not None). The paper's grid brings its rule."""
         check_choice("preset", preset, PRESETS)
         asked = {name: value for name, value in values.items() if value is not None}
-        if asked.get("target", CLASSES) != CLASSES:
-            _check_continuous(asked)
+        _check_read(asked, task_of(asked.get("target", CLASSIFICATION)))
         usual = PRESETS["recommended"] | PRESETS[preset]
         grid = asked.get("grid", usual["grid"])
         if grid == "paper":
@@ -272,11 +287,13 @@ def resolved(options: RunOptions, recordings: Recordings) -> RunOptions:
     return replace(options, folds=folds, epochs=epochs)
 
 
-def _check_continuous(asked: dict[str, Any]) -> None:
-    """Refuse options that have no effect with a continuous target."""
+def _check_read(asked: dict[str, Any], task: Task) -> None:
+    """Refuse options that have no effect with a task."""
     for option in fields(AskedOptions):
         usual = (None, option.default, "none") if option.name == "networks" else (None, option.default)
-        if option.name not in CONTINUOUS_ACCEPTS and asked.get(option.name) not in usual:
+        is_read = task.options is None or option.name in (*task.options, *LIMITS)
+        if not is_read and asked.get(option.name) not in usual:
             raise UserError(
-                f"{option.name} is {shown(asked[option.name])}, and a continuous target does not read it; leave it out"
+                f"{option.name} is {shown(asked[option.name])}, which has no effect with target {asked['target']}; "
+                "leave it out"
             )

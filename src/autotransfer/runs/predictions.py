@@ -13,14 +13,12 @@ from ..models.regression import RegressionModel
 from ..models.seen import seen_words, window_digests
 from ..recordings import Raw
 from ..recordings.labels import named
-from ..recordings.targets import CONTINUOUS, with_target
+from ..recordings.targets import with_target
 from ..recordings.windows import people_of_windows
-from ..training.conformal import decisions, least_confidence, least_probability, sets_at
-from ..training.continuous import METRICS, radius_at
+from ..tasks.regression import METRICS
+from ..training.conformal import decisions, least_confidence, least_probability, radius_at, sets_at
 from ..words import count, score
 from .verdict import measured_words
-
-LABELS = {"r2": "R²", "correlation": "correlation", "rmse": "RMSE"}
 
 
 def probabilities(model: Model, raw: Raw, adapt: str | None = None, *, X: Tensor | None = None) -> NDArray[np.float64]:
@@ -72,9 +70,9 @@ def number_predictions(
     """
     radius = None if coverage is None else radius_at(model.card.radii, coverage)
     try:
-        raw, y = with_target(raw, model.card.target)
+        raw, y = with_target(raw, model.card.target.partition(":")[2] or None)
     except UserError:  # the column or the channel is not there, and predictions need none
-        raw, y = with_target(raw, CONTINUOUS)
+        raw, y = with_target(raw)
     X = model.read(raw)
     predicted = model.predict_checked(X, people_of_windows(raw.subject, len(X)))
     table = pd.DataFrame({"window": range(len(X))})
@@ -93,10 +91,11 @@ def number_predictions(
     for row in np.flatnonzero(np.isfinite(y)).tolist():
         groups.setdefault("all" if whose is None else whose[row], []).append(row)
     lines = [
-        {"subject": who, "windows": len(rows)} | {name: of(y[rows], predicted[rows]) for name, of in METRICS.items()}
+        {"subject": who, "windows": len(rows)}
+        | {name: metric.score(y[rows], predicted[rows]) for name, metric in METRICS.items()}
         for who, rows in groups.items()
     ]
     people = pd.DataFrame(lines)
-    means = ", ".join(f"{LABELS[name]} {score(float(people[name].mean()))}" for name in METRICS)
+    means = ", ".join(f"{metric.label} {score(float(people[name].mean()))}" for name, metric in METRICS.items())
     notes.append(f"mean over {count(len(people), 'person', 'people')}: {means}")
     return table, people, notes

@@ -11,7 +11,7 @@ from ..folds import Fold, check_scorable, groups_of, in_units, leave_groups_out,
 from ..jobs import Job
 from ..model.any_module import latent_dim
 from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
-from ..recordings import Recordings, load
+from ..recordings import Recordings
 from ..recordings.optional import need
 from ..recordings.ring import check_ring
 from ..recordings.windows import check_rate
@@ -73,7 +73,7 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
     check_packages(options)
     check_encoder(options, encoders)
     resolve_device(options.device)
-    recordings = load(options.source, **options.cutting) if recordings is None else recordings
+    recordings = options.load() if recordings is None else recordings
     recordings = in_units(recordings, options.hold_out)
     check_scorable(recordings)
     prepared = Preparation(resolved(options, recordings), recordings, encoders)

@@ -10,8 +10,9 @@ from pathlib import Path
 from .. import schema
 from ..errors import UserError
 from ..files import read_plain, write_atomically
+from ..tasks import task_of
 from ..training.intervals import NextPerson, bootstrap_interval, next_person
-from .verdict import BestBaseline, best_baseline, mean, regression_verdict
+from .verdict import BestBaseline, best_baseline, mean, verdict
 
 Scores = dict[str, float]
 
@@ -70,8 +71,10 @@ class RegressionChoice:
         peer = best_baseline(scores, {PEER: self.test_scores[PEER]})
         object.__setattr__(self, "best_baseline", peer)
         object.__setattr__(self, "next_person", next_person(list(scores.values()), lowest=LOWEST))
-        correlation, constant = mean(self.correlations), mean(self.test_scores[CONSTANT])
-        sentence = regression_verdict(scores, peer, correlation=correlation, constant=constant, guesses=self.guesses)
+        sentence = verdict(
+            scores, peer, task=task_of(self.target), interval=bootstrap_interval(list(scores.values()), seed=0),
+            guesses=self.guesses, metric="r2", chance=mean(self.test_scores[CONSTANT]), hold_out="subject",
+        )  # fmt: skip
         object.__setattr__(self, "verdict", sentence)
 
     @property

@@ -31,7 +31,7 @@ from ..folds import (
 )
 from ..jobs import Job
 from ..model.encoders import Encoders
-from ..recordings import Recordings, absolute, load
+from ..recordings import Recordings, absolute
 from ..recordings.concerns import concerns
 from ..settings import Setting
 from ..training.packing import pack
@@ -236,7 +236,7 @@ def _load_again(folder: Path, options: RunOptions) -> Recordings:
     source = options.source
     if os.path.isabs(source) and not any(os.path.exists(path) for path in (source, source.partition("?")[0])):
         raise UserError(f"{source}, the data of {folder}, is not there any more; if it has moved, give --data FILE")
-    return load(source, **options.cutting)
+    return options.load()
 
 
 def begin_folder(folder: Path, name: str, options: RunOptions, recordings: Recordings) -> Ledger:

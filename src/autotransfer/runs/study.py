@@ -13,8 +13,7 @@ from ..errors import UserError, one_line
 from ..files import read_plain
 from ..options import AskedOptions
 from ..recordings import absolute
-from ..recordings.targets import CLASSES
-from .options import CONTINUOUS_READS, EVERYTHING, RunOptions
+from .options import EVERYTHING, RunOptions
 
 NAME = "study.toml"
 
@@ -35,7 +34,7 @@ def read_study(path: Path) -> dict[str, Any]:
 def study_text(options: RunOptions) -> str:
     """The same options as a file: `autotransfer run --config` repeats the run."""
     asked = {field.name for field in fields(AskedOptions)}
-    unread = set() if options.target == CLASSES else asked - set(CONTINUOUS_READS)
+    unread = set() if options.task.options is None else asked - set(options.task.options)
     names = [field.name for field in fields(options) if field.name not in unread]
     values = {name: getattr(options, name) for name in names}
     listed = {"data": absolute(values.pop("source"))} | values

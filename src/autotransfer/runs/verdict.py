@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..tasks import Task, label_of
 from ..training.intervals import FEWEST_TO_TEST, bootstrap_interval
-from ..training.scoring import chance_words, label_of
 from ..words import count, printable, range_words, score, signed
 
 SAME = 1e-9  # scores that differ by rounding alone
@@ -64,36 +64,20 @@ def mean(scores: Mapping[str, float]) -> float | None:
 
 
 def verdict(
-    scores: Mapping[str, float], peer: BestBaseline | None, *, interval: tuple[float, float] | None, guesses: bool,
-    metric: str, chance: float | None, hold_out: str, skipped: bool = False,
+    scores: Mapping[str, float], peer: BestBaseline | None, *, task: Task, interval: tuple[float, float] | None,
+    guesses: bool, metric: str, chance: float | None, hold_out: str, skipped: bool = False,
 ) -> str:  # fmt: skip
     """The score on people not seen, its interval, and the comparison with the best simple model.
 
-    scores: by person. interval: 95 % of their mean. guesses: the interval reaches chance. skipped: there was no time
-    for some simple models, and the best may be among them.
+    scores: by person. interval: 95 % of their mean. guesses: the model is not clearly better than guessing, which
+    scores `chance`. skipped: there was no time for some simple models, and the best may be among them.
     """
-    start = "Not clearly better than guessing: the" if guesses else "The"
+    start = f"Not clearly better than {task.guess}: the" if guesses else "The"
     where = unseen_words(hold_out, count(len(scores), "person", "people"))
-    sure = _in_brackets(interval, [] if chance is None else [chance_words(chance)])
+    sure = _in_brackets(interval, [] if chance is None else [task.chance_words(chance)])
     which = "best scored " if skipped else "best "
-    peer_words = _peer_words(peer, which, "scores", ", and is " if guesses else ": ")  # one colon in a sentence
+    peer_words = _peer_words(peer, which, ", and is " if guesses else ": ")  # one colon in a sentence
     return f"{start} model scores {score(mean(scores))} {label_of(metric)} {where}{sure}{peer_words}."
-
-
-def regression_verdict(
-    scores: Mapping[str, float], peer: BestBaseline | None, *, correlation: float | None, constant: float | None,
-    guesses: bool,
-) -> str:  # fmt: skip
-    """The same for a continuous target.
-
-    scores: R² by person. correlation, constant: means over people of the correlation and of the R² of a constant.
-    guesses: the model is not clearly better than that constant.
-    """
-    start = "Not clearly better than a constant: the" if guesses else "The"
-    people, interval = count(len(scores), "person", "people"), bootstrap_interval(list(scores.values()), seed=0)
-    sure = _in_brackets(interval, [f"correlation {score(correlation)}", f"a constant {score(constant)}"])
-    peer_words = _peer_words(peer, "", "has", ", and is " if guesses else ": ")
-    return f"{start} model has R² {score(mean(scores))} on {people} it has not seen{sure}{peer_words}."
 
 
 def _in_brackets(interval: tuple[float, float] | None, facts: list[str]) -> str:
@@ -101,18 +85,18 @@ def _in_brackets(interval: tuple[float, float] | None, facts: list[str]) -> str:
     return f" ({'; '.join(limits + facts)})" if limits + facts else ""
 
 
-def _peer_words(peer: BestBaseline | None, which: str, has: str, joint: str = ": ") -> str:
-    """The end of the sentence. which: 'best ' of several, 'best scored ' where others have no scores. has: 'scores' or
-    'has'. joint: what a comparison begins with."""
+def _peer_words(peer: BestBaseline | None, which: str, joint: str) -> str:
+    """The end of the sentence. which: 'best ' of several, 'best scored ' where others have no scores. joint: what a
+    comparison begins with."""
     if peer is None:
         return "; no simple model was scored beside it"
     model = f"the {which}simple model, {shown_name(peer.name, PEER_LETTERS)},"
     if peer.comparison == "few":
         people = count(peer.people, "person is", "people are")
         difference = f"(difference {signed(peer.difference)})"
-        return f"; {model} {has} {score(peer.mean)} {difference}, and {people} too few to tell them apart"
+        return f"; {model} scores {score(peer.mean)} {difference}, and {people} too few to tell them apart"
     words = {"better": "better than", "worse": "worse than", "level": "not clearly better than"}[peer.comparison]
-    return f"{joint}{words} {model} which {has} {score(peer.mean)} ({peer.difference_words})"
+    return f"{joint}{words} {model} which scores {score(peer.mean)} ({peer.difference_words})"
 
 
 def unseen_words(hold_out: str, people: str) -> str:

@@ -16,7 +16,7 @@ from ..runs.choice import Average, Choice, NamedSetting, Scores, Weighted
 from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
-from ..training.scoring import BALANCED_ACCURACY, METRICS, metric_of
+from ..tasks.classification import BALANCED_ACCURACY
 from .answering import answering
 from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
 from .held_out import HeldOutLogProbs, trained_candidates
@@ -79,7 +79,7 @@ def decide(
     place = {key: k for k, key in enumerate(keys)}
     named = {key: NamedSetting(options.name_of(setting), setting) for key, setting in by_key.items()}
     overall = {role: next(iter(pick.values())) for role, pick in picks.items() if not role.startswith("nested")}
-    single, metric = scores_on_test(run, entries), metric_of(options.metric)
+    single, metric = scores_on_test(run, entries), options.scoring
 
     def by_person(scores: Mapping[int, float]) -> Scores:
         return run.by_person({str(subjects[test]): value for test, value in scores.items()})
@@ -135,7 +135,7 @@ def decide(
         chance=metric.chance([held_out.y[test] for test in final], run.recordings.n_classes),
         other_metrics={
             name: by_person({test: other.score(held_out.y[test], np.exp(log_p)) for test, log_p in final.items()})
-            for name, other in METRICS.items()
+            for name, other in options.task.metrics.items()
             if other is not metric and name != "accuracy"
         },
         confusions={name: confusion(*y_and_log_p) for name, y_and_log_p in people.items()},

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
+from ..tasks import Metric
+from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from ..training.metrics import balanced_accuracy_of
-from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, metric_of
 
 Fold = tuple[int, ...]  # the people that a training holds out
 Array = NDArray[np.float32]
@@ -61,7 +62,7 @@ class HeldOutLogProbs:
             for k in range(len(candidates)):
                 probability[k] = probability[k] / seeds[k, fold] if (k, fold) in seeds else 1 / rec.n_classes
             probability[:] = _logarithm(probability)
-        return cls(candidates, total, y, metric_of(run.options.metric))
+        return cls(candidates, total, y, run.options.scoring)
 
     @cached_property
     def people(self) -> list[int]:

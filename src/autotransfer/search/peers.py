@@ -30,7 +30,6 @@ from ..runs.run import Run
 from ..settings import Setting
 from ..training.closed_form import population_of
 from ..training.packing import resolve_device
-from ..training.scoring import metric_of
 from ..training.train import run as train_population
 from ..training.windows import release, windows_for
 from .held_out import person_score, probabilities_of
@@ -136,7 +135,7 @@ def _solved(run: Run, setting: Setting) -> Scores:
 
 def _scored(run: Run, group: int, probabilities: Mapping[int, NDArray[np.floating]]) -> Scores:
     """Return the scores of the people of a group who can be scored. probabilities: (n, C), by person."""
-    recordings, metric, known = run.recordings, metric_of(run.options.metric), set(scorable(run.recordings))
+    recordings, metric, known = run.recordings, run.options.scoring, set(scorable(run.recordings))
     y, who = recordings.y.numpy(), recordings.subject.numpy()
     return {
         str(recordings.subjects[person]): person_score(metric, y[who == person], probabilities[person])

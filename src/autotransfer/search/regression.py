@@ -36,12 +36,12 @@ from ..models.seen import training_seen
 from ..preprocessing import FittedPreprocessing
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
-from ..recordings.targets import Targets
 from ..runs.number_run import NumberRun
 from ..runs.options import RunOptions
 from ..runs.regression import CONSTANT, PEER, DeliveredPart, RegressionChoice
 from ..settings import Setting
-from ..training.continuous import METRICS, correlation, held_out_coverage, interval_radii, r2, radius_at, rmse
+from ..tasks.regression import METRICS, correlation, negative_rmse, r2
+from ..training.conformal import held_out_coverage, interval_radii, radius_at
 from ..training.packing import resolve_device
 from ..training.represented import represented
 from ..training.ridge import Ridge, ridge
@@ -93,11 +93,11 @@ def linear_candidates(options: RunOptions, recordings: Recordings) -> list[Setti
     return list(dict.fromkeys(plain))
 
 
-def search_regression(targets: Targets, options: RunOptions, tell: Tell | None = None) -> Regression:
+def search_regression(recordings: Recordings, options: RunOptions, tell: Tell | None = None) -> Regression:
     """From the folds to the delivered model; nothing is kept on disk."""
     check_device(options)
     with TemporaryDirectory(prefix="autotransfer-") as folder:
-        run = NumberRun.begin(Path(folder), targets, options)
+        run = NumberRun.begin(Path(folder), recordings, options)
         with closing(run.ledger):
             return conduct_regression(run, tell)
 
@@ -124,7 +124,8 @@ class _Search:
 
     def __init__(self, run: NumberRun) -> None:
         self.run = run
-        self.recordings, self.y = run.targets
+        self.recordings = run.recordings
+        self.y = run.recordings.truth.numpy()
         subject = self.recordings.subject.numpy()
         self.rows_of = [np.flatnonzero(subject == person) for person in range(self.recordings.n_subjects)]
         self.constant = np.empty(len(self.y))
@@ -186,7 +187,7 @@ class _Search:
 
     def _mean_r2(self, predicted: Floats) -> float | None:
         """Over people whose target changes, of predictions (N,)."""
-        values = [r2(self.y[rows], predicted[rows]) for rows in self.rows_of]
+        values = [METRICS["r2"].score(self.y[rows], predicted[rows]) for rows in self.rows_of]
         known = [value for value in values if np.isfinite(value)]
         return float(np.mean(known)) if known else None
 
@@ -194,7 +195,7 @@ class _Search:
         return pd.DataFrame(
             [
                 {"candidate": name, "test_subject": self.recordings.subjects[person], "windows": len(rows)}
-                | {metric: score(self.y[rows], values[rows]) for metric, score in METRICS.items()}
+                | {name: metric.score(self.y[rows], values[rows]) for name, metric in METRICS.items()}
                 for name, values in predicted.items()
                 for person, rows in enumerate(self.rows_of)
             ]
@@ -213,9 +214,6 @@ class _Search:
         def by_person(score: Callable[[Floats, Floats], float], predicted: Floats) -> dict[str, float]:
             return {names[p]: score(y[rows_of[p]], predicted[rows_of[p]]) for p in varies}
 
-        def known_correlation(y: Floats, predicted: Floats) -> float:
-            return float(np.nan_to_num(correlation(y, predicted)))  # 0 for predictions that never change
-
         nested, peer = by_person(r2, delivered), by_person(r2, simple)
         radius = None if radii is None else radius_at(radii, COVERAGE)
         covered = held_out_coverage(self._residuals(delivered), COVERAGE)
@@ -223,8 +221,9 @@ class _Search:
             target=options.target, name=self.recordings.name, adaptation=options.adaptation or "zero-shot",
             folds=len(self.run.groups), chosen=parts, baseline=PEER,
             baseline_won=bool(np.mean(list(peer.values())) > np.mean(list(nested.values()))),
-            nested_test_scores=nested, correlations=by_person(known_correlation, delivered),
-            errors=by_person(rmse, delivered), test_scores={PEER: peer, CONSTANT: by_person(r2, self.constant)},
+            nested_test_scores=nested, correlations=by_person(correlation, delivered),
+            errors=by_person(lambda y, predicted: -negative_rmse(y, predicted), delivered),
+            test_scores={PEER: peer, CONSTANT: by_person(r2, self.constant)},
             coverage={names[k]: hit for k, hit in enumerate(covered)},
             radius=radius if radius is not None and np.isfinite(radius) else None,
             not_scored=[name for k, name in enumerate(names) if k not in varies], at_least=options.at_least,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
-from ..training.scoring import BALANCED_ACCURACY, METRICS, metric_of
+from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from .held_out import person_score, probabilities_of
 from .stages import Score
 
@@ -39,7 +39,7 @@ def honest_scores(entries: Sequence[Entry], groups: Groups, *, both: bool = True
 
 def measured_scores(run: Run, entries: Sequence[Entry], *, both: bool = True) -> list[Score]:
     """`honest_scores` by the run's metric. Records hold balanced accuracies only."""
-    metric = metric_of(run.options.metric)
+    metric = run.options.scoring
     if metric is METRICS[BALANCED_ACCURACY]:
         return honest_scores(entries, run.groups, both=both)
     scores, rec = [], run.recordings

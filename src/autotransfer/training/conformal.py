@@ -1,4 +1,4 @@
-"""When not to answer: prediction sets and abstention, with thresholds from people who were left out.
+"""Prediction sets, abstention and prediction intervals, with thresholds from people who were left out.
 
 Windows of one person are not exchangeable with windows of another, so people are the unit: each counts the same, and
 the correction for their number comes from leaving each of them out. A set holds the likeliest class and every class
@@ -25,6 +25,7 @@ from ..errors import UserError, plain_value, shown
 
 Floats = NDArray[np.float64]
 Classes = NDArray[np.int64]
+Radii = list[float | None]  # (99,) for coverages of 0.01 … 0.99; None: no interval of finite length would do
 
 UNANSWERED = "unanswered"  # in place of a class that is text
 LEVELS = 99  # thresholds are kept for coverages, and shares of windows, of 0.01 … 0.99
@@ -186,3 +187,50 @@ def decisions(probability: Floats, classes: NDArray[Any], least: float | None) -
     if classes.dtype.kind == "u" and kind.kind == "f":  # no type of integers holds both
         kind = np.dtype(object)
     return np.where(probability.max(-1) >= least, predicted.astype(kind), np.array(value, dtype=kind))[()]
+
+
+# ---- intervals about numbers ----------------------------------------------------------------------------------------
+
+
+def interval_radii(residuals: Sequence[Floats]) -> Radii | None:
+    """Half-widths of intervals about a prediction, from |y − ŷ| (n_k,) of people whom it never saw, by the rule of
+    sets: people are the unit. None for fewer than FEWEST people."""
+    if len(residuals) < FEWEST:
+        return None
+    tried, covered = _curves(residuals)
+    places = cautious(covered, np.arange(1, LEVELS + 1) / 100)
+    return [float(radius) if np.isfinite(radius) else None for radius in tried[places]]
+
+
+def _curves(residuals: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Radii to try (T,), falling from infinity, and the share of each person's windows that they cover (K, T)."""
+    tried = np.unique(np.concatenate(residuals))
+    if len(tried) > CANDIDATES:  # the largest is among them
+        tried = tried[np.linspace(0, len(tried) - 1, CANDIDATES).round().astype(int)]
+    tried = np.concatenate([[np.inf], tried[::-1]])
+    return tried, np.stack([np.searchsorted(np.sort(errors), tried, "right") / len(errors) for errors in residuals])
+
+
+def radius_at(radii: Radii | None, coverage: float) -> float:
+    """Return the radius of the next coverage that is not smaller; infinite if none is wide enough."""
+    place = int(np.ceil(100 * share("coverage", coverage) - 1e-6)) - 1
+    if radii is None:
+        raise UserError(f"the model has no intervals: fewer than {FEWEST} people were held out when it was made")
+    radius = radii[place] if place < LEVELS else None
+    return np.inf if radius is None else radius
+
+
+def around(predicted: Floats, radius: float) -> Floats:
+    """Low and high ends (N, 2) of intervals about predictions (N,)."""
+    return np.stack([predicted - radius, predicted + radius], axis=1)
+
+
+def held_out_coverage(residuals: Sequence[Floats], coverage: float) -> list[float]:
+    """The share of each person's windows (K,) within intervals from the other people; empty where these are too few."""
+    shares = []
+    for k, errors in enumerate(residuals):
+        radii = interval_radii([*residuals[:k], *residuals[k + 1 :]])
+        if radii is None:
+            return []
+        shares.append(float(np.mean(errors <= radius_at(radii, coverage))))
+    return shares

@@ -60,9 +60,11 @@ class NextPerson:
         return f"from {self.people} people, {assumed}"
 
 
-def next_person(scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 0.0) -> NextPerson | None:
-    """Prediction interval for one more score from those of n people (n,), within [lowest, 1]; None for n < 2, and where
-    all of fewer than 19 are alike, which says nothing of how people differ. A person without a score is left out.
+def next_person(
+    scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 0.0, highest: float = 1.0
+) -> NextPerson | None:
+    """Prediction interval for one more score from those of n people (n,), within [lowest, highest]; None for n < 2, and
+    where all of fewer than 19 are alike, which says nothing of how people differ. A person without a score is left out.
 
     If the next person is like these, each of the n + 1 ranks is as likely, so the k-th smallest and the k-th largest
     score enclose them with probability (n + 1 − 2k) / (n + 1), whatever the distribution. For 90 % that takes 19
@@ -81,7 +83,7 @@ def next_person(scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 
         return None
     reach = t * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
     mean = float(values.mean())
-    return NextPerson(max(lowest, mean - reach), min(1.0, mean + reach), level, n, "normal")
+    return NextPerson(max(lowest, mean - reach), min(highest, mean + reach), level, n, "normal")
 
 
 def next_words(
@@ -100,7 +102,10 @@ def next_words(
     return f"{who}: {values} ({100 * expected.level:.0f} % prediction interval {expected.basis})."
 
 
-def check_at_least(value: float | None) -> None:
+def check_at_least(value: float | None, lowest: float = 0.0, highest: float = 1.0) -> None:
     """Refuse a threshold that no score could be compared with."""
-    if value is not None and not 0 < value < 1:
-        raise UserError(f"at least {value:g} is asked of every person; give a score between 0 and 1, such as 0.7")
+    if value is not None and not lowest < value < highest:
+        raise UserError(
+            f"at least {value:g} is asked of every person; give a score between {lowest:g} and {highest:g}, such as "
+            f"{max(lowest, highest - 0.3):g}"
+        )

@@ -1,0 +1,80 @@
+"""Classification: the class of each window, predicted as probabilities of all classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import Floats, Metric, Task, Weights
+
+Classes = NDArray[np.int64]
+
+CLASSIFICATION = "classes"  # as --target names it
+BALANCED_ACCURACY = "balanced_accuracy"  # the default metric
+
+
+def _macro(name: str) -> Callable[[Classes, Floats, Weights], float]:
+    """A score of scikit-learn's, the mean over the classes that occur."""
+
+    def measure(y: Classes, probability: Floats, weight: Weights) -> float:
+        from sklearn import metrics
+
+        options = {"labels": np.unique(y), "average": "macro", "sample_weight": weight, "zero_division": 0}
+        return float(getattr(metrics, name)(y, probability.argmax(1), **options))
+
+    return measure
+
+
+def _roc_auc(y: Classes, probability: Floats, weight: Weights) -> float:
+    """Each class that occurs against the rest, the mean over classes."""
+    from sklearn.metrics import roc_auc_score
+
+    return float(np.mean([roc_auc_score(y == k, probability[:, k], sample_weight=weight) for k in np.unique(y)]))
+
+
+def _cohen_kappa(y: Classes, probability: Floats, weight: Weights) -> float:
+    from sklearn.metrics import cohen_kappa_score
+
+    return float(cohen_kappa_score(y, probability.argmax(1), sample_weight=weight))
+
+
+def _accuracy(y: Classes, probability: Floats, weight: Weights) -> float:
+    return float(np.average(probability.argmax(1) == y, weights=weight))
+
+
+def _evenly(shares: Floats) -> float:
+    return float(1 / shares.shape[1])
+
+
+def _guessed_f1(shares: Floats) -> float:
+    """Precision is the share of a class, recall 1/C."""
+    f1 = 2 * shares / (1 + shares.shape[1] * shares)
+    return float(np.mean(f1.sum(1) / (shares > 0).sum(1)))
+
+
+METRICS = {
+    BALANCED_ACCURACY: Metric("balanced accuracy", _macro("recall_score"), _evenly),
+    "roc_auc": Metric("AUC", _roc_auc, lambda _: 0.5, short="auc"),
+    "cohen_kappa": Metric("Cohen's kappa", _cohen_kappa, lambda _: 0.0, lowest=-1.0, short="kappa"),
+    "f1_macro": Metric("macro F1", _macro("f1_score"), _guessed_f1, short="f1"),
+    "accuracy": Metric("accuracy", _accuracy, _evenly, one_value=True),
+}
+
+
+def metric_of_card(scores: Mapping[str, object]) -> str:
+    """Return the metric of the scores in a model's card; balanced accuracy if this version does not know it."""
+    name = scores.get("metric")
+    return name if isinstance(name, str) and name in METRICS else BALANCED_ACCURACY
+
+
+class Classification(Task):
+    """Classes of windows, as probabilities (N, C)."""
+
+    metrics = METRICS
+    guess = "guessing"
+    chance_name = "chance"
+
+
+CLASSIFICATION_TASK = Classification()
