@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 from sklearn.covariance import ledoit_wolf
 
 import autotransfer as at
-from autotransfer.errors import UserError
-from autotransfer.export.proof import TOLERANCE
 from autotransfer.folds import Fold
-from autotransfer.models.assembly import assemble
-from autotransfer.models.loading import load_model
-from autotransfer.models.saved_model import SavedModel
-from autotransfer.models.saving import write_model
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.executor import tensors_of
 from autotransfer.training.closed_form import ABSENT, Classes, ClosedForm, population_of
@@ -147,32 +141,6 @@ def test_held_out_labels_matter_to_nobody(way: dict[str, Any]) -> None:
     first, other = (at.train(data, [at.Job(at.Setting(**way), fold)])[0] for data in (rec, changed))
     assert torch.equal(first.held_out_log_probs, other.held_out_log_probs)
     assert first.test_score == pytest.approx(1 - other.test_score)
-
-
-@EVERY
-def test_saved_loaded_and_exported_predictions_agree(way: dict[str, Any], tmp_path: Path) -> None:
-    rec = people()
-    folds = at.leave_one_subject_out(rec)[:2]
-    setting = at.Setting(**way)
-    outcomes = at.train(rec, [at.Job(setting, fold) for fold in folds])
-    card, tensors = assemble(rec, setting, [o.state for o in outcomes], folds, kind="ensemble", scores={})
-    model = SavedModel(card, tensors)
-    person = int(rec.subject[folds[0].test[0]])
-    X = rec.X[rec.subject == person].float()
-    expected = model.predict_proba(X)
-    np.testing.assert_allclose(expected.sum(1), 1, atol=1e-6)
-    write_model(tmp_path, model.card, model.tensors())
-    np.testing.assert_array_equal(load_model(tmp_path).predict_proba(X), expected)
-    if setting.adaptation == "online":
-        with pytest.raises(UserError, match="every new person"):
-            model.graph()
-    else:
-        with torch.no_grad():
-            np.testing.assert_allclose(model.graph()(X).numpy(), expected, atol=TOLERANCE)
-    # What the first member alone says of its test subject is what it was scored with.
-    alone = SavedModel(*assemble(rec, setting, [outcomes[0].state], folds[:1], kind="single", scores={}))
-    expected = outcomes[0].held_out_log_probs[len(folds[0].validation) :].double().exp().numpy()
-    np.testing.assert_allclose(alone.predict_proba(rec.X[folds[0].test]), expected, atol=1e-4)
 
 
 def test_a_fold_that_lacks_a_class_and_one_without_held_out_rows() -> None:

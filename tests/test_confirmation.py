@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
 import pytest
 from benchmarks import confirmation, inference
-from benchmarks.drawing import Gain, gained
 from benchmarks.markdown import best_in_bold
 from scipy import stats
 
@@ -89,19 +87,3 @@ def test_what_readme_quotes_is_what_the_scores_say() -> None:
     assert re.findall(r"\b0\.\d{3}\b", readme)[:3] == re.findall(r"0\.\d{3}", first[0])
     confirmed = confirmation.Confirmed(RESULTS)
     assert sum(map(len, confirmed.zero_shot["average"].values())) == 166
-
-
-def test_the_picture_draws_every_set_before_and_after() -> None:
-    panel = Gain(
-        "nothing",
-        ("before", "after"),
-        {"a": 0.5, "b": 0.7},
-        {"a": 0.9, "b": 0.6},
-        ["+0.1"],
-        ("own", {"a": 0.4, "b": 0.4}),
-    )
-    drawn = gained([panel, panel], {"a": "first", "b": "second"}, ["mean"], "head")
-    ElementTree.fromstring(drawn)
-    assert "<rect" not in drawn, "no background: the page may be dark"
-    assert drawn.count("<circle") == 2 * (2 + 2 * 2), "a key and two sets in each panel"
-    assert "#d9622b" in drawn, "b loses, and it shows"

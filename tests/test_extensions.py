@@ -34,15 +34,12 @@ from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.preprocessing.represent.base import Representation
 from autotransfer.preprocessing.transform import Fitted, Rows, Stage, Transform
 from autotransfer.randomness import uniform
-from autotransfer.report.collect import collect
-from autotransfer.report.page import render
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
-from autotransfer.search import decision, kinds, playback, procedure
-from autotransfer.search.validation import validation_scores
+from autotransfer.search import kinds, playback
 from autotransfer.tasks import Metric
 from autotransfer.tasks.classification import METRICS
-from tiny import create_run, tiny, tiny_file
+from tiny import tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -200,33 +197,6 @@ def test_stacked_equals_alone(kind: str, added: at.Setting, tmp_path: Path) -> N
     # Moments that no table holds come from a batched transform, whose last bit depends on the batch.
     np.testing.assert_allclose(alone.history["train_loss"], together[3].history["train_loss"], rtol=1e-5)
     assert alone.test_score == together[3].test_score
-
-
-@every_kind
-def test_from_training_to_the_report(
-    kind: str, added: at.Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It competes with the plain network; whatever validation says, it is chosen here, to see it delivered."""
-    source = tiny_file(tmp_path)
-    options = RunOptions(source=str(source), epochs=3, batch_size=8, rule="published")
-    plain = options.apply(at.Setting())
-    monkeypatch.setattr(RunOptions, "settings", lambda self: [plain, added])
-    monkeypatch.setitem(decision.RULES, "published", decision.Ranking(validation_scores, lambda scores, keys: keys[-1]))
-    run = create_run(tmp_path / "run", options)
-    choice = procedure.conduct(run, lambda line: None, shown=False)
-    assert choice.chosen.setting == added
-    model = load_model(tmp_path / "run" / "model")
-    assert model.setting == added
-    recordings = at.load(source)
-    probability = model.predict_proba(recordings.X)
-    assert probability.shape == (recordings.n_trials, 2)
-    np.testing.assert_allclose(probability.sum(1), 1)
-    one = at.Session(model)
-    row_by_row = np.stack([one.predict_proba(window) for window in recordings.X])
-    np.testing.assert_allclose(row_by_row, probability, atol=1e-6)
-    page = render(collect(run))
-    run.ledger.close()
-    assert choice.chosen.name in page or ADDED[kind][1] in page or getattr(ADDED[kind][2], "label", "-") in page
 
 
 # Neither a censor nor an augmentation is in a file.

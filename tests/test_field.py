@@ -11,7 +11,7 @@ import pytest
 import torch
 from benchmarks import field, field_peers, field_tables
 from benchmarks.csv_rows import append, known_rows
-from benchmarks.shallow import Task, task_of
+from benchmarks.shallow import Task
 from sklearn.linear_model import RidgeClassifierCV
 
 import autotransfer as at
@@ -52,20 +52,6 @@ def test_stimuli_are_told_apart(family: str, least: float) -> None:
     assert min(row["score"] for row in rows if row["adaptation"] == "zero-shot") > least
     with pytest.raises(UserError, match="stimulus"):
         evaluated(at.synthetic(n_subjects=3, trials_per_class=2), family)
-
-
-def test_components_need_windows_that_begin_at_the_same_phase() -> None:
-    rates = {0: 13.0, 1: 17.0}
-    locked, free = (
-        field_peers.phase_locking(task_of(rec, field.folds_of(rec)[0], 0), rates, SFREQ)
-        for rec in (flicker(each=20), flicker(each=20, locked=False))
-    )
-    assert locked > 0.9
-    assert abs(free) < field_peers.LOCKED
-    with pytest.raises(UserError, match="phases of the responses agree no better"):
-        evaluated(flicker(each=20, locked=False), "trca")
-    rows = evaluated(flicker(locked=False), "cca")
-    assert min(row["score"] for row in rows) > 0.9  # sines and cosines know no phase
 
 
 def test_the_largest_canonical_correlation_is_that_of_scikit_learn() -> None:

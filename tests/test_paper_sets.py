@@ -161,22 +161,6 @@ def test_pictures_are_runs_of_one_code() -> None:
     assert pictures(np.array([]), 4)[0].tolist() == []
 
 
-def test_ecog_faces_mistakes(tmp_path: Path, refused: Refused) -> None:
-    write_faces(tmp_path / "faces_basic", {"aa": 4, "ca": 4, "jt": 4})
-    path, whole = tmp_path / "faces_basic" / "data" / "ca" / "ca_faceshouses.mat", faces(4)
-    wrong = ({"srate": np.array([[np.nan]])}, {"stim": whole["stim"][:-5]}, {"stim": 0 * whole["stim"]})
-    for change in wrong:
-        savemat(path, whole | change)
-        refused("ecog-faces", tmp_path, "ca_faceshouses.mat")
-    savemat(path, {"data": whole["data"]})
-    refused("ecog-faces", tmp_path, "no array 'stim'")
-    path.write_bytes(path.read_bytes()[:200])
-    refused("ecog-faces", tmp_path, "ca_faceshouses.mat")
-    savemat(path, whole)
-    write_faces(tmp_path / "faces_noise", {"ca": 4})
-    refused("ecog-faces", tmp_path, "2 files 'ca_faceshouses.mat'")
-
-
 # --- one file a person -------------------------------------------------------------------------------------
 
 
@@ -209,18 +193,3 @@ def test_asl_emg(tmp_path: Path) -> None:
     rec = converted("asl-emg", tmp_path)
     assert rec.classes == (1, 2, 3, 4, 5, 6)
     assert rec.channels == ("one", "two")
-
-
-@pytest.mark.parametrize(
-    "change", [{"X": np.zeros((2, 16))}, {"y": np.zeros((1, 4))}, {"channels": np.array(["a"], object)}, {"sfreq": 50}]
-)
-def test_one_file_a_person_mistakes(change: dict[str, Any], tmp_path: Path, refused: Refused) -> None:
-    stored = write_people(tmp_path)["p2"]
-    savemat(tmp_path / "p2.mat", stored | change)
-    refused("rsvp", tmp_path, "p2.mat")
-
-
-def test_files_of_matlab_7_3_are_refused(tmp_path: Path, refused: Refused) -> None:
-    write_people(tmp_path)
-    (tmp_path / "p2.mat").write_bytes(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(400))
-    refused("rsvp", tmp_path, "p2.mat")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,7 +10,6 @@ from torch import Tensor
 from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.power import FLOOR
 from plain_eegnet import PlainEEGNet, copy_member
-from test_export import difference, random_model, raw_windows
 
 
 class PlainWithPower(PlainEEGNet):
@@ -61,11 +59,3 @@ def test_the_code_equals_the_plain_networks(channels: int, times: int, kernel: i
         for slope, own in zip(slopes, expected, strict=True):
             torch.testing.assert_close(slope[1].flatten(), own.flatten(), rtol=1e-7, atol=1e-9)
     assert net.latent_dim == (16 + 16) * (times // 4 // min(8, times // 4))
-
-
-@pytest.mark.parametrize("kind", ["trial", "train", "transductive", "none"])
-def test_the_exported_module_equals_the_model(kind: str) -> None:
-    saved = random_model(kind, 5, 70, 9, log_power=True)
-    windows, plain = raw_windows(saved), random_model(kind, 5, 70, 9)
-    assert np.abs(saved.predict_proba(windows) - plain.predict_proba(windows)).max() > 1e-3
-    assert difference(saved, saved.graph()(windows).numpy(), windows) < 2e-6

@@ -70,19 +70,3 @@ def test_lowest_versions_are_those_that_pyproject_states() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = project["dependencies"]
     assert [line.replace("==", ">=") for line in printed] == wanted
-
-
-def test_only_one_sentence_speaks_of_a_package_index_that_does_not_have_it_yet() -> None:
-    """Whoever follows any other line must get what it promises today: a checkout's extras, or other packages."""
-    promise = re.compile(r"autotransfer\[|pip3? install [^\n`|]*\bautotransfer\b(?!/)")
-    texts = [path for name in ("src", "docs", "examples", "benchmarks") for path in sorted((ROOT / name).rglob("*"))]
-    texts += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")]
-    lines = [
-        f"{path.name}: {line.strip()}"
-        for path in texts
-        if path.suffix in (".md", ".py", ".html")
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if promise.search(line)
-    ]
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("README.md: There is no release on PyPI yet; with the first one this line becomes")

@@ -91,16 +91,6 @@ def test_hostile_names_are_only_text(browser: Browser, folder: Path) -> None:
     assert HOSTILE[0] in browser.evaluate("document.querySelector('#figure-glance table').textContent")
 
 
-def test_colors_follow_the_screen(browser: Browser, folder: Path) -> None:
-    color = "getComputedStyle(document.querySelector('#figure-glance .xtick text')).fill"
-    browser.open(page(folder, "gain"))
-    assert browser.evaluate(color) == "rgb(27, 31, 39)"
-    browser.scheme(dark=True)
-    browser.wait_for(f"{color} === 'rgb(233, 236, 241)'")
-    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"
-    assert browser.problems == []
-
-
 def test_print_is_light_fits_the_paper_and_opens_the_sections(browser: Browser, folder: Path, tmp_path: Path) -> None:
     browser.open(page(folder, "gain"), dark=True)
     browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")

@@ -11,13 +11,8 @@ import autotransfer as at
 from autotransfer.model.moments import padding
 from autotransfer.model.power import FLOOR
 from autotransfer.model.shallow import Shallow
-from autotransfer.model.stack import Size
-from autotransfer.models.card import ModelCard
-from autotransfer.models.saved_model import SavedModel
 from autotransfer.randomness import as_keys
-from autotransfer.training.members import Members
 from autotransfer.training.packing import program_of
-from test_export import difference, raw_windows, statistics
 from tiny import assert_same_outcome, people, stacked_jobs
 
 FILTERS = 6
@@ -120,28 +115,3 @@ def test_a_member_equals_itself_alone(standardize: str) -> None:
         (alone,) = at.train(rec, [jobs[place]], device="cpu", dtype=torch.float64)
         assert_same_outcome(alone, together[place], 1e-9)
     assert together[0].history != together[1].history
-
-
-def random_model(kind: str, channels: int, times: int, kernel: int, members: int = 3) -> SavedModel:
-    generator = torch.Generator().manual_seed(channels * times)
-    setting = at.Setting(encoder="shallow", standardize=kind, power_filters=FILTERS, temporal_kernel=kernel)
-    card = ModelCard(
-        name="noise", kind="ensemble", members=members, setting=setting.to_dict(), n_times=times,
-        channels=[f"C{c}" for c in range(channels)], sfreq=None, classes=["rest", 7, "fist"], subjects=5, scores={},
-    )  # fmt: skip
-    size = Size(*setting.preprocessing.shape(channels, times), 3, None)
-    tensors = {
-        name: torch.rand(tensor.shape, generator=generator) + 0.5 if "norm" in name else tensor.detach()
-        for name, tensor in Members(setting, size, range(members)).tensors().items()
-    }
-    return SavedModel(card, tensors | statistics(kind, members, channels, generator))
-
-
-@pytest.mark.parametrize("kind", ["trial", "train", "transductive", "none"])
-@pytest.mark.parametrize(("channels", "times", "kernel"), [(1, 8, 3), (5, 47, 16), (3, 70, 9)])
-def test_the_exported_module_equals_the_model(kind: str, channels: int, times: int, kernel: int) -> None:
-    saved = random_model(kind, channels, times, kernel)
-    windows = raw_windows(saved)
-    assert saved.predict_proba(windows).std(0).max() > 0.02, "windows must be told apart, or nothing is compared"
-    for n in (1, 1000):
-        assert difference(saved, saved.graph()(windows[:n]).numpy(), windows[:n]) < 3e-6
