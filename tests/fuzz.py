@@ -280,7 +280,7 @@ class Fuzz(RunTargets):
             asked["events"] = draw.choice(("rest,fist", "rest,fist", "rest=a,fist=b", "left"))
         if draw.random() < 0.2:
             asked["sfreq"] = draw.choice((20.0, 1e-300, 1e9))
-        options = "" if draw.random() < 0.8 else draw.choice(("?label=label", "?ignore=x", "?channels=emg1", "?=&"))
+        options = "" if draw.random() < 0.8 else draw.choice(("?label=label", "?channels=emg1", "?=&"))
         return load(f"{self.work}{options}", **asked)
 
     def _cut(self, draw: random.Random, events: str = "T1=left,T2=right") -> at.Recordings:

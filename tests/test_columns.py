@@ -74,7 +74,7 @@ def test_whole_numbers_and_text_are_groups_and_other_numbers_are_continuous() ->
         ({"y": [1] * N}, "a column is called 'y'"),
         ({"session": [1] * N}, "a column is called 'session'"),
         ({"../../x": [1] * N}, "a column is called '../../x'"),
-        ({"a+b": [1] * N}, r"a column is called 'a\+b'"),
+        ({"a/b": [1] * N}, "a column is called 'a/b'"),
         ({3: [1] * N}, "a column is called 3"),
     ],
 )
@@ -113,7 +113,7 @@ def test_arrays_of_a_file_that_can_be_columns_are(tmp_path: Path) -> None:
     }  # fmt: skip
     ignored: dict[str, Any] = {
         "matrix": np.zeros((N, 2)), "short": np.zeros(3), "objects": np.array([{}] * N, dtype=object),
-        "complex": np.zeros(N, dtype=complex), "a+b": np.zeros(N), "nothing": np.full(N, np.nan), "one": np.array(1),
+        "complex": np.zeros(N, dtype=complex), ".ab": np.zeros(N), "nothing": np.full(N, np.nan), "one": np.array(1),
     }  # fmt: skip
     np.savez(tmp_path / "a.npz", **arrays, **ignored)
     (tmp_path / "a").mkdir()

@@ -98,15 +98,15 @@ REFUSED = {  # header, rows, options, what the message names
     # found earlier: each was read wrongly without a word
     "labels shifted by names of rows": ("a,b,label", [f"{n},1.0,2.5,fist" for n in STEPS], {}, "4 fields"),
     "names of rows": ("a,b", lines([f"r{n}" for n in STEPS]), {"sfreq": 64}, "3 fields, and there are 2 columns"),
-    "labels under another name": ("movement,a,b", lines(COUNTED), {"sfreq": 64}, r"\?label=movement or \?ignore"),
+    "labels under another name": ("movement,a,b", lines(COUNTED), {"sfreq": 64}, r"\?label=movement"),
     "one label for the file": ("target,a,b", lines([1] * N), {"sfreq": 64}, r"\?label=target"),
-    "the person of each row": ("Subject ID,a,b", lines(STEPS // 32), {"sfreq": 64}, r"\?ignore=Subject ID"),
+    "the person of each row": ("Subject ID,a,b", lines(STEPS // 32), {"sfreq": 64}, r"label=Subject ID"),
     "two columns of labels": ("trigger,label,a,b", lines(COUNTED, STATES), {"sfreq": 64}, r"\?label=NAME"),
     "ms without a unit": ("time,a,b", lines(5 * STEPS), {}, "--sfreq HZ"),
     "fractions of ms without a unit": ("time,a,b", lines(STEPS / 2), {}, "--sfreq HZ"),
     "stamps of ms since 1970": ("timestamp,a,b", lines(1_714_557_600_000 + 5 * STEPS), {}, "--sfreq HZ"),
     "days of Excel": ("time,a,b", lines([f"{45000 + n / 64 / 86400:.12f}" for n in STEPS]), {}, "--sfreq HZ"),
-    "times of day": ("time,a,b", lines([f"10:00:{n / 64:09.6f}" for n in STEPS]), {}, r"\?ignore=time"),
+    "times of day": ("time,a,b", lines([f"10:00:{n / 64:09.6f}" for n in STEPS]), {}, r"\?channels=NAME"),
     "a rate that the times contradict": ("time_ms,a,b", lines(5 * STEPS), {"sfreq": 100}, "200 Hz if milli"),
     "thousands after points": ("a;b", [f"{a:,.0f};{b:,.0f}".replace(",", ".") for a, b in THOUSANDS], {}, "--decimal"),
     "thousands after commas": ("a;b", [f"{a:,.0f};{b:,.0f}" for a, b in THOUSANDS], {}, "thousands no separator"),
@@ -119,11 +119,11 @@ REFUSED = {  # header, rows, options, what the message names
     "two separators": ("a;b,c", lines(), {}, "--sep"),
     "two times": ("time,timestamp,a,b", lines(STEPS / 64, STEPS / 64), {}, "--time-column NAME"),
     "a clock under another name": ("x7,a,b", lines(STEPS / 64), {"sfreq": 64}, "--time-column 'x7'"),
-    "a counter": ("frame,a,b", lines(STEPS % 48), {"sfreq": 64}, r"\?ignore=frame"),
+    "a counter": ("frame,a,b", lines(STEPS % 48), {"sfreq": 64}, r"\?channels=NAME"),
     "uneven times": ("time,a,b", lines(STEPS**2), {"sfreq": 64}, "do not rise evenly"),
     "text": ("hand,a,b", lines(["left"] * N), {"sfreq": 64}, r"\?label=hand"),
-    "units below the names": ("a,b", ["uV,uV", *lines()], {"sfreq": 64}, "line 2 .* 'uV'"),
-    "a table after the table": ("a,b", [*lines(), "a,b", *lines()], {"sfreq": 64}, "line 66 .* 'a'"),
+    "units below the names": ("a,b", ["uV,uV", *lines()], {"sfreq": 64}, "has 'uV' in the column 'a'"),
+    "a table after the table": ("a,b", [*lines(), "a,b", *lines()], {"sfreq": 64}, "has 'a' in the column 'a'"),
     "a row that was cut off": ("a,b", [*lines(), "1"], {"sfreq": 64}, "line 66 .* 1 field"),
     "two columns of a name": ("a,a", lines(), {"sfreq": 64}, "two columns named 'a'"),
     "no channel": ("time,label", [f"{n / 64},x" for n in STEPS], {}, "no column of samples"),
@@ -143,7 +143,7 @@ def test_files_that_are_not_clear_are_refused(tmp_path: Path, name: str) -> None
 
 
 def test_options_settle_what_is_not_clear(tmp_path: Path) -> None:
-    holds(opened(tmp_path, "frame,a,b", lines(STEPS), {"ignore": "frame"}, sfreq=64))
+    holds(opened(tmp_path, "frame,a,b", lines(STEPS), {"channels": "a,b"}, sfreq=64))
     recording = opened(tmp_path, "trigger,label,a,b", lines(COUNTED, STATES), {"label": "trigger"}, sfreq=64)
     holds(recording)
     assert [event.name for event in recording.events] == ["0", "1", "2", "3"]
@@ -161,7 +161,7 @@ def test_options_settle_what_is_not_clear(tmp_path: Path) -> None:
 
 def test_what_was_taken_for_what_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "ann.csv").write_text("\n".join(["Time_ms,label,frame,a,b", *lines(5 * STEPS, STATES, STEPS)]))
-    source = f"{tmp_path / 'ann.csv'}?ignore=frame"
+    source = f"{tmp_path / 'ann.csv'}?channels=a,b"
     told = "columns: channels 'a, b'; time 'Time_ms' in ms; labels 'label'; left out 'frame'; rate 200 Hz by the time"
     result = call("inspect", source, "--window", 0.05, "--events", "fist,open")
     assert result.out.count(told) == 1, result

@@ -157,7 +157,7 @@ def test_what_cannot_be_recordings() -> None:
     refused(lambda: from_epochs(epochs, subject="a", label="c"), "no column 'c' for the label")
     refused(lambda: from_epochs(epochs, subject="a", session="c"), "no column 'c' for the session")
     refused(lambda: from_epochs([]), "holds no recordings")
-    refused(lambda: from_epochs([make(), 3]), "the epochs of 1 are 3; give mne.Epochs")
+    refused(lambda: from_epochs([make(), 3]), "subject 1: 3 is no mne.Epochs")
     for wrong in (None, 3, "x-epo.fif", np.zeros((3, 2, 9))):
         refused(lambda wrong=wrong: from_epochs(wrong), "give mne.Epochs, or a list or dict of them")
     refused(lambda: from_epochs({"a": make(), "b": make()[:0]}), "subject 'b' holds no windows; leave it out")
@@ -248,8 +248,8 @@ def test_files_that_are_no_epochs(tmp_path: Path) -> None:
     refused(lambda: load(tmp_path / "a-ave.fif"), "holds no epochs")
     refused(lambda: load(tmp_path / "none-epo.fif"), "there is no file .*none-epo")
     make().save(tmp_path / "a-epo.fif")
-    refused(lambda: load(tmp_path / "a-epo.fif"), "'a' holds no subject; to train, give the epochs a metadata column")
-    assert read(tmp_path / "a-epo.fif").subject is None
+    assert set(read(tmp_path / "a-epo.fif").subject) == {"a"}
+    refused(lambda: load(tmp_path / "a-epo.fif", window=1.0), "cut already; leave out window")
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +273,31 @@ def test_truncated_files_are_refused(intact: bytes, tmp_path: Path) -> None:
     assert damaged(intact, tmp_path / "a-epo.fif") is not None
     for length in (0, 20, len(intact) // 2, len(intact) * 9 // 10):
         assert damaged(intact[:length], tmp_path / "a-epo.fif") is None, length
-    refused(lambda: load(tmp_path / "a-epo.fif"), "epochs of .* cannot be read .*damaged or cut short")
+    refused(lambda: load(tmp_path / "a-epo.fif"), "contents of .* cannot be read .*damaged or cut short")
 
 
 # --- the command line --------------------------------------------------------------------------------------
+<<<<<<< HEAD
+=======
+
+
+def test_train_and_predict_on_epochs_files(tmp_path: Path) -> None:
+    rec = tiny()
+    info = mne.create_info(list(rec.channels), rec.sfreq, "eeg")
+    events = np.c_[np.arange(rec.n_trials), np.zeros(rec.n_trials, int), rec.y.numpy() + 1]
+    people = pd.DataFrame({"subject": rec.subject.numpy()})
+    epochs = mne.EpochsArray(rec.X.numpy(), info, events, event_id={"left": 1, "right": 2}, metadata=people)
+    epochs.save(tmp_path / "tiny-epo.fif")
+    rec = load(tmp_path / "tiny-epo.fif")
+    setting, fold = at.Setting(method=None, max_epochs=1), at.leave_one_subject_out(rec)[0]
+    (outcome,) = at.train(rec, [at.Job(setting, fold, seed=0)], device="cpu")
+    made = assemble(rec, setting, [outcome.state], [fold], kind="ensemble", scores={})
+    write_model(tmp_path / "run" / "model", *made)
+    mne.EpochsArray(rec.X[:5].numpy(), info).save(tmp_path / "fresh-epo.fif")  # neither labels nor people
+    done = call("predict", tmp_path / "run", tmp_path / "fresh-epo.fif")
+    assert done.code == 0, done.err
+    table = pd.read_csv(io.StringIO(done.out))
+    assert list(table.columns) == ["window", "subject", "prediction", "p_left", "p_right"]
+    assert len(table) == 5
+    assert set(table["prediction"]) <= {"left", "right"}
+>>>>>>> 537df549 (Read epochs as a format; drop MOABB options, ?ignore and columns.py)

@@ -62,7 +62,7 @@ def test_the_paradigm_follows_from_the_kind(kind: str, events: tuple[str, ...], 
 
 def test_paradigms_and_subjects_can_be_chosen() -> None:
     dataset = fake(n_subjects=5)
-    rec = at.Recordings.from_moabb(dataset, "LeftRightImagery", subjects=[5, 2, 4, 2])
+    rec = at.Recordings.from_moabb(dataset, paradigms.LeftRightImagery(), subjects=[5, 2, 4, 2])
     assert rec.subjects == (2, 4, 5)
     assert rec.classes == ("left_hand", "right_hand")
     rec = at.Recordings.from_moabb(dataset, paradigms.MotorImagery(resample=80, n_classes=3), subjects=np.arange(1, 4))
@@ -74,19 +74,23 @@ def test_paradigms_and_subjects_can_be_chosen() -> None:
     [
         ("BNCI2014001", "MOABB has no data set 'BNCI2014001'; did you mean BNCI2014_001"),
         ("utils", r"MOABB has no data set 'utils'"),
-        ("FakeDataset/P3", "unknown paradigm of MOABB 'P3'; choose from 'MotorImagery', 'P300'"),
-        ("FakeDataset/P300", "has the paradigm 'imagery' and the events .*fake1.*, which P300 does not support"),
-        ("FakeDataset/FilterBankMotorImagery", "unknown paradigm of MOABB"),
-        ("FakeDataset?people=3", "unknown option of moabb: 'people'; choose from 'subjects', 'fmin'"),
-        ("FakeDataset?subjects=", "'subjects=' of moabb: is not understood"),
-        ("FakeDataset?fmin=low", "'fmin=low' of moabb: is not understood"),
-        ("FakeDataset?subjects=9-11", "FakeDataset has no subject 11"),
-        ("FakeDataset?tmin=2&tmax=1", r"MotorImagery cannot be made with .*tmax must be greater"),
-        ("FakeDataset?subjects=1-2", "there are 2 subjects"),
     ],
 )
 def test_mistakes(source: str, text: str) -> None:
     refused(lambda: load(f"moabb:{source}"), text)
+
+
+def test_objects_that_do_not_fit() -> None:
+    refused(lambda: at.Recordings.from_moabb(3), "dataset is 3; give a dataset of moabb.datasets")
+    refused(lambda: at.Recordings.from_moabb(fake(), paradigm=3), "paradigm is 3; give a paradigm of moabb.paradigms")
+    refused(lambda: at.Recordings.from_moabb(fake(), paradigms.FilterBankMotorImagery(n_classes=3)), "several copies")
+    refused(
+        lambda: at.Recordings.from_moabb(fake("sleep")), "has the paradigm 'sleep', for which there is no default class"
+    )
+    refused(lambda: at.Recordings.from_moabb(fake(), paradigms.P300()), "the events .*, which P300 does not support")
+    refused(lambda: at.Recordings.from_moabb(fake(), subjects=3), "subjects is 3; give a list")
+    refused(lambda: at.Recordings.from_moabb(fake(), subjects=[11]), "FakeDataset has no subject 11")
+    refused(lambda: at.Recordings.from_moabb(fake(), subjects=[1, 2]), "there are 2 subjects")
 
 
 def test_people_who_differ_are_told_apart() -> None:

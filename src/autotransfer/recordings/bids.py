@@ -25,7 +25,7 @@ NAME = re.compile(rf"sub-.*_({'|'.join(KINDS)})({'|'.join(map(re.escape, ENDINGS
 
 def is_bids(folder: Path) -> bool:
     """Whether a folder says that it is one."""
-    return (folder / "dataset_description.json").is_file()
+    return os.path.isfile(folder / "dataset_description.json")
 
 
 def bids_files(text: str, cutting: Cutting) -> Files:
@@ -39,7 +39,7 @@ def bids_files(text: str, cutting: Cutting) -> Files:
     need("mne_bids", "reading BIDS folders", "mne-bids")
     files = _chosen(folder, options)
     labelled = [(path, _labels(path)) for path in files]
-    return Files(labelled, folder.resolve().name, {}, bids=True)
+    return Files(labelled, folder.resolve().name, {}, is_bids=True)
 
 
 def _chosen(folder: Path, options: dict[str, str]) -> list[Path]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import UserError
-from .columns import plain_columns
+from .labels import plain_columns
 from .messages import show
 from .raw import Array, Label, Raw
 

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..words import count
-from .columns import Column
 from .filters import Filter, filter_of
-from .labels import encode, encode_columns, encode_session, unlabelled_warning, without_unlabelled
+from .labels import Column, encode, encode_columns, encode_session, unlabelled_warning, without_unlabelled
 from .messages import show
 from .raw import STORED, Label, Raw
 from .ring import ring_of
@@ -141,17 +140,14 @@ class Recordings:
     def from_epochs(
         cls, epochs: object, subject: str | None = None, session: str | None = None, label: str | None = None
     ) -> Recordings:
-        """From MNE: one `mne.Epochs` of all subjects, or a list or dict with the `mne.Epochs` of each subject.
+        """Make recordings of MNE epochs: one `mne.Epochs` of all subjects, or a list or dict with those of each.
 
-        The metadata column `subject` identifies the subject. Without `subject`, it is the metadata column
-        "subject" or "participant_id" (in any case of letters) of one object; the key in a dict; in a list
-        `epochs.info["subject_info"]["his_id"]`, if all have it, else the position. y holds the names of the
-        events, or the metadata column `label`; `session` is a metadata column too. Subjects must share
-        channels, sampling rate and window. Without `session`, a column "session" is it; other columns of numbers or
-        text that everybody has become `columns`. X has the data channels in MNE's sense, EEG or MEG or ECoG ...,
-        without triggers, EOG and the like; where there are none of these, every channel but the triggers. Channels
-        marked bad are kept: interpolate them (`epochs.interpolate_bads()`), or drop them from all subjects.
-        Values stay in MNE's units, such as volts.
+        `subject`, `session` and `label` are columns of the metadata. Without `subject`, subjects are the keys of a
+        dict, in a list the his_id of `info["subject_info"]` if all have one, else the position, or in one object the
+        metadata column "subject" or "participant_id". y holds the names of the events unless there is a `label`. Other
+        columns of numbers or text that everybody has become `columns`, and "session" the session. X has MNE's data
+        channels or, if there are none, every channel but the triggers, also those marked bad, in MNE's units, such as
+        volts. Subjects must share channels, sampling rate and window.
         """
         from .epochs import raw_from_epochs
 
@@ -159,7 +155,7 @@ class Recordings:
 
     @classmethod
     def from_moabb(cls, dataset: object, paradigm: object = None, subjects: object = None) -> Recordings:
-        """From MOABB: a dataset and, instead of its default paradigm, another one; objects or names.
+        """Make recordings of a MOABB dataset with a paradigm, the default one for its type unless given.
 
         MOABB downloads missing data. Its paradigm filters and epochs them; values are in microvolts.
         `subjects`: numbers of the subjects to load; all by default.

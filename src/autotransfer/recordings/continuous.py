@@ -1,9 +1,13 @@
-"""Continuous recordings: a file, or a folder of files of one format, read by that format's own library and cut."""
+"""Recordings in files of the field's formats: a file, or a folder of files of one format, each read by its own library.
+
+Continuous recordings are cut into windows, epochs are windows already.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import warnings
 from collections import Counter
@@ -16,13 +20,15 @@ from typing import NamedTuple
 from ..errors import UserError, shown
 from .bids import open_bids
 from .blocks import Block, stacked
+from .container import check_sfreq
 from .csv_files import OPTIONS as CSV_OPTIONS
 from .csv_files import open_csv
 from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
 from .edf import open_with_mne
+from .epochs import open_epochs
 from .filters import filter_of
 from .npy import readable
-from .pattern import EXAMPLE, Files, by_name, files_below, labelled_files, matcher
+from .pattern import EXAMPLE, KNOWN, Files, by_name, files_below, labelled_files, matcher
 from .raw import Raw
 from .wfdb_records import open_wfdb
 from .xdf import open_xdf
@@ -33,18 +39,18 @@ Options = dict[str, str]
 class Format(NamedTuple):
     """How files of one ending are opened."""
 
-    open: Callable[[Path, Cutting, Options], Continuous]
+    open: Callable[[Path, Cutting, Options], Continuous | Block]
     options: tuple[str, ...] = ()  # what may follow the path
     by_pattern: bool = False  # whether a folder's names must be explained, because they follow no convention
 
 
-# How MNE and BIDS call files of continuous recordings; any other .fif holds epochs.
-RAW_FIF = tuple(
-    f"{mark}{kind}.fif{packed}"
-    for mark in "-_"
-    for kind in ("raw", "raw_sss", "raw_tsss", "eeg", "meg", "ieeg", "emg")
-    for packed in ("", ".gz")
-)
+def _fif(*kinds: str) -> list[str]:
+    """Return the endings of FIF files as MNE and BIDS name them."""
+    return [f"{mark}{kind}.fif{packed}" for mark in "-_" for kind in kinds for packed in ("", ".gz")]
+
+
+ANY_FIF = (".fif", ".fif.gz")
+EPOCHS = (*_fif("epo"), *ANY_FIF)
 # By the ending of a file's name.
 FORMATS = {
     ".edf": Format(open_with_mne),
@@ -56,7 +62,8 @@ FORMATS = {
     ".hea": Format(open_wfdb, ("annotator",)),
     ".csv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
     ".tsv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
-    **dict.fromkeys(RAW_FIF, Format(open_with_mne)),
+    **dict.fromkeys(_fif("raw", "raw_sss", "raw_tsss", "eeg", "meg", "ieeg", "emg"), Format(open_with_mne)),
+    **dict.fromkeys(EPOCHS, Format(open_epochs)),
 }
 MOST_SHOWN = 8  # names of events that a message lists
 
@@ -75,6 +82,11 @@ def ending(path: Path) -> str | None:
 def format_of(path: Path) -> Format:
     """Return the format of a file that has a known ending."""
     return FORMATS[ending(path) or ""]
+
+
+def holds_epochs(path: Path) -> bool:
+    """Return whether a file, or one in a folder, holds epochs."""
+    return any(ending(file) in EPOCHS for file in (recordings_in(path) if path.is_dir() else [path]))
 
 
 def one_file(path: Path, options: Options, cutting: Cutting) -> Files:
@@ -104,12 +116,20 @@ def files_in(folder: Path, options: Options, cutting: Cutting) -> Files:
 
 def _stem(path: Path) -> str:
     """Return the name of a file without the ending of its format."""
-    return path.name[: len(path.name) - len(ending(path) or "")]
+    return re.sub(r"_split-\d+$", "", path.name[: len(path.name) - len(ending(path) or "")])
 
 
 def recordings_in(folder: Path) -> list[Path]:
-    """Return the files of a known format in and below a folder."""
-    return [path for path in files_below(folder) if ending(path) is not None]
+    """Return the files of a known format in and below a folder. Other .fif files than those that are named as MNE names
+    them are taken only where there is nothing else."""
+    files = [path for path in files_below(folder) if ending(path) is not None and not _is_later_part(path)]
+    return [path for path in files if ending(path) not in ANY_FIF] or files
+
+
+def _is_later_part(path: Path) -> bool:
+    """Return whether a file continues another one, as MNE names the parts of large files."""
+    first = {re.sub(r"-\d+(\.fif(\.gz)?)$", r"\1", path.name), re.sub(r"_split-\d+_", "_split-01_", path.name)}
+    return any((path.parent / name).is_file() for name in first - {path.name})
 
 
 def _check_plain(folder: Path, paths: list[Path], cutting: Cutting) -> None:
@@ -124,7 +144,7 @@ def _check_plain(folder: Path, paths: list[Path], cutting: Cutting) -> None:
                 f"--pattern '{{subject}}{'/*' * name.count('/')}{path.suffix}', or {EXAMPLE}"
                 f"{cut if cutting.window is None else ''}"
             )
-    kinds = sorted({ending(path) or "" for path in paths})
+    kinds = sorted({(ending(path) or "").lstrip("-_").removesuffix(".gz") for path in paths})
     if len(kinds) > 1:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")
 
@@ -145,9 +165,32 @@ def reading(path: Path) -> Iterator[None]:
         yield
 
 
-def opened(path: Path, labelled: Files, cutting: Cutting) -> Continuous:
-    """Open one of the files."""
-    return open_bids(path) if labelled.bids else format_of(path).open(path, cutting, labelled.options)
+def opened(path: Path, labelled: Files, cutting: Cutting) -> Continuous | Block:
+    """Open one of the files; refuse a rate that contradicts the file's, and options for windows that are cut."""
+    found = open_bids(path) if labelled.is_bids else format_of(path).open(path, cutting, labelled.options)
+    found.sfreq = agreed_rate(found.sfreq, cutting.sfreq, str(path))
+    if isinstance(found, Block):
+        check_uncut(str(path), replace(cutting, pattern=None, sfreq=None))
+    return found
+
+
+def agreed_rate(stored: object, given: float | None, what: str) -> float | None:
+    """Return the rate in Hz that recordings state, or else the one that the user gives."""
+    rate = check_sfreq(stored)
+    if rate is None or given is None:
+        return given if rate is None else rate
+    if abs(rate - given) > 1e-6 * rate:
+        raise UserError(f"{shown(what, 400)} is sampled at {rate:g} Hz, not at {given:g}; leave --sfreq out")
+    return rate
+
+
+def check_uncut(what: str, cutting: Cutting) -> None:
+    """Refuse options for continuous recordings."""
+    if cutting.given:
+        raise UserError(
+            f"{shown(what, 400)} holds windows that are cut already; leave out {', '.join(cutting.given)}, for "
+            f"continuous recordings only (BIDS folders, {', '.join(endings())})"
+        )
 
 
 def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
@@ -157,9 +200,7 @@ def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
         raise UserError("both events and {class} in the pattern say what the class is; give one of them")
     events, notes = Counter[str](), Counter[str]()
     raw = stacked(_blocks(labelled, cutting, events, notes), name=labelled.name)
-    hint = f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
-    if events:
-        hint = f"{HOW_TO_MAP}; {_listed(events)}"
+    hint = f"{HOW_TO_MAP}; {_listed(events)}" if events else f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
     n_files = len(labelled.files)
     raw = replace(raw, hints={"y": hint}, notes=tuple(_note(note, n, n_files) for note, n in notes.items()))
     band = filter_of(cutting.filter)
@@ -181,15 +222,19 @@ def _blocks(labelled: Files, cutting: Cutting, events: Counter[str], notes: Coun
     empty: list[str] = []
     for path, labels in labelled.files:
         with reading(path):
-            block = cut(opened(path, labelled, cutting), cutting, path, labels.get("class"))
+            found = opened(path, labelled, cutting)
+            block = found if isinstance(found, Block) else cut(found, cutting, path, labels.get("class"))
         events.update(block.events)
         notes.update(block.notes)
-        if len(block.X):
-            n = len(block.X)
-            columns = {name: text for name, text in labels.items() if name not in ("subject", "session", "class")}
-            block.subject = [labels["subject"]] * n
-            block.session = [labels["session"]] * n if "session" in labels else None
-            block.columns = {name: [text] * n for name, text in columns.items()}
+        n = len(block.X)
+        if n:
+            block.columns |= {name: [text] * n for name, text in labels.items() if name not in KNOWN}
+            if block.subject is None or cutting.pattern is not None:
+                block.subject = [labels["subject"]] * n
+            if "session" in labels:
+                block.session = [labels["session"]] * n
+            if isinstance(found, Block) and "class" in labels:
+                block.y = [labels["class"]] * n
             yield block
         else:
             empty.append(block.name)

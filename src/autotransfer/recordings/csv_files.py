@@ -10,8 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,28 +37,32 @@ JITTER = 0.5  # of the median step: nine in ten steps differ from it by less
 ROUND = 5e-4  # relative difference to a round rate, which is then meant
 STEADY = 0.01  # of a step: a column whose steps differ less is a clock or a counter
 LONG = 0.05  # share of rows in which labels change at most
-THREE_DECIMALS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")  # 1.234 can be 1234
+DECIMALS = re.compile(r"\.(?!\d{3}(?!\d))|\b0+\.|\d{4}\.")  # points that separate no thousands
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")  # a number that was not taken
-OPTIONS = ("label", "ignore", "channels")
+OPTIONS = ("label", "channels")
+LISTING = "list the channels with ?channels=NAME,NAME after the path"
 Floats = NDArray[np.float64]
 
 
 class Table(NamedTuple):
-    """The lines of a file, and how to read them."""
+    """A file's text and how to read it."""
 
-    path: Path
-    lines: list[str]
-    first: int  # the first line of values
+    path: str  # as messages show it
     names: list[str]
+    values: str  # what follows the names
     sep: str
     decimal: str
 
-    def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of the line and the cells of every row of values."""
-        reader = csv.reader(islice(self.lines, self.first, None), delimiter=self.sep)
-        for cells in reader:
-            if cells:
-                yield self.first + reader.line_num, cells
+    def place(self, name: str, option: str) -> int:
+        """Return the column with a name that the user gave."""
+        if name not in self.names:
+            raise UserError(f"{self.path} has no column {shown(name)} for {option}; there are {self.listed()}")
+        return self.names.index(name)
+
+    def listed(self, places: list[int] | None = None) -> str:
+        """Return the names of columns, of all unless places are given."""
+        names = self.names if places is None else [self.names[n] for n in places]
+        return shown(", ".join(name or "(no name)" for name in names), 200)
 
 
 class Roles(NamedTuple):
@@ -68,8 +71,6 @@ class Roles(NamedTuple):
     channels: list[int]
     time: int | None
     label: int | None
-    ignored: list[int]
-    stated: bool  # whether the user listed the channels
 
 
 def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
@@ -77,12 +78,12 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     roles = _roles(table, cutting, options)
     columns = _columns(table, roles)
     values = np.stack([columns[n] for n in roles.channels], axis=1).astype(np.float32)  # (samples, channels)
-    if not roles.stated:
+    if "channels" not in options:
         _check_channels(table, roles, columns)
     sfreq, clock, unit = cutting.sfreq, None, None
     if roles.time is not None:
-        name, stamps = table.names[roles.time], columns[roles.time]
-        sfreq, unit = _rate(stamps, name, cutting.sfreq, path)
+        stamps = columns[roles.time]
+        sfreq, unit = _rate(stamps, table.names[roles.time], cutting.sfreq, table.path)
         clock = Clock.of(unit * stamps, sfreq, cutting)
         values[clock.untimed] = np.nan
     events = []
@@ -108,29 +109,42 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
 
 
 def _table(path: Path, cutting: Cutting) -> Table:
-    """Find names, separator and the first row of values; check that all rows have as many fields as there are names."""
-    lines = list(io.StringIO(_text(path), newline=None))
+    """Find names, separator and the first row of values."""
+    where, lines = repr(str(path)), list(io.StringIO(_text(path), newline=None))
     begin = next((n for n, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), None)
     if begin is None:
-        raise UserError(f"{str(path)!r} is empty")
+        raise UserError(f"{where} is empty")
     decimal = cutting.decimal or "."
-    sep = cutting.sep or _separator(lines[begin], decimal, path)
-    reader = csv.reader(islice(lines, begin, None), delimiter=sep)
+    sep = cutting.sep or _separator(lines[begin], decimal, where)
+    reader = csv.reader(lines[begin:], delimiter=sep)
     names = [" ".join(cell.split()) for cell in next(reader)]
     first = begin + reader.line_num
-    if all(map(_is_number, (cell.replace(decimal, ".") for cell in names))):
+    if all(_is_number(cell.replace(decimal, ".")) for cell in names):
+        names, first = [f"ch{n}" for n in range(len(names))], begin
         if cutting.sep is None and sep == "," and len(names) % 2 == 0 and not any("." in line for line in lines):
             raise UserError(
-                f"{str(path)!r} has no names of columns, and its commas can separate columns or be decimal marks; "
-                "give --sep , or --decimal ,"
+                f"{where} has no names of columns, and its commas can separate columns or be decimal marks; give "
+                "--sep , or --decimal ,"
             )
-        names, first = [f"ch{n}" for n in range(len(names))], begin
-    table = Table(path, lines, first, names, sep, decimal)
-    _check_rows(table, cutting)
     named = [name for name in names if name]
     if twice := next((name for n, name in enumerate(named) if name in named[:n]), None):
-        raise UserError(f"{str(path)!r} has two columns named {shown(twice)}; give each its own name")
-    return table
+        raise UserError(f"{where} has two columns named {shown(twice)}; give each its own name")
+    reader, values = csv.reader(lines[first:], delimiter=sep), "".join(lines[first:])
+    if wrong := next((cells for cells in reader if cells and len(cells) != len(names)), None):
+        raise UserError(
+            f"line {first + reader.line_num} of {where} has {count(len(wrong), 'field')}, and there are {len(names)} "
+            "columns; give every column a name and every row all fields, or say with --sep what separates them and "
+            "with --decimal , that commas are decimal marks"
+        )
+    if not values.strip():
+        raise UserError(f"{where} holds no samples; leave it out")
+    small = rf"(?:^|{re.escape(sep)})[ +-]*\d{{1,3}}\s*(?:$|{re.escape(sep)})"
+    if cutting.decimal is None and "." in values and not DECIMALS.search(values) and re.search(small, values, re.M):
+        raise UserError(
+            f"the points of {where} can separate thousands or be decimal marks; write thousands without a separator, "
+            "or give --decimal ."
+        )
+    return Table(where, names, values, sep, decimal)
 
 
 def _text(path: Path) -> str:
@@ -146,14 +160,14 @@ def _text(path: Path) -> str:
         return data.decode("latin-1")
 
 
-def _separator(line: str, decimal: str, path: Path) -> str:
+def _separator(line: str, decimal: str, where: str) -> str:
     """Return the separator of the first row: the only one of comma, semicolon and tab that it has."""
     plain = re.sub(r'"[^"]*"', "", line)
     found = [mark for mark in ",;\t" if mark in plain and mark != decimal]
     if len(found) > 1:
         raise UserError(
-            f"the first row of {str(path)!r} has {' and '.join(map(repr, found))}; say with --sep which "
-            "separates columns, and with --decimal , where commas are decimal marks"
+            f"the first row of {where} has {' and '.join(map(repr, found))}; say with --sep which separates columns, "
+            "and with --decimal , where commas are decimal marks"
         )
     return found[0] if found else ";" if decimal == "," else ","
 
@@ -166,119 +180,63 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _check_rows(table: Table, cutting: Cutting) -> None:
-    """Refuse rows of another length, such as those with names of rows or with decimal commas, and thousands."""
-    width, line, doubtful, small = len(table.names), 0, None, None
-    settled = cutting.decimal is not None
-    for line, cells in table.rows():
-        if len(cells) != width:
-            raise UserError(
-                f"line {line} of {str(table.path)!r} has {count(len(cells), 'field')}, and there are {width} columns; "
-                "give every column a name and every row all fields, or say with --sep what separates them (and with "
-                "--decimal , that commas are decimal marks)"
-            )
-        for cell in () if settled else map(str.strip, cells):
-            if THREE_DECIMALS.fullmatch(cell):
-                doubtful = doubtful or (line, cell)
-            elif "." in cell and _is_number(cell):
-                settled = True
-            elif cell.lstrip("+-").isdigit() and len(cell.lstrip("+-")) <= 3:
-                small = cell
-    if not line:
-        raise UserError(f"{str(table.path)!r} holds no samples; leave it out")
-    if doubtful is not None and small is not None and not settled:
-        raise UserError(
-            f"line {doubtful[0]} of {str(table.path)!r} has {doubtful[1]} in a file that also has {small}: points can "
-            "separate thousands or be decimal marks; write thousands without a separator, or give --decimal ."
-        )
-
-
 def _roles(table: Table, cutting: Cutting, options: dict[str, str]) -> Roles:
-    names = table.names
-    chosen = {key: [_place(table, name, f"?{key}=") for name in text.split(",")] for key, text in options.items()}
-    stated = chosen.get("channels", [])
-    free = [n for n, name in enumerate(names) if name and n not in (*chosen.get("ignore", []), *stated)]
+    names, listed = table.names, options.get("channels", "")
+    stated = [table.place(name, "?channels=") for name in listed.split(",") if listed]
+    free = [n for n, name in enumerate(names) if name and n not in stated]
+    times = [n for n in free if TIME.fullmatch(names[n])]
     if cutting.time_column is not None:
-        times = [_place(table, cutting.time_column, "--time-column")]
-    else:
-        times = [n for n in free if TIME.fullmatch(names[n])]
+        times = [table.place(cutting.time_column, "--time-column")]
     by_name = [n for n in free if names[n].lower() in LABELS]
-    labels = chosen.get("label", by_name)
+    labels = [table.place(options["label"], "?label=")] if "label" in options else by_name
     for found, option in ((times, "--time-column NAME"), (labels, "?label=NAME after the path")):
         if len(found) > 1:
-            listed = " and ".join(shown(names[n]) for n in found)
-            raise UserError(f"{str(table.path)!r} has the columns {listed}; choose one with {option}")
+            raise UserError(f"{table.path} has the columns {table.listed(found)}; choose one with {option}")
     channels = stated or [n for n in free if n not in (*times, *labels, *by_name)]
     if not channels:
-        raise UserError(f"{str(table.path)!r} has no column of samples; it has {', '.join(map(shown, names))[:400]}")
-    used = {*channels, *times, *labels}
-    ignored = [n for n in range(len(names)) if n not in used]
-    return Roles(channels, next(iter(times), None), next(iter(labels), None), ignored, bool(stated))
-
-
-def _place(table: Table, name: str, option: str) -> int:
-    if name not in table.names:
-        there = ", ".join(map(shown, table.names))
-        raise UserError(f"{str(table.path)!r} has no column {shown(name)} for {option}; there are {there[:400]}")
-    return table.names.index(name)
+        raise UserError(f"{table.path} has no column of samples; it has {table.listed()}")
+    return Roles(channels, next(iter(times), None), next(iter(labels), None))
 
 
 def _columns(table: Table, roles: Roles) -> dict[int, Any]:
     """Read the columns that are used, by their place: text (n,) of labels, and numbers (n,)."""
     import pandas as pd
 
-    used = [n for n in range(len(table.names)) if n not in roles.ignored]
-    missing: dict[Any, tuple[str, ...]] = {n: MISSING for n in used if n != roles.label}  # NA can be a label
+    missing: dict[Any, tuple[str, ...]] = {n: MISSING for n in range(len(table.names)) if n != roles.label}
     frame = pd.read_csv(
-        io.StringIO("".join(table.lines[table.first :])), sep=table.sep, decimal=table.decimal, header=None,
-        names=range(len(table.names)), usecols=used, index_col=False, skipinitialspace=True, low_memory=False,
-        keep_default_na=False, na_values=missing,
-        dtype={} if roles.label is None else {roles.label: str},
+        io.StringIO(table.values), sep=table.sep, decimal=table.decimal, header=None, skipinitialspace=True,
+        low_memory=False, keep_default_na=False, dtype={} if roles.label is None else {roles.label: str},
+        na_values=missing,
     )  # fmt: skip
-    columns: dict[int, Any] = {n: frame[n] for n in used}
+    columns: dict[Any, Any] = {n: frame[n] for n in frame}
     if roles.time is not None and not pd.api.types.is_numeric_dtype(columns[roles.time]):
         dates = pd.to_datetime(columns[roles.time], format="ISO8601", utc=True, errors="coerce")
         if dates.notna().equals(columns[roles.time].notna()):
             columns[roles.time] = (dates - dates.min()).dt.total_seconds()
-    for n, values in columns.items():
-        if n == roles.label:
-            continue
+    for n in roles.channels if roles.time is None else (*roles.channels, roles.time):
+        values, name = columns[n], table.names[n]
         if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
-            raise _no_number(table, n)
+            cell = next((text for text in values.dropna().astype(str) if not _is_number(text)), values.iloc[0])
+            raise UserError(
+                f"{table.path} has {shown(cell)} in the column {shown(name)}, which is no number: decimal commas need "
+                f"--decimal , and thousands no separator; for labels give ?label={name}, or {LISTING}"
+            )
         columns[n] = values.to_numpy(np.float64)
     return columns
-
-
-def _no_number(table: Table, place: int) -> UserError:
-    """Explain the first cell of a column that is no number."""
-    name, where = table.names[place], repr(str(table.path))
-    for line, cells in table.rows():
-        cell = cells[place].strip()
-        mixed = table.decimal != "." and "." in cell
-        if mixed or not (_is_number(cell.replace(table.decimal, ".", 1)) or cell in MISSING):
-            where = f"line {line} of {str(table.path)!r} has {shown(cell)} in the column {shown(name)}"
-            break
-    return UserError(
-        f"{where}, which is no number; decimal commas need --decimal , and thousands no separator; text is taken for "
-        f"labels with ?label={name} after the path, or left out with ?ignore={name}"
-    )
 
 
 def _check_channels(table: Table, roles: Roles, columns: dict[int, Any]) -> None:
     """Refuse channels that are probably none: clocks, counters and labels beside signals."""
     signals = [n for n in roles.channels if not _is_ramp(columns[n])]
     for n in roles.channels:
-        name, values = table.names[n], columns[n]
+        name = table.names[n]
         if signals and n not in signals:
-            why, remedy = "rises evenly, as times and counters do", f"--time-column {shown(name)} or ?ignore={name}"
-        elif _is_label(values):
-            why, remedy = "holds whole numbers that stay for long, as labels do", f"?label={name} or ?ignore={name}"
+            why, remedy = "rises evenly, as times and counters do", f"--time-column {shown(name)}"
+        elif _is_label(columns[n]):
+            why, remedy = "holds whole numbers that stay for long, as labels do", f"?label={name}"
         else:
             continue
-        raise UserError(
-            f"the column {shown(name)} of {str(table.path)!r} {why}; give {remedy} (after the path), or list the "
-            "channels with ?channels=NAME,NAME"
-        )
+        raise UserError(f"the column {shown(name)} of {table.path} {why}; give {remedy}, or {LISTING}")
 
 
 def _is_ramp(values: Floats) -> bool:
@@ -294,14 +252,13 @@ def _is_label(values: Floats) -> bool:
     return bool(known.any() and (known == np.rint(known)).all() and np.mean(np.diff(known) != 0) <= LONG)
 
 
-def _rate(stamps: Floats, name: str, sfreq: float | None, path: Path) -> tuple[float, float]:
+def _rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tuple[float, float]:
     """Return the rate in Hz and the unit of times in seconds; with `sfreq`, the times have to agree."""
     steps = np.diff(stamps[np.isfinite(stamps)])
     middle = float(np.median(steps)) if len(steps) else 0.0
     if not middle > 0 or np.mean(np.abs(steps - middle) > JITTER * middle) > 0.1:
         raise UserError(
-            f"the times of {str(path)!r} in {shown(name)} do not rise evenly; resample it, or leave them out with "
-            f"?ignore={name} after the path and give --sfreq HZ"
+            f"the times of {where} in {shown(name)} do not rise evenly; resample it, or give --sfreq and {LISTING}"
         )
     longest = (1.5 if np.quantile(np.abs(steps - middle), 0.9) < 0.2 * middle else 2.5) * middle
     period = float(steps[(steps >= 0) & (steps <= longest)].mean())
@@ -315,7 +272,7 @@ def _rate(stamps: Floats, name: str, sfreq: float | None, path: Path) -> tuple[f
         unit = stated or 1.0
         return _round_rate(1 / (period * unit)), unit
     raise UserError(
-        f"the times of {str(path)!r} in {shown(name)} are {period:.4g} apart: {1 / period:.4g} Hz if they are seconds, "
+        f"the times of {where} in {shown(name)} are {period:.4g} apart: {1 / period:.4g} Hz if they are seconds, "
         f"{1e3 / period:.4g} Hz if milliseconds; give the rate, --sfreq HZ, or the unit in the name, {name}_ms"
     )
 
@@ -331,20 +288,13 @@ def _round_rate(rate: float) -> float:
 
 def _note(table: Table, roles: Roles, sfreq: float | None, unit: float | None, cutting: Cutting) -> str:
     """Say what was taken for what, in one line."""
-
-    def listed(places: list[int]) -> str:
-        return shown(", ".join(table.names[n] or "(no name)" for n in places), 200)
-
-    parts = [f"channels {listed(roles.channels)}"]
-    source = "unknown"
+    parts = [f"channels {table.listed(roles.channels)}"]
     if roles.time is not None:
         units = next((known for known, seconds in SECONDS.items() if seconds == unit), "s")
-        parts.append(f"time {listed([roles.time])} in {units}")
-        source = f"{sfreq:g} Hz by the time"
-    if cutting.sfreq is not None:
-        source = f"{cutting.sfreq:g} Hz by --sfreq"
+        parts.append(f"time {table.listed([roles.time])} in {units}")
     if roles.label is not None:
-        parts.append(f"labels {listed([roles.label])}")
-    if roles.ignored:
-        parts.append(f"left out {listed(roles.ignored)}")
-    return f"columns: {'; '.join(parts)}; rate {source}"
+        parts.append(f"labels {table.listed([roles.label])}")
+    if ignored := [n for n in range(len(table.names)) if n not in (*roles.channels, roles.time, roles.label)]:
+        parts.append(f"left out {table.listed(ignored)}")
+    source = "" if sfreq is None else " by the time" if cutting.sfreq is None else " by --sfreq"
+    return f"columns: {'; '.join(parts)}; rate {'unknown' if sfreq is None else f'{sfreq:g} Hz'}{source}"

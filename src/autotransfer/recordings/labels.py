@@ -1,9 +1,11 @@
-"""Labels of any hashable kind to contiguous integers and back."""
+"""Labels of any hashable kind to contiguous integers and back, and columns: further values of every trial, such as the
+position of an electrode, an age or the time of day."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,72 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import UserError
-from .columns import Column, is_empty, is_missing, is_name, plain_values
+from ..errors import UserError, plain_value
 from .messages import show
-from .raw import Label, Raw
+from .raw import Array, Label, Raw
+
+TAKEN = ("X", "y", "subject", "session", "scale", "meta")  # names that files and arguments use otherwise
+MOST_LETTERS = 100  # of the name of a column
+KINDS = "biufUS"  # of arrays that can be columns: numbers and text
+Value = str | int | float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One value per trial. Whole numbers and text are labels of groups; other numbers are a continuous quantity."""
+
+    values: Array  # (N,) int64 places in `labels`, -1: missing; without labels (N,) float64, NaN: missing
+    labels: tuple[Label, ...] | None = None
+
+    @property
+    def continuous(self) -> bool:
+        return self.labels is None
+
+
+def is_column_name(name: object) -> bool:
+    """Whether a column can be called so: a folder has a file of each name."""
+    return (
+        isinstance(name, str)
+        and name not in TAKEN
+        and 0 < len(name) <= MOST_LETTERS
+        and name.isprintable()
+        and name == name.strip()
+        and not name.startswith(".")
+        and not set(name) & set("/\\")
+    )
+
+
+def plain_values(values: Iterable[Any]) -> list[Value] | None:
+    """Values as numbers or text, None where missing. None unless all known values are numbers, or all are text."""
+    plain: list[Value] = []
+    for value in map(plain_value, values):
+        missing = is_empty(value) or (isinstance(value, float) and math.isinf(value))
+        plain.append(None if missing else int(value) if isinstance(value, bool) else value)
+    known = [value for value in plain if value is not None]
+    if all(isinstance(value, str) for value in known) or all(isinstance(value, (int, float)) for value in known):
+        return plain if known else None
+    return None
+
+
+def plain_columns(columns: Mapping[Any, Iterable[Any]]) -> dict[str, list[Value]]:
+    """The entries of a table that can be columns; others are left out."""
+    named = {name: values for name, values in columns.items() if is_column_name(name)}
+    return {name: plain for name, values in named.items() if (plain := plain_values(values)) is not None}
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN, NaT or NA, also within a tuple."""
+    if type(value) is tuple:
+        return any(map(is_missing, value))
+    try:
+        return value is None or not bool(value == value)
+    except (TypeError, ValueError):  # pandas.NA refuses to be a truth value
+        return True
+
+
+def is_empty(value: Any) -> bool:
+    """Missing, or text without letters."""
+    return is_missing(value) or (isinstance(value, str) and not value.strip())
 
 
 def encode(values: object, n_trials: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:
@@ -65,10 +129,10 @@ def encode_columns(columns: object, n_trials: int) -> dict[str, Column]:
         raise UserError(f"columns are {show(columns)}; give a dict or a DataFrame with one value per trial in each")
     encoded = {}
     for name, values in items():
-        if not is_name(name):
+        if not is_column_name(name):
             raise UserError(
-                f"a column is called {show(name)}; give it a short printable name without +, / and \\ that no argument "
-                "or array of Recordings has"
+                f"a column is called {show(name)}; give it a short printable name without / and \\ that no argument or "
+                "array of Recordings has"
             )
         encoded[name] = _column(values, n_trials, f"the column {show(name)}")
     return encoded
@@ -163,20 +227,18 @@ def check_distinct(values: list[Label], what: str) -> None:
         raise UserError(f"{what} hold {show(twice)} twice; make them distinct")
 
 
-def unlabelled(y: object, n_trials: int, classes: object = None) -> NDArray[np.bool_]:
-    """(N,) whether a label is None, NaN or empty text; -1 too, where y counts into the names of classes."""
-    labels = as_list(y, "y", n_trials)
-    counted = classes is not None and -1 not in as_list(classes, "the names for y")
-    return np.array(
-        [is_empty(label) or (counted and isinstance(label, (int, float)) and label == -1) for label in labels]
-    )
-
-
 def without_unlabelled(raw: Raw) -> tuple[Raw, int]:
-    """The windows that have a label, and how many have none; where y is unknown all are kept."""
+    """Return the windows that have a label, and how many have none; if y is unknown all are kept.
+
+    A label is missing if it is None, NaN or empty text, or if it is -1 and y counts into the names of classes.
+    """
     if raw.y is None:
         return raw, 0
-    missing = unlabelled(raw.y, int(raw.X.shape[0]), raw.classes)
+    labels = as_list(raw.y, "y", int(raw.X.shape[0]))
+    counted = raw.classes is not None and -1 not in as_list(raw.classes, "the names for y")
+    missing = np.array(
+        [is_empty(label) or (counted and isinstance(label, (int, float)) and label == -1) for label in labels]
+    )
     if not missing.any():
         return raw, 0
     if missing.all():

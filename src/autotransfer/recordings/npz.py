@@ -21,9 +21,8 @@ import numpy as np
 
 from ..errors import UserError
 from .chunks import window_chunks
-from .columns import KINDS, Column, is_name, plain_columns
 from .container import Recordings, check_sfreq, storable
-from .labels import as_list, check_distinct, check_length
+from .labels import KINDS, Column, as_list, check_distinct, check_length, is_column_name, plain_columns
 from .messages import reason, show
 from .npy import Header, check_memory, member_header, npy_header, read_member, read_npy, readable
 from .raw import Array, Label, Raw
@@ -78,7 +77,7 @@ def _headers(files: Iterable[str], header_of: Callable[[str], Header], path: Pat
             check_length(headers[name].shape[0], windows[0], name)
     if "meta" in headers:
         _check_text(headers["meta"], path)
-    for name in sorted(filter(is_name, names)):
+    for name in sorted(filter(is_column_name, names)):
         with nullcontext() if name in STATED else suppress(UserError):  # what is no column may even be damaged
             header = header_of(name)
             if name in STATED or (header.shape == windows[:1] and header.dtype.kind in KINDS):
@@ -123,7 +122,7 @@ def _raw(path: Path, arrays: dict[str, Array], meta_text: str | None) -> Raw:
     _take_stated(meta, arrays, path)
     X = _scaled(arrays["X"], arrays["scale"], path) if "scale" in arrays else arrays["X"]
     labels = {name: arrays.get(name) for name in ("y", "subject", "session")}
-    columns = {name: array for name, array in arrays.items() if is_name(name)}
+    columns = {name: array for name, array in arrays.items() if is_column_name(name)}
     columns = _columns(columns, meta.pop("column_labels", {}), path)
     return Raw(**{"X": X, "name": path.stem, "columns": columns, **labels, **meta})
 

@@ -1,7 +1,7 @@
-"""Which files of a folder are recordings, and what their names say: `{subject}/{session}_{class}_*.csv`.
+"""Names of files: `{subject}/{session}_{class}_*.csv` says which files of a folder are recordings, and whose.
 
 A name in braces takes as few characters as fit, within one folder or file name. subject, session and class are labels,
-any other name a column; a name that occurs twice must be the same text both times. * is any text, **/ any folders.
+any other name is a column. A name that occurs twice must be the same text both times. * is any text, **/ any folders.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError, shown
-from .columns import is_name
+from .labels import is_column_name
 
 KNOWN = ("subject", "session", "class")
 EXAMPLE = "such as --pattern '{subject}/{session}_{class}_*.csv'"
@@ -28,11 +28,11 @@ class Files(NamedTuple):
     files: list[tuple[Path, Labels]]
     name: str  # of them all
     options: dict[str, str]  # what follows the path after a question mark, as in x.xdf?stream=EEG
-    bids: bool = False  # whether they are read as those of a BIDS folder
+    is_bids: bool = False
 
 
 def labelled_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
-    """The files below `folder` whose path fits, in order, with what their names say."""
+    """Return the files below a folder whose path fits, in order, with what their names say."""
     fits = matcher(pattern)
     files = [(path, labels) for path in files_below(folder) if (labels := fits(path.relative_to(folder).as_posix()))]
     if not files:
@@ -43,35 +43,33 @@ def labelled_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
 
 
 def matcher(pattern: str) -> Callable[[str], Labels | None]:
-    """From a path with / to what its parts say; None: it does not fit."""
-    names: list[str] = []
+    """Return a function from a path with / to what its parts say, or to None where it does not fit."""
+    groups: dict[str, str] = {}  # of the regular expression, by name in braces
     parts = []
     for token in TOKEN.finditer(pattern):
         text, name = token[0], token[1]
-        if text in ("{", "}") or (name is not None and name not in KNOWN and not is_name(name)):
+        if text in ("{", "}") or (name is not None and name not in KNOWN and not is_column_name(name)):
             raise UserError(f"the pattern {shown(pattern, 200)} has {text!r}, which is no name in braces; {EXAMPLE}")
         if name is None:
             parts.append({"**/": r"(?:[^/]+/)*", "*": r"[^/]*"}.get(text) or re.escape(text))
-        elif name in names:
-            parts.append(rf"(?P=g{names.index(name)})")
+        elif name in groups:
+            parts.append(rf"(?P={groups[name]})")
         else:
-            parts.append(rf"(?P<g{len(names)}>[^/]+?)")
-            names.append(name)
-    if "subject" not in names:
-        raise UserError(
-            f"the pattern {shown(pattern, 200)} has no {{subject}}, and people must be told apart; {EXAMPLE}"
-        )
+            groups[name] = f"g{len(groups)}"
+            parts.append(rf"(?P<{groups[name]}>[^/]+?)")
+    if "subject" not in groups:
+        raise UserError(f"the pattern {shown(pattern, 200)} has no {{subject}}; {EXAMPLE}")
     whole = re.compile("".join(parts))
 
     def fits(path: str) -> Labels | None:
         match = whole.fullmatch(path)
-        return None if match is None else {name: match[f"g{n}"] for n, name in enumerate(names)}
+        return None if match is None else {name: match[group] for name, group in groups.items()}
 
     return fits
 
 
 def by_name(stem: str) -> Labels:
-    """What the name of a file says without a pattern: sub-01_ses-2_... as in BIDS, or the name is the subject."""
+    """Return what a file's name says without a pattern: sub-01_ses-2_... as in BIDS, or the name is the subject."""
     labels = {key: match[1] for key, short in ENTITY.items() if (match := entity(stem, short))}
     return labels if "subject" in labels else labels | {"subject": stem}
 
@@ -81,7 +79,7 @@ def entity(stem: str, short: str) -> re.Match[str] | None:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Files in and below a folder, in order, without hidden ones; links that lead out of it are refused."""
+    """Yield files in and below a folder, in order, without hidden ones; refuse links that lead out of it."""
     root = folder.resolve()
     for place, folders, files in os.walk(folder):  # which follows no link to a folder
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -94,12 +92,10 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def split_options(text: str) -> tuple[str, dict[str, str]]:
-    """PATH?name=value&name=value in its parts."""
+    """Return the parts of PATH?name=value&name=value."""
     path, _, rest = text.partition("?")
-    options = {}
-    for part in rest.split("&") if rest else []:
-        match = re.fullmatch(r"([a-z]+)=(.+)", part)
-        if match is None:
-            raise UserError(f"{shown(part)} after the question mark of {shown(text, 200)} is not name=value")
-        options[match[1]] = match[2]
-    return path, options
+    pairs = [part.partition("=") for part in rest.split("&")] if rest else []
+    for name, _, value in pairs:
+        if not name or not value:
+            raise UserError(f"{shown(rest)} after the question mark of {shown(text, 200)} is not name=value")
+    return path, {name: value for name, _, value in pairs}

@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,11 +13,20 @@ from ..errors import UserError, shown
 from .bids import bids_files, is_bids
 from .cleaning import clean as cleaned
 from .concerns import UNKNOWN_RATE
-from .container import Recordings, check_sfreq
-from .continuous import ending, endings, files_in, one_file, read_labelled, recordings_in
+from .container import Recordings
+from .continuous import (
+    agreed_rate,
+    check_uncut,
+    ending,
+    endings,
+    files_in,
+    holds_epochs,
+    one_file,
+    read_labelled,
+    recordings_in,
+)
 from .cutting import Cutting
 from .embedded import watch
-from .epochs import fif_files, read_fif, read_fif_folder, stem
 from .messages import show
 from .moabb_sets import read_moabb
 from .npz import read_folder, read_npz, save_npz
@@ -60,8 +68,6 @@ SETS = {
 # The reader by file extension, or by the prefix of any other source.
 READERS: dict[str, Callable[[str], Raw]] = {
     ".npz": read_npz,
-    ".fif": read_fif,
-    ".fif.gz": read_fif,
     "moabb:": read_moabb,
 }
 
@@ -138,28 +144,19 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     if not isinstance(source, (str, os.PathLike)):
         raise UserError(f"cannot load {show(source)}; give a path or the name of an embedded set: {_listed(SETS)}")
     text, asked = os.fspath(source), cutting or Cutting()
-    continuous = continuous_files(text, asked)
-    if continuous is not None:
-        return read_labelled(continuous(), asked)
-    if asked.given == ["sfreq"]:
-        raw = read(source)
-        stored = check_sfreq(raw.sfreq)
-        if stored is not None and stored != asked.sfreq:
-            raise UserError(
-                f"{shown(text, PATH)} is sampled at {stored:g} Hz, not at {asked.sfreq:g}; leave --sfreq out"
-            )
-        return replace(raw, sfreq=asked.sfreq)
-    if asked.given:
-        raise UserError(
-            f"{shown(text, PATH)} holds windows that are cut already; leave out {', '.join(asked.given)}, which "
-            f"{'is' if len(asked.given) == 1 else 'are'} for continuous recordings "
-            f"(BIDS folders, {', '.join(endings())})"
-        )
-    if isinstance(source, str) and text in SETS:
+    if is_read_by_format(text, asked):
+        return read_labelled(find_files(text, asked), asked)
+    check_uncut(text, replace(asked, sfreq=None))
+    raw = _read_windows(text)
+    return raw if asked.sfreq is None else replace(raw, sfreq=agreed_rate(raw.sfreq, asked.sfreq, text))
+
+
+def _read_windows(text: str) -> Raw:
+    """Read a source of windows by its name or ending."""
+    if text in SETS:
         return SETS[text].make().raw()
     if os.path.isdir(text):
-        of_fif = not os.path.isfile(os.path.join(text, "X.npy")) and fif_files(Path(text))
-        return read_fif_folder(text) if of_fif else read_folder(text)
+        return read_folder(text)
     for key, reader in READERS.items():
         if key.endswith(":") and text.startswith(key):
             return reader(text.removeprefix(key))
@@ -172,35 +169,30 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     )
 
 
-def continuous_files(text: str, cutting: Cutting) -> Callable[[], Files] | None:
-    """A function that finds the files of a source of continuous recordings; None for any other source."""
-    if text in SETS:
-        return None
-    if text.startswith(BIDS):
-        return partial(bids_files, text.removeprefix(BIDS), cutting)
-    if any(key.endswith(":") and text.startswith(key) for key in READERS):
-        return None
-    path, _ = _parts(text)
-    folder, is_folder = Path(path), os.path.isdir(path)
-    if ending(folder) is None and not is_folder:
-        return None
-    options = {} if path == text else split_options(text)[1]
-    if not is_folder:
-        return partial(one_file, folder, options, cutting)
-    if (folder / "X.npy").is_file():
-        return None
-    of_fif = fif_files(folder)
-    if is_bids(folder) and not options and not any(stem(file).lower().endswith("epo") for file in of_fif):
-        return partial(bids_files, path, cutting)
-    epochs = [file for file in of_fif if ending(file) is None]
-    if cutting.pattern is not None or (not epochs and os.access(folder, os.R_OK) and recordings_in(folder)):
-        return partial(files_in, folder, options, cutting)
-    return None
+def is_read_by_format(text: str, cutting: Cutting) -> bool:
+    """Return whether a source is a file or folder of FORMATS."""
+    path = Path(_parts(text)[0])
+    if text in SETS or any(key.endswith(":") and text.startswith(key) for key in READERS):
+        return False
+    if not os.path.isdir(path):
+        return text.startswith(BIDS) or ending(path) is not None
+    if os.path.isfile(path / "X.npy"):
+        return False
+    return cutting.pattern is not None or is_bids(path) or bool(recordings_in(path))
+
+
+def find_files(text: str, cutting: Cutting) -> Files:
+    """Return the files of a source of FORMATS, with what is known of each."""
+    path, options = (text, {}) if os.path.exists(text) else split_options(text)
+    folder = Path(path)
+    if text.startswith(BIDS) or (is_bids(folder) and not options and not holds_epochs(folder)):
+        return bids_files(text.removeprefix(BIDS), cutting)
+    return files_in(folder, options, cutting) if folder.is_dir() else one_file(folder, options, cutting)
 
 
 def is_continuous(source: str) -> bool:
-    """Whether a source holds recordings that are still to be cut."""
-    return continuous_files(source, Cutting()) is not None
+    """Return whether a source holds recordings that are still to be cut."""
+    return is_read_by_format(source, Cutting()) and not holds_epochs(Path(_parts(source)[0]))
 
 
 def absolute(source: str) -> str:
@@ -230,9 +222,8 @@ def catalogue() -> Iterator[str]:
     """Yield lines on what can be loaded by name: description and source of each set."""
     entries: dict[str, tuple[str, ...]] = {name: (known.description, known.obtained) for name, known in SETS.items()}
     entries["moabb:NAME"] = (
-        "any MOABB dataset, with the default paradigm for its type or another one: moabb:NAME/PARADIGM",
+        "any MOABB dataset, with the default paradigm for its type; others: Recordings.from_moabb",
         "downloaded by MOABB when first used: pip install moabb; terms: see each dataset",
-        "options: moabb:PhysionetMI/LeftRightImagery?subjects=1-20&resample=128",
     )
     for name, lines in entries.items():
         for n, line in enumerate(lines):

@@ -16,9 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import UserError, shown
-from .columns import Column, is_empty
 from .container import Recordings
-from .labels import as_list, named, rows_of, unlabelled_warning
+from .labels import Column, as_list, is_empty, named, rows_of, unlabelled_warning
 from .messages import show
 from .raw import Raw
 from .windows import window_array

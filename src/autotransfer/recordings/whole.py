@@ -9,11 +9,11 @@ import numpy as np
 
 from .container import check_sfreq
 from .continuous import opened, reading
-from .cutting import Cutting, Event, known_rate
+from .cutting import Continuous, Cutting, Event, known_rate
 from .labels import named
 from .pattern import Files, Labels
 from .raw import Array
-from .sources import continuous_files, read
+from .sources import find_files, is_continuous, read
 from .windows import channel_names, window_array
 
 
@@ -39,16 +39,16 @@ def read_whole(source: str, cutting: Cutting | None = None) -> list[WholeRecordi
     """Return the recordings of a file or folder. Windows that are cut already are one recording each, with their class
     as an event that lasts as long as the window. `cutting` says how files are named and written."""
     cutting = cutting or Cutting()
-    find = continuous_files(source, cutting)
-    if find is None:
+    if not is_continuous(source):
         return _trials(source, cutting)
-    labelled = find()
+    labelled = find_files(source, cutting)
     return [_whole(path, labels, labelled, cutting) for path, labels in labelled.files]
 
 
 def _whole(path: Path, labels: Labels, labelled: Files, cutting: Cutting) -> WholeRecording:
     with reading(path):
         recording = opened(path, labelled, cutting)
+        assert isinstance(recording, Continuous), "epochs are no recordings to be cut"
         n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
         with np.errstate(over="ignore"):  # overflow gives infinite values, which count as lost
             values = np.array(recording.read(0, n).T, dtype=np.float32, order="C")
