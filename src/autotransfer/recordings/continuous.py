@@ -86,7 +86,7 @@ def format_of(path: Path) -> Format:
 
 def holds_epochs(path: Path) -> bool:
     """Return whether a file, or one in a folder, holds epochs."""
-    return any(ending(file) in EPOCHS for file in (recordings_in(path) if path.is_dir() else [path]))
+    return any(ending(file) in EPOCHS for file in (recordings_in(path) if os.path.isdir(path) else [path]))
 
 
 def one_file(path: Path, options: Options, cutting: Cutting) -> Files:

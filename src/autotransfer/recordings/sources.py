@@ -187,7 +187,7 @@ def find_files(text: str, cutting: Cutting) -> Files:
     folder = Path(path)
     if text.startswith(BIDS) or (is_bids(folder) and not options and not holds_epochs(folder)):
         return bids_files(text.removeprefix(BIDS), cutting)
-    return files_in(folder, options, cutting) if folder.is_dir() else one_file(folder, options, cutting)
+    return files_in(folder, options, cutting) if os.path.isdir(folder) else one_file(folder, options, cutting)
 
 
 def is_continuous(source: str) -> bool:
