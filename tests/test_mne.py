@@ -277,27 +277,3 @@ def test_truncated_files_are_refused(intact: bytes, tmp_path: Path) -> None:
 
 
 # --- the command line --------------------------------------------------------------------------------------
-<<<<<<< HEAD
-=======
-
-
-def test_train_and_predict_on_epochs_files(tmp_path: Path) -> None:
-    rec = tiny()
-    info = mne.create_info(list(rec.channels), rec.sfreq, "eeg")
-    events = np.c_[np.arange(rec.n_trials), np.zeros(rec.n_trials, int), rec.y.numpy() + 1]
-    people = pd.DataFrame({"subject": rec.subject.numpy()})
-    epochs = mne.EpochsArray(rec.X.numpy(), info, events, event_id={"left": 1, "right": 2}, metadata=people)
-    epochs.save(tmp_path / "tiny-epo.fif")
-    rec = load(tmp_path / "tiny-epo.fif")
-    setting, fold = at.Setting(method=None, max_epochs=1), at.leave_one_subject_out(rec)[0]
-    (outcome,) = at.train(rec, [at.Job(setting, fold, seed=0)], device="cpu")
-    made = assemble(rec, setting, [outcome.state], [fold], kind="ensemble", scores={})
-    write_model(tmp_path / "run" / "model", *made)
-    mne.EpochsArray(rec.X[:5].numpy(), info).save(tmp_path / "fresh-epo.fif")  # neither labels nor people
-    done = call("predict", tmp_path / "run", tmp_path / "fresh-epo.fif")
-    assert done.code == 0, done.err
-    table = pd.read_csv(io.StringIO(done.out))
-    assert list(table.columns) == ["window", "subject", "prediction", "p_left", "p_right"]
-    assert len(table) == 5
-    assert set(table["prediction"]) <= {"left", "right"}
->>>>>>> 537df549 (Read epochs as a format; drop MOABB options, ?ignore and columns.py)
