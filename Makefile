@@ -37,8 +37,8 @@ coverage: $(VENV)/.dev
 check: lint types
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples setup.py
+	$(BIN)/ruff format --check src tests benchmarks examples setup.py
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
@@ -54,16 +54,19 @@ docs: $(VENV)/.dev
 	@echo "open site/index.html, or: $(BIN)/python -m mkdocs serve"
 
 clean:
-	rm -rf $(VENV) build dist demo-run bench-results site .coverage .coverage.*
+	rm -rf $(VENV) build src/autotransfer/cpu/*.so dist demo-run bench-results site .coverage .coverage.*
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+# What an installation is made from. It compiles the kernels again if one of these has changed.
+BUILT_FROM := pyproject.toml constraints.txt setup.py src/autotransfer/cpu/kernels.c
+
+$(VENV)/.core: $(BUILT_FROM) | $(VENV)/bin/python
 	$(PIP) -e ".[onnx]"
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.dev: $(BUILT_FROM) | $(VENV)/bin/python
 	$(PIP) -e ".[dev]"
 	@touch $@ $(VENV)/.core

@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for section in sections:
         facts, start, done = machine(options.device), time.perf_counter(), list[Table]()
         for table in SECTIONS[section](options):
+            if options.device == "cpu":
+                table.notes.append(f"CPU kernels: {facts['kernels']}.")
             print(table.markdown(), flush=True)
             done.append(table)
             # after each table: an interrupted run keeps its work

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from unittest.mock import patch
 
 import autotransfer as at
+from autotransfer import cpu
 
 from . import floor
 from .steps import has_room, noise, plain_step, skorch_step, stacked_step
@@ -40,7 +40,7 @@ def without_kernels(step: Step) -> Step:
     """Return the step with torch's operations instead of kernels."""
 
     def run() -> None:
-        with patch.dict(os.environ, AUTOTRANSFER_KERNELS="0"):
+        with patch.object(cpu, "available", return_value=False):
             step.run()
 
     return Step(run, step.units, step.kept)

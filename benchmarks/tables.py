@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from autotransfer.kernels import description
+
 from .timing import Options
 
 Value = str | float | int | None
@@ -56,6 +58,7 @@ def machine(device: str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # others at work make a result worthless
         "torch": torch.__version__,
+        "kernels": description(),
         "python": platform.python_version(),
         "system": platform.platform(),
         "matmul_precision": torch.get_float32_matmul_precision(),

@@ -18,6 +18,7 @@ import os
 import platform
 import random
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -37,7 +38,7 @@ from torch import Tensor
 
 from autotransfer import cpu
 from autotransfer.censoring.kernel_matrices import perplexity_scales
-from autotransfer.cpu import compiling
+from autotransfer.cpu import boundary
 from autotransfer.cpu.blocks import (
     Form,
     Weights,
@@ -59,8 +60,10 @@ from autotransfer.preprocessing.append_scale import WithScale
 from autotransfer.randomness import mix
 
 HERE = Path(__file__).parent
-FUNCTIONS = frozenset(re.findall(r"^(?:void|int) (\w+)\(", compiling.SOURCE.read_text(), re.MULTILINE))
-FLAGS = [flag for flag in compiling.FLAGS if flag not in ("-O3", "-fPIC", "-shared")]
+SOURCE = Path(cpu.__file__).with_name("kernels.c")
+FUNCTIONS = frozenset(re.findall(r"^(?:void|int) (\w+)\(", SOURCE.read_text(), re.MULTILINE))
+COMPILER = shlex.split(os.environ.get("CC", "cc"))
+FLAGS = "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-pthread"  # as setup.py has them
 STRICT = ("-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", "-Wno-psabi")
 # What is looked for. Without optimisation, with which UBSan takes minutes to compile; vectors are as wide either way.
 SANITIZERS = {
@@ -91,8 +94,8 @@ def machines() -> dict[str, str]:
 def build(folder: Path, machine: str, sanitizer: str) -> Path:
     """The driver with kernels for this machine; CalledProcessError where the compiler has no such sanitizer."""
     path = folder / f"driver-{machine}-{sanitizer}"
-    command = [*compiling._compiler(), *FLAGS, *STRICT, *SANITIZERS[sanitizer], machines()[machine], "-o", str(path)]
-    sources = str(HERE / "sanitize" / "driver.c"), str(compiling.SOURCE), "-lm"
+    command = [*COMPILER, *FLAGS, *STRICT, *SANITIZERS[sanitizer], machines()[machine], "-o", str(path)]
+    sources = str(HERE / "sanitize" / "driver.c"), str(SOURCE), "-lm"
     subprocess.run([*command, *sources], check=True, capture_output=True, timeout=1200)
     return path
 
@@ -226,12 +229,11 @@ def driven_by(driver: Driver) -> Iterator[dict[int, Tensor]]:
     library = StandIn(driver, tensors)
     with (
         mock.patch.object(Tensor, "data_ptr", data_ptr),
-        mock.patch.object(compiling, "_library", return_value=(library, None)),
+        mock.patch.object(cpu, "library", return_value=library),
+        mock.patch.object(boundary, "library", return_value=library),
         mock.patch.object(cpu, "GRAIN", 0),
         mock.patch.object(cpu, "_pool_of_threads", return_value=None),
-        mock.patch.dict(os.environ),
     ):
-        os.environ.pop("AUTOTRANSFER_KERNELS", None)
         torch.use_deterministic_algorithms(True)  # fills what is not initialised with NaN: nothing may be left of it
         torch.set_num_threads(3)
         try:
@@ -243,7 +245,7 @@ def driven_by(driver: Driver) -> Iterator[dict[int, Tensor]]:
 
 @contextmanager
 def without_kernels() -> Iterator[None]:
-    with mock.patch.dict(os.environ, {"AUTOTRANSFER_KERNELS": "0"}):
+    with mock.patch.object(cpu, "available", return_value=False):
         yield
 
 

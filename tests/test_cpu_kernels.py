@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from autotransfer import cpu
+from autotransfer import cpu, kernels
 from autotransfer.censoring.kernel_matrices import perplexity_scales
-from autotransfer.cpu import compiling
+from autotransfer.cpu import boundary
 from autotransfer.cpu.blocks import (
     Form,
     Weights,
@@ -28,18 +27,20 @@ from autotransfer.cpu.blocks import (
     second_backward,
     second_forward,
 )  # fmt: skip
+from autotransfer.cpu.boundary import instruction_set, library
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
-from autotransfer.kernels import kernels_for
+from autotransfer.kernels import description, kernels_for
 from autotransfer.model import layers
 from autotransfer.model.eegnet import MIXED_AGAIN, EEGNet
 from autotransfer.model.moments import edge_sums
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
 from autotransfer.randomness import as_keys
+from autotransfer.versions import versions
 from sanitizing import block_case, codes_case, plain_block, plain_codes, plain_second, second_case, with_gradients
 
-compiled = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
+compiled = pytest.mark.skipif(library() is None, reason="the kernels are not built")
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +202,7 @@ def test_thin_products_and_their_gradients(rows: int, inner: int, columns: int, 
 def test_edges_of_windows(rows: int, times: int, kernel: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(2, 3, rows, times)
     found = edge_sums(x, kernel)
-    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    monkeypatch.setattr(cpu, "available", lambda *_, **__: False)
     close(found, edge_sums(x.double(), kernel))
 
 
@@ -324,7 +325,7 @@ def test_length_scales_are_those_of_plain_operations(rows: int, monkeypatch: pyt
     )
     found = perplexity_scales(d2, same)
     broken = perplexity_scales(d2.clone().index_fill_(1, torch.tensor([1]), math.nan), same)
-    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    monkeypatch.setattr(cpu, "available", lambda *_, **__: False)
     # Where an entropy is nearly flat the last bits decide by how much it is missed.
     torch.testing.assert_close(found, perplexity_scales(d2, same), rtol=1e-3, atol=0)
     others = [row for row in range(rows) if row != 1]
@@ -370,130 +371,37 @@ def test_a_step_of_eegnet_is_that_of_the_plain_path(
     assert kernels_for(x) is cpu
     assert kernels_for(x.double()) is None
     found = step(nets[0], x, active)
-    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    monkeypatch.setattr(cpu, "available", lambda *_, **__: False)
     rounded, exact = step(nets[1], x, active), step(nets[2].double(), x.double(), active)
     for own, plain, wanted in zip(found, rounded, exact, strict=True):  # float32 is as near as float32 comes
         assert (own - wanted).abs().max() <= 4 * (plain - wanted).abs().max() + 1e-5 * wanted.abs().max() + 1e-6
 
 
-ASKED = """
-import logging, sys
-logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
-import torch
-from autotransfer.kernels import kernels_for
-print(kernels_for(torch.ones(3)) is not None)
-"""
+@pytest.mark.parametrize("capability", ["DEFAULT", "AVX2", "AVX512"])
+def test_the_library_is_that_of_the_processor(capability: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if platform.machine() not in ("x86_64", "AMD64") and capability != "DEFAULT":
+        pytest.skip("the instruction set is of another processor")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    chosen = library.__wrapped__()
+    assert (chosen is None) == (library() is None)
+    assert chosen is None or description() == f"compiled ({instruction_set()})"
 
 
-def asked(cache: Path, **environment: str) -> tuple[bool, str]:
-    """Whether a new process has kernels, and what it says of them."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("CC", "AUTOTRANSFER_KERNELS")}
-    done = subprocess.run(
-        [sys.executable, "-c", ASKED], capture_output=True, text=True, check=True,
-        env=inherited | {"XDG_CACHE_HOME": str(cache)} | environment,
-    )  # fmt: skip
-    return done.stdout.strip() == "True", done.stderr
-
-
-def test_without_a_compiler_the_plain_path_serves(tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    there, told = asked(tmp_path / "cache", PATH=str(empty))
-    assert not there
-    assert "no C compiler" in told
-
-
-def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = tmp_path / "cc"
-    broken.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo broken 1.0 && exit\necho 'no such flag' >&2; exit 1\n")
-    broken.chmod(0o755)
-    for name, value in (("XDG_CACHE_HOME", tmp_path / "cache"), ("CC", broken), ("AUTOTRANSFER_KERNELS", 1)):
-        monkeypatch.setenv(name, str(value))
-    library, why = compiling._library.__wrapped__()
-    assert library is None
-    assert why is not None
-    assert "no such flag" in why
-    assert not list((tmp_path / "cache" / "autotransfer").iterdir())
-
-
-def empty_cache(patch: pytest.MonkeyPatch, home: Path) -> Path:
-    """In which libraries are made quickly."""
-    patch.setenv("XDG_CACHE_HOME", str(home))
-    patch.setattr(compiling, "FLAGS", [flag.replace("-O3", "-O0") for flag in compiling.FLAGS])
-    return home / "autotransfer"
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return empty_cache(monkeypatch, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As it is made into an empty cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        empty_cache(patch, tmp_path_factory.mktemp("cache"))
-        return compiling.compiled()
-
-
-@compiled
-def test_the_library_is_made_once_and_for_its_user_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = compiling.compiled()
-    assert path.parent == folder
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert path.stat().st_mode & 0o077 == 0
-    monkeypatch.setattr(compiling, "_compile", None)  # would fail
-    assert compiling.compiled() == path
-    assert [one.name for one in folder.iterdir()] == [path.name]
-
-
-@compiled
-@pytest.mark.parametrize("change", ["damaged", "cut", "link", "open", "foreign"])
-def test_a_library_that_is_not_ours_is_made_anew(folder: Path, library: Path, tmp_path: Path, change: str) -> None:
-    folder.mkdir(mode=0o700)
-    path = Path(shutil.copy2(library, folder))
-    assert compiling.is_ours(path)
-    content = path.read_bytes()
-    if change == "damaged":
-        path.write_bytes(content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])
-    elif change == "cut":
-        path.write_bytes(content[:5000])
-    elif change == "open":
-        path.chmod(0o777)
-    elif change == "foreign":
-        if os.geteuid():
-            pytest.skip("only root can give files away")
-        os.chown(path, 12345, -1)
-    else:
-        elsewhere = tmp_path / "elsewhere.so"
-        elsewhere.write_bytes(content)
-        path.unlink()
-        path.symlink_to(elsewhere)
-    assert not compiling.is_ours(path)
-    assert compiling.compiled() == path
-    assert compiling.is_ours(path)
-    assert not path.is_symlink()
-
-
-@compiled
-@pytest.mark.parametrize("change", ["open", "link", "file"])
-def test_a_folder_that_others_may_write_is_not_used(folder: Path, tmp_path: Path, change: str) -> None:
-    if change == "open":
-        folder.mkdir()
-        folder.chmod(0o777)
-    elif change == "link":
-        (tmp_path / "elsewhere").mkdir(mode=0o700)
-        folder.symlink_to(tmp_path / "elsewhere")
-    else:
-        folder.write_text("")
-    with pytest.raises((compiling.Unavailable, OSError)):
-        compiling.compiled()
-    assert compiling._library.__wrapped__()[0] is None
+def test_without_a_library_torch_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary, "__file__", str(tmp_path / "boundary.py"))
+    missing = library.__wrapped__()
+    assert missing is None
+    for module in (cpu, boundary, kernels):
+        monkeypatch.setattr(module, "library", lambda: missing)
+    assert kernels_for(torch.ones(3)) is None
+    assert description() == versions()["kernels"] == "none (torch computes)"
+    with pytest.raises(RuntimeError, match="no compiled kernels"):
+        cpu.mix(torch.ones(3, dtype=torch.int32))
 
 
 FORKED = """
 import os, numpy, torch
-from autotransfer import cpu
+from autotransfer import cpu, kernels
 from autotransfer.censoring.kernel_matrices import perplexity_scales
 torch.set_num_threads(2)
 x, w = torch.randn(64, 64, 64), torch.randn(64, 16)

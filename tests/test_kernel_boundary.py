@@ -24,10 +24,10 @@ from autotransfer.cpu.blocks import (
     second_backward,
     second_forward,
 )  # fmt: skip
-from autotransfer.cpu.compiling import library
+from autotransfer.cpu.boundary import library
 from autotransfer.gpu import Dropping
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler")
+pytestmark = pytest.mark.skipif(library() is None, reason="the kernels are not built")
 
 P, F, B, T, C, G = 3, 4, 5, 24, 6, 2
 

@@ -123,6 +123,3 @@ def test_a_run_that_cannot_begin_leaves_no_part_files(
     with pytest.raises(OSError, match="No space left"):
         begin_ledger(tmp_path / "ledger.sqlite", {"started": "now"})
     assert list(tmp_path.iterdir()) == []
-
-
-# compiled kernels

@@ -19,7 +19,7 @@ import autotransfer as at
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "autotransfer"
 # What a package is built from. The checkout itself is left alone: setuptools writes beside its sources.
-SOURCES = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CITATION.cff", "constraints.txt")
+SOURCES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CITATION.cff", "constraints.txt")
 
 
 @pytest.fixture(scope="module")
@@ -31,36 +31,38 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sources")
     for name in SOURCES:
         shutil.copy(ROOT / name, folder)
-    shutil.copytree(PACKAGE, folder / "src" / "autotransfer", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, folder / "src" / "autotransfer", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     (folder / "tests").mkdir()
     for name in ("tiny.py", "test_packaging.py"):
         shutil.copy(ROOT / "tests" / name, folder / "tests")
     return folder
 
 
-def built(sources: Path, out: Path, kind: str) -> Path:
-    """The wheel or the sdist, made by the build backend that pyproject.toml names."""
+def built(sources: Path, out: Path, kind: str, compiler: str) -> Path:
+    """Return the wheel or the sdist, made by the build backend that pyproject.toml names."""
     command = f"from setuptools import build_meta; print(build_meta.build_{kind}({str(out)!r}))"
     done = subprocess.run(
-        [sys.executable, "-c", command], cwd=sources, capture_output=True, text=True, encoding="utf-8", check=False
-    )
+        [sys.executable, "-c", command], cwd=sources, capture_output=True, text=True, encoding="utf-8", check=False,
+        env=os.environ | {"CC": compiler},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return out / done.stdout.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
 def wheel(copied: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(copied, tmp_path_factory.mktemp("wheel"), "wheel")
+    """Made without a compiler, which would take most of the time."""
+    return built(copied, tmp_path_factory.mktemp("wheel"), "wheel", "no-such-compiler")
 
 
 def of_package(folder: Path) -> set[str]:
-    """Everything that belongs to the package, modules or not."""
-    files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    """Everything that belongs to the package, modules or not, before anything is compiled."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".so"))
     return {path.relative_to(folder).as_posix() for path in files}
 
 
 def test_a_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
-    assert wheel.name == f"autotransfer-{at.__version__}-py3-none-any.whl"
+    assert wheel.name.startswith(f"autotransfer-{at.__version__}-py3-none-")  # for every version of Python
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         metadata = archive.read(next(name for name in names if name.endswith(".dist-info/METADATA"))).decode()
@@ -73,7 +75,7 @@ def test_a_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
 
 @pytest.mark.slow
 def test_an_sdist_holds_the_tests_and_what_they_need(copied: Path, tmp_path: Path) -> None:
-    sdist = built(copied, tmp_path, "sdist")
+    sdist = built(copied, tmp_path, "sdist", "no-such-compiler")
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"src/autotransfer/{name}" for name in of_package(PACKAGE)} <= inside
@@ -84,7 +86,7 @@ def test_an_sdist_holds_the_tests_and_what_they_need(copied: Path, tmp_path: Pat
 @pytest.mark.slow
 def test_both_pass_the_checks_of_the_index(copied: Path, wheel: Path, tmp_path: Path) -> None:
     pytest.importorskip("twine", reason="needs twine")
-    files = [str(wheel), str(built(copied, tmp_path, "sdist"))]
+    files = [str(wheel), str(built(copied, tmp_path, "sdist", "no-such-compiler"))]
     checked = subprocess.run(
         [sys.executable, "-m", "twine", "check", "--strict", *files], capture_output=True, text=True, check=False
     )
@@ -92,8 +94,10 @@ def test_both_pass_the_checks_of_the_index(copied: Path, wheel: Path, tmp_path: 
 
 
 @pytest.mark.slow
-def test_the_demo_runs_from_a_wheel_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiler", ["cc", "no-such-compiler"])
+def test_the_demo_runs_from_a_wheel_outside_the_checkout(copied: Path, compiler: str, tmp_path: Path) -> None:
     """In an environment that has this one's other packages, but not its autotransfer."""
+    wheel = built(copied, tmp_path, "wheel", compiler)
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False)
     scripts = environment / ("Scripts" if os.name == "nt" else "bin")
@@ -118,6 +122,9 @@ def test_the_demo_runs_from_a_wheel_outside_the_checkout(wheel: Path, tmp_path: 
     assert Path(where.strip()).is_relative_to(environment)
     everything = "import autotransfer as at; [getattr(at, name) for name in at.__all__]; print(at.__version__)"
     assert call(str(python), "-c", everything).strip() == at.__version__
+    has_kernels = os.name == "posix" and shutil.which(compiler) is not None
+    kernels = "CPU kernels: compiled" if has_kernels else "CPU kernels: none (torch computes)"
+    assert kernels in call(str(scripts / "autotransfer"), "--version", "--verbose")
     call(str(scripts / "autotransfer"), "demo", "--epochs", "1", "--quiet")
     assert {"model", "report.html", "choice.json", "results.csv"} <= {
         path.name for path in (tmp_path / "demo-run").iterdir()

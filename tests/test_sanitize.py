@@ -5,6 +5,8 @@ What must be noticed is noticed: every buffer that is one element short, a race,
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,10 +15,9 @@ import pytest
 import torch
 
 from autotransfer import cpu
-from autotransfer.cpu import compiling
-from sanitizing import CASES, FUNCTIONS, Caught, Driver, build, drive, driven_by, machines, run_case
+from sanitizing import CASES, COMPILER, FUNCTIONS, Caught, Driver, build, drive, driven_by, machines, run_case
 
-pytestmark = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
+pytestmark = pytest.mark.skipif(os.name != "posix" or shutil.which(COMPILER[0]) is None, reason="no C compiler here")
 WIDEST = list(machines())[-1]
 # Where a call ends its case the functions after it are not met: those that belong to each case.
 CALLED = {

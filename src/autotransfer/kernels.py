@@ -7,7 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from . import cpu, gpu
-from .cpu.compiling import why_none
+from .cpu.boundary import instruction_set, library
 from .gpu import Dropping
 
 
@@ -32,9 +32,8 @@ class Kernels(Protocol):
 
 
 def description() -> str:
-    """Which kernels this process has on a CPU, or why none: weights depend on it in their last digits."""
-    missing = why_none()
-    return "compiled" if missing is None else f"none ({missing})"
+    """Return what computes on a CPU. The last digits of weights depend on it."""
+    return "none (torch computes)" if library() is None else f"compiled ({instruction_set()})"
 
 
 def kernels_for(signal: Tensor, *, pool: int = 1, taps: int = 1) -> Kernels | None:

@@ -1,4 +1,4 @@
-"""What outcomes depend on besides the data: versions of what is installed, and whether kernels are compiled."""
+"""Versions of what is installed, and the compiled kernels: what outcomes depend on in addition to the data."""
 
 from __future__ import annotations
 

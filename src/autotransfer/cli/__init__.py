@@ -32,15 +32,21 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        print(f"autotransfer {__version__}")
-        raise typer.Exit
+def _version(context: typer.Context, asked: bool) -> None:
+    if not asked:
+        return
+    print(f"autotransfer {__version__}")
+    if context.params["verbose"]:
+        from ..kernels import description
+
+        print(f"CPU kernels: {description()}")
+    raise typer.Exit
 
 
 @app.callback()
 def before(
     version: Annotated[bool, Option("--version", callback=_version, help="Show the version and exit.")] = False,
+    verbose: Annotated[bool, Option("--verbose", is_eager=True, help="Show with --version what computes.")] = False,
 ) -> None:
     """Take the options that stand before a command."""
 

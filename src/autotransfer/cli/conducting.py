@@ -60,11 +60,11 @@ def check_end(tensorboard: Path | None = None) -> None:
 
 def carry_through(opened: Run, executor: Executor | None) -> None:
     """The procedure, a report after every answer, and the last answer in a few lines."""
-    from ..cpu.compiling import why_none
+    from ..cpu.boundary import library
     from ..search.procedure import conduct
 
-    if (missing := why_none()) is not None:
-        tell(f"compiled kernels are not used: {missing}; a training takes two to three times as long")
+    if library() is None:
+        tell("no compiled kernels: torch computes, and on a CPU a fit takes two to three times as long")
     if executor is not None:
         opened.executor = executor
     drawn = False

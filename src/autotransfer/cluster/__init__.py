@@ -200,7 +200,7 @@ def _check_versions(client: Client) -> None:
     if differing:
         warnings.warn(
             f"compiled kernels are not the same on {', '.join(differing)}: what is trained there differs in its last "
-            "digits; set AUTOTRANSFER_KERNELS=0 everywhere to avoid that",
+            "digits; install the same wheel everywhere and set ATEN_CPU_CAPABILITY=avx2 to avoid that",
             stacklevel=2,
         )
 

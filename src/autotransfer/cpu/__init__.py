@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from ..gpu import Dropping
-from .boundary import Expected, addresses, check_index, check_sizes, need_library
-from .compiling import library
+from .boundary import Expected, addresses, check_index, check_sizes, library, need_library
 
 LONGEST = 1024  # taps of a filter; as in kernels.c
 WIDEST = 64  # neighbours that are pooled
@@ -44,7 +43,6 @@ def available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int =
         and tensor.dtype is dtype
         and pool <= WIDEST
         and taps <= LONGEST
-        and os.environ.get("AUTOTRANSFER_KERNELS") != "0"
         and not _transformed(tensor)
         and tensor.numel() > 0
         and library() is not None

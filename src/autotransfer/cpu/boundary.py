@@ -1,16 +1,38 @@
-"""The boundary to C functions: addresses of tensors that have been checked, and the sizes and indices beside them."""
+"""The boundary to C functions: the compiled library, and checked addresses, sizes and indices.
+
+setup.py compiles kernels.c once per instruction set. The library is chosen by the instruction set that PyTorch uses on
+this processor. The last digits of results depend on the choice. `ATEN_CPU_CAPABILITY=avx2` sets it for both, for
+example on all workers of a cluster. If nothing was compiled, PyTorch computes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import CDLL, c_long, c_void_p
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..boundary import refusal
-from .compiling import library
+
+INSTRUCTION_SETS = {"AVX512": "avx512", "AVX2": "avx2"}  # PyTorch's names, and those of setup.py
+
+
+@cache
+def library() -> CDLL | None:
+    """Load the kernels for this processor. Return None if there is no library for it."""
+    try:
+        return CDLL(str(Path(__file__).with_name(f"kernels_{instruction_set()}.so")))
+    except OSError:
+        return None
+
+
+def instruction_set() -> str:
+    """Return the instruction set of the kernels for this processor, as setup.py calls it."""
+    return INSTRUCTION_SETS.get(torch.backends.cpu.get_cpu_capability(), "plain")
 
 
 class Expected(NamedTuple):
@@ -55,8 +77,8 @@ def check_sizes(operation: str, least: int = 1, **sizes: int) -> None:
 
 
 def need_library(operation: str) -> CDLL:
-    """The compiled kernels, for an operation that has no other form."""
+    """Return the kernels for an operation that has no other form."""
     kernels = library()
     if kernels is None:
-        raise RuntimeError(f"autotransfer::{operation}: there are no compiled kernels on this machine")
+        raise RuntimeError(f"autotransfer::{operation}: there are no compiled kernels in this installation")
     return kernels

@@ -1,0 +1,59 @@
+"""Compile kernels.c into one plain shared library per instruction set, if there is a compiler.
+
+The libraries do not use Python's C interface, so one wheel per platform serves every version of Python. Windows has no
+kernels: PyTorch computes there, as it does wherever compiling fails.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+SOURCE = "src/autotransfer/cpu/kernels.c"
+FLAGS = (
+    "-std=gnu11", "-O3", "-g0", "-fno-fast-math", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
+    "-pthread",
+)  # fmt: skip
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+# The extensions of each set are those that PyTorch looks for before it uses the set. ARM always has NEON.
+INSTRUCTION_SETS: dict[str, tuple[str, ...]] = {"plain": ()}
+if IS_X86:
+    INSTRUCTION_SETS["avx2"] = "-mavx2", "-mfma"
+    INSTRUCTION_SETS["avx512"] = "-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"
+
+
+class BuildLibraries(build_ext):
+    """Build shared libraries whose file names do not depend on the version of Python."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = None  # one source, so one object file: the libraries are built one after the other
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return os.path.join(*fullname.split(".")) + ".so"
+
+
+class TaggedWheel(bdist_wheel):
+    """A wheel for every version of Python 3 on its platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+LIBRARIES = [
+    Extension(
+        f"autotransfer.cpu.kernels_{name}", [SOURCE], depends=["setup.py"], libraries=["m"], optional=True,
+        extra_compile_args=[*FLAGS, *flags], extra_link_args=["-pthread"],
+    )
+    for name, flags in INSTRUCTION_SETS.items()
+]  # fmt: skip
+
+if __name__ == "__main__":
+    setup(
+        ext_modules=LIBRARIES if os.name == "posix" else [],
+        cmdclass={"build_ext": BuildLibraries, "bdist_wheel": TaggedWheel},
+    )
