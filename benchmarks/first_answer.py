@@ -32,7 +32,7 @@ import pandas as pd
 import autotransfer as at
 from autotransfer.report.wording import score
 from autotransfer.runs.choice import Choice, Playback, Scores, StageScore, read_choice
-from autotransfer.runs.options import RunOptions
+from autotransfer.runs.options import describe_run
 from autotransfer.runs.run import Run
 from autotransfer.search.average import find_online
 from autotransfer.search.decision import decide
@@ -69,7 +69,7 @@ def first_answer(source: str, folder: Path) -> Choice:
         raise Answered
 
     fixed = {"source": source, "adaptation": "zero-shot", "time": "none"}
-    run = begin(folder, RunOptions.of("recommended", **fixed), tell=print)
+    run = begin(folder, describe_run(fixed), tell=print)
     with closing(run.ledger):
         with suppress(Answered):
             conduct(run, print, shown=False, played=FEWEST, answered=leave)

@@ -27,7 +27,7 @@ from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.models.loading import load_classifier
 from autotransfer.models.mixture import Mixture, Model
 from autotransfer.person.decoder import Decoder
-from autotransfer.runs.options import RunOptions, resolved
+from autotransfer.runs.options import describe_run, resolved
 from autotransfer.search.kinds import closed_forms, networks
 from autotransfer.search.models import most_of_each
 from autotransfer.settings import Setting
@@ -43,7 +43,7 @@ def random_mixture(channels: int, times: int, sfreq: float, adaptation: str = "z
     """Return an ensemble of twelve candidates with random weights: networks first, then linear models."""
     rec = at.synthetic(n_subjects=6, trials_per_class=10, n_channels=channels, n_times=times, seed=0)
     rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=sfreq)
-    options = resolved(RunOptions(source="synthetic", adaptation=adaptation), rec)
+    options = resolved(describe_run({"source": "synthetic", "adaptation": adaptation, "folds": "all"}), rec)
     trained = networks(options.settings(), rec, adaptation)
     solved = closed_forms(adaptation, rec)
     chosen = [*trained[: CANDIDATES - 3], *solved[::2]][:CANDIDATES]

@@ -149,7 +149,7 @@ def measured(name: str, folder: Path, *, apart: bool = False, **options: Any) ->
     """Yield the measures of a model that is fitted to the people who train. options: of `AutoTransferClassifier`."""
     protocol = PROTOCOLS[name]
     train = protocol.read(folder, protocol.train)
-    model = at.AutoTransferClassifier(sfreq=train.sfreq, kinds=protocol.kinds, **options)
+    model = at.AutoTransferClassifier(sfreq=train.sfreq, options={"kinds": protocol.kinds}, **options)
     model.fit(train.X, train.y, subjects=train.subject)
     test = protocol.read(folder, [person for person in protocol.test if not apart or person != TWICE])
     predicted = np.asarray(model.predict(test.X))

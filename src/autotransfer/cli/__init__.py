@@ -16,7 +16,6 @@ from autotransfer import __version__
 
 from ..errors import UserError, machine_trouble
 from ..runs.signals import Stopped, signals_stop
-from .options import flatten
 from .reading import datasets, inspect, plan_study
 from .reporting import compare, report
 from .running import demo, resume, run, status
@@ -59,7 +58,7 @@ for _command in COMMANDS:
     _paragraphs = getdoc(_command) or ""
     # Lines of a docstring end where the source's do; a terminal has a width of its own.
     _help = "\n\n".join(" ".join(lines.split()) for lines in _paragraphs.split("\n\n"))
-    app.command(help=_help)(flatten(_command))
+    app.command(help=_help)(_command)
 
 
 def main() -> None:

@@ -64,15 +64,16 @@ def _carry_through(run: NumberRun) -> None:
     say(f"report: {(run.folder / REPORT).resolve()}")
 
 
-def describe_regression(options: RunOptions) -> None:
-    """Print what a run with a continuous target would do."""
+def describe_regression(options: RunOptions) -> tuple[RunOptions, list[str]]:
+    """Return the description of a run with a continuous target for its recordings, and what it would do."""
     from ..runs.options import resolved
     from ..search.regression import candidate_name, check_device, linear_candidates
 
     check_device(options)
     recordings = options.load()
-    forms = linear_candidates(resolved(options, recordings), recordings)
-    say(repr(recordings), f"ridge regressions on: {'; '.join(map(candidate_name, forms))}")
+    options = resolved(options, recordings)
+    names = map(candidate_name, linear_candidates(options, recordings))
+    return options, [repr(recordings), f"ridge regressions on: {'; '.join(names)}"]
 
 
 def predict_numbers(

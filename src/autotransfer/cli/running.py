@@ -3,92 +3,141 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
-from ..errors import UserError, check_choice, shown
-from ..options import AskedOptions
+from ..errors import UserError
 from .conducting import carry_through, check_end, say_answer, say_finished, stoppable, workers, writing_events
-from .options import UNASKED, UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, flatten, own_encoders
+from .options import (
+    AtLeast,
+    Decimal,
+    Events,
+    Filter,
+    Folder,
+    Hop,
+    Moved,
+    Offset,
+    OwnEncoder,
+    Pattern,
+    Rate,
+    Sep,
+    TimeColumn,
+    ToTensorBoard,
+    Window,
+    given_options,
+    own_encoders,
+)
 from .regressing import describe_regression, resume_regression, run_regression
 from .reporting import write_report
 from .voice import Quiet, Verbose, say, tell
 
-OUTPUT = "Machine and output"
+if TYPE_CHECKING:
+    from ..runs.options import RunOptions
+    from ..search.plan import Plan
 
+OUTPUT = "Machine and output"
+SEARCH = "Candidates and evaluation"
 
 OnCluster = Annotated[
     str | None, Option("--cluster", rich_help_panel=OUTPUT, help="Train on a Dask cluster, at host:port.")
 ]
 
 
-def _configure(context: typer.Context, path: Path | None) -> Path | None:
-    """Values of the file replace defaults; the command line overrides both."""
-    if path is None:
-        return None
-    from ..runs.study import read_study
-
-    hints = {name: hint for name, hint in get_type_hints(flatten(run)).items() if name not in ("context", "config")}
-    values = read_study(path)
-    for name, value in values.items():
-        check_choice(f"option in {path}:", name, sorted(hints))
-        kinds = (hints[name], *get_args(hints[name]))
-        types = next((types for kind, types in KINDS.items() if kind in kinds), (str,))
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise UserError(f"{path}: {name} is {shown(value)}; it must be {types[0].__name__}")
-    context.default_map = values
-    return path
+def _search(help: str) -> Any:
+    return Option(help=help, rich_help_panel=SEARCH)
 
 
-KINDS: dict[type, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (float, int)}  # what a file may hold
-Config = Annotated[
-    Path | None,
-    Option(
-        "--config", metavar="FILE", callback=_configure, is_eager=True, help="Options from a file, as RUN/study.toml."
-    ),
-]  # fmt: skip
+def _output(name: str, help: str, metavar: str | None = None) -> Any:
+    return Option(name, help=help, rich_help_panel=OUTPUT, metavar=metavar)
+
+
+def _rare(help: str) -> Any:
+    """Return an option that is accepted and documented, and not shown by --help."""
+    return Option(help=help, hidden=True)
 
 
 def run(
     context: typer.Context,
-    data: Source,
-    out: Annotated[Path | None, Option(help="Folder for everything the run produces; a dry run needs none.")] = None,
-    asked: AskedOptions = UNASKED,
-    quick: Annotated[bool, Option("--quick", help="A rougher answer: no penalties, one seed, five folds.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
-    seed: Annotated[int, Option(help="Seed of everything random.")] = 0,
-    config: Config = None,
-    plan: Annotated[Path | None, Option("--plan", metavar="FILE", help="Perform RUN/plan.json of another run.")] = None,
-    windowing: Windowing = UNSAID,
-    clean: Annotated[bool, Option("--clean", help="Leave out dead channels, lost values, copies.")] = False,
+    data: Annotated[str | None, Argument(metavar="DATA", help="Recordings: a file, a folder, or a name.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for the run; a dry run needs none.")] = None,
+    time: Annotated[str | None, Option(help="Time limit, such as 30m (default) or 2h; none: train everything.")] = None,
+    adaptation: Annotated[str | None, Option(help="Use of new subjects: zero-shot, online or transductive.")] = None,
+    encoder: Annotated[str | None, Option(help="Network: eegnet (default), shallow, or your module:function.")] = None,
+    target: Annotated[str | None, Option(help="What is predicted: classes (default), continuous[:NAME].")] = None,
+    metric: Annotated[str | None, Option(help="Deciding metric: balanced_accuracy, f1, auc, kappa; r2, rmse.")] = None,
+    at_least: AtLeast = None,
+    set_: Annotated[
+        list[str] | None,
+        Option("--set", metavar="NAME=VALUE", help="Set a constant of training, such as lr=3e-4; repeatable."),
+    ] = None,
+    config: Annotated[
+        Path | None, Option(metavar="FILE", help="Read options from a file, such as RUN/study.toml.")
+    ] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan and every option; train nothing.")] = False,
+    grid: Annotated[str | None, _search("Penalties: quick (default), few, uncensored, paper, or FILE.json.")] = None,
+    kinds: Annotated[
+        str | None, _search("Families (linear, trees, networks), signals (emg, …), representations.")
+    ] = None,
+    hold_out: Annotated[str | None, _search("What is held out in turn: subject (default), session, a column.")] = None,
+    folds: Annotated[str | None, _search("Number of groups held out in turn; all: each subject alone.")] = None,
+    seeds: Annotated[int | None, _search("Number of seeds that networks are trained with; default 3.")] = None,
+    seed: Annotated[int | None, _search("First seed; default 0.")] = None,
+    networks: Annotated[str | None, _rare("Networks in addition to the plain one: all, main, one; none: none.")] = None,
+    rule: Annotated[str | None, _rare("What is delivered: average, or published: one setting.")] = None,
+    search: Annotated[str | None, _rare("How penalties are searched: grid or tpe (Optuna).")] = None,
+    trials: Annotated[int | None, _rare("Number of settings that --search tpe samples.")] = None,
+    max_steps: Annotated[int | None, _rare("Steps of the optimizer if max_epochs is not set.")] = None,
+    as_printed: Annotated[bool, Option("--as-printed", help="Short for --set as_printed=true.", hidden=True)] = False,
+    epochs: Annotated[int | None, _rare("Short for --set max_epochs=N.")] = None,
+    plan: Annotated[Path | None, _rare("Perform RUN/plan.json of another run.")] = None,
+    window: Window = None,
+    hop: Hop = None,
+    offset: Offset = None,
+    events: Events = None,
+    pattern: Pattern = None,
+    sfreq: Rate = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    time_column: TimeColumn = None,
+    filter: Filter = None,
+    clean: Annotated[bool, Option("--clean", help="Leave out dead channels, lost values and copies.")] = False,
+    device: Annotated[str | None, _output("--device", "Where networks train: auto (default), cpu or cuda.")] = None,
     cluster: OnCluster = None,
     tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train, measure on people left out, and write model and report to OUT. A first answer stands within a minute or
-    so; what is trained after that usually improves it."""
+    """Train, evaluate on subjects held out, and write model and report to OUT. A first result exists within a minute or
+    so; later stages usually improve it."""
+    perform(given_options(context), out, plan=plan, cluster=cluster, tensorboard=tensorboard, dry_run=dry_run)
+
+
+def perform(
+    given: dict[str, Any],
+    out: Path | None,
+    *,
+    plan: Path | None = None,
+    cluster: str | None = None,
+    tensorboard: Path | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Perform the run that options ask for, or print what it would do. given: for `describe_run`."""
     if out is None and not dry_run:
         raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would cost")
     with stoppable(None if dry_run else out):
-        from ..runs.options import EVERYTHING, RunOptions
+        from ..runs.options import EVERYTHING, describe_run
 
-        if asked.time is None and cluster is not None:
-            asked = replace(asked, time=EVERYTHING)  # nobody can say how long it takes elsewhere
-        options = RunOptions.of(
-            "quick" if quick else "recommended", source=data, seed=seed, clean=clean, **asdict(asked),
-            **asdict(windowing),
-        )  # fmt: skip
-        again = None
+        unlimited = {} if cluster is None else {"time": EVERYTHING}  # nobody can say how long it takes elsewhere
+        options, again = describe_run(unlimited | given), None
         if plan is not None:
             from ..search.plan import read_plan
 
-            given = _given(context)
             _check_beside_plan(given)
             again = read_plan(plan)
             options = again.options_here(options, given)
@@ -111,22 +160,11 @@ def run(
                 carry_through(created, executor)
 
 
-# What belongs to the machine, the data and the output, and what a plan may name but never brings: all else is the
-# plan's.
-BESIDE_PLAN = {
-    "data", "out", "dry_run", "config", "plan", "device", "clean", "cluster", "tensorboard", "quiet", "verbose",
-    "encoder", *asdict(UNSAID),
-}  # fmt: skip
+def _check_beside_plan(given: Collection[str]) -> None:
+    """Refuse options that a plan says itself: all but those of the machine and the data."""
+    from ..runs.options import CUTTING
 
-
-def _given(context: typer.Context) -> set[str]:
-    """Options that the user gave, on the command line or in the file of --config."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    return {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
-
-
-def _check_beside_plan(given: set[str]) -> None:
-    others = [f"--{name.replace('_', '-')}" for name in sorted(given - BESIDE_PLAN)]
+    others = sorted(set(given) - {"source", "device", "clean", "encoder", *CUTTING})
     if others:
         raise UserError(
             f"a plan says itself what is done, and {', '.join(others)} would change nothing; leave "
@@ -141,14 +179,14 @@ def _check_alone(**others: object) -> None:
             raise UserError(f"--{name} is for runs that tell classes apart; leave it out with a continuous target")
 
 
-def _dry_run(options: Any, out: Path | None, encoders: dict[str, Any] | None, again: Any = None) -> None:
+def _dry_run(options: RunOptions, out: Path | None, encoders: dict[str, Any] | None, again: Plan | None = None) -> None:
     """Print what a run would do and what it would cost; refuse what the run would refuse."""
     from ..runs.run import check_unused
 
     if out is not None:
         check_unused(out)
     if options.target != "classes":
-        describe_regression(options)
+        _say_described(*describe_regression(options))
         return
     from ..folds import describe, whole_people
     from ..recordings.concerns import concerns
@@ -167,10 +205,17 @@ def _dry_run(options: Any, out: Path | None, encoders: dict[str, Any] | None, ag
     else:
         plan = again.for_recordings(prepared)
     prepared = replace(prepared, options=plan.options)
-    say(repr(recordings), describe(prepared.folds))
-    say(*concerns(whole_people(recordings).raw()))
-    say(*why_folds(recordings, options.folds, plan))
-    say(work_words(plan), *stage_lines(plan), *cost_words(plan))
+    lines = [repr(recordings), describe(prepared.folds), *concerns(whole_people(recordings).raw())]
+    lines += why_folds(recordings, options.folds, plan)
+    lines += [work_words(plan), *stage_lines(plan), *cost_words(plan)]
+    _say_described(plan.options, lines)
+
+
+def _say_described(options: RunOptions, lines: Iterable[str]) -> None:
+    """Print a description that --config reads back, below what is to be known of it as comments."""
+    from ..runs.study import study_text
+
+    say(*(f"# {line}" for text in lines for line in text.splitlines()), study_text(options).rstrip())
 
 
 def resume(
@@ -228,7 +273,6 @@ DEMO_TIME = "85s"
 
 
 def demo(
-    context: typer.Context,
     out: Annotated[Path, Option(help="Folder for the run.")] = Path("demo-run"),
     epochs: Annotated[int, Option(help="Epochs of every training.")] = 14,
     quiet: Quiet = False,
@@ -246,5 +290,5 @@ def demo(
         return
     # Few epochs, so a high rate; a limit, so that a slow machine shows fewer stages and not a longer demo. Random
     # kernels (MiniRocket) would take as long as all else.
-    asked = AskedOptions(time=DEMO_TIME, networks="main", kinds="statistics", epochs=epochs, lr=1e-2, seeds=1)
-    run(context, data="watch", out=out, asked=asked)
+    asked = {"time": DEMO_TIME, "networks": "main", "kinds": "statistics", "seeds": 1, "max_epochs": epochs, "lr": 1e-2}
+    perform({"source": "watch"} | asked, out)

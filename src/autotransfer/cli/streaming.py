@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
+from typer import Context, Option
 
 from ..errors import UserError
-from .options import UNDETECTED, Detection, Folder, OwnEncoder, own_encoders
+from .options import Decimal, Detection, Folder, OwnEncoder, Sep, TimeColumn, event, own_encoders
 from .outputs import check_outputs
 from .voice import say, terminal_text
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def stream(
+    context: Context,
     folder: Folder,
     source: Annotated[str | None, Option(help="lsl:NAME, a .npz of one person, or an .xdf (?stream=NAME).")] = None,
     out: Annotated[
@@ -31,7 +32,17 @@ def stream(
     session: Annotated[Path | None, Option(help="File of the online session: read if it exists, then saved.")] = None,
     adapt: Annotated[bool, Option("--adapt", help="Learn from the person's windows without labels.")] = False,
     by_position: Annotated[bool, Option("--by-position", help="Ignore the names of channels.")] = False,
-    detection: Detection = UNDETECTED,
+    rest: Annotated[str | None, event("The class that is no action.")] = None,
+    threshold: Annotated[float | None, event("The least probability of a window that votes; default: 0.5.")] = None,
+    debounce: Annotated[str, event("N/M: N of the last M windows must vote for a class; or seconds, 0.4s.")] = "1/1",
+    refractory: Annotated[float, event("Seconds after an activation without another class.")] = 0.0,
+    replay: Annotated[str | None, event("Recordings with events in place of --source.")] = None,
+    events: Annotated[str | None, event("With --replay: events and their classes, T1=left,T2=right.")] = None,
+    pattern: Annotated[str | None, event("With --replay: what names of files mean, '{subject}/*.csv'.")] = None,
+    sfreq: Annotated[float | None, event("Sampling rate in Hz of files that do not say it.")] = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    time_column: TimeColumn = None,
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Decode a person's signals as they come, until the source ends or Ctrl-C; or replay recordings with events, to see
@@ -44,6 +55,7 @@ def stream(
     from ..person.stream.sink import open_sink
     from ..person.stream.source import open_source
 
+    detection = Detection.of(context)
     if (source is None) == (detection.replay is None):
         raise UserError("give either --source, a stream or a file in its place, or --replay, recordings with events")
     if seconds is not None and not seconds > 0:

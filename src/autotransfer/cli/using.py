@@ -6,16 +6,33 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from ..errors import UserError, check_choice
-from .options import UNSAID, Folder, OwnEncoder, Source, Windowing, own_encoders
+from .options import (
+    Decimal,
+    Events,
+    Filter,
+    Folder,
+    Hop,
+    Offset,
+    OwnEncoder,
+    Pattern,
+    Rate,
+    Sep,
+    Source,
+    TimeColumn,
+    Window,
+    own_encoders,
+    read_for,
+)
 from .outputs import check_outputs
 from .regressing import give_predictions, predict_numbers
 from .voice import Quiet, VerboseExport, say, tell
 
 
 def predict(
+    context: Context,
     folder: Folder,
     data: Source,
     out: Annotated[Path | None, Option(help="CSV file for the predictions; default: standard output.")] = None,
@@ -26,7 +43,16 @@ def predict(
     ] = None,
     abstain: Annotated[float | None, Option(help="Leave about this share of windows unanswered, such as .2.")] = None,
     adapt: Annotated[str, Option(help="all: use all windows of each person, without labels; none.")] = "none",
-    windowing: Windowing = UNSAID,
+    window: Window = None,
+    hop: Hop = None,
+    offset: Offset = None,
+    events: Events = None,
+    pattern: Pattern = None,
+    sfreq: Rate = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    time_column: TimeColumn = None,
+    filter: Filter = None,
     encoder: OwnEncoder = "eegnet",
     quiet: Quiet = False,
 ) -> None:
@@ -47,13 +73,13 @@ def predict(
     if isinstance(saved, RegressionModel):
         if abstain is not None or adapt != "none" or asked is not None:
             raise UserError("the model predicts a number, and no classes; leave --abstain, --adapt and --metric out")
-        predict_numbers(saved, windowing.read_for(saved, data), out, scores, coverage, quiet=quiet)
+        predict_numbers(saved, read_for(saved, data, context), out, scores, coverage, quiet=quiet)
         return
     if coverage is not None:
         least_probability(saved.card.thresholds, coverage)
     least_confidence(saved.card.thresholds, abstain)
     metric = metric_of_card(saved.card.scores) if asked is None else asked
-    raw = windowing.read_for(saved, data)
+    raw = read_for(saved, data, context)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     X = saved.read(raw)
@@ -73,10 +99,20 @@ def predict(
 
 
 def calibrate(
+    context: Context,
     folder: Folder,
     data: Annotated[str, Argument(metavar="PERSON", help="A few labelled windows of one person.")],
     out: Annotated[Path, Option(help="Folder for the person's model, which predict, export and stream take.")],
-    windowing: Windowing = UNSAID,
+    window: Window = None,
+    hop: Hop = None,
+    offset: Offset = None,
+    events: Events = None,
+    pattern: Pattern = None,
+    sfreq: Rate = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    time_column: TimeColumn = None,
+    filter: Filter = None,
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
@@ -93,7 +129,7 @@ def calibrate(
     for known in (folder, out):
         refuse_links(known)
     saved = load_classifier(model_folder(folder), own_encoders(encoder))
-    raw = windowing.read_for(saved, data)
+    raw = read_for(saved, data, context)
     X = saved.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     made, counts = calibrated_with(saved, raw, X)
     replaced = (out / "model" / "model.json").exists()
@@ -101,8 +137,9 @@ def calibrate(
     instead = ", in place of the model that was there" if replaced else ""
     say(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}{instead}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
-    for warning in filter(None, (*training_words(saved, raw, X), untried_words(saved))):
-        print(warning, file=sys.stderr)
+    for warning in (*training_words(saved, raw, X), untried_words(saved)):
+        if warning:
+            print(warning, file=sys.stderr)
 
 
 def export(

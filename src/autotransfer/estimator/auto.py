@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_type_hints
+from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,14 +19,13 @@ from ..folds import in_units
 from ..model.encoders import Encoders
 from ..models.loading import load_classifier
 from ..models.mixture import Mixture, Model
-from ..options import AskedOptions
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
 from ..report.page import import_plotly, write
 from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
-from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions, resolved
+from ..runs.options import USUAL_ENCODER, RunOptions, describe_run, resolved
 from ..runs.preparation import check_packages
 from ..runs.provenance import changed_column, column_digests, fingerprint
 from ..runs.results import results_table, trained
@@ -34,7 +33,7 @@ from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.planning import begin
 from ..search.procedure import conduct
 from ..settings import Setting
-from ..tasks.classification import CLASSIFICATION
+from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION
 from ..training.packing import resolve_device
 from .inputs import encoder_of, seed_of, warn_of_unknown_rate
 from .window_classifier import WindowClassifier
@@ -44,31 +43,30 @@ IMMATERIAL = {"source", "device", "at_least"}  # options that a resumed run may 
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class AutoTransferClassifier(AskedOptions, WindowClassifier):
+class AutoTransferClassifier(WindowClassifier):
     """Run the whole procedure: fit candidates, score each on held-out people, and predict with their weighted ensemble.
 
         auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
 
-    Options that are not listed here are those of `autotransfer run`, by the same names.
+    None stands for the default of `autotransfer run`.
 
-    preset: "recommended"; "paper", the published protocol; or "quick": no penalties, one seed, five folds, 1,000 steps
-    grid, settings: the name of a grid, or a list of `at.Setting`, which are averaged; the first without a penalty is
-        the baseline. Give one of the two
-    kinds: signals (emg, eeg, …) or representations to try in addition, separated by commas; None: by the data
-    folds: groups of people who are held out in turn: a number, "all" for each person alone, or "auto"
-    hold_out: "subject", "session", or the name of one of the `columns` of fit
-    time: such as "30m" or "2h", after which fit ends with what it has trained; None: everything is trained
-    rule: "average", or "published": one setting, chosen as in the paper
-    run_folder: where the run is kept and, if there is one, continued. A run on other data or with other options is
-        refused. None: a temporary folder
+    grid, settings: the name of a grid ("paper": the paper's procedure), or a list of `at.Setting`, which are averaged;
+        the first without a penalty is the baseline. Give one of the two
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
+    adaptation: what models may use of a new person: "zero-shot", nothing; "online", the windows so far;
+        "transductive", all windows at once, unlabelled; "none": the settings of the grid as they are
+    metric: what the run decides by, and the metric of `score`: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy"
+    folds: groups of people who are held out in turn: a number, or "all" for each person alone
+    seeds: how many seeds networks are trained with
+    max_epochs: epochs of each network; by default as many as the number of windows needs
+    time: such as "30m" (default) or "2h", after which fit ends with what it has trained; "none": train everything
+    device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     sfreq: sampling rate in Hz, for temporal kernels and representations. Epochs bring their own
     random_state: seed of everything random
-    device: "auto", "cpu" or "cuda"; predictions are made on the CPU
-    scoring: the metric of `score`
-    metric: the metric that the run decides by: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy"
-    at_least: the score that you need of every person; `choice_` and the report name everybody below it
-    verbose: show progress
+    run_folder: where the run is kept and, if there is one, continued. A run on other data or with other options is
+        refused. None: a temporary folder
+    options: other options of `autotransfer run` and fields of `at.Setting`, by name, such as
+        {"kinds": "linear", "hold_out": "session", "lr": 3e-4, "verbose": True}
 
     After fit: `verdict_`, the score on unseen people compared with the best baseline, in a sentence; `next_person_`
     (low, high), a 90 % prediction interval for the score of one more person; `classes_`, `n_features_in_` (channels),
@@ -78,31 +76,43 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
 
     grid: str | Sequence[Setting] | None = field(default=None, kw_only=False)
     settings: Sequence[Setting] | None = None
-    preset: str = "recommended"
-    time: str | None = USUAL_TIME
-    run_folder: str | os.PathLike[str] | None = None
+    encoder: Any = None
+    adaptation: str | None = None
+    metric: str | None = None
+    folds: int | str | None = None
+    seeds: int | None = None
+    max_epochs: int | None = None
+    time: str | None = None
+    device: str | None = None
     sfreq: float | None = None
     random_state: Any = 0
-    scoring: str = "balanced_accuracy"
-    verbose: bool = False
+    run_folder: str | os.PathLike[str] | None = None
+    options: Mapping[str, Any] | None = None
+
+    @property
+    def scoring(self) -> str:  # type: ignore[override]  # a parameter of the other classifier
+        return self.metric or BALANCED_ACCURACY
+
+    @property
+    def _verbose(self) -> bool:
+        return bool((self.options or {}).get("verbose"))
 
     def _check_options(self) -> None:
-        if self.target != CLASSIFICATION:
+        described = self._described()
+        if described.target != CLASSIFICATION:
             raise UserError(
-                f"target is {self.target!r}, and a classifier tells classes apart; use AutoTransferRegressor"
+                f"target is {described.target!r}, and a classifier tells classes apart; use AutoTransferRegressor"
             )
-        self._options(encoder_of(self.encoder)[0])
         if self.run_folder is not None:
             import_plotly()  # the report is drawn when all is done
 
     def _train(self, recordings: Recordings) -> Model:
         warn_of_unknown_rate(recordings.sfreq, type(self).__name__)
-        name, encoders = encoder_of(self.encoder)
-        options, kept = self._options(name), self.run_folder is not None
+        encoders, options, kept = self._own_encoder()[1], self._described(), self.run_folder is not None
         with (
             _folder(self.run_folder) as folder,
             Lock(folder),
-            _run(folder, recordings, options, encoders, print if self.verbose else None, kept=kept) as run,
+            _run(folder, recordings, options, encoders, print if self._verbose else None, kept=kept) as run,
         ):
             choice = self._conduct(run)
             model = load_classifier(folder / "model", encoders)
@@ -125,28 +135,32 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
         """Train whatever is left and return the choice."""
         if run.ledger.recall("complete", bool):
             return read_choice(run.folder)
-        return conduct(run, print if self.verbose else lambda _: None, shown=bool(self.verbose))
+        return conduct(run, print if self._verbose else lambda _: None, shown=self._verbose)
 
-    def _options(self, encoder: str) -> RunOptions:
-        resolve_device(self.device)
+    def _described(self) -> RunOptions:
+        """Return the description of the run that fit performs."""
         if self.grid is not None and self.settings is not None:
             raise UserError("grid and settings are two names for what is tried; give one of them")
-        # The default is a limit where nothing else is asked for; what is published has none.
-        time = EVERYTHING if self.time is None else None if self.time == USUAL_TIME else self.time
-        asked = {option.name: getattr(self, option.name) for option in fields(AskedOptions)}
-        asked |= {"grid": self.grid if self.settings is None else self.settings, "time": time, "encoder": encoder}
-        options = RunOptions.of(self.preset, source=DATA, seed=seed_of(self.random_state), **asked)
-        check_packages(options)
-        return options
+        names = ("adaptation", "metric", "folds", "seeds", "max_epochs", "time", "device")
+        given = {name: getattr(self, name) for name in names}
+        given |= {"source": DATA, "seed": seed_of(self.random_state), "encoder": self._own_encoder()[0]}
+        given["grid"] = self.grid if self.settings is None else self.settings
+        further = {name: value for name, value in (self.options or {}).items() if name != "verbose"}
+        own = [*given, *(parameter for parameter in self.get_params(deep=False) if parameter not in given)]
+        if twice := [name for name in further if name in own]:
+            raise UserError(f"{twice[0]} is a parameter of its own; leave it out of options")
+        described = describe_run(given | further)
+        resolve_device(described.device)
+        check_packages(described)
+        return described
+
+    def _own_encoder(self) -> tuple[str, Encoders | None]:
+        return encoder_of(USUAL_ENCODER if self.encoder is None else self.encoder)
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the report, one self-contained HTML file."""
         check_is_fitted(self)
         return write(self.summary_, path)
-
-
-# What help() shows: the types alone.
-AutoTransferClassifier.__init__.__annotations__ |= get_type_hints(AskedOptions)
 
 
 def _write_report(summary: Summary, path: Path) -> None:
@@ -207,15 +221,15 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
             f"{run.folder} holds a run on data with another column {shown(column)}; choose another run_folder (None in "
             "cross-validation)"
         )
-    stored = run.ledger.recall("asked", dict[str, Any])
+    stored = run.ledger.recall("asked", RunOptions)
     if stored is None:  # it was begun in another way
-        stored, options = run.options.to_dict(), resolved(options, run.recordings)
-    stored = RunOptions.from_dict(stored).to_dict()
-    wanted = options.to_dict()
-    differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
-    differing.sort(key=lambda name: name == "epochs")  # may follow from another
+        stored, options = run.options, resolved(options, run.recordings)
+    begun, wanted = stored.to_dict(), options.to_dict()
+    differing = [name for name in {**wanted, **begun} if name not in IMMATERIAL and begun.get(name) != wanted.get(name)]
+    differing.sort(key=lambda name: name == "max_epochs")  # may follow from another
     if differing:
         name = differing[0]
         raise UserError(
-            f"{run.folder} holds a run with {name}={stored[name]!r}, not {wanted[name]!r}; choose another run_folder"
+            f"{run.folder} holds a run with {name}={begun.get(name)!r}, not {wanted.get(name)!r}; choose another "
+            "run_folder"
         )

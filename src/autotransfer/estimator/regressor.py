@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -17,12 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 from .. import schema
 from ..errors import UserError
 from ..models.regression import RegressionModel
-from ..options import AskedOptions
 from ..recordings.targets import numbers, recordings_with_targets
 from ..report.regression_page import write_run
 from ..runs.lock import Lock
 from ..runs.number_run import NumberRun
-from ..runs.options import RunOptions
+from ..runs.options import describe_run
 from ..runs.run import check_unused
 from ..search.regression import conduct_regression, search_regression
 from ..tasks.regression import REGRESSION
@@ -76,9 +75,9 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         subjects (N,): the subject of each window; `groups` is another name for it. Epochs whose metadata have a column
         "subject" need neither.
         """
-        names = [option.name for option in fields(AskedOptions) if hasattr(self, option.name)]
+        names = ("adaptation", "kinds", "folds", "at_least")
         asked = {name: getattr(self, name) for name in names}
-        options = RunOptions.of("recommended", source="", target=REGRESSION, **asked)
+        options = describe_run({"source": "", "target": REGRESSION} | asked)
         folder = None if self.run_folder is None else Path(self.run_folder)
         if folder is not None:
             check_unused(folder)

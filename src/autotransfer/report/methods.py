@@ -73,11 +73,10 @@ def regression_methods(folder: Path, choice: RegressionChoice) -> str:
     """Describe a run with a continuous target, from its ledger."""
     with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
         data, versions = ledger.recall("data", Data), ledger.recall("versions", dict[str, str])
-        stored = ledger.recall("options", dict[str, Any])
+        options = ledger.recall("options", RunOptions)
         solved = ledger.entries(SOLVED, records=False)
-    if data is None or versions is None or stored is None:
+    if data is None or versions is None or options is None:
         raise UserError(f"{folder} does not say what it was made from; run it again into another folder")
-    options = RunOptions.from_dict(stored)
     target = options.target.removeprefix("continuous").lstrip(":")
     forms = list(dict.fromkeys(candidate_name(entry.setting) for entry in solved))
     weights = [f"{part.name} (strength {part.strength:g}) {share(part.weight)}" for part in choice.chosen]

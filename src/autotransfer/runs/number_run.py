@@ -62,7 +62,7 @@ class NumberRun(Run):
             run = cls(folder, ledger, recordings, options)
             check_entries(ledger, ledger.entries(), len(run.groups) + 1, scored=False)
             if source is not None:
-                ledger.remember(options=options.to_dict())
+                ledger.remember(options=options)
         except BaseException:
             ledger.close()
             raise

@@ -128,7 +128,7 @@ class Run:
                 _ = run.prepared
             check_entries(ledger, ledger.entries(), len(run.groups))
             if source is not None and not read_only:
-                ledger.remember(options=options.to_dict())
+                ledger.remember(options=options)
         except BaseException:
             ledger.close()
             raise
@@ -243,7 +243,7 @@ def begin_folder(folder: Path, name: str, options: RunOptions, recordings: Recor
     """Make the folder of a run with its options and its run database, of that name."""
     source = absolute(options.source) if options.source else ""  # resume may be called from elsewhere
     facts: dict[str, Any] = {
-        "options": options.to_dict() | {"source": source},
+        "options": replace(options, source=source),
         "fingerprint": fingerprint(recordings),
         "columns": column_digests(recordings),
         "data": Data.of(recordings),
@@ -262,7 +262,7 @@ def begin_folder(folder: Path, name: str, options: RunOptions, recordings: Recor
 
 def stored_options(ledger: Ledger, source: str | None = None) -> RunOptions:
     """Return the options of a run. source: where its data are now, if they have moved."""
-    options = RunOptions.from_dict(ledger.require("options", dict[str, Any]))
+    options = ledger.require("options", RunOptions)
     return options if source is None else replace(options, source=absolute(source))
 
 

@@ -108,17 +108,19 @@ def candidates_of(prepared: Preparation) -> Candidates:
     options = prepared.options
     recordings = prepared.recordings
     adaptation = options.adaptation
-    if adaptation is None:
+    if not options.staged:
         return Candidates(options.settings(), [], [])
     families = families_of(options.kinds)
     solved = closed_forms(adaptation, recordings, options.kinds) if "linear" in families else []
-    costly = list[Setting]()
-    if options.staged:
-        every = closed_forms(adaptation, recordings, options.kinds, costly=True)
-        costly = [form for form in every if form not in solved and family_of(form) in families]
+    every = closed_forms(adaptation, recordings, options.kinds, costly=True)
+    costly = [form for form in every if form not in solved and family_of(form) in families]
     trained = list[Setting]()
     if options.networks != "none" and "networks" in families:
         trained = networks(options.settings(), recordings, adaptation, options.networks, options.encoder)
+    if options.constants:
+        solved, costly, trained = (
+            list(dict.fromkeys(map(options.with_constants, every))) for every in (solved, costly, trained)
+        )
     if not (trained or solved or costly):
         raise UserError(f"kinds is {shown(options.kinds)}, and there is no such model for these recordings; add linear")
     return Candidates(trained, solved, costly)

@@ -98,7 +98,7 @@ def _others(run: Run) -> dict[str, Peer]:
 
 def adaptation_of(options: RunOptions) -> str:
     """The most that a run's candidates may use of a new person's unlabelled windows."""
-    asked = (options.adaptation, options.standardize, options.align)
+    asked = (options.adaptation, options.constants.get("standardize"), options.constants.get("align"))
     return next((kind for kind in ("transductive", "online") if kind in asked), "none")
 
 

@@ -214,10 +214,6 @@ def _of_this_version(values: Any) -> Any:
     """Return the values of a plan with the fields of this version; unknown ones are ignored."""
     if not isinstance(values, dict) or not isinstance(values.get("options"), dict):
         return values
-    options = RunOptions(**{"source": ""} | _known(RunOptions, values["options"]))
-    return _known(Plan, values) | {"options": options.to_dict()}
-
-
-def _known(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in values.items() if name in names}
+    names = {field.name for field in fields(Plan)}
+    known = {name: value for name, value in values.items() if name in names}
+    return known | {"options": {"source": ""} | values["options"]}

@@ -72,12 +72,12 @@ def work_words(plan: Plan) -> str:
     )
 
 
-def why_folds(recordings: Recordings, asked: int | str, plan: Plan) -> list[str]:
+def why_folds(recordings: Recordings, asked: int | str | None, plan: Plan) -> list[str]:
     """Why there are fewer folds than people, where nobody asked for it and no limit is the reason."""
     people, folds = recordings.n_subjects, plan.folds
     if recordings.units is not None:
         return []
-    if asked not in ("auto", "all") or folds >= people or any("folds" in words for words in plan.left_out):
+    if isinstance(asked, int) or folds >= people or any("folds" in words for words in plan.left_out):
         return []
     return [
         f"{folds} folds, because there are {people} people: leaving out each alone would take {people / folds:.1f} "

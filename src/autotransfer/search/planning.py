@@ -166,9 +166,10 @@ def _shortened(asked: RunOptions, folds: int, most: float, part: int) -> tuple[R
     options, left_out = asked, list[str]()
     if folds > most and asked.rule != "published":
         options, left_out = replace(options, folds=int(most)), [f"{most} folds instead of {folds}"]
-    name = "max_steps" if asked.epochs is None else "epochs"
+    name = "max_epochs" if "max_epochs" in asked.constants else "max_steps"
     if (steps := getattr(asked, name)) > (fewer := max(1, steps // part)):
-        options, left_out = replace(options, **{name: fewer}), [*left_out, f"{PARTS[part]} of the usual steps"]
+        left_out = [*left_out, f"{PARTS[part]} of the usual steps"]
+        options = RunOptions.from_dict(options.to_dict() | {name: fewer})
     return options, left_out
 
 
@@ -251,5 +252,5 @@ def begin(
         say(line)
     prepared = replace(prepared, options=plan.options)
     run = Run.start(folder, prepared)
-    run.ledger.remember(plan=plan, asked=options.to_dict(), spent=time.monotonic() - start)
+    run.ledger.remember(plan=plan, asked=options, spent=time.monotonic() - start)
     return run
