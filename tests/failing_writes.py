@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 FAULTS = ("once", "from then on", "killed before", "killed halfway", "killed after")  # as in failing_writes.c
 # full: no space from that write on; the others fail once.
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EINTR": errno.EINTR, "full": errno.ENOSPC}
-OPTIONS = ["--epochs", "2", "--seeds", "1", "--batch-size", "16", "--device", "cpu",
+OPTIONS = ["--epochs", "2", "--seeds", "1", "--set", "batch_size=16", "--device", "cpu",
            "--adaptation", "none"]  # fmt: skip
 LIMIT = 300  # seconds of one command
 PROGRESS = re.compile(r" elapsed|: \d+:\d\d$")  # the second of what takes longer than usual

@@ -23,15 +23,14 @@ from autotransfer.errors import UserError
 from autotransfer.runs import executor
 from autotransfer.runs import options as options_module
 from autotransfer.runs.ledger import FINISHED, Entry, Ledger
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import kinds
 from autotransfer.search.procedure import conduct
 from autotransfer.training import packing
-from tiny import create_run
+from tiny import create_run, described
 
 EPOCHS = 6
-OPTIONS = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "adaptation": "none",
+OPTIONS = {"max_epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "adaptation": "none",
            "seeds": 1}  # fmt: skip
 ARGUMENTS = [word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
@@ -64,7 +63,7 @@ def quiet(_: str) -> None:
 
 
 def make_run(folder: Path, source: Path, **changes: object) -> Run:
-    return create_run(folder, RunOptions(source=str(source), **(OPTIONS | changes)))
+    return create_run(folder, described(source=str(source), **(OPTIONS | changes)))
 
 
 def whole_run(folder: Path, source: Path, **changes: object) -> Path:

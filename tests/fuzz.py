@@ -49,7 +49,7 @@ from fuzz_runs import RunTargets, unchanged_outside
 from mutations import NASTY, damaged, name, twisted
 from test_formats import bdf_file, edf_file, mne_raw, wfdb_record, xdf_file
 from test_schema import KINDS, changed
-from tiny import save_folder, tiny
+from tiny import described, save_folder, tiny
 
 # Shares of the cases.
 READERS = {
@@ -390,7 +390,7 @@ class Fuzz(RunTargets):
         )
 
     def run_options(self, draw: random.Random) -> None:
-        changed = twisted(RunOptions(source="synthetic").to_dict(), draw)
+        changed = twisted(described(source="synthetic").to_dict(), draw)
         RunOptions.from_dict(changed).settings()
 
     def run_record(self, draw: random.Random) -> None:

@@ -61,7 +61,7 @@ class RunTargets:
         self.tame: set[str] = set()  # tags of pages whose names are harmless
         save_npz(folder / "run.npz", tiny(3))
         (folder / "mine").write_text("my thesis")
-        changes = {"epochs": 2, "device": "cpu"}
+        changes = {"max_epochs": 2, "device": "cpu"}
         with few_settings():
             whole_run(folder / "finished", folder / "run.npz", **changes)
             assert call("report", folder / "finished").code == 0

@@ -29,10 +29,10 @@ from autotransfer.runs.choice import (
     Weighted,
 )
 from autotransfer.runs.data_facts import Data
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.results import Trained
 from autotransfer.search.answering import answering
 from autotransfer.training.centring import CentringRule
+from tiny import described
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -54,7 +54,7 @@ def finished(
 ) -> Summary:  # fmt: skip
     """A finished run in which the censored settings are `gain` better on average, most for the weakest subjects."""
     draw = np.random.default_rng(seed)
-    options = RunOptions(source="eeg_ssvep_exo.npz", grid=grid, epochs=EPOCHS)
+    options = described(source="eeg_ssvep_exo.npz", grid=grid, max_epochs=EPOCHS)
     subjects = tuple(
         names[i % len(names)] + ("" if i < len(names) else f" {i}") if names else str(i + 1) for i in range(n_subjects)
     )

@@ -30,7 +30,7 @@ from autotransfer.search.plan import Plan, read_plan
 from autotransfer.search.planning import begin
 from autotransfer.search.procedure import conduct
 from faults import Interrupted, few_closed_forms, quiet, table_of
-from tiny import create_run, tiny_file
+from tiny import create_run, described, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -49,14 +49,14 @@ def options(folder: Path, **changes: object) -> RunOptions:
     source = str(tiny_file(folder, n_subjects=4))
     given = {
         "source": source,
-        "epochs": 3,
+        "max_epochs": 3,
         "batch_size": 8,
         "lr": 1e-2,
         "device": "cpu",
         "grid": "uncensored",
         "seeds": 1,
     }
-    return RunOptions(**given | {"adaptation": "zero-shot"} | changes)
+    return described(**given | {"adaptation": "zero-shot"} | changes)
 
 
 def start(folder: Path, **changes: object) -> Run:

@@ -23,7 +23,7 @@ from tiny import tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
-LONG = ["--epochs", "5000", "--patience", "5000", "--kinds", "features", "--networks", "main"]
+LONG = ["--epochs", "5000", "--set", "patience=5000", "--kinds", "features", "--networks", "main"]
 
 
 def call(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -152,7 +152,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     assert_mistake(call("run", "wach", "--out", out), "wach", "watch", "synthetic")
     assert_mistake(call("run", source, "--out", out, "--grid", "big"), "unknown grid 'big'", "quick")
     assert_mistake(call("run", source, "--out", out, "--device", "tpu9"), "tpu9", "choose auto, cpu or cuda")
-    assert_mistake(call("run", source, "--out", out, "--epochs", 0), "epochs is 0")
+    assert_mistake(call("run", source, "--out", out, "--epochs", 0), "max_epochs is 0")
     assert_mistake(call("resume", tmp_path / "nowhere"), "there is no folder")
     assert_mistake(call("resume", tmp_path), "is not a run")
     assert_mistake(call("status", tmp_path), "is not a run")
@@ -168,7 +168,7 @@ def test_dry_run_trains_nothing(tmp_path: Path) -> None:
     result = call("run", tiny_file(tmp_path), "--out", tmp_path / "run", "--epochs", 5, "--dry-run")
     assert result.returncode == 0, result.stderr
     work = "96 trainings of up to 5 epochs: 8 candidates on 4 folds with 3 seeds, and 8 models in closed form"
-    counted = re.search(rf"^{work}(?:, (\d+) of them once more for sessions)?$", result.stdout, re.MULTILINE)
+    counted = re.search(rf"^# {work}(?:, (\d+) of them once more for sessions)?$", result.stdout, re.MULTILINE)
     assert counted is not None
     solved = re.findall(r"closed forms.*: (\d+) trainings", result.stdout)
     assert sum(map(int, solved)) == 4 * (8 + int(counted[1] or 0)), "the lines of the stages count the same"

@@ -1,4 +1,4 @@
-"""How long a run takes, as a user asks for it: --dry-run, --folds, --quick and --time."""
+"""How long a run takes, as a user asks for it: --dry-run, --folds and --time."""
 
 from __future__ import annotations
 
@@ -53,8 +53,6 @@ def test_many_people_are_grouped_and_told_why(many: Path, known_costs: None) -> 
     assert "on 24 folds" in alone
     assert "because" not in alone
     assert "on 6 folds" in told("run", many, "--dry-run", "--folds", 6)
-    assert "4 candidates on 5 folds with 1 seed" in told("run", many, "--dry-run", "--quick")
-    assert "4 candidates on 5 folds with 2 seeds" in told("run", many, "--dry-run", "--quick", "--seeds", 2)
 
 
 def test_a_dry_run_lists_stages_and_where_the_time_ends(many: Path, known_costs: None) -> None:
@@ -86,7 +84,7 @@ def test_a_run_with_a_limit_ends_in_time_and_says_what_it_left_out(tmp_path: Pat
     out, source = tmp_path / "run", tiny_file(tmp_path, n_subjects=5)
     start = time.monotonic()
     answer = told(
-        "run", source, "--out", out, "--time", "60s", "--epochs", 100_000, "--batch-size", 8, "--device", "cpu"
+        "run", source, "--out", out, "--time", "60s", "--epochs", 100_000, "--set", "batch_size=8", "--device", "cpu"
     )
     assert time.monotonic() - start < 60 + 60, "the end of a run is a few seconds, on a busy machine more"
     choice = read_choice(out)

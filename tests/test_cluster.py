@@ -12,10 +12,9 @@ import pytest
 from torch import Tensor, nn
 
 from autotransfer.errors import UserError
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
-from tiny import create_run, tiny_file
+from tiny import create_run, described, tiny_file
 
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
 from distributed import LocalCluster
@@ -82,7 +81,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def table(folder: Path, source: str, place: Cluster | None, factory: object) -> pd.DataFrame:
-    options = RunOptions(source=source, epochs=2, batch_size=16, device="cpu", encoder="own")
+    options = described(source=source, max_epochs=2, batch_size=16, device="cpu", encoder="own")
     run = create_run(folder, options, {"own": factory})
     if place is not None:
         run.executor = place

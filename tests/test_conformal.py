@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 import autotransfer as at
 from autotransfer.models.card import as_array
 from autotransfer.models.loading import load_model
-from autotransfer.runs.options import RunOptions
 from autotransfer.search.answering import answering
 from autotransfer.search.procedure import conduct
 from autotransfer.training.conformal import (
@@ -24,7 +23,7 @@ from autotransfer.training.conformal import (
     sets_at,
     unanswered_value,
 )
-from tiny import create_run, tiny, tiny_file
+from tiny import create_run, described, tiny, tiny_file
 
 Person = tuple[NDArray[np.int64], NDArray[np.float64]]
 
@@ -136,8 +135,8 @@ def test_what_is_not_answered_is_no_class(classes: list[object], value: object, 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    options = RunOptions(
-        source=str(tiny_file(folder, n_subjects=5)), epochs=1, grid="uncensored", seeds=1, device="cpu"
+    options = described(
+        source=str(tiny_file(folder, n_subjects=5)), max_epochs=1, grid="uncensored", seeds=1, device="cpu"
     )
     own = create_run(folder / "run", options)
     conduct(own, lambda _: None, shown=False, played=1)

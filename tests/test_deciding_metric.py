@@ -13,20 +13,19 @@ from autotransfer.censoring import CENSORS
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.decision import decide
 from autotransfer.search.held_out import HeldOutLogProbs, probabilities_of
 from autotransfer.search.procedure import conduct
 from autotransfer.search.validation import finished_entries, honest_scores, measured_scores
-from tiny import create_run, tiny_file
+from tiny import create_run, described, tiny_file
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("run")
     source = str(tiny_file(folder, n_subjects=4))
-    options = RunOptions(source=source, epochs=1, grid="uncensored", seeds=1, device="cpu", metric="auc")
+    options = described(source=source, max_epochs=1, grid="uncensored", seeds=1, device="cpu", metric="auc")
     run = create_run(folder / "run", options)
     conduct(run, lambda _: None, shown=False, played=1)
     return run

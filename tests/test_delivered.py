@@ -15,22 +15,21 @@ from autotransfer.models.assembly import assemble
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.executor import LOG_PROBS
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import decision
 from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
-from tiny import create_run, tiny_file
+from tiny import create_run, described, tiny_file
 
 
 @pytest.fixture(scope="module", params=["trial", pytest.param("train", marks=pytest.mark.slow), "online"])
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     folder = tmp_path_factory.mktemp("delivered")
-    options = RunOptions(
+    options = described(
         source=str(tiny_file(folder)),
-        epochs=2,
+        max_epochs=2,
         batch_size=8,
         lr=0.01,
         seeds=2,

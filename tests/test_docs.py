@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.cli import app
-from tiny import create_run, tiny_file
+from tiny import create_run, described, tiny_file
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -141,11 +141,10 @@ def test_every_command_and_option_is_in_the_reference(site: Site) -> None:
 
 
 def test_every_field_of_a_setting_and_of_the_files_is_in_the_reference(site: Site, tmp_path: Path) -> None:
-    from autotransfer.runs.options import RunOptions
     from autotransfer.search.procedure import conduct
     from autotransfer.settings import field_names
 
-    run = create_run(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1, grid="uncensored"))
+    run = create_run(tmp_path / "run", described(source=str(tiny_file(tmp_path)), max_epochs=1, grid="uncensored"))
     conduct(run, lambda _: None, shown=False)
     columns = (tmp_path / "run/results.csv").read_text().splitlines()[0].split(",")
     keys = json.loads((tmp_path / "run/choice.json").read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pickle
 import tempfile
@@ -26,11 +25,10 @@ from autotransfer.estimator import auto as module
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.models.loading import load_model
 from autotransfer.runs.ledger import Ledger
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from faults import few_closed_forms
-from tiny import create_run, tiny, tiny_file
+from tiny import auto_classifier, create_run, described, tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -41,8 +39,8 @@ SUBJECTS = np.array(["Ada", "Bo", "Cem", "Dora"])[RECORDINGS.subject.numpy()]
 
 
 def small(**changes: object) -> at.AutoTransferClassifier:
-    parameters = {"epochs": 2, "batch_size": 8, "lr": 1e-2, "device": "cpu", "sfreq": 16, "seeds": 1} | changes
-    return at.AutoTransferClassifier(**parameters)
+    parameters = {"max_epochs": 2, "batch_size": 8, "lr": 1e-2, "device": "cpu", "sfreq": 16, "seeds": 1} | changes
+    return auto_classifier(**parameters)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,8 +57,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> at.AutoTransferClassifie
 
 
 def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tmp_path: Path) -> None:
-    options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, lr=1e-2, device="cpu")
-    options = dataclasses.replace(options, adaptation="auto")
+    given = {"max_epochs": 2, "batch_size": 8, "lr": 1e-2, "device": "cpu", "adaptation": None}
+    options = described(source=str(tiny_file(tmp_path)), **given)
     run = create_run(tmp_path / "run", options)
     choice = conduct(run, lambda _: None, shown=False)
     model = load_model(tmp_path / "run" / "model")
@@ -149,8 +147,8 @@ def test_a_folder_with_another_run_is_refused(fitted: at.AutoTransferClassifier)
     ):
         with pytest.raises(UserError, match="holds a run on other data; choose another run_folder"):
             clone(fitted).fit(**other)
-    with pytest.raises(UserError, match="holds a run with epochs=2, not 3; choose another run_folder"):
-        clone(fitted).set_params(epochs=3).fit(X, Y, subjects=SUBJECTS)
+    with pytest.raises(UserError, match="holds a run with max_epochs=2, not 3; choose another run_folder"):
+        clone(fitted).set_params(max_epochs=3).fit(X, Y, subjects=SUBJECTS)
     with pytest.raises(UserError, match="holds a run with seed=0, not 1"):
         clone(fitted).set_params(random_state=1).fit(X, Y, subjects=SUBJECTS)
 
@@ -160,7 +158,7 @@ def test_a_folder_with_a_run_on_another_column_is_refused(tmp_path: Path) -> Non
         columns = {"age": np.array(ages)[RECORDINGS.subject.numpy()]} if ages else None
         return at.Recordings(X, Y, SUBJECTS, sfreq=16, columns=columns)
 
-    options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, device="cpu")
+    options = described(source=str(tiny_file(tmp_path)), max_epochs=2, device="cpu")
     run = create_run(tmp_path / "run", options, recordings=with_ages(20, 30, 40, 50))
     for same in (with_ages(20, 30, 40, 50), with_ages()):  # those left out are the run's
         module._check_same(run, same, options)
@@ -180,7 +178,7 @@ def test_codes_of_the_members_stand_side_by_side(fitted: at.AutoTransferClassifi
 def test_it_can_be_cross_validated() -> None:
     """Two folds, with three subjects left for the procedure in each."""
     folds = list(LeaveOneGroupOut().split(X, Y, SUBJECTS))[:2]
-    scores = cross_val_score(small(epochs=1), X, Y, cv=folds, params={"subjects": SUBJECTS}, error_score="raise")
+    scores = cross_val_score(small(max_epochs=1), X, Y, cv=folds, params={"subjects": SUBJECTS}, error_score="raise")
     assert scores.shape == (2,)
 
 
@@ -190,7 +188,7 @@ def test_three_subjects_are_enough_and_nothing_is_left_behind_without_a_folder(
     """Each model trains on one person, so there is nobody to tell apart and the report says nothing of leakage."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     three = SUBJECTS != "Dora"
-    auto = small(epochs=1).fit(X[three], Y[three], groups=SUBJECTS[three])
+    auto = small(max_epochs=1).fit(X[three], Y[three], groups=SUBJECTS[three])
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
     assert not any(auto.summary_.leakage.values())
@@ -207,7 +205,7 @@ def linear(n_channels: int, n_times: int) -> nn.Module:
 
 @pytest.mark.slow
 def test_an_encoder_of_ones_own(tmp_path: Path) -> None:
-    auto = small(epochs=1, encoder=linear, run_folder=tmp_path / "run").fit(X, Y, subjects=SUBJECTS)
+    auto = small(max_epochs=1, encoder=linear, run_folder=tmp_path / "run").fit(X, Y, subjects=SUBJECTS)
     own = [part for part in auto.model_.parts if part.setting.encoder not in ENCODERS]
     assert {part.setting.encoder for part in own} == {f"{__name__}:linear"}, (
         "what autotransfer resume --encoder is told"
@@ -218,18 +216,13 @@ def test_an_encoder_of_ones_own(tmp_path: Path) -> None:
         clone(auto).set_params(encoder="eegnet").fit(X, Y, subjects=SUBJECTS)
 
 
-def test_every_option_reaches_the_run() -> None:
-    given: dict[str, object] = {
-        "grid": "paper", "epochs": 3, "search": "tpe", "trials": 7, "seeds": 2, "patience": 4,
-        "batch_size": 9, "lr": 0.1, "standardize": "train", "align": "online", "device": "cpu",
-        "rule": "published", "time": "2h", "folds": "all",
-    }  # fmt: skip
-    expected = RunOptions(source=module.DATA, seed=5, max_steps=100, **given)
-    assert at.AutoTransferClassifier(random_state=5, max_steps=100, **given)._options("eegnet") == expected
-    assert at.AutoTransferClassifier(adaptation="online")._options("eegnet").adaptation == "online"
-    assert at.AutoTransferClassifier()._options("eegnet").time == "30m"
-    assert at.AutoTransferClassifier(time=None)._options("eegnet").seconds is None
-    assert at.AutoTransferClassifier(rule="published")._options("eegnet").time is None
+def test_none_is_the_default_of_a_parameter() -> None:
+    assert auto_classifier(time=None)._described() == at.AutoTransferClassifier()._described()
+    assert auto_classifier()._described().seconds == 1800
+    assert auto_classifier(time="none")._described().seconds is None
+    assert auto_classifier(rule="published")._described().seconds is None
+    with pytest.raises(UserError, match="parameter of its own"):
+        at.AutoTransferClassifier(seeds=1, options={"seeds": 2})._described()
 
 
 def test_a_report_needs_a_fit(tmp_path: Path) -> None:

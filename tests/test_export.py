@@ -27,10 +27,9 @@ from autotransfer.models.binding import split_file
 from autotransfer.models.card import ModelCard
 from autotransfer.models.loading import load_model, model_in
 from autotransfer.models.saved_model import SavedModel
-from autotransfer.runs.options import RunOptions
 from autotransfer.search.procedure import conduct
 from autotransfer.training.members import Members
-from tiny import create_run, tiny_file
+from tiny import create_run, described, tiny_file
 
 MODELS = {  # odd and even lengths and filters, one and many channels, a filter longer than the window
     "trial": {"channels": 1, "times": 33, "kernel": 16},
@@ -217,9 +216,9 @@ def test_an_encoder_that_is_no_graph_is_refused(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("export")
-    options = RunOptions(
+    options = described(
         source=str(tiny_file(folder)),
-        epochs=2,
+        max_epochs=2,
         batch_size=8,
         device="cpu",
         lr=0.05,

@@ -9,12 +9,11 @@ import pytest
 
 from autotransfer.report.terminal import answer_lines
 from autotransfer.runs.choice import read_choice
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
 from autotransfer.settings import Setting
-from tiny import create_run, tiny_file
+from tiny import create_run, described, tiny_file
 
 GRID = [
     base.replace(**change)
@@ -29,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     source = str(tiny_file(folder))
     made = create_run(
         folder / "run",
-        RunOptions(source=source, grid=GRID, epochs=2, batch_size=8, device="cpu", rule="published"),
+        described(source=source, grid=GRID, max_epochs=2, batch_size=8, device="cpu", rule="published"),
     )
     conduct(made, lambda _: None, shown=False)
     return made

@@ -35,11 +35,10 @@ from autotransfer.preprocessing.represent.base import Representation
 from autotransfer.preprocessing.transform import Fitted, Rows, Stage, Transform
 from autotransfer.randomness import uniform
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.options import RunOptions
 from autotransfer.search import kinds, playback
 from autotransfer.tasks import Metric
 from autotransfer.tasks.classification import METRICS
-from tiny import tiny, tiny_file
+from tiny import auto_classifier, described, tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -215,7 +214,7 @@ def test_it_exports(kind: str, added: at.Setting, tmp_path: Path) -> None:
     assert found.difference < 1e-5
 
 
-BRIEF: dict[str, Any] = {"epochs": 2, "batch_size": 8, "seeds": 1, "folds": 3, "networks": "none", "device": "cpu"}
+BRIEF: dict[str, Any] = {"max_epochs": 2, "batch_size": 8, "seeds": 1, "folds": 3, "networks": "none", "device": "cpu"}
 
 
 def call(*words: object) -> str:
@@ -243,7 +242,7 @@ def test_estimators_and_commands_take_it(kind: str, added: at.Setting, tmp_path:
     single = np.stack([at.Session(clf).predict_proba(window) for window in windows])
     np.testing.assert_allclose(single, clf.predict_proba(windows), atol=1e-6)
 
-    auto = fitted(at.AutoTransferClassifier(settings=[added], sfreq=16, **BRIEF))
+    auto = fitted(auto_classifier(settings=[added], sfreq=16, **BRIEF))
     (tmp_path / "mine.json").write_text(json.dumps([added.to_dict()]))
     choice = run_of(tmp_path, "--grid", tmp_path / "mine.json")
     assert added.replace(max_epochs=2) in [candidate.setting for candidate in choice.shortlist]
@@ -255,7 +254,7 @@ def test_a_kind_of_candidates_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     """A network in a list of kinds, and a representation by name and for signals of a field."""
     monkeypatch.setitem(ENCODERS, "perceptron", PerceptronOptions)
     monkeypatch.setitem(REPRESENTATIONS, "medians", Medians)
-    plain = RunOptions(source="x").settings()
+    plain = described(source="x").settings()
     monkeypatch.setitem(kinds.UNPENALISED, "zero-shot", ({"encoder": "perceptron", "hidden": 6},))
     assert "perceptron" in {one.kind for one in kinds.networks(plain, tiny(), "zero-shot")}
     monkeypatch.setitem(kinds.REPRESENTED, "eeg", ("medians",))
@@ -266,7 +265,7 @@ def test_a_kind_of_candidates_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     )
     assert {"perceptron", "medians"} <= {candidate.setting.kind for candidate in choice.shortlist}
     assert "medians of channels" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    auto = at.AutoTransferClassifier("uncensored", kinds="medians", sfreq=16, **BRIEF)
+    auto = auto_classifier("uncensored", kinds="medians", sfreq=16, **BRIEF)
     assert "medians" in {one["kind"] for one in fitted(auto).choice_["average"]["weights"]}
 
 
@@ -280,7 +279,7 @@ def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     clf = fitted(at.CensoredClassifier(scoring="expected", max_epochs=2, batch_size=8, sfreq=16, device="cpu"))
     X, y = tiny().X.numpy(), tiny().y.numpy()
     assert clf.score(X, y) == expected_accuracy(y, clf.predict_proba(X), None)
-    auto = at.AutoTransferClassifier("uncensored", metric="expected", scoring="expected", sfreq=16, **BRIEF)
+    auto = auto_classifier("uncensored", metric="expected", scoring="expected", sfreq=16, **BRIEF)
     assert fitted(auto).choice_["metric"] == "expected_accuracy"
 
 

@@ -10,7 +10,7 @@ import pytest
 import autotransfer as at
 from autotransfer.folds import divide, leave_groups_out, name_of
 from autotransfer.runs.choice import Choice
-from autotransfer.runs.options import RunOptions, resolved
+from autotransfer.runs.options import resolved
 from autotransfer.runs.run import Run
 from autotransfer.search import stages
 from autotransfer.search.average import find_weights
@@ -20,7 +20,7 @@ from autotransfer.search.procedure import conduct
 from autotransfer.search.validation import finished_entries, honest_scores
 from autotransfer.training.metrics import balanced_accuracy_of
 from faults import few_closed_forms, quiet
-from tiny import create_run, tiny, tiny_file
+from tiny import create_run, described, tiny, tiny_file
 
 PEOPLE, FOLDS = 7, 4
 
@@ -35,8 +35,8 @@ def _few_closed_forms() -> Iterator[None]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     folder = tmp_path_factory.mktemp("groups")
     source = str(tiny_file(folder, n_subjects=PEOPLE))
-    options = RunOptions(
-        source=source, epochs=4, batch_size=8, lr=1e-2, device="cpu", folds=FOLDS, adaptation="zero-shot",
+    options = described(
+        source=source, max_epochs=4, batch_size=8, lr=1e-2, device="cpu", folds=FOLDS, adaptation="zero-shot",
         grid="uncensored",
     )  # fmt: skip
     run = create_run(folder / "run", options)
@@ -127,9 +127,8 @@ def test_folds_by_default() -> None:
     many, few = tiny(21, per_class=2), tiny(20, per_class=2)
 
     def settled(rec: at.Recordings, **options: object) -> int | str:
-        return resolved(RunOptions(source="x", **options), rec).folds
+        return resolved(described(source="x", **options), rec).folds
 
-    assert settled(many) == "all", "nobody asked"
-    assert (settled(many, folds="auto"), settled(few, folds="auto")) == (10, "all")
-    assert settled(many, folds="auto", grid="paper", rule="published") == "all"
+    assert (settled(many, folds=None), settled(few, folds=None)) == (10, "all")
+    assert settled(many, folds=None, grid="paper") == "all"
     assert (settled(few, folds=5), settled(few, folds=20), settled(few, folds=40)) == (5, "all", "all")

@@ -24,7 +24,7 @@ from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.procedure import conduct
 from autotransfer.search.validation import finished_entries
 from faults import quiet
-from tiny import create_run
+from tiny import create_run, described
 
 PEOPLE, SESSIONS, PER = 5, 2, 10
 NAMES = [f"P{person}" for person in range(PEOPLE)]
@@ -48,9 +48,9 @@ def recorded(sessions: list[int] | None = None, sites: int = 3, seed: int = 0) -
 
 
 def options(source: str, hold_out: str, **changes: object) -> RunOptions:
-    usual = {"epochs": 2, "batch_size": 8, "lr": 1e-2, "device": "cpu", "adaptation": "zero-shot", "grid": "uncensored",
-             "networks": "none", "kinds": "features", "encoder": "linear"}  # fmt: skip
-    return RunOptions(source=source, hold_out=hold_out, **usual | changes)
+    usual = {"max_epochs": 2, "batch_size": 8, "lr": 1e-2, "device": "cpu", "adaptation": "zero-shot",
+             "grid": "uncensored", "networks": "none", "kinds": "features"}  # fmt: skip
+    return described(source=source, hold_out=hold_out, **usual | changes)
 
 
 def finished_run(folder: Path, hold_out: str, **changes: object) -> tuple[Run, Choice]:
@@ -132,10 +132,10 @@ def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, 
     tables += [choice.average.equal_test_scores, *choice.average.without_kind.values()]
     assert [sorted(own) for own in tables] == [NAMES] * len(tables)
     rows = pd.read_csv(run.folder / "results.csv")
-    plain = rows[rows["setting"] == choice.paper_network.name].set_index("test_subject")["test_score"]
+    plain = rows[rows["setting"] == choice.chosen.name].set_index("test_subject")["test_score"]
     for name in NAMES:
         sessions = [plain[f"{name}, session {number}"] for number in (1, 2)]
-        assert choice.test_scores["paper_network"][name] == pytest.approx(np.mean(sessions))
+        assert choice.test_scores["chosen"][name] == pytest.approx(np.mean(sessions))
     windows = {name: int(np.sum(counts)) for name, counts in choice.confusions.items()}
     assert windows == dict.fromkeys(NAMES, SESSIONS * PER)
     assert choice.playback is None or set(choice.playback.zero_shot["recorded"]) <= set(NAMES)

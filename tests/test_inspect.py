@@ -15,7 +15,7 @@ from autotransfer.recordings.concerns import concerns
 from autotransfer.recordings.overview import overview
 from faults import call
 from real_data import NAMES, real_file
-from tiny import create_run, tiny, tiny_file
+from tiny import create_run, described, tiny, tiny_file
 
 PEOPLE, PER = 6, 24
 
@@ -239,10 +239,9 @@ def test_a_run_warns_before_it_starts(tmp_path: Path) -> None:
     result = call("run", tmp_path / "units.npz", "--out", tmp_path / "run", "--dry-run")
     assert result.code == 0
     assert "the signals of 1 vary by" in result.out
-    from autotransfer.runs.options import RunOptions
 
     with pytest.warns(UserWarning, match="the signals of 1 vary by"):
-        create_run(tmp_path / "run", RunOptions(source=str(tmp_path / "units.npz"))).ledger.close()
+        create_run(tmp_path / "run", described(source=str(tmp_path / "units.npz"))).ledger.close()
 
 
 # --- what inspect shows ----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.runs.options import RunOptions, resolved
+from autotransfer.runs.options import resolved
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search.kinds import (
     CONSTANTS,
@@ -19,13 +19,13 @@ from autotransfer.search.kinds import (
     networks,
     represented,
 )
-from tiny import tiny
+from tiny import described, tiny
 
 USED = {"zero-shot": {"none"}, "online": {"none", "online"}, "transductive": {"none", "transductive"}}
 
 
 def candidates(recordings: at.Recordings | None = None, **options: str) -> list[at.Setting]:
-    made = candidates_of(Preparation(RunOptions(source="x", **options), recordings or tiny()))
+    made = candidates_of(Preparation(described(source="x", **options), recordings or tiny()))
     return made.networks + made.solved
 
 
@@ -44,10 +44,10 @@ def test_people_are_turned_where_channels_form_a_ring_and_their_windows_may_be_u
 def test_candidates_use_no_more_of_a_person_than_they_may(name: str) -> None:
     found = candidates(adaptation=name)
     assert {setting.adaptation for setting in found} == USED[name]
-    assert found[0] == RunOptions(source="x").apply(at.Setting()), "the plain network comes first"
+    assert found[0] == described(source="x").apply(at.Setting()), "the plain network comes first"
     assert len(set(found)) == len(found)
     assert {one.kind for one in found} == {"eegnet", "shallow", "features", "tangent", "templates", "evoked"}
-    names = [RunOptions(source="x").name_of(setting) for setting in found]
+    names = [described(source="x").name_of(setting) for setting in found]
     assert len(set(names)) == len(names), "names are keys in choice.json"
 
 
@@ -72,20 +72,19 @@ def test_families_that_were_not_asked_for_are_not_trained(options: dict[str, str
     plain = tiny()
     wearable = at.Recordings(plain.X, plain.y, plain.subject, sfreq=20.0, channels=["EDA", "BVP"])
     wanted = wearable if "trees" in encoders else plain
-    made = candidates_of(Preparation(RunOptions(source="x", adaptation="zero-shot", **options), wanted))
+    made = candidates_of(Preparation(described(source="x", adaptation="zero-shot", **options), wanted))
     assert {setting.encoder for setting in made.every} == encoders - ({"evoked"} if wanted is wearable else set())
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"grid": "paper"}, {"standardize": "train"}, {"align": "online"}, {"search": "tpe"},
-     {"rule": "published"}],
+    [{"grid": "paper"}, {"standardize": "train"}, {"align": "online"}, {"search": "tpe"}, {"rule": "published"}],
 )  # fmt: skip
 def test_auto_leaves_alone_what_says_itself_what_to_train(options: dict[str, str]) -> None:
-    assert RunOptions(source="x", adaptation="auto", **options).adaptation is None
-    assert RunOptions(source="x", adaptation="auto").adaptation == "zero-shot"
-    assert RunOptions(source="x", adaptation="auto", grid="uncensored").adaptation == "zero-shot"
-    assert RunOptions(source="x", adaptation="none").adaptation is None
+    assert described(source="x", adaptation=None, **options).adaptation == "none"
+    assert described(source="x", adaptation=None).adaptation == "zero-shot"
+    assert described(source="x", adaptation=None, grid="uncensored").adaptation == "zero-shot"
+    assert described(source="x", adaptation="none").adaptation == "none"
 
 
 @pytest.mark.parametrize(
@@ -98,11 +97,16 @@ def test_auto_leaves_alone_what_says_itself_what_to_train(options: dict[str, str
         {"adaptation": "zero-shot", "search": "tpe"},
         {"adaptation": "zero-shot", "rule": "published"},
         {"grid": "uncensored", "search": "tpe"},
+        {"folds": 5, "grid": "paper"},
+        {"hold_out": "session", "rule": "published"},
+        {"trials": 5, "adaptation": "zero-shot"},
+        {"kinds": "linear", "adaptation": "none"},
+        {"lrr": 1e-3},
     ],
 )
 def test_contradictions_are_told_before_anything_starts(options: dict[str, str]) -> None:
     with pytest.raises(UserError):
-        RunOptions(source="watch", **options)
+        described(source="watch", **options)
 
 
 @pytest.mark.parametrize("preprocessing", ["zero-shot", "online", "transductive"])
@@ -113,7 +117,7 @@ def test_what_gained_is_a_candidate_for_signals_of_its_kind(preprocessing: str) 
     for name, augmentation in taken_up.items():
         channels = [f"{name}{n}" for n in range(plain.n_channels)]
         own = at.Recordings(plain.X, plain.y, plain.subject, sfreq=200.0, channels=channels)
-        options = resolved(RunOptions(source="tiny", adaptation=preprocessing), own)
+        options = resolved(described(source="tiny", adaptation=preprocessing), own)
         found = [one for one in networks(options.settings(), own, preprocessing) if one.augmentation]
         assert len(found) == bool(augmentation)
         assert all(augmentation in options.name_of(one) for one in found)

@@ -16,11 +16,11 @@ from autotransfer.recordings import save_npz
 from autotransfer.runs.choice import read_choice
 from autotransfer.search.held_out import HeldOutLogProbs
 from faults import OPTIONS, call, few_settings
-from tiny import create_run, tiny
+from tiny import create_run, described, tiny
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
-SHORT = ["--epochs", 2, "--batch-size", 16, "--device", "cpu", "--seeds", 1]
+SHORT = ["--epochs", 2, "--set", "batch_size=16", "--device", "cpu", "--seeds", 1]
 NAMES = ["p0", "one class", "p2", "p3", "one trial", "p5"]
 
 
@@ -80,11 +80,10 @@ def test_they_are_told_before_a_run_and_are_in_no_mean(
 
 
 def test_a_split_whose_validation_subject_cannot_be_scored_compares_no_settings(tmp_path: Path) -> None:
-    from autotransfer.runs.options import RunOptions
 
     rec = with_people_of_one_class({5: 6})  # the last one validates the first fold
     with pytest.warns(UserWarning, match="cannot be scored"):
-        run = create_run(tmp_path / "run", RunOptions(source="x", **OPTIONS), recordings=rec)
+        run = create_run(tmp_path / "run", described(source="x", **OPTIONS), recordings=rec)
     assert run.folds()[0] == (5, 0)
     assert run.scored_split() == (0, 1)
     run.ledger.close()

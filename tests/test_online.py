@@ -17,7 +17,6 @@ from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
 from autotransfer.person.calibration import calibrate_model
 from autotransfer.person.decoder import Decoder
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search import following, playback
 from autotransfer.search.following import Followed
@@ -26,6 +25,7 @@ from autotransfer.search.planning import plan_of
 from autotransfer.search.playback import ORDERS
 from autotransfer.settings import Setting
 from autotransfer.training.centring import BEYOND, CENTRING_RULES, Centred, Centring, CentringRule, fit_centring
+from tiny import described
 
 REC = at.synthetic(n_subjects=6, trials_per_class=20, n_channels=4, n_times=32, subject_shift=1.0)
 NEW = 5
@@ -287,7 +287,7 @@ def test_nobody_chooses_their_own_rule() -> None:
 
 def test_closed_forms_of_sessions_are_those_of_the_run_centred() -> None:
     def stage(adaptation: str) -> Stage:
-        options = RunOptions(source="x", grid="uncensored", adaptation=adaptation)
+        options = described(source="x", grid="uncensored", adaptation=adaptation)
         return plan_of(Preparation(options, REC)).stages[0]
 
     forms = [setting for setting, _ in stage("zero-shot").online]

@@ -12,11 +12,10 @@ import pytest
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.report import page
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from faults import ARGUMENTS, assert_one_line, call, few_settings
-from tiny import create_run, tiny_file
+from tiny import auto_classifier, create_run, described, tiny_file
 
 BLOCK = """
 import sys
@@ -47,7 +46,7 @@ import autotransfer as at
 
 recordings = at.synthetic(n_subjects=3, trials_per_class=4, n_channels=3, n_times=32)
 X, y, subjects = recordings.X.numpy(), recordings.y.numpy(), recordings.subject.numpy()
-auto = at.AutoTransferClassifier(grid="uncensored", adaptation=None, epochs=1, batch_size=8, device="cpu")
+auto = auto_classifier(grid="uncensored", adaptation=None, max_epochs=1, batch_size=8, device="cpu")
 auto.fit(X, y, subjects=subjects).predict(X[:2])
 """
 
@@ -81,7 +80,7 @@ def test_missing_packages_are_one_line_before_any_work(tmp_path: Path, monkeypat
 
 
 def test_a_run_that_needs_optuna_can_be_read_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = create_run(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), search="tpe", epochs=1))
+    run = create_run(tmp_path / "run", described(source=str(tiny_file(tmp_path)), search="tpe", max_epochs=1))
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError, match="search tpe needs optuna"):
         conduct(run, print)
@@ -90,7 +89,7 @@ def test_a_run_that_needs_optuna_can_be_read_without_it(tmp_path: Path, monkeypa
     again = Run.open(tmp_path / "run")
     again.ledger.close()
     with pytest.raises(UserError, match="search tpe needs optuna"):
-        at.AutoTransferClassifier(search="tpe").fit([[[0.0]]], [0], subjects=[0])
+        auto_classifier(search="tpe").fit([[[0.0]]], [0], subjects=[0])
 
 
 def test_a_report_that_cannot_be_drawn_fails_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +108,7 @@ def test_a_report_that_cannot_be_drawn_fails_no_run(tmp_path: Path, monkeypatch:
         assert "finished" in call("status", run).out
         recordings = at.load(source)
         arrays = recordings.X.numpy(), recordings.y.numpy()
-        auto = at.AutoTransferClassifier(epochs=1, adaptation="none", device="cpu", run_folder=tmp_path / "fit")
+        auto = auto_classifier(max_epochs=1, adaptation="none", device="cpu", run_folder=tmp_path / "fit")
         with pytest.warns(UserWarning, match="the report could not be drawn"):
             auto.fit(*arrays, subjects=recordings.subject.numpy())
     assert auto.predict(arrays[0][:2]).shape == (2,)

@@ -1,8 +1,10 @@
-"""Each option of a run is declared once: a new field reaches every door, and so does a new entry of a registry."""
+"""Every option of a run reaches the run, from the command line, from a file and from Python."""
 
 from __future__ import annotations
 
+import inspect
 import json
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,25 +17,42 @@ import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
 from autotransfer.censoring import CENSORS
 from autotransfer.cli import app, running
+from autotransfer.errors import UserError
 from autotransfer.model.encoders import ENCODERS
-from autotransfer.options import SEARCH, TRAINING, USUAL, VALIDATION, AskedOptions
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.runs.options import RunOptions
+from autotransfer.runs.options import DEFAULTS, RunOptions, describe_run, resolved
+from autotransfer.runs.preparation import Preparation
+from autotransfer.runs.study import read_study
+from autotransfer.search.kinds import candidates_of
 from test_registries import with_transform
+from tiny import auto_classifier, tiny, tiny_file
 
 # A value that is not the default, and what must go with it.
-OTHER: dict[str, Any] = {
-    "time": "2h", "adaptation": "online", "device": "cpu", "encoder": "shallow", "at_least": 0.7, "grid": "uncensored",
-    "networks": "one", "kinds": "tdar", "search": "tpe", "trials": 3, "as_printed": True,
-    "epochs": 3, "max_steps": 70, "patience": 5, "batch_size": 9, "lr": 0.5, "standardize": "train", "align": "online",
-    "seeds": 2, "metric": "f1_macro", "folds": 4, "rule": "published", "hold_out": "session",
-    "target": "continuous",
+OTHER: dict[str, dict[str, Any]] = {
+    "time": {"time": "2h"}, "adaptation": {"adaptation": "online"}, "device": {"device": "cpu"},
+    "encoder": {"encoder": "shallow"}, "at_least": {"at_least": 0.7}, "grid": {"grid": "uncensored"},
+    "networks": {"networks": "one"}, "kinds": {"kinds": "tdar"}, "search": {"search": "tpe"},
+    "trials": {"trials": 3, "search": "tpe"}, "max_steps": {"max_steps": 70}, "seeds": {"seeds": 2},
+    "seed": {"seed": 7}, "metric": {"metric": "f1_macro"}, "folds": {"folds": 4}, "rule": {"rule": "published"},
+    "hold_out": {"hold_out": "session"}, "target": {"target": "continuous"}, "window": {"window": 0.5},
+    "hop": {"window": 0.5, "hop": 0.25}, "offset": {"offset": 1.0}, "events": {"window": 0.5, "events": "a=b"},
+    "pattern": {"pattern": "{subject}"},
+    "sfreq": {"sfreq": 50.0}, "sep": {"sep": ";"}, "decimal": {"decimal": ","}, "time_column": {"time_column": "t"},
+    "filter": {"filter": "5-20"}, "clean": {"clean": True},
 }  # fmt: skip
-NAMES = [field.name for field in fields(AskedOptions)]
+CONSTANTS: dict[str, Any] = {
+    "max_epochs": 3, "lr": 0.5, "batch_size": 9, "patience": 5, "weight_decay": 0.5, "schedule": "constant",
+    "checkpoint": "last", "dropout": 0.1, "standardize": "train", "align": "online", "shrinkage": 0.25, "warm_up": 2,
+    "as_printed": True, "mixup": 0.5,
+}  # fmt: skip
+OTHER |= {name: {name: value} for name, value in CONSTANTS.items()}
+# Options that decide what is fitted and on which folds; the others say what is read, scored and written, and where.
+NOT_IN_PLAN = {"time", "device", "at_least", "metric", "target", "clean", "seed", "seeds", "search", "trials"}
+NOT_IN_PLAN |= {"window", "hop", "offset", "events", "pattern", "sfreq", "sep", "decimal", "time_column", "filter"}
 
 
-def asked_by_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> RunOptions:
+def described_by_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> RunOptions:
     asked: list[RunOptions] = []
     monkeypatch.setattr(running, "_dry_run", lambda options, *_: asked.append(options))
     result = CliRunner().invoke(app, ["run", "x.npz", "--dry-run", *words])
@@ -41,33 +60,95 @@ def asked_by_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> RunOp
     return asked[0]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_option_means_the_same_at_every_door(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {name: OTHER[name]}
-    expected = (
-        RunOptions.of("recommended", source="x.npz", adaptation="auto", **given)
-        if name != "adaptation"
-        else (RunOptions.of("recommended", source="x.npz", **given))
-    )
-    assert getattr(expected, name) == OTHER[name]
-    words = [f"--{key.replace('_', '-')}" + ("" if value is True else f"={value}") for key, value in given.items()]
-    assert asked_by_command(words, monkeypatch) == expected
+def words_of(given: dict[str, Any]) -> list[str]:
+    """As a user writes them on the command line."""
+    return [
+        text
+        for name, value in given.items()
+        for text in (
+            (f"--{name.replace('_', '-')}", *([] if value is True else [str(value)]))
+            if name in DEFAULTS
+            else ("--set", f"{name}={json.dumps(value) if isinstance(value, bool) else value}")
+        )
+    ]
+
+
+def test_every_option_has_a_row() -> None:
+    assert set(OTHER) - set(CONSTANTS) == set(DEFAULTS)
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_an_option_means_the_same_everywhere(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = OTHER[name]
+    expected = describe_run({"source": "x.npz"} | given)
+    assert expected.to_dict()[name] == given[name] != describe_run({"source": "x.npz"}).to_dict().get(name)
+    assert described_by_command(words_of(given), monkeypatch) == expected
     path = tmp_path / "study.toml"
-    path.write_text("".join(f"{key} = {json.dumps(str(v) if key == 'folds' else v)}\n" for key, v in given.items()))
-    assert asked_by_command([f"--config={path}"], monkeypatch) == expected
-    estimator = at.AutoTransferClassifier(**given)
-    found = estimator._options(str(estimator.encoder)).to_dict()
-    assert {key: value for key, value in found.items() if key != "source"} == {
-        key: value for key, value in expected.to_dict().items() if key != "source"
-    }
+    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
+    assert described_by_command([f"--config={path}"], monkeypatch) == expected
+    if name not in ("target", "sfreq", "seed", "clean"):  # which a classifier has by other names
+        found = auto_classifier(**given)._described().to_dict()
+        assert found | {"source": "x.npz"} == expected.to_dict()
 
 
-def test_help_has_every_option_in_its_group() -> None:
-    params = {one.name: one for one in get_command(app).commands["run"].params}  # type: ignore[attr-defined]
-    assert set(NAMES) <= set(params)
-    groups = {getattr(params[name], "rich_help_panel", None) or USUAL for name in NAMES}
-    assert groups == {USUAL, SEARCH, TRAINING, VALIDATION}
-    assert all(params[name].help for name in NAMES)
+def facts(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run on small recordings fits: settings, and the rows of each fold."""
+    recordings = tiny(6)
+    recordings = at.Recordings(
+        recordings.X, recordings.y, recordings.subject, session=[n % 2 for n in range(len(recordings.y))], sfreq=50
+    )
+    prepared = Preparation(resolved(describe_run({"source": "x"} | given), recordings), recordings)
+    settings = [setting.to_dict() for setting in candidates_of(prepared).every]
+    return {"settings": settings, "folds": len(prepared.folds), "held out": prepared.options.hold_out}
+
+
+def test_every_option_changes_the_run() -> None:
+    """Print a table of what each option changes, and find none that changes nothing."""
+    usual, rows = facts({}), {}
+    described = describe_run({"source": "x"}).to_dict()
+    for name, given in OTHER.items():
+        values = describe_run({"source": "x"} | given).to_dict()
+        rows[name] = [key for key in values if values[key] != described.get(key)]
+        if name not in NOT_IN_PLAN:
+            found = facts(given)
+            rows[name] += [f"plan: {key}" for key in usual if found[key] != usual[key]]
+            assert len(rows[name]) > rows[name].count(name), f"{name} does not change what is fitted"
+        assert name in rows[name]
+    for name, changed in rows.items():
+        print(f"{name:14} {', '.join(changed)}")
+
+
+def test_constants_reach_every_network_and_only_what_reads_them() -> None:
+    every = [at.Setting(**values) for values in facts({"lr": 0.5, "shrinkage": 0.25})["settings"]]
+    assert {one.training.lr for one in every if not one.network.closed_form} == {0.5}
+    assert {one.shrinkage for one in every if one.encoder == "linear"} == {0.25}
+
+
+def test_a_constant_without_a_field_is_refused_with_the_choices() -> None:
+    for name in ("lrr", "epochs", "method"):
+        with pytest.raises(UserError, match=r"choose from .*lr, .*max_epochs"):
+            describe_run({"source": "x", name: 3})
+
+
+def test_what_a_dry_run_prints_is_read_back(tmp_path: Path) -> None:
+    words = ["run", str(tiny_file(tmp_path)), "--dry-run", "--device", "cpu", "--set", "lr=1e-3", "--folds", "4"]
+    printed = CliRunner().invoke(app, words).stdout
+    path = tmp_path / "study.toml"
+    path.write_text(printed)
+    assert tomllib.loads(printed)["lr"] == 1e-3
+    first = describe_run(read_study(path))
+    path.write_text(CliRunner().invoke(app, ["run", "--config", str(path), "--dry-run"]).stdout)
+    assert describe_run(read_study(path)) == first
+    assert first.max_epochs == 500, "resolved for the recordings"
+
+
+def test_help_shows_what_a_user_decides() -> None:
+    params = get_command(app).commands["run"].params  # type: ignore[attr-defined]
+    shown = [one for one in params if one.param_type_name == "option" and not one.hidden]
+    assert len(shown) + 1 <= 32, "with --help"
+    for one in params:
+        assert 0 < len(one.help) <= 90, one.name
+    assert len(inspect.signature(at.AutoTransferClassifier).parameters) <= 14
 
 
 def test_every_entry_of_a_registry_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +159,7 @@ def test_every_entry_of_a_registry_can_be_asked_for(tmp_path: Path, monkeypatch:
     settings += [at.Setting(**{name: fields(kind)[0].default}) for name, kind in AUGMENTATIONS.items()]
     path = tmp_path / "grid.json"
     path.write_text(json.dumps([one.to_dict() for one in settings]))
-    assert set(settings) <= set(asked_by_command([f"--grid={path}"], monkeypatch).settings())
-    assert set(settings) <= set(at.AutoTransferClassifier(settings=settings)._options("eegnet").settings())
+    assert set(settings) <= set(described_by_command([f"--grid={path}"], monkeypatch).settings())
+    assert set(settings) <= set(at.AutoTransferClassifier(settings=settings)._described().settings())
     for name in REPRESENTATIONS:
-        assert asked_by_command([f"--kinds={name}"], monkeypatch).kinds == name
+        assert described_by_command([f"--kinds={name}"], monkeypatch).kinds == name

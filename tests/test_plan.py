@@ -14,7 +14,7 @@ import pytest
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
-from autotransfer.runs.options import RunOptions, parse_time, resolved
+from autotransfer.runs.options import RunOptions, describe_run, parse_time, resolved
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search import plan as plans
 from autotransfer.search import planning
@@ -43,7 +43,7 @@ MANY = tiny(24, per_class=2)
 
 
 def options(**changes: object) -> RunOptions:
-    return RunOptions.of("recommended", **{"source": "tiny.npz", "adaptation": "zero-shot", "device": "cpu"} | changes)
+    return describe_run({"source": "tiny.npz", "device": "cpu"} | changes)
 
 
 def prepared(asked: RunOptions, recordings: at.Recordings = MANY) -> Preparation:
@@ -112,7 +112,7 @@ def test_a_search_that_does_not_fit_is_refused_with_the_least() -> None:
 
 
 def test_costs_are_measured_and_grow_with_the_work() -> None:
-    own = prepared(options(batch_size=8, epochs=4, grid="uncensored", time="none"), tiny(6))
+    own = prepared(options(batch_size=8, max_epochs=4, grid="uncensored", time="none"), tiny(6))
     costs = Costs.measure(own, candidates_of(own).every)
 
     def trained(**changes: int) -> float:
@@ -121,7 +121,7 @@ def test_costs_are_measured_and_grow_with_the_work() -> None:
         return sum(costs.training(one, 2) for one in trainings if not one.network.closed_form)
 
     assert trained(seeds=3) == pytest.approx(3 * trained(seeds=1), rel=0.05)
-    assert trained(epochs=8) > 1.5 * trained()
+    assert trained(constants=own.options.constants | {"max_epochs": 8}) > 1.5 * trained()
     assert {type(speed) for speed in costs.speeds.values()} == {Speed, SolvingSpeed}
     assert all(costs.training(one, 2) > 0 for stage in plan_of(own).stages for one in stage.settings)
 
@@ -130,7 +130,7 @@ def test_a_run_begins_with_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     told: list[str] = []
     monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, prepared, *_: Known(prepared.recordings)))
     monkeypatch.setattr(planning, "LITTLE", 0)
-    own = options(source=str(tiny_file(tmp_path, n_subjects=6)), batch_size=8, epochs=8, time="3m")
+    own = options(source=str(tiny_file(tmp_path, n_subjects=6)), batch_size=8, max_epochs=8, time="3m")
     run = begin(tmp_path / "run", own, tell=told.append)
     plan = run.ledger.recall("plan", Plan)
     assert plan is not None
@@ -168,7 +168,7 @@ def test_a_plan_is_written_and_read(tmp_path: Path) -> None:
 def performed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, which is the current one, with recordings and the plan of a run on them."""
     tiny_file(tmp_path).rename(tmp_path / "data.npz")
-    own = prepared(options(source="data.npz", epochs=2, batch_size=8), tiny())
+    own = prepared(options(source="data.npz", max_epochs=2, batch_size=8), tiny())
     plans.write_plan(tmp_path, plan_of(own).as_performed([0]))
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -23,6 +23,7 @@ from autotransfer.search.labels import SHARES, SHARPNESS, best_trust, try_all
 from autotransfer.search.playback import ORDERS, play_person
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy_of
+from tiny import auto_classifier
 
 REC = at.synthetic(n_subjects=6, trials_per_class=24, n_channels=4, n_times=32, subject_shift=1.0)
 NEW = 5
@@ -128,7 +129,7 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
         return model
 
     monkeypatch.setattr(playback, "model_without", watched)
-    auto = at.AutoTransferClassifier(epochs=1, seeds=1, networks="none", kinds="features", run_folder=tmp_path / "run")
+    auto = auto_classifier(max_epochs=1, seeds=1, networks="none", kinds="features", run_folder=tmp_path / "run")
     some = REC.subject.numpy() >= 2
     auto.fit(REC.X.numpy()[some], REC.y.numpy()[some], subjects=REC.subject.numpy()[some])
     choice = read_choice(tmp_path / "run")

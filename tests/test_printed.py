@@ -17,7 +17,7 @@ from autotransfer.censoring import MODES, make_censor
 from autotransfer.censoring.censor import Censor
 from autotransfer.grids import grid
 from autotransfer.randomness import fold_in
-from autotransfer.runs.options import RunOptions
+from tiny import described
 
 Floats = NDArray[np.float64]
 CLASSES, SUBJECTS, ROWS, WIDTH, SIGMA = 3, 5, 31, 4, 1.3
@@ -204,7 +204,7 @@ def test_mige_weighs_subjects_and_classes_alike(mode: str, estimator: str) -> No
 
 
 def test_a_run_as_printed() -> None:
-    ours, printed = (RunOptions(source="x", grid="paper", as_printed=flag).settings() for flag in (False, True))
+    ours, printed = (described(source="x", grid="paper", as_printed=flag).settings() for flag in (False, True))
     assert len(grid("paper")) == len(printed) == 346
     assert all(s.as_printed for s in printed[1:])
     assert {s.training.batches for s in printed} == {"shuffled"}

@@ -18,7 +18,6 @@ from autotransfer.models.loading import load_model
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.executor import LOG_PROBS
 from autotransfer.runs.ledger import Ledger
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import decision
 from autotransfer.search.planning import plan_of
@@ -26,7 +25,7 @@ from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
 from faults import quiet
-from tiny import create_run, tiny_file
+from tiny import create_run, described, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -38,14 +37,14 @@ REQUIRED = {
 
 def run_tiny(folder: Path, *, rule: str = "published", **options: object) -> tuple[Run, Choice]:
     source = options.pop("source", None) or str(tiny_file(folder))
-    given = {"epochs": 2, "batch_size": 8, "device": "cpu", "rule": rule} | options
-    run = create_run(folder / "run", RunOptions(source=source, **given))
+    given = {"max_epochs": 2, "batch_size": 8, "device": "cpu", "rule": rule} | options
+    run = create_run(folder / "run", described(source=source, **given))
     return run, conduct(run, quiet, shown=False)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
-    return run_tiny(tmp_path_factory.mktemp("finished"), epochs=12)
+    return run_tiny(tmp_path_factory.mktemp("finished"), max_epochs=12)
 
 
 def test_results_are_tidy_and_complete(finished: tuple[Run, Choice]) -> None:
@@ -121,7 +120,7 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
 
 @pytest.fixture(scope="module")
 def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
-    return run_tiny(tmp_path_factory.mktemp("averaged"), rule="average", adaptation="zero-shot", seeds=2, epochs=3)
+    return run_tiny(tmp_path_factory.mktemp("averaged"), rule="average", adaptation="zero-shot", seeds=2, max_epochs=3)
 
 
 def test_the_delivered_model_is_the_average(averaged: tuple[Run, Choice]) -> None:
@@ -194,7 +193,7 @@ def test_test_scores_reach_no_choice(
 
     monkeypatch.setattr(Ledger, "finish", finish)
     (tmp_path / "poisoned").mkdir()
-    again = run_tiny(tmp_path / "poisoned", epochs=12)[1]
+    again = run_tiny(tmp_path / "poisoned", max_epochs=12)[1]
     decided = ("chosen", "paper_network", "best_uncensored", "paper_network_won", "shortlist", "validation_q25",
                "validation_mean", "nested_choices", "adaptation")  # fmt: skip
     assert {name: getattr(again, name) for name in decided} == {name: getattr(choice, name) for name in decided}

@@ -26,7 +26,7 @@ from autotransfer.models.regression import RegressionModel
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import recordings_with_targets
 from autotransfer.runs.number_run import NumberRun
-from autotransfer.runs.options import RunOptions
+from autotransfer.runs.options import RunOptions, describe_run
 from autotransfer.runs.regression import (
     is_regression,
     read_regression_choice,
@@ -35,6 +35,7 @@ from autotransfer.search import regression
 from autotransfer.search.regression import STRENGTHS, average_shares, search_regression
 from autotransfer.training.conformal import held_out_coverage, interval_radii, radius_at
 from autotransfer.training.ridge import ridge
+from tiny import auto_classifier
 
 Array = NDArray[Any]
 TIMES = 128
@@ -54,7 +55,7 @@ def truth(people: int = 6, windows: int = 24, *, gain: float = 1.0, reference: b
 
 
 def options(**given: Any) -> RunOptions:
-    return RunOptions.of("recommended", source="x", target="continuous", **{"kinds": "features"} | given)
+    return describe_run({"source": "x", "target": "continuous", "kinds": "features"} | given)
 
 
 # ---- ridge, weights, scores ------------------------------------------------------------------------------------------
@@ -278,7 +279,7 @@ def test_mistakes_are_one_line() -> None:
     with pytest.raises(at.UserError, match="adaptation"):
         at.AutoTransferRegressor(adaptation="magic").fit(X, y, subjects=who)
     with pytest.raises(at.UserError, match="use AutoTransferRegressor"):
-        at.AutoTransferClassifier(target="continuous").fit(X, y, subjects=who)
+        auto_classifier(target="continuous").fit(X, y, subjects=who)
     with pytest.raises(at.UserError, match="--target continuous"):
         at.Recordings(X, y, who)
     for other in ({"grid": "paper"}, {"metric": "f1"}, {"hold_out": "session"}, {"encoder": "shallow"}):

@@ -12,13 +12,12 @@ from autotransfer.report.collect import collect, roles
 from autotransfer.runs import options as options_module
 from autotransfer.runs.choice import NamedSetting, read_choice
 from autotransfer.runs.ledger import Entry
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import decision, procedure
 from autotransfer.search.validation import validation_scores
 from report_example import finished
 from report_outline import Outline, figure_data, light
-from tiny import create_run, tiny_file
+from tiny import create_run, described, tiny_file
 
 CENSORED = Setting(method="mmd", mode="marginal", strength=0.3)
 
@@ -27,7 +26,7 @@ CENSORED = Setting(method="mmd", mode="marginal", strength=0.3)
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Three settings, of which the censored one is chosen whatever they score."""
     folder = tmp_path_factory.mktemp("run")
-    options = RunOptions(source=str(tiny_file(folder)), epochs=2, device="cpu", rule="published")
+    options = described(source=str(tiny_file(folder)), max_epochs=2, device="cpu", rule="published")
     few = [Setting(), Setting(batches=CENSORED.training.batches), CENSORED]
     with (
         mock.patch.object(options_module, "grid", return_value=few),

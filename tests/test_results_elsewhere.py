@@ -21,10 +21,9 @@ from autotransfer.models.model_page import model_page
 from autotransfer.report.moabb_results import COLUMNS
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.follower import RunFollower
-from autotransfer.runs.options import RunOptions
 from autotransfer.search.procedure import conduct
 from test_cli import call
-from tiny import create_run, tiny_file
+from tiny import create_run, described, tiny_file
 
 EVIL = "<img src=x onerror=alert(1)>|`=1+1`"
 
@@ -32,7 +31,7 @@ EVIL = "<img src=x onerror=alert(1)>|`=1+1`"
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("elsewhere")
-    options = RunOptions(source=str(tiny_file(home, name=EVIL)), grid="uncensored", adaptation="none", epochs=3,
+    options = described(source=str(tiny_file(home, name=EVIL)), grid="uncensored", adaptation="none", max_epochs=3,
                          batch_size=16, seeds=2)  # fmt: skip
     run = create_run(home / "run", options)
     with closing(run.ledger):

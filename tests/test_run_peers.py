@@ -16,7 +16,6 @@ from autotransfer.report.collect import collect
 from autotransfer.report.page import render
 from autotransfer.report.terminal import answer_lines
 from autotransfer.runs.choice import Choice
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import peers
 from autotransfer.search.peers import (
@@ -31,12 +30,12 @@ from autotransfer.search.peers import (
 )
 from autotransfer.search.procedure import conduct
 from faults import quiet
-from tiny import create_run, tiny_file
+from tiny import create_run, described, tiny_file
 
 
 def finished(folder: Path, **changes: object) -> tuple[Run, Choice]:
-    given = {"source": str(tiny_file(folder, n_subjects=5)), "epochs": 2, "batch_size": 8, "device": "cpu"}
-    run = create_run(folder / "run", RunOptions(**given | changes))
+    given = {"source": str(tiny_file(folder, n_subjects=5)), "max_epochs": 2, "batch_size": 8, "device": "cpu"}
+    run = create_run(folder / "run", described(**given | changes))
     return run, conduct(run, quiet, shown=False, played=1)
 
 

@@ -29,14 +29,14 @@ from autotransfer.runs import lock
 from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoint
 from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.lock import Lock, in_use
-from autotransfer.runs.options import RunOptions, resolved
+from autotransfer.runs.options import resolved
 from autotransfer.runs.run import WRITTEN, Run, check_unused
 from autotransfer.training.train import run as train_population
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
 from faults import assert_one_line, call, few_settings
 from test_schema import record
-from tiny import create_run, tiny, tiny_file
+from tiny import auto_classifier, create_run, described, tiny, tiny_file
 
 
 def entry(number: int = 0) -> Entry:
@@ -247,22 +247,22 @@ def test_a_damaged_checkpoint_is_not_used(tmp_path: Path) -> None:
 
 def test_epochs_are_as_many_as_make_2500_steps(tmp_path: Path) -> None:
     recordings = tiny()  # 48 windows of 4 subjects: half of them train
-    options = RunOptions(source="x", batch_size=4)
-    assert resolved(options, recordings).epochs == 417, "six steps an epoch"
-    assert resolved(replace(options, batch_size=None), recordings).epochs == 500, "a step an epoch, at most 500"
+    options = described(source="x", batch_size=4)
+    assert resolved(options, recordings).max_epochs == 417, "six steps an epoch"
+    assert resolved(described(), recordings).max_epochs == 500, "a step an epoch, at most 500"
     many = at.Recordings(np.zeros((8000, 1, 8)) + np.arange(8), np.arange(8000) % 2, np.arange(8000) // 2000)
-    assert resolved(options, many).epochs == 10, "1000 steps an epoch, and no fewer than 10"
-    assert resolved(replace(options, batch_size=300), many).epochs == 193, "13 steps: an incomplete batch is dropped"
-    assert resolved(replace(options, epochs=3), many).epochs == 3
-    assert resolved(replace(options, grid="paper"), many).max_epochs == 500
+    assert resolved(options, many).max_epochs == 10, "1000 steps an epoch, and no fewer than 10"
+    assert resolved(described(batch_size=300), many).max_epochs == 193, "13 steps: an incomplete batch is dropped"
+    assert resolved(described(max_epochs=3), many).max_epochs == 3
+    assert resolved(described(grid="paper"), many).max_epochs == 500
     run = create_run(tmp_path / "run", replace(options, source=str(tiny_file(tmp_path))))
-    assert run.options.epochs == 417
+    assert run.options.max_epochs == 417
     assert Run.open(tmp_path / "run").options == run.options
 
 
 def test_changed_data_are_noticed(tmp_path: Path) -> None:
     path = tiny_file(tmp_path)
-    create_run(tmp_path / "run", RunOptions(source=str(path)))
+    create_run(tmp_path / "run", described(source=str(path)))
     assert Run.open(tmp_path / "run").recordings.n_trials == 48
     recordings = tiny()
     X = recordings.X.clone()
@@ -281,7 +281,7 @@ def test_changed_sessions_and_columns_of_the_same_windows_are_noticed(tmp_path: 
 
     columns = {"room": np.where(day, "a", "b"), "age": np.linspace(20, 30, 48)}
     write(session=day, columns=columns)
-    run = create_run(tmp_path / "run", RunOptions(source=str(path)))
+    run = create_run(tmp_path / "run", described(source=str(path)))
     run.ledger.close()
 
     def open_again() -> None:
@@ -304,7 +304,7 @@ def test_changed_sessions_and_columns_of_the_same_windows_are_noticed(tmp_path: 
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
-    options = RunOptions(source=str(tiny_file(tmp_path)))
+    options = described(source=str(tiny_file(tmp_path)))
     create_run(tmp_path / "run", options)
     with pytest.raises(UserError, match="already holds a run; continue it with: autotransfer resume"):
         create_run(tmp_path / "run", options)
@@ -320,7 +320,7 @@ def test_no_run_and_no_model_of_any_kind_is_overwritten(tmp_path: Path, name: st
     (folder / name).write_text("{}")
     assert_one_line(call("run", source, "--out", folder), 2, "already holds a run")
     if not name.startswith("ledger"):  # which would be continued
-        rec, own = tiny(), at.AutoTransferClassifier(run_folder=folder)
+        rec, own = tiny(), auto_classifier(run_folder=folder)
         with pytest.raises(UserError, match="already holds a run"):
             own.fit(rec.X.numpy(), rec.y.numpy(), subjects=rec.subject.numpy())
     if not name.startswith("model"):  # a person's model may be made again
@@ -332,7 +332,7 @@ def test_no_run_and_no_model_of_any_kind_is_overwritten(tmp_path: Path, name: st
 
 def test_bad_data_leave_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError):
-        create_run(tmp_path / "run", RunOptions(source=str(tmp_path / "missing.npz")))
+        create_run(tmp_path / "run", described(source=str(tmp_path / "missing.npz")))
     assert not (tmp_path / "run").exists()
     assert np.array_equal(list(tmp_path.iterdir()), [])
 
@@ -349,7 +349,7 @@ def test_a_file_of_the_users_is_not_replaced(tmp_path: Path, name: str) -> None:
     (tmp_path / "run" / name).unlink()
     (tmp_path / "run" / name).write_text("mine")
     with pytest.raises(UserError, match=f"holds {name}, which a run would replace"):
-        create_run(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path))))
+        create_run(tmp_path / "run", described(source=str(tiny_file(tmp_path))))
     assert [path.name for path in (tmp_path / "run").iterdir()] == [name]
     assert (tmp_path / "run" / name).read_text() == "mine"
 

@@ -25,8 +25,9 @@ from autotransfer.runs.choice import Average, Calibration, Choice, NamedSetting,
 from autotransfer.runs.options import RunOptions
 from autotransfer.settings import Training, field_names
 from mutations import twisted
+from tiny import described
 
-OPTIONS = RunOptions(source="here.npz", search="tpe", epochs=7, lr=1e-2, patience=2, seeds=3)
+OPTIONS = described(source="here.npz", search="tpe", max_epochs=7, lr=1e-2, patience=2, seeds=3)
 RICH = at.Setting(
     method="mige", mode="complementary", strength=0.1, estimator="nu_method", warm_up=3, shuffle_subjects=True,
     standardize="train", align="online", append_scale=True, log_power=True, amplitude=0.2,
@@ -226,7 +227,7 @@ def one_change(setting: at.Setting, field: str) -> list[at.Setting]:
 @pytest.mark.slow
 def test_settings_that_differ_have_names_that_differ() -> None:
     """Tables and choices go by name. What follows from the recordings is the same in all settings of a run."""
-    options, follows = RunOptions(source="x", batch_size=64, lr=0.1), {"sfreq", "constants"}
+    options, follows = described(source="x", batch_size=64, lr=0.1), {"sfreq", "constants"}
     settings = {options.apply(setting) for name in GRIDS for setting in at.grid(name)}
     tried = set()
     bases = [options.apply(setting) for setting in (at.Setting(), *METHODS, RICH)]

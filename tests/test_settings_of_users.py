@@ -16,7 +16,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.jobs import Outcome
 from autotransfer.runs.options import RunOptions
-from tiny import tiny
+from tiny import auto_classifier, described, tiny
 
 RECORDINGS = tiny()
 X = RECORDINGS.X.numpy()
@@ -52,11 +52,11 @@ def test_what_a_setting_would_hide_is_refused(given: dict[str, Any]) -> None:
 
 def test_a_run_of_listed_settings() -> None:
     listed = [SETTING, at.Setting(encoder="templates", standardize="train")]
-    auto = at.AutoTransferClassifier(settings=listed, seeds=1, time=None, device="cpu")
+    auto = auto_classifier(settings=listed, seeds=1, time="none", device="cpu")
     assert clone(auto).get_params()["settings"] == listed
-    options = auto._options("eegnet")
+    options = auto._described()
     assert options.settings() == [listed[1], SETTING], "the first without a penalty is the baseline"
-    assert auto.set_params(settings=None, grid=listed)._options("eegnet") == options
+    assert auto.set_params(settings=None, grid=listed)._described() == options
     found = clone(auto).fit(X, Y, subjects=SUBJECTS)
     results = found.results_
     assert set(results["encoder"]) == {"eegnet", "templates"}
@@ -69,11 +69,11 @@ def test_a_run_of_listed_settings() -> None:
 
 
 def test_settings_with_penalties_alone_have_a_baseline() -> None:
-    options = RunOptions(source="x", grid=[SETTING])  # type: ignore[arg-type]
+    options = described(source="x", grid=[SETTING])  # type: ignore[arg-type]
     assert options.settings() == [SETTING.uncensored("shuffled"), SETTING]
     assert options.plain == options.settings()[0]
     assert RunOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
-    asked = RunOptions(source="x", grid=[SETTING], epochs=7, lr=0.5, encoder="shallow")  # type: ignore[arg-type]
+    asked = described(source="x", grid=[SETTING], max_epochs=7, lr=0.5, encoder="shallow")  # type: ignore[arg-type]
     assert {(one.max_epochs, one.training.lr, one.encoder) for one in asked.settings()} == {(7, 0.5, "shallow")}
 
 
@@ -92,9 +92,9 @@ def test_settings_with_penalties_alone_have_a_baseline() -> None:
 )
 def test_what_is_no_grid_is_refused(grid: Any, rest: dict[str, Any]) -> None:
     with pytest.raises(UserError):
-        RunOptions(source="x", grid=grid, **rest)
+        described(source="x", grid=grid, **rest)
     with pytest.raises(UserError, match="two names"):
-        at.AutoTransferClassifier("quick", settings=[SETTING]).fit(X, Y, subjects=SUBJECTS)
+        auto_classifier("quick", settings=[SETTING]).fit(X, Y, subjects=SUBJECTS)
 
 
 @pytest.mark.parametrize("standardize", ["trial", "train", "online", "transductive"])

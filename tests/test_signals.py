@@ -18,7 +18,7 @@ from tiny import tiny_file
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
-LONG = [*ARGUMENTS, "--grid", "uncensored", "--epochs", "120", "--patience", "120"]
+LONG = [*ARGUMENTS, "--grid", "uncensored", "--epochs", "120", "--set", "patience=120"]
 
 
 @pytest.fixture(scope="module")

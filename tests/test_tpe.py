@@ -10,11 +10,10 @@ import pytest
 
 from autotransfer.censoring import CENSORS, MODES
 from autotransfer.runs.choice import Choice
-from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from autotransfer.search.tpe import suggest
-from tiny import create_run, tiny_file
+from tiny import create_run, described, tiny_file
 
 
 def quiet(_: str) -> None:
@@ -24,7 +23,7 @@ def quiet(_: str) -> None:
 def tpe_run(folder: Path, trials: int = 20) -> tuple[Run, Choice]:
     folder.mkdir(exist_ok=True)
     source = str(tiny_file(folder))
-    options = RunOptions(source=source, search="tpe", trials=trials, epochs=4, batch_size=8, device="cpu")
+    options = described(source=source, search="tpe", trials=trials, max_epochs=4, batch_size=8, device="cpu")
     run = create_run(folder / "run", options)
     return run, conduct(run, quiet, shown=False)
 
@@ -49,7 +48,7 @@ def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path:
     folder = tmp_path / "b"
     folder.mkdir()
     source = str(tiny_file(folder))
-    options = RunOptions(source=source, search="tpe", trials=20, epochs=4, batch_size=8, device="cpu")
+    options = described(source=source, search="tpe", trials=20, max_epochs=4, batch_size=8, device="cpu")
     run = create_run(folder / "run", options)
     for after in (5, 13, 1, 20):
         left = after

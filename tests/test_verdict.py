@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.loading import load_model
@@ -24,7 +23,7 @@ from autotransfer.search.peers import CLOSED, PYRIEMANN, RECENTRED
 from autotransfer.training.intervals import next_person, next_words
 from autotransfer.versions import versions
 from report_example import averaged
-from tiny import tiny
+from tiny import auto_classifier, tiny
 
 
 def of(**changes: Any) -> Choice:
@@ -133,8 +132,8 @@ def test_who_is_below_what_is_asked_is_named() -> None:
 def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_file(tmp_path: Path) -> None:
     recordings = tiny(n_subjects=4)
     recordings.y[:3] = 1 - recordings.y[:3]  # people's scores differ
-    auto = at.AutoTransferClassifier(
-        "uncensored", adaptation="none", epochs=20, batch_size=8, seeds=1, device="cpu", at_least=0.9,
+    auto = auto_classifier(
+        "uncensored", adaptation="none", max_epochs=20, batch_size=8, seeds=1, device="cpu", at_least=0.9,
         run_folder=tmp_path / "run",
     )  # fmt: skip
     auto.fit(recordings.X, recordings.y, subjects=recordings.subject)

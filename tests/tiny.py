@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +15,7 @@ from autotransfer.jobs import Outcome
 from autotransfer.model.encoders import Encoders
 from autotransfer.preprocessing import Preprocessing
 from autotransfer.recordings import save_npz
-from autotransfer.runs.options import RunOptions
+from autotransfer.runs.options import RunOptions, describe_run
 from autotransfer.runs.preparation import prepare
 from autotransfer.runs.run import Run, check_unused
 
@@ -81,6 +83,18 @@ def tiny_file(folder: Path, **changes: object) -> Path:
     path = folder / "tiny.npz"
     save_npz(path, tiny(**changes))
     return path
+
+
+def described(**given: Any) -> RunOptions:
+    """Return the description of a small run: one seed, each subject alone, the settings of the grid and no others."""
+    usual = {"source": "x", "seeds": 1, "folds": "all", "time": "none"}
+    return describe_run(usual | ({} if "adaptation" in given or "target" in given else {"adaptation": "none"}) | given)
+
+
+def auto_classifier(grid: Any = None, **given: Any) -> at.AutoTransferClassifier:
+    """Return a classifier with these options of a run, also those that are no parameters of its own."""
+    own = {name: given.pop(name) for name in list(given) if name in signature(at.AutoTransferClassifier).parameters}
+    return at.AutoTransferClassifier(grid, **own, options=given or None)
 
 
 def create_run(

@@ -130,7 +130,7 @@ def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State],
         name = run.options.name_of(setting)
         raise UserError(
             f"every training of {name!r} failed, and it was to be delivered; autotransfer status {run.folder} shows "
-            "why. Start a new run with a smaller --lr"
+            "why. Start a new run with a smaller lr (--set lr=…)"
         )
     if most is not None and len(entries) > most:
         entries = [entries[place] for place in np.linspace(0, len(entries) - 1, most).round().astype(int).tolist()]
