@@ -23,10 +23,9 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export.formats import FORMATS
 from autotransfer.export.proof import sample_windows
-from autotransfer.models.assembly import Part, assemble_mixture
+from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.loading import load_classifier
-from autotransfer.models.mixture import Mixture, Model
-from autotransfer.person.decoder import Decoder
+from autotransfer.models.model import Model
 from autotransfer.runs.options import describe_run, resolved
 from autotransfer.search.kinds import closed_forms, networks
 from autotransfer.search.models import most_of_each
@@ -39,7 +38,7 @@ WARM_UP, TIMED = 50, 1000
 VARIANTS = (("zero-shot", False), ("zero-shot", True), ("online", False))  # adaptation, adapt
 
 
-def random_mixture(channels: int, times: int, sfreq: float, adaptation: str = "zero-shot") -> Mixture:
+def random_mixture(channels: int, times: int, sfreq: float, adaptation: str = "zero-shot") -> Model:
     """Return an ensemble of twelve candidates with random weights: networks first, then linear models."""
     rec = at.synthetic(n_subjects=6, trials_per_class=10, n_channels=channels, n_times=times, seed=0)
     rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=sfreq)
@@ -54,7 +53,7 @@ def random_mixture(channels: int, times: int, sfreq: float, adaptation: str = "z
         count = 1 if setting.network.closed_form else members
         trained_on = [folds[k % len(folds)] for k in range(count)]
         parts.append(Part(setting, random_states(setting, rec, count, place), trained_on, 1 / len(chosen)))
-    return assemble_mixture(rec, parts, scores={})
+    return assemble(rec, parts, scores={})
 
 
 def random_states(setting: Setting, rec: at.Recordings, count: int, seed: int) -> list[dict[str, torch.Tensor]]:
@@ -117,22 +116,22 @@ def shown(took: np.ndarray) -> str:
 
 def part_rows(model: Model, windows: torch.Tensor, timed: int) -> Iterator[str]:
     """Time preparing and encoding by each stack of parts as in a session, and the combination of their predictions."""
-    decoder = Decoder(model)
-    people = decoder.follow()
-    took = np.zeros((WARM_UP + timed, len(decoder.stacks) + 1, 2))
+    ensemble = model.ensemble
+    people, shared = ensemble.follow(), ensemble.shared_transforms
+    took = np.zeros((WARM_UP + timed, len(ensemble.stacks) + 1, 2))
     with torch.inference_mode():
         for k in range(WARM_UP + timed):
             known: dict[Any, Any] = {}  # what stacks have in common
             window, codes, mark = windows[k % len(windows)][None], [], _now()
-            for place, (stack, person, keys) in enumerate(zip(decoder.stacks, people, decoder.keys, strict=True)):
+            for place, (stack, person, keys) in enumerate(zip(ensemble.stacks, people, shared, strict=True)):
                 codes.append(stack.codes(person.feed(window, keys, known)))
                 took[k, place], mark = _since(mark)
-            decoder.log_probabilities(codes)
+            ensemble.combination(codes)
             took[k, -1], mark = _since(mark)
     took = took[WARM_UP:]
-    for place, stack in enumerate(decoder.stacks):
-        yield f"  {_short(stack.setting):<60} {len(stack.mean):>3} {shown(took[:, place])}"
-    yield f"  {'combined':<60} {len(decoder.exponents):>3} {shown(took[:, -1])}"
+    for place, stack in enumerate(ensemble.stacks):
+        yield f"  {_short(stack.setting):<60} {len(stack.candidates):>3} {shown(took[:, place])}"
+    yield f"  {'combined':<60} {len(model.parts):>3} {shown(took[:, -1])}"
 
 
 def _short(setting: Setting) -> str:

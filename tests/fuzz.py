@@ -36,15 +36,15 @@ from safetensors.torch import save
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
-from autotransfer.models.assembly import assemble
+from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.binding import model_digests
 from autotransfer.models.card import DIGEST
 from autotransfer.models.loading import load_model
-from autotransfer.models.mixture import Mixture
 from autotransfer.models.saving import write_model
 from autotransfer.recordings import Raw, load, npy, read, save_npz
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import predictions
+from ensembles import weighted
 from fuzz_runs import RunTargets, unchanged_outside
 from mutations import NASTY, damaged, name, twisted
 from test_formats import bdf_file, edf_file, mne_raw, wfdb_record, xdf_file
@@ -186,10 +186,11 @@ class Fuzz(RunTargets):
         fold = at.leave_one_subject_out(recordings)[0]
         setting = at.Setting(max_epochs=1, batch_size=16)
         (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu")
-        card, tensors = assemble(recordings, setting, [outcome.state], [fold], kind="single", scores={})
-        write_model(folder / "model", card, tensors)
+        single = assemble(recordings, [Part(setting, [outcome.state], [fold])], scores={})
+        tensors = single.tensors()
+        write_model(folder / "model", single.card, tensors)
         self.model = load_model(folder / "model")
-        mixture = Mixture([self.model.parts[0]] * 2, [0.5, 1.0])
+        mixture = weighted([self.model] * 2, [0.5, 1.0])
         self.mixture = json.dumps(asdict(mixture.card)), save(mixture.tensors())
         self.card, self.weights = (folder / "model" / "model.json").read_text(), save(tensors)
 

@@ -8,8 +8,8 @@ import pytest
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.jobs import Outcome
-from autotransfer.models.assembly import assemble
-from autotransfer.models.saved_model import SavedModel
+from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.model import Model
 from autotransfer.recordings import Raw
 from autotransfer.runs.predictions import predictions
 from test_align import MIXED
@@ -20,12 +20,11 @@ REC = people()
 X, Y, IDS = REC.X.numpy(), REC.y.numpy(), np.array([f"p{i}" for i in REC.subject])
 
 
-def trained(kind: str, align: str, folds: slice = slice(0, 2)) -> tuple[list[Outcome], SavedModel]:
+def trained(kind: str, align: str, folds: slice = slice(0, 2)) -> tuple[list[Outcome], Model]:
     setting = at.Setting(standardize=kind, align=align, max_epochs=3, batch_size=16, lr=1e-2)
     own = at.leave_one_subject_out(REC)[folds]
     outcomes = at.train(REC, [at.Job(setting, fold) for fold in own], "cpu")
-    parts = assemble(REC, setting, [o.state for o in outcomes], own, kind="ensemble", scores={})
-    return outcomes, SavedModel(*parts)
+    return outcomes, assemble(REC, [Part(setting, [o.state for o in outcomes], own)], scores={})
 
 
 @pytest.mark.parametrize(("kind", "align"), ADAPTED)

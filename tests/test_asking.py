@@ -12,9 +12,9 @@ from sklearn.base import clone
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.models.mixture import Mixture
+from autotransfer.models.calibration import LABELS
 from autotransfer.person.asking import LIKELY, RECENT
-from autotransfer.person.calibration import LABELS
+from ensembles import with_known
 from test_calibration import CLASSES, FEW, KINDS, OWN, REST, SEEN, S, X, Y, both, single, with_card, with_model
 
 TRUSTED = {str(number): [0.6, 0.7] for number in LABELS}
@@ -42,7 +42,6 @@ def test_labels_one_by_one_are_a_calibration(kind: str) -> None:
 
 def test_labels_count_as_much_as_held_out_people_say() -> None:
     clf = KINDS["mixture"]()
-    assert isinstance(clf.model_, Mixture)
     trusted = with_model(clf, with_card(clf.model_, trust=TRUSTED, calibrates=[2, 5, 10]))
     want = trusted.calibrate(X[FEW], Y[FEW]).predict_proba(X[REST])
     np.testing.assert_allclose(labelled(trusted).predict_proba(X[REST]), want, atol=1e-5)
@@ -103,8 +102,7 @@ def test_a_label_that_is_refused_leaves_no_trace() -> None:
     with pytest.raises(UserError, match="at_least"):
         session.ask(X[0], at_least=-1)
     plain = single().model_
-    bare = with_card(plain)
-    bare.effects = None
+    bare = with_known(plain, effects=None)
     with pytest.raises(UserError, match="how people differ"):
         at.Session(bare).ask(X[0])
 

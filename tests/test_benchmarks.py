@@ -20,7 +20,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import autotransfer as at
 from autotransfer.models.saving import write_model
-from autotransfer.models.stacks import stacks_of
 from autotransfer.runs.choice import Playback
 from autotransfer.search.playback import ORDERS
 
@@ -133,7 +132,7 @@ def test_latency_of_a_delivered_model_part_by_part(tmp_path: Path, monkeypatch: 
     assert "3 × 40" in title
     names = [row[:60].strip() for row in rows]
     assert names[-3:] == ["session", "adapt", "adapt, labels"]
-    stacks = len(stacks_of(model.parts, model.exponents))
+    stacks = len(model.ensemble.stacks)
     assert names[stacks] == "combined"
     assert any("tangent" in name for name in names[:stacks])
     for row in rows:

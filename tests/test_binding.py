@@ -15,26 +15,23 @@ from safetensors.torch import load_file, save_file
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export.formats import as_text
-from autotransfer.models import saved_model
+from autotransfer.models import candidate
 from autotransfer.models.loading import load_model
-from autotransfer.models.mixture import Mixture
 from autotransfer.recordings import npy
+from ensembles import weighted
 from test_export import random_model
 
 Card = dict[str, Any]
 
 
 def swapped(card: Card) -> Card:
-    classes = card["classes"]
-    parts = {"parts": [swapped(part) for part in card["parts"]]} if "parts" in card else {}
-    return card | {"classes": classes[::-1]} | parts
+    return card | {"classes": card["classes"][::-1]}
 
 
 def other_setting(**changes: object) -> Callable[[Card], Card]:
     def change(card: Card) -> Card:
-        if "parts" in card:
-            return card | {"parts": [change(part) for part in card["parts"]]}
-        return card | {"setting": at.Setting.from_dict(card["setting"]).replace(**changes).to_dict()}
+        parts = [at.Setting.from_dict(part["setting"]).replace(**changes).to_dict() for part in card["parts"]]
+        return card | {"parts": [part | {"setting": own} for part, own in zip(card["parts"], parts, strict=True)]}
 
     return change
 
@@ -47,10 +44,10 @@ CHANGES: dict[str, Callable[[Card], Card]] = {
 }
 
 
-@pytest.fixture(params=["ensemble", "mixture"])
+@pytest.fixture(params=["one candidate", "two"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     one = random_model("trial")
-    (one if request.param == "ensemble" else Mixture([one, one], [0.4, 0.8])).save(tmp_path / "model")
+    (one if request.param == "one candidate" else weighted([one, one], [0.4, 0.8])).save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -91,9 +88,9 @@ def test_layout_is_no_change_and_models_without_a_digest_are_refused(folder: Pat
 
 def _huge(name: str, value: int) -> Callable[[Card], Card]:
     def change(card: Card) -> Card:
-        parts = {"parts": [change(part) for part in card["parts"]]} if "parts" in card else {}
-        total = {"members": value * len(card["parts"])} if name == "members" and parts else {name: value}
-        return card | total | parts
+        if name in card:
+            return card | {name: value}
+        return card | {"parts": [part | {name: value} for part in card["parts"]]}
 
     return change
 
@@ -105,7 +102,7 @@ def test_sizes_are_compared_before_memory_is_taken(
     card = load_model(folder).card
     tensors = load_model(folder).tensors()
     rewrite(folder, _huge(name, value))
-    monkeypatch.setattr(saved_model, "Members", None)  # whoever builds a network fails otherwise
+    monkeypatch.setattr(candidate, "Members", None)  # whoever builds a network fails otherwise
     with pytest.raises(UserError, match=r"members|the card implies"):
         load_model(folder)
     values = {k: json.loads(v) for k, v in as_text(card).items()}

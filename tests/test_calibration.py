@@ -20,11 +20,13 @@ from autotransfer.export import export_model
 from autotransfer.export.formats import FORMATS
 from autotransfer.export.proof import largest_difference
 from autotransfer.folds import leave_one_subject_out
-from autotransfer.models.assembly import Part, assemble_mixture
+from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.calibration import LABELS
 from autotransfer.models.loading import load_model
-from autotransfer.models.mixture import Mixture, Model
+from autotransfer.models.model import Model
 from autotransfer.person.adaptation import ADAPTATION_METHODS
-from autotransfer.person.calibration import LABELS, adapt_model
+from autotransfer.person.calibration import adapt_model
+from ensembles import alone, weighted, with_known
 from faults import call, few_settings, whole_run
 from tiny import tiny, tiny_file
 
@@ -63,7 +65,7 @@ def mixed() -> at.CensoredClassifier:
     states = [outcome.state for outcome in at.train(rec, jobs, device="cpu", progress=False)]
     parts = [Part(one, states[2 * k : 2 * k + 2], folds, 0.3 + 0.1 * k) for k, one in enumerate(settings)]
     found = copy.copy(single())
-    found.model_ = assemble_mixture(rec, parts, scores={})
+    found.model_ = assemble(rec, parts, scores={})
     return found
 
 
@@ -146,12 +148,7 @@ def test_a_model_without_effects_is_refused(kind: str) -> None:
 
 
 def without_effects(model: Model) -> Model:
-    found = copy.copy(model)
-    if isinstance(found, Mixture):
-        found.parts = [without_effects(part) for part in found.parts]
-        return found
-    found.effects = None
-    return found
+    return with_known(model, effects=None)
 
 
 # what held-out people gained decides
@@ -213,12 +210,12 @@ def test_exported(format: str, tmp_path: Path) -> None:
         pytest.importorskip("onnxscript", reason="needs the onnx extra")
         pytest.importorskip("onnxruntime", reason="needs the onnx extra")
     whole, of_everybody = calibrated_clf("mixture").model_, mixed().model_
-    own, form = Mixture(whole.parts[1:3], [0.4, 0.5]), FORMATS[format]
+    own, form = weighted(alone(whole)[1:3], [0.4, 0.5]), FORMATS[format]
     exported = export_model(own, format, tmp_path / f"model{form.suffix}")
     assert exported.difference is not None
     predict = form.open(exported.path.read_bytes(), None)
     np.testing.assert_allclose(predict(REC.X[REST]), own.predict_proba(REC.X[REST]), rtol=0, atol=1e-5)
-    assert largest_difference(Mixture(of_everybody.parts[1:3], [0.4, 0.5]), predict) > 1e-2, (
+    assert largest_difference(weighted(alone(of_everybody)[1:3], [0.4, 0.5]), predict) > 1e-2, (
         "it must not be everybody's"
     )
 
@@ -270,8 +267,9 @@ def test_all_windows_at_once_count_as_one_by_one(method: str) -> None:
     session = at.Session(clf, adapt=True)
     person = session._adaptation
     assert person is not None
-    codes, log_p = session._decoder.read(REC.X[REST], session._decoder.follow())
-    x = session._decoder.project(codes)
+    ensemble = clf.model_.ensemble
+    codes, log_p = ensemble.read(REC.X[REST], ensemble.follow())
+    x = ensemble.project(codes)
     known = person.method.begin()
     for own, said in zip(x, log_p.softmax(-1).float(), strict=True):
         known = person.method.count(known, own, said)

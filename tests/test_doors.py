@@ -17,12 +17,12 @@ from autotransfer.errors import UserError
 from autotransfer.estimator.window_classifier import WindowClassifier
 from autotransfer.export.formats import to_safetensors
 from autotransfer.models.assembly import effects_of
-from autotransfer.models.mixture import Mixture, Model
-from autotransfer.models.saved_model import SavedModel
-from autotransfer.person.calibration import calibrate_model, calibrated_with
+from autotransfer.models.model import Model
+from autotransfer.person.calibration import calibrated_with
 from autotransfer.person.stream.source import NpzSource
 from autotransfer.recordings.raw import Raw
 from autotransfer.runs.predictions import probabilities
+from ensembles import weighted, with_known
 from test_session import REC, TRAINING, model
 
 N, CHANNELS, TIMES = 6, 3, 24
@@ -32,17 +32,16 @@ Y = np.array([0, 1, 0, 1, 0, 1])
 CLASSES = np.array(["left", "right"])
 
 
-def known(**values: Any) -> SavedModel:
+def known(**values: Any) -> Model:
     """With what is known of how people differ, which calibration needs."""
     own = model(**values)
     folds = [at.Fold(rows, np.arange(0), np.arange(0), None, None) for rows in TRAINING]
-    own.effects = effects_of(own, REC, folds)
-    return own
+    return with_known(own, effects=effects_of(own.parts[0], REC, folds))
 
 
 ENSEMBLE = known(standardize="online")
-MIXTURE = Mixture([ENSEMBLE, known(seed=2, encoder="shallow")], [0.5, 0.7])
-CALIBRATED = calibrate_model(MIXTURE, torch.from_numpy(X), torch.from_numpy(Y))
+MIXTURE = weighted([ENSEMBLE, known(seed=2, encoder="shallow")], [0.5, 0.7])
+CALIBRATED = MIXTURE.calibrate_checked(torch.from_numpy(X), torch.from_numpy(Y))
 
 
 def estimator(kind: type[WindowClassifier], model: Model) -> Any:
@@ -114,12 +113,11 @@ DOORS = {
     "fit": Door(fit, fits=False),
     "fit, the target": Door(met),
     "Recordings": Door(recordings, fits=False),
-    "SavedModel.predict_proba": Door(lambda X, _: ENSEMBLE.predict_proba(X)),
-    "SavedModel.predict": Door(lambda X, _: ENSEMBLE.predict(X)),
-    "SavedModel.features": Door(lambda X, _: ENSEMBLE.features(X)),
-    "Mixture.predict_proba": Door(lambda X, _: MIXTURE.predict_proba(X)),
-    "Mixture.predict": Door(lambda X, _: MIXTURE.predict(X)),
-    "Mixture.features": Door(lambda X, _: MIXTURE.features(X)),
+    "Model.predict_proba": Door(lambda X, _: ENSEMBLE.predict_proba(X)),
+    "Model.predict": Door(lambda X, _: ENSEMBLE.predict(X)),
+    "Model.features": Door(lambda X, _: ENSEMBLE.features(X)),
+    "Model.score": Door(lambda X, _: MIXTURE.score(X, CLASSES[Y])),
+    "Model.calibrate": Door(lambda X, _: coefficients(MIXTURE.calibrate(X, CLASSES[Y]))),
     "a calibrated model": Door(lambda X, _: CALIBRATED.predict_proba(X)),
     "an exported file": Door(exported),
     "Session": Door(session(MIXTURE)),
@@ -224,10 +222,9 @@ PEOPLE: dict[str, tuple[Any, str]] = {
     "one name": ("ann", "'ann'"),
 }
 ASKED: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "SavedModel": ("subject", lambda s: ENSEMBLE.predict_proba(TRUE, s)),
-    "SavedModel.features": ("subject", lambda s: ENSEMBLE.features(TRUE, s)),
-    "Mixture": ("subject", lambda s: MIXTURE.predict_proba(TRUE, s)),
-    "Mixture.predict": ("subject", lambda s: MIXTURE.predict(TRUE, s)),
+    "Model": ("subject", lambda s: ENSEMBLE.predict_proba(TRUE, s)),
+    "Model.features": ("subject", lambda s: ENSEMBLE.features(TRUE, s)),
+    "Model.predict": ("subject", lambda s: MIXTURE.predict(TRUE, s)),
     "estimator": ("subjects", lambda s: estimator(at.CensoredClassifier, ENSEMBLE).predict_proba(TRUE, s)),
     "transform": ("subjects", lambda s: estimator(at.CensoredClassifier, ENSEMBLE).transform(TRUE, s)),
     "predict": ("subject", lambda s: probabilities(MIXTURE, Raw(X=TRUE, subject=s))),

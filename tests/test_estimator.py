@@ -23,7 +23,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.estimator.censored import validation_fold
 from autotransfer.jobs import Outcome
-from autotransfer.models.mixture import Mixture
+from ensembles import weighted
 from tiny import tiny
 
 RECORDINGS = tiny()
@@ -165,7 +165,7 @@ def test_a_strength_that_nobody_gives_is_the_methods_own() -> None:
 
 def test_the_rate_sets_the_kernel_and_the_seed_the_weights(fitted: at.CensoredClassifier) -> None:
     slow = small(sfreq=16, max_epochs=1).fit(X, Y, subjects=SUBJECTS)
-    assert (slow.model_.net.kernel, fitted.model_.net.kernel) == (8, 64)
+    assert [found.model_.parts[0].members.net.kernel for found in (slow, fitted)] == [8, 64]
     again = small().fit(X, Y, subjects=SUBJECTS)
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
     other = small(random_state=1).fit(X, Y, subjects=SUBJECTS)
@@ -431,6 +431,6 @@ def test_a_saved_model_predicts_classes(fitted: at.CensoredClassifier) -> None:
     np.testing.assert_array_equal(
         model.predict(torch.from_numpy(X[:9]), np.array(list("aabbccdde"))), model.predict(X[:9])
     )
-    mixed = Mixture([model, model], [0.5, 0.5])
+    mixed = weighted([model, model], [0.5, 0.5])
     np.testing.assert_array_equal(mixed.predict(X[:9], ["a"] * 9), model.predict(X[:9]))
     np.testing.assert_array_equal(mixed.classes_, model.classes_)

@@ -168,7 +168,7 @@ def test_a_folder_with_a_run_on_another_column_is_refused(tmp_path: Path) -> Non
 
 def test_codes_of_the_members_stand_side_by_side(fitted: at.AutoTransferClassifier) -> None:
     z = fitted.transform(X)
-    latents = [member for part in fitted.model_.parts for member in part.latents(RECORDINGS.X).numpy()]
+    latents = [member for stack in fitted.model_.ensemble.codes(RECORDINGS.X) for member in stack.numpy()]
     assert len(latents) == fitted.model_.card.members > 4
     np.testing.assert_array_equal(z, np.concatenate(latents, 1))
     assert len(fitted.get_feature_names_out()) == z.shape[1]
@@ -210,7 +210,7 @@ def test_an_encoder_of_ones_own(tmp_path: Path) -> None:
     assert {part.setting.encoder for part in own} == {f"{__name__}:linear"}, (
         "what autotransfer resume --encoder is told"
     )
-    assert {part.latents(RECORDINGS.X).shape[2] for part in own} == {3}
+    assert {part.members.latent_dim for part in own} == {3}
     assert pickle.loads(pickle.dumps(auto)).predict(X).tolist() == auto.predict(X).tolist()
     with pytest.raises(UserError, match=r"the encoder .*linear' is not known here"):
         clone(auto).set_params(encoder="eegnet").fit(X, Y, subjects=SUBJECTS)

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
-from autotransfer.models.mixture import Mixture
 from autotransfer.person.events import (
     Activation,
     EventDetector,
@@ -31,6 +30,7 @@ from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.recordings.cutting import Event
 from autotransfer.recordings.whole import WholeRecording, read_whole
+from ensembles import weighted
 from test_session import REC, model
 
 CLASSES = ["rest", "left", "right"]
@@ -203,7 +203,7 @@ def test_the_time_of_windows_that_overlap_or_are_apart_is_counted_once() -> None
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    Mixture([model(standardize="online"), model(1, encoder="shallow")], [0.5, 0.7]).save(folder / "model")
+    weighted([model(standardize="online"), model(1, encoder="shallow")], [0.5, 0.7]).save(folder / "model")
     return folder
 
 

@@ -24,11 +24,11 @@ from autotransfer.export.formats import FORMATS
 from autotransfer.export.proof import sample_windows
 from autotransfer.model.stack import Size
 from autotransfer.models.binding import split_file
-from autotransfer.models.card import ModelCard
 from autotransfer.models.loading import load_model, model_in
-from autotransfer.models.saved_model import SavedModel
+from autotransfer.models.model import Model
 from autotransfer.search.procedure import conduct
 from autotransfer.training.members import Members
+from ensembles import by_layers, changed, single
 from tiny import create_run, described, tiny_file
 
 MODELS = {  # odd and even lengths and filters, one and many channels, a filter longer than the window
@@ -44,16 +44,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "export.md"
 
 def random_model(
     kind: str, channels: int = 3, times: int = 32, kernel: int = 16, members: int = 3, **more: object
-) -> SavedModel:
+) -> Model:
     """With statistics and scales of its own everywhere: defaults of 0 and 1 hide mistakes."""
     generator = torch.Generator().manual_seed(channels * times)
     sizes = {"temporal_filters": 4, "spatial_depth": 3, "latent_filters": 6, "temporal_kernel": kernel}
     setting = at.Setting(standardize=kind, **sizes, **more)
-    card = ModelCard(
-        name="noise", kind="ensemble", members=members, setting=setting.to_dict(), n_times=times,
-        channels=[f"é{c}" for c in range(channels)], sfreq=None, classes=["rest", 7, "fist"], subjects=5,
-        scores={"nested_test_mean": 0.5},
-    )  # fmt: skip
     size = Size(*setting.preprocessing.shape(channels, times), 3, None)
     tensors = {
         name: torch.rand(tensor.shape, generator=generator) + 0.5 if "norm" in name else tensor.detach()
@@ -62,7 +57,10 @@ def random_model(
     for name in ("encoder.spatial", "encoder.depthwise", "encoder.pointwise", "classifier.weight"):
         tensors[name] = 3 * tensors[name]  # fresh weights hardly tell windows apart
     tensors |= statistics(kind, members, channels, generator)
-    return SavedModel(card, tensors)
+    return single(
+        setting, tensors, name="noise", n_times=times, channels=[f"é{c}" for c in range(channels)], sfreq=None,
+        classes=["rest", 7, "fist"], subjects=5, scores={"nested_test_mean": 0.5},
+    )  # fmt: skip
 
 
 def statistics(kind: str, members: int, channels: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -75,7 +73,7 @@ def statistics(kind: str, members: int, channels: int, generator: torch.Generato
     return {"preprocessing.standardize.shift": shift, "preprocessing.standardize.inv_std": inv_std}
 
 
-def raw_windows(saved: SavedModel, n: int = 1000) -> Tensor:
+def raw_windows(saved: Model, n: int = 1000) -> Tensor:
     x = sample_windows(saved, n, torch.Generator().manual_seed(7))
     x[0, 0] = 0.1  # flat, at a value whose mean in float32 is another
     x[n // 2, -1, 1:] = x[n // 2, -1, 0]
@@ -91,7 +89,7 @@ def written(format: str, kind: str) -> bytes:
     return FORMATS[format].write(random_model(kind, **MODELS[kind]))
 
 
-def difference(saved: SavedModel, got: np.ndarray, windows: Tensor) -> float:
+def difference(saved: Model, got: np.ndarray, windows: Tensor) -> float:
     want = saved.predict_proba(windows)
     assert got.shape == want.shape
     return float(np.abs(got - want).max())
@@ -107,6 +105,7 @@ def test_deployed_module_equals_the_model(kind: str, channels: int, times: int, 
     module, windows = saved.graph(), raw_windows(saved)
     for n in (1, 2, 1000):
         assert difference(saved, module(windows[:n]).numpy(), windows[:n]) < 1e-6
+    np.testing.assert_allclose(saved.predict_proba(windows), by_layers(saved, windows), rtol=0, atol=1e-6)
     assert saved.predict_proba(windows).std(0).max() > 0.02, "windows must be told apart, or nothing is compared"
 
 
@@ -114,12 +113,8 @@ def test_deployed_module_equals_the_model(kind: str, channels: int, times: int, 
 @pytest.mark.parametrize("kind", ["trial", "online"])
 def test_a_model_that_adapts_is_no_graph_but_a_file_of_its_own(kind: str, align: str, tmp_path: Path) -> None:
     plain = random_model(kind)
-    tensors = plain.tensors()
     A = torch.randn(3, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    saved = SavedModel(
-        replace(plain.card, setting=plain.card.setting | {"align": align}),
-        tensors | {"preprocessing.align.covariance": A @ A.mT},
-    )
+    saved = changed(plain, {"preprocessing.align.covariance": A @ A.mT}, align=align)
     for format in ("onnx", "torch"):
         with pytest.raises(UserError, match=r"every new person.*use the format safetensors"):
             export_model(saved, format, tmp_path / f"model{FORMATS[format].suffix}")
@@ -184,13 +179,15 @@ class Branching(Own):
         return super().forward(x if x.mean() > 0 else 2 * x)
 
 
-def own_model(kind: str, factory: type[nn.Module]) -> SavedModel:
+def own_model(kind: str, factory: type[nn.Module]) -> Model:
     members, channels, times = 2, 3, 20
     setting = at.Setting(standardize=kind, encoder="own")
-    card = replace(random_model(kind).card, setting=setting.to_dict(), n_times=times, members=members)
     own = Members(setting, Size(channels, times, 3, None), range(members), encoders={"own": factory}).tensors()
     tensors = {k: 5 * t if "classifier" in k else t + torch.rand(t.shape) * ("norm" in k) for k, t in own.items()}
-    return SavedModel(card, tensors | statistics(kind, members, channels, torch.Generator()), {"own": factory})
+    return single(
+        setting, tensors | statistics(kind, members, channels, torch.Generator()), {"own": factory}, name="noise",
+        n_times=times, channels=["a", "b", "c"], sfreq=None, classes=["rest", 7, "fist"], subjects=5,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", GRAPHS)
@@ -347,6 +344,6 @@ def test_only_an_earlier_export_is_replaced(run: Path, tmp_path: Path) -> None:
         export_model(run, "safetensors", run / "model" / "model.safetensors")
     precious.unlink()
     export_model(saved, "safetensors", precious)
-    changed = SavedModel(replace(saved.card, name="second"), saved.tensors())
-    export_model(changed, "safetensors", precious)
+    second = Model(replace(saved.card, name="second"), saved.parts)
+    export_model(second, "safetensors", precious)
     assert load_model(precious).card.name == "second"

@@ -20,14 +20,12 @@ from autotransfer.errors import UserError
 from autotransfer.export import export_model, formats, proof
 from autotransfer.export.formats import FORMATS
 from autotransfer.model.encoders import ENCODERS
-from autotransfer.models.card import ModelCard
-from autotransfer.models.mixture import Mixture
-from autotransfer.models.saved_model import SavedModel
-from autotransfer.person.calibration import calibrate_model
+from autotransfer.models.model import Model
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.training.effects import Effects
 from autotransfer.training.members import Members, size_of
+from ensembles import alone, single, weighted
 from tiny import people
 
 REC = people(per=40, times=32)
@@ -57,7 +55,7 @@ def represented_by(name: str) -> at.Setting:
     return at.Setting(encoder="linear", standardize="none", represent=name, **reads)
 
 
-def part(setting: at.Setting, seed: int = 0, members: int = 2, windows: torch.Tensor = OWN) -> SavedModel:
+def part(setting: at.Setting, seed: int = 0, members: int = 2, windows: torch.Tensor = OWN) -> Model:
     """Random weights and fitted preprocessing. windows: those that it tells apart."""
     draw = torch.Generator().manual_seed(seed)
     own = Members(setting, size_of(REC, setting), range(members)).tensors()
@@ -68,56 +66,56 @@ def part(setting: at.Setting, seed: int = 0, members: int = 2, windows: torch.Te
     }  # fmt: skip
     fitted = setting.preprocessing.fit(REC.X, REC.subject, TRAINING[:members], ring=REC.ring)
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
-    card = ModelCard(
-        name="people", kind="ensemble", members=members, setting=setting.to_dict(), n_times=REC.n_times,
-        channels=list(REC.channels), sfreq=REC.sfreq, classes=["left", "right"], subjects=3, scores={},
-    )  # fmt: skip
-    model = SavedModel(card, tensors)
-    logits = model.classifier(model.latents(windows)).detach()  # fresh networks hardly tell windows apart
+    about: dict[str, Any] = {
+        "name": "people", "n_times": REC.n_times, "channels": list(REC.channels), "sfreq": REC.sfreq,
+        "classes": ["left", "right"], "subjects": 3,
+    }  # fmt: skip
+    ensemble = single(setting, tensors, **about).ensemble
+    logits = ensemble.combination.logits(ensemble.codes(windows)).float()  # fresh networks hardly tell windows apart
     tensors["classifier.weight"] /= logits.std(1)[..., None]
     tensors["classifier.bias"] = (tensors["classifier.bias"] - logits.mean(1)) / logits.std(1)
-    return SavedModel(card, tensors)
+    return single(setting, tensors, **about)
 
 
-def is_graph(model: SavedModel) -> bool:
+def is_graph(model: Model) -> bool:
     try:
-        model.preprocessing.graph()
+        model.graph()
     except UserError:
         return False
     return True
 
 
-def everything() -> Mixture:
+def everything() -> Model:
     """One part of each, whose exponents dilute none of them."""
     parts = [part(one, seed) for seed, one in enumerate(dict.fromkeys(settings()))]
-    return Mixture([one for one in parts if is_graph(one)], np.ones(sum(map(is_graph, parts))) / 2)
+    return weighted([one for one in parts if is_graph(one)], np.ones(sum(map(is_graph, parts))) / 2)
 
 
 TRACED = {"features", "hudgins", "minirocket"}  # representations that torch traces in the quick suite
 LONG = {"templates", "evoked", "trees"}  # encoders that it does not
 
 
-def sample(model: Mixture) -> Mixture:
+def sample(model: Model) -> Model:
     """Every transform and a few of the rest: tracing all of it takes half a minute."""
     kept = [
         one
-        for one in model.parts
-        if (one.setting.to_dict().get("represent") or "features") in TRACED and one.setting.encoder not in LONG
+        for one, part in zip(alone(model), model.parts, strict=True)
+        if (part.setting.to_dict().get("represent") or "features") in TRACED and part.setting.encoder not in LONG
     ]
-    return Mixture(kept, np.ones(len(kept)) / 2)
+    return weighted(kept, np.ones(len(kept)) / 2)
 
 
-def known_people(model: Mixture) -> Mixture:
+def known_people(model: Model) -> Model:
     """With what is known of how people differ, so that it can follow and be calibrated."""
     draw = torch.Generator().manual_seed(1)
+    parts = []
     for one in model.parts:
-        members, dim = one.card.members, one.members.latent_dim
+        members, dim = len(one.members), one.members.latent_dim
         size = {"projection": (members, dim, 2), "means": (members, 2, 2), "shift": (members, 2)}
         drawn = {name: torch.randn(shape, generator=draw) / shape[1] ** 0.5 for name, shape in size.items()}
         drawn["shift"] = drawn["shift"].abs() + 0.1
-        one.effects = Effects(**drawn, interaction=drawn["shift"] / 2)
-    model.card = replace(model.card, follows="shift", calibrates=[5])
-    return model
+        parts.append(replace(one, effects=Effects(**drawn, interaction=drawn["shift"] / 2)))
+    return Model(replace(model.card, follows="shift", calibrates=[5]), parts)
 
 
 @pytest.fixture(autouse=True)
@@ -125,11 +123,11 @@ def _few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "BATCHES", BATCHES)
 
 
-def check(model: Mixture | SavedModel, content: bytes, format: str, tolerance: float = 1e-5) -> None:
+def check(model: Model, content: bytes, format: str, tolerance: float = 1e-5) -> None:
     compare(model, FORMATS[format].open(content, None), tolerance)
 
 
-def compare(model: Mixture | SavedModel, predict: formats.Predict, tolerance: float = 1e-5) -> None:
+def compare(model: Model, predict: formats.Predict, tolerance: float = 1e-5) -> None:
     for n in BATCHES:
         expected = model.predict_proba(OWN[:n])
         np.testing.assert_allclose(predict(OWN[:n]), expected, rtol=0, atol=tolerance)
@@ -141,7 +139,7 @@ def test_every_part_that_is_registered_is_a_graph() -> None:
     model = everything()
     assert {one.setting.encoder for one in model.parts} == set(ENCODERS)
     assert {one.setting.to_dict().get("represent") for one in model.parts} >= set(REPRESENTATIONS)
-    for one in model.parts:
+    for one in alone(model):
         graph = one.graph()
         compare(one, lambda windows: graph(windows).detach().numpy())  # noqa: B023  # called at once
 
@@ -163,8 +161,8 @@ def test_parts_that_rule_classes_out_stay_finite_in_a_file() -> None:
     pytest.importorskip("onnxruntime", reason="needs the onnx extra")
     parts = [part(at.Setting(encoder="linear", standardize=name), 7) for name in ("none", "train")]
     for one, sign in zip(parts, (1, -1), strict=True):
-        one.classifier.bias.data.add_(torch.tensor([1000.0, -1000.0]) * sign)
-    model = Mixture(parts, [0.5, 0.45])
+        one.parts[0].members.classifier.bias.data.add_(torch.tensor([1000.0, -1000.0]) * sign)
+    model = weighted(parts, [0.5, 0.45])
     predicted = FORMATS["onnx"].open(FORMATS["onnx"].write(model), None)(OWN[:2])
     np.testing.assert_allclose(predicted, model.predict_proba(OWN[:2]), rtol=0, atol=1e-5)
 
@@ -190,11 +188,10 @@ def test_flat_channels_and_silence_are_the_same_in_a_file(name: str) -> None:
         np.testing.assert_allclose(predict(some), model.predict_proba(some), rtol=0, atol=1e-5)
 
 
-def for_one_person(model: Mixture) -> Mixture:
+def for_one_person(model: Model) -> Model:
     """It follows people, and has been calibrated for one."""
     plain = known_people(model)
-    made = calibrate_model(plain, OWN[:10], torch.arange(10) % 2)
-    assert isinstance(made, Mixture)
+    made = plain.calibrate_checked(OWN[:10], torch.arange(10) % 2)
     assert np.abs(made.predict_proba(OWN) - plain.predict_proba(OWN)).max() > 0.01, "labels must matter"
     return made
 
@@ -207,7 +204,7 @@ def test_graphs_in_files_say_what_the_model_does(parts: str, capfd: pytest.Captu
     few += [{"standardize": "train", "encoder": "shallow"}]
     few += [{"encoder": "linear", "standardize": "none", "represent": "features"}]
     some = [part(at.Setting(**values), seed) for seed, values in enumerate(few)]
-    model = for_one_person(everything() if parts == "all" else Mixture(some, [0.4, 0.3, 0.3, 0.5]))
+    model = for_one_person(everything() if parts == "all" else weighted(some, [0.4, 0.3, 0.3, 0.5]))
     for format in ("onnx", "torch"):
         check(model, FORMATS[format].write(model), format)
     assert capfd.readouterr() == ("", ""), "exporters must not talk to users"
@@ -216,18 +213,18 @@ def test_graphs_in_files_say_what_the_model_does(parts: str, capfd: pytest.Captu
 @pytest.mark.parametrize("kind", ["everything", "following", "calibrated"])
 def test_safetensors_hold_any_model(kind: str) -> None:
     parts = [part(one, seed) for seed, one in enumerate(dict.fromkeys(settings()))]
-    model = Mixture(parts, np.ones(len(parts)) / 2)
+    model = weighted(parts, np.ones(len(parts)) / 2)
     if kind != "everything":
         model = known_people(model)
     if kind == "calibrated":
-        model = calibrate_model(model, OWN[:10], torch.arange(10) % 2)
+        model = model.calibrate_checked(OWN[:10], torch.arange(10) % 2)
     check(model, FORMATS["safetensors"].write(model), "safetensors", 0)
 
 
 def test_what_an_exporter_raises_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = Mixture([part(at.Setting(standardize="train")), part(at.Setting(encoder="shallow"), 1)], [0.5, 0.5])
+    model = weighted([part(at.Setting(standardize="train")), part(at.Setting(encoder="shallow"), 1)], [0.5, 0.5])
     real = torch.export.export
 
     def refuse(module: Any, *given: Any, **more: Any) -> Any:

@@ -202,14 +202,11 @@ def test_stacked_equals_alone(kind: str, added: at.Setting, tmp_path: Path) -> N
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k[0] in "ca")) for k in ADDED])
 def test_it_exports(kind: str, added: at.Setting, tmp_path: Path) -> None:
     recordings = at.load(tiny_file(tmp_path))
-    from autotransfer.models.assembly import assemble
-    from autotransfer.models.saved_model import SavedModel
+    from autotransfer.models.assembly import Part, assemble
 
     folds = at.leave_one_subject_out(recordings)[:2]
     outcomes = at.train(recordings, [at.Job(added, fold) for fold in folds], device="cpu")
-    saved = SavedModel(
-        *assemble(recordings, added, [o.state for o in outcomes], folds, kind="ensemble", scores={})
-    )  # fmt: skip
+    saved = assemble(recordings, [Part(added, [o.state for o in outcomes], folds)], scores={})
     found = at.export_model(saved, "torch", tmp_path / "model.pt2")
     assert found.difference < 1e-5
 

@@ -7,8 +7,8 @@ import pytest
 
 import autotransfer as at
 from autotransfer.folds import Fold
-from autotransfer.models.assembly import Part, assemble_mixture
-from autotransfer.person.calibration import LABELS
+from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.calibration import LABELS
 from autotransfer.search.labels import groups_of, labelled_and_scored
 from autotransfer.search.playback import play_person, windows_of_each
 from autotransfer.settings import Setting
@@ -60,7 +60,7 @@ def test_windows_like_labelled_ones_are_not_scored(told: bool) -> None:
     rec = rec if told else at.Recordings(rec.X, rec.y, rec.subject, sfreq=16)
     fold, setting = Fold(np.arange(rec.n_trials)), Setting(encoder="linear", represent="features", standardize="none")
     (outcome,) = at.train(rec, [at.Job(setting, fold, 0)], "cpu", progress=False)
-    model = assemble_mixture(rec, [Part(setting, [outcome.final_state], [fold], 1.0)], scores={})
+    model = assemble(rec, [Part(setting, [outcome.final_state], [fold], 1.0)], scores={})
     people = [play_person(model, rec, np.flatnonzero(rec.subject.numpy() == person))[0] for person in range(0, 6, 2)]
     score = np.mean([own["own", "10"] for own in people])
     assert score < 0.75 if told else score > 0.85

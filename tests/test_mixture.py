@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,15 @@ from autotransfer.export import export_model
 from autotransfer.export.formats import FORMATS
 from autotransfer.export.proof import sample_windows
 from autotransfer.model.stack import Size
-from autotransfer.models.assembly import Part, assemble, assemble_mixture
+from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.binding import model_digests
-from autotransfer.models.ensemble import TINY, Correction
+from autotransfer.models.candidate import Correction
+from autotransfer.models.card import CommonCard
 from autotransfer.models.loading import load_model
-from autotransfer.models.mixture import Mixture, combine
-from autotransfer.models.saved_model import SavedModel
+from autotransfer.models.model import Model
 from autotransfer.models.saving import write_model
 from autotransfer.training.members import Members
+from ensembles import alone, changed, single, weighted
 from test_export import random_model
 from tiny import tiny
 
@@ -35,27 +36,27 @@ CHANNELS, TIMES = 3, 32
 EXPONENTS = [0.7, 1.5, 0.2]
 
 
-def shallow_model(members: int = 2, **more: object) -> SavedModel:
+def shallow_model(members: int = 2, **more: object) -> Model:
     """Of the shapes and names of `random_model`, with weights that tell windows apart."""
     setting = at.Setting(encoder="shallow", power_filters=5, temporal_kernel=9, **more)
-    card = replace(random_model("trial").card, setting=setting.to_dict(), members=members)
+    card = {field.name: getattr(random_model("trial").card, field.name) for field in fields(CommonCard)}
     generator = torch.Generator().manual_seed(members)
     own = Members(setting, Size(*setting.preprocessing.shape(CHANNELS, TIMES), 3, None), range(members)).tensors()
     tensors = {k: torch.rand(t.shape, generator=generator) + 0.5 if "norm" in k else 3 * t for k, t in own.items()}
-    return SavedModel(card, {k: t.detach() for k, t in tensors.items()})
+    tensors = {k: t.detach() for k, t in tensors.items()}
+    return single(setting, tensors, **card, classes=random_model("trial").card.classes)
 
 
-def aligned(part: SavedModel, how: str) -> SavedModel:
+def aligned(part: Model, how: str) -> Model:
     generator = torch.Generator().manual_seed(0)
     A = torch.randn(part.card.members, CHANNELS, CHANNELS, dtype=torch.float64, generator=generator)
-    card = replace(part.card, setting=part.card.setting | {"align": how})
-    return SavedModel(card, part.tensors() | {"preprocessing.align.covariance": A @ A.mT})
+    return changed(part, {"preprocessing.align.covariance": A @ A.mT}, align=how)
 
 
-def mixture(*more: SavedModel) -> Mixture:
+def mixture(*more: Model) -> Model:
     """Two encoders, three preprocessings, members 3, 2 and 1."""
     parts = [random_model("train"), shallow_model(), random_model("trial", members=1, log_power=True), *more]
-    return Mixture(parts, EXPONENTS + [0.4] * len(more), {"nested_test_mean": 0.5})
+    return weighted(parts, EXPONENTS + [0.4] * len(more), {"nested_test_mean": 0.5})
 
 
 def windows(n: int = 40, seed: int = 7) -> Tensor:
@@ -70,14 +71,14 @@ def windows(n: int = 40, seed: int = 7) -> Tensor:
 def test_probabilities_are_the_normalised_product_of_powers() -> None:
     mixed, X = mixture(), windows()
     product = np.ones((len(X), 3))
-    for part, exponent in zip(mixed.parts, EXPONENTS, strict=True):
+    for part, exponent in zip(alone(mixed), EXPONENTS, strict=True):
         product *= part.predict_proba(X) ** exponent
     want = product / product.sum(1, keepdims=True)
     found = mixed.predict_proba(X)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-14)
     np.testing.assert_allclose(found.sum(1), 1, rtol=0, atol=1e-14)
-    for part in mixed.parts:
+    for part in alone(mixed):
         assert np.abs(part.predict_proba(X) - found).max() > 0.05, "parts must differ, or nothing is compared"
 
 
@@ -85,12 +86,14 @@ def test_a_steep_correction_is_the_same_at_every_door() -> None:
     """It rules classes out by more than a probability has room for, where other parts may outvote it."""
     mixed, X = mixture(), windows()
     generator = torch.Generator().manual_seed(1)
+    parts = []
     for part in mixed.parts:
-        shape = (part.card.members, part.members.latent_dim, 3)
-        part.correction = Correction(3e3 * torch.randn(shape, generator=generator), torch.zeros(part.card.members, 3))
+        members, dim = len(part.members), part.members.latent_dim
+        steep = Correction(3e3 * torch.randn(members, dim, 3, generator=generator), torch.zeros(members, 3))
+        parts.append(replace(part, correction=steep))
+    mixed = Model(mixed.card, parts)
     p = mixed.predict_proba(X)
-    log_p = sum(e * part.log_p(part.latents(X)) for e, part in zip(EXPONENTS, mixed.parts, strict=True))
-    assert np.ptp(log_p, axis=1).max() > 1e3, "steep enough to tell"
+    assert np.ptp(mixed.ensemble.predict(X).numpy(), axis=1).max() > 1e3, "steep enough to tell"
     with torch.no_grad():
         np.testing.assert_allclose(mixed.graph()(X).numpy(), p, atol=1e-4)
     session = at.Session(mixed)
@@ -98,7 +101,7 @@ def test_a_steep_correction_is_the_same_at_every_door() -> None:
 
 
 def test_people_are_told_apart_where_a_part_adapts() -> None:
-    mixed, X = Mixture([shallow_model(), aligned(random_model("trial"), "transductive")], [0.3, 3]), windows(20)
+    mixed, X = weighted([shallow_model(), aligned(random_model("trial"), "transductive")], [0.3, 3]), windows(20)
     X[10:] *= torch.tensor([1.0, 4.0, 0.3])[:, None]
     people = torch.arange(20) // 10
     apart = np.concatenate([mixed.predict_proba(X[people == one]) for one in (0, 1)])
@@ -106,16 +109,6 @@ def test_people_are_told_apart_where_a_part_adapts() -> None:
     assert np.abs(mixed.predict_proba(X) - apart).max() > 1e-3
     assert (mixed.adaptation, mixture().adaptation) == ("transductive", "none")
     assert mixture(aligned(random_model("trial"), "online")).adaptation == "online"
-
-
-def test_parts_that_disagree() -> None:
-    other = random_model("trial", channels=4)
-    with pytest.raises(UserError, match=r"channels of part 2 is .* the mixture has"):
-        Mixture([random_model("trial"), other], [1, 1])
-    with pytest.raises(UserError, match=r"n_times of part 2 is 31, the mixture has 32"):
-        Mixture([random_model("trial"), random_model("trial", times=31)], [1, 1])
-    with pytest.raises(UserError, match=r"at least one part"):
-        Mixture([], [])
 
 
 # the card and the disk
@@ -132,7 +125,6 @@ def test_saved_and_loaded_it_is_the_same_bit_for_bit(tmp_path: Path) -> None:
     ]
     for folder in ("whole", "parts"):
         again = load_model(tmp_path / folder)
-        assert isinstance(again, Mixture)
         assert again.card == mixed.card
         np.testing.assert_array_equal(again.predict_proba(X), mixed.predict_proba(X))
         np.testing.assert_array_equal(again.features(X), mixed.features(X))
@@ -160,11 +152,11 @@ HOSTILE: dict[str, Any] = {
     "a part in a part": lambda c: c | {"parts": [c, *c["parts"][1:]]},
     "another part's setting": lambda c: edited(c, setting=c["parts"][1]["setting"]),
     "an unknown encoder": lambda c: edited(c, setting={"encoder": "evil:f"}),
-    "channels": lambda c: c | {"channels": ["a", "b", "c"]},
-    "classes": lambda c: edited(c, classes=[1, 2, 3]),
-    "rate": lambda c: edited(c, sfreq=9.0),
-    "length": lambda c: c | {"n_times": 31},
-    "members": lambda c: c | {"members": 7},
+    "channels": lambda c: c | {"channels": ["a", "b"]},
+    "classes": lambda c: c | {"classes": [1, 2]},
+    "no classes": lambda c: c | {"classes": []},
+    "members": lambda c: edited(c, members=7),
+    "no members": lambda c: edited(c, members=0),
     "unknown": lambda c: c | {"code": "import os"},
     "another kind": lambda c: c | {"kind": "ensemble"},
     "no name": lambda c: c | {"name": 3},
@@ -212,7 +204,7 @@ def test_tensors_from_a_stranger_are_refused_in_one_line(tmp_path: Path, change:
         path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"^the model in .* cannot be read") as caught:
         load_model(tmp_path / "model")
-    words = {"missing": '"weight"', "missing statistics": "standardize.shift", "too many": "none of its 3 parts"}
+    words = {"missing": '"weight"', "missing statistics": "standardize.shift", "too many": "none of its 3 candidates"}
     assert words.get(change, "") in str(caught.value)
 
 
@@ -249,8 +241,7 @@ def test_files_equal_the_model(format: str, tmp_path: Path, monkeypatch: pytest.
     done = export_model(mixed, format, path)
     assert done.difference is not None
     assert done.difference < 3e-6
-    assert (done.kind, done.members, done.parts) == ("mixture", 6, 3)
-    assert done.lines()[0].endswith(f"{format}, a mixture of 3, 6 models in all)")
+    assert (done.members, done.candidates) == (6, 3)
     predict, X = FORMATS[format].open(path.read_bytes(), None), windows()
     for n in (1, 2, 40):
         assert np.abs(predict(X[:n]) - mixed.predict_proba(X[:n])).max() < 3e-6
@@ -290,16 +281,14 @@ def parts() -> tuple[at.Recordings, list[Part]]:
 
 def test_assembled_from_trained_states(parts: tuple[at.Recordings, list[Part]]) -> None:
     recordings, candidates = parts
-    mixed = assemble_mixture(recordings, candidates, scores={"nested_test_mean": 0.6})
+    mixed = assemble(recordings, candidates, scores={"nested_test_mean": 0.6})
     assert [part.setting for part in mixed.parts] == [one.setting for one in candidates[:2]], "exponent 0 is left out"
     assert (mixed.card.members, mixed.card.scores) == (4, {"nested_test_mean": 0.6})
-    want = [
-        SavedModel(*assemble(recordings, *one[:3], kind="ensemble", scores={})).predict_proba(recordings.X)
-        for one in candidates
-    ]
-    np.testing.assert_array_equal(
-        mixed.predict_proba(recordings.X),
-        combine([np.log(np.maximum(p, TINY)) for p in want], [one.exponent for one in candidates]),
+    product = np.ones((recordings.n_trials, 2))
+    for one in candidates:
+        product *= (
+            assemble(recordings, [one._replace(exponent=1.0)], scores={}).predict_proba(recordings.X) ** one.exponent
+        )
+    np.testing.assert_allclose(
+        mixed.predict_proba(recordings.X), product / product.sum(1, keepdims=True), rtol=0, atol=1e-12
     )
-    plain = assemble_mixture(recordings, [tuple(one) for one in candidates], scores={})
-    np.testing.assert_array_equal(plain.predict_proba(recordings.X), mixed.predict_proba(recordings.X))

@@ -146,7 +146,7 @@ def test_a_mode(mode: str, tmp_path: Path) -> None:
     for clf, given, calls in MET:
         assert {name: len(values) for name, values in given.items()} == of_person
         assert calls == ([1] * tested if mode == "train_trialwise" else [tested])
-        assert (clf.model_.correction is not None) == bool(of_person)
+        assert (clf.model_.is_calibrated) == bool(of_person)
 
 
 ONE_FOLD = {"cv_class": GroupShuffleSplit, "cv_kwargs": {"n_splits": 1, "test_size": 1}, "random_state": 0}
@@ -170,7 +170,7 @@ def halved(X: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("mode", ["train_trialwise", "train_and_target_labeled_50p"])
 def test_the_whole_procedure_in_a_mode(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modes()
-    monkeypatch.setattr("autotransfer.person.calibration.lost_with", lambda *_: None)  # after one epoch that is chance
+    monkeypatch.setattr("autotransfer.models.model.lost_with", lambda *_: None)  # after one epoch that is chance
     FITTED.clear()
     results = evaluation(tmp_path, 5, cs_mode=mode, **ONE_FOLD).process(
         {"auto": WatchedAuto(epochs=1, seeds=1, networks="none", sfreq=32, device="cpu")}

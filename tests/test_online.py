@@ -12,11 +12,9 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
-from autotransfer.models.assembly import Part, assemble_mixture, with_online
+from autotransfer.models.assembly import Part, assemble, with_online
 from autotransfer.models.loading import load_model
-from autotransfer.models.mixture import Mixture
-from autotransfer.person.calibration import calibrate_model
-from autotransfer.person.decoder import Decoder
+from autotransfer.models.model import Model
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search import following, playback
 from autotransfer.search.following import Followed
@@ -25,6 +23,7 @@ from autotransfer.search.planning import plan_of
 from autotransfer.search.playback import ORDERS
 from autotransfer.settings import Setting
 from autotransfer.training.centring import BEYOND, CENTRING_RULES, Centred, Centring, CentringRule, fit_centring
+from ensembles import alone
 from tiny import described
 
 REC = at.synthetic(n_subjects=6, trials_per_class=20, n_channels=4, n_times=32, subject_shift=1.0)
@@ -38,7 +37,7 @@ CENTRED = [Setting(**LINEAR, represent=name, centre="online") for name in ("feat
 EXPONENTS = (0.3, 0.5, 0.4)
 
 
-def made(rule: CentringRule, *, session: bool = True, all_windows: bool = True) -> Mixture:
+def made(rule: CentringRule, *, session: bool = True, all_windows: bool = True) -> Model:
     """A zero-shot part, and an average for sessions of it and of two that are centred."""
     outcomes = at.train(REC, [at.Job(one, FOLD, 0) for one in (PLAIN, *CENTRED)], "cpu", progress=False)
     states = [{k: t for k, t in own.final_state.items() if not k.startswith("censor.")} for own in outcomes]
@@ -46,12 +45,12 @@ def made(rule: CentringRule, *, session: bool = True, all_windows: bool = True) 
         Part(setting, [state], [FOLD], exponent)
         for setting, state, exponent in zip((PLAIN, *CENTRED), states, EXPONENTS, strict=True)
     )
-    model = assemble_mixture(REC, [first._replace(exponent=0.8)], scores={})
+    model = assemble(REC, [first._replace(exponent=0.8)], scores={})
     return with_online(REC, model, EXPONENTS[:1], others, rule, session=session, all_windows=all_windows)
 
 
 @pytest.fixture(scope="module")
-def model() -> Mixture:
+def model() -> Model:
     return made(CentringRule("balanced", 4.0))
 
 
@@ -161,18 +160,18 @@ def test_the_offset_is_what_centring_the_windows_would_do() -> None:
     model = made(CentringRule("plain", 4.0))
     found = at.Session(model, adapt=True).predict_proba(OWN)
     assert model.online is not None
-    total = 0.3 * np.log(model.parts[0].predict_proba(OWN))
-    for part, exponent in zip(model.online.parts, EXPONENTS[1:], strict=True):
+    total = 0.3 * np.log(alone(model)[0].predict_proba(OWN))
+    for part, exponent in zip(model.online_parts, EXPONENTS[1:], strict=True):
         prior = part.preprocessing.follow().feed(OWN)[0].double()  # already less the training people's centre
         seen = torch.cat([torch.zeros_like(prior[:1]), prior.cumsum(0)[:-1]])
         mean = seen / (4 + torch.arange(len(prior), dtype=torch.float64))[:, None, None]
-        logits = part.classifier(part.net((prior - mean).float()))
+        logits = part.members.classifier(part.members.net((prior - mean).float()))
         total += exponent * logits.double().log_softmax(-1)[0].detach().numpy()
     expected = np.exp(total - total.max(1, keepdims=True))
     np.testing.assert_allclose(found, expected / expected.sum(1, keepdims=True), atol=2e-5)
 
 
-def test_windows_in_any_pieces_and_from_disk_are_one_stream(model: Mixture, tmp_path: Path) -> None:
+def test_windows_in_any_pieces_and_from_disk_are_one_stream(model: Model, tmp_path: Path) -> None:
     together = at.Session(model, adapt=True).predict_proba(OWN)
     session = at.Session(model, adapt=True)
     first = [session.predict_proba(window) for window in OWN[:17]]
@@ -188,7 +187,7 @@ def test_windows_in_any_pieces_and_from_disk_are_one_stream(model: Mixture, tmp_
     np.testing.assert_allclose(session.predict_proba(OWN), together, atol=1e-6)
 
 
-def test_labels_take_over(model: Mixture) -> None:
+def test_labels_take_over(model: Model) -> None:
     """Windows that were answered can be labelled; the session is then that of the calibrated model."""
     first = np.sort(np.concatenate([np.flatnonzero(c == Y)[:3] for c in range(REC.n_classes)]))
     session = at.Session(model, adapt=True)
@@ -196,18 +195,18 @@ def test_labels_take_over(model: Mixture) -> None:
     session.label(OWN[first], session.classes_[Y[first]])
     assert session.n_windows == len(first), "no window was counted twice"
     rest = np.setdiff1d(np.arange(len(OWN)), first)
-    own = calibrate_model(model, OWN[first], torch.from_numpy(Y[first]))
+    own = model.calibrate_checked(OWN[first], torch.from_numpy(Y[first]))
     np.testing.assert_allclose(session.predict_proba(OWN[rest]), own.predict_proba(OWN[rest]), atol=1e-5)
     with pytest.raises(UserError, match="one person's already"):
         own.predict_proba(OWN, adapt="all")
 
 
-def test_a_session_that_does_not_adapt_is_zero_shot(model: Mixture) -> None:
+def test_a_session_that_does_not_adapt_is_zero_shot(model: Model) -> None:
     np.testing.assert_allclose(at.Session(model).predict_proba(OWN), model.predict_proba(OWN), atol=1e-5)
     assert model.adaptation == "none"
 
 
-def test_all_windows_of_each_person_in_no_order(model: Mixture) -> None:
+def test_all_windows_of_each_person_in_no_order(model: Model) -> None:
     other = REC.X[REC.subject == 0]
     X, who = torch.cat([OWN, other]), ["new"] * len(OWN) + ["other"] * len(other)
     found = model.predict_proba(X, who, adapt="all")
@@ -221,18 +220,18 @@ def test_all_windows_of_each_person_in_no_order(model: Mixture) -> None:
 # ---- held-out people decide ------------------------------------------------------------------------------------------
 
 
-def test_rules_side_by_side_are_rules_by_themselves(model: Mixture) -> None:
-    decoder = Decoder(model, online=True)
-    said, orders = decoder.say(OWN), list(playback.window_orders(Y).values())
-    every = decoder.online(CENTRING_RULES).side_by_side(said, orders)
+def test_rules_side_by_side_are_rules_by_themselves(model: Model) -> None:
+    online, orders = model.online_ensemble(CENTRING_RULES), list(playback.window_orders(Y).values())
+    said = online.zero_shot(OWN)
+    every = online.side_by_side(said, orders)
     for rule, own in zip(CENTRING_RULES, every, strict=True):
-        follow = decoder.online(rule)
+        follow = model.online_ensemble(rule)
         for order, found in zip(orders, own, strict=True):
             alone, _ = follow.next(type(said)(said.settled[order], said.logits[order]), follow.centred.begin())
             np.testing.assert_allclose(found, alone, rtol=1e-9, atol=1e-9)
 
 
-def test_what_is_played_back_is_what_a_session_does(model: Mixture) -> None:
+def test_what_is_played_back_is_what_a_session_does(model: Model) -> None:
     _, _, found = playback.play_person(model, REC, ROWS)
     rule = "online balanced, prior 8"
     own = made(following.RULES[rule])

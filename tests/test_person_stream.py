@@ -22,12 +22,12 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
-from autotransfer.models.mixture import Mixture
 from autotransfer.person.stream.cutter import Cutter, Gap, Window
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
 from autotransfer.recordings.filters import Causal
 from autotransfer.recordings.pace import Pace
+from ensembles import weighted
 from test_session import OWN, REC, model
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +38,7 @@ CHANNELS, TIMES, RATE = 3, 24, 24.0  # of the models of test_session
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As a run leaves it: a mixture that adapts."""
     folder = tmp_path_factory.mktemp("run")
-    Mixture([model(standardize="online"), model(1, encoder="shallow")], [0.5, 0.7]).save(folder / "model")
+    weighted([model(standardize="online"), model(1, encoder="shallow")], [0.5, 0.7]).save(folder / "model")
     return folder
 
 

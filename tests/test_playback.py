@@ -13,10 +13,10 @@ from scipy import stats
 
 import autotransfer as at
 from autotransfer.folds import Fold
-from autotransfer.models.assembly import Part, assemble_mixture
-from autotransfer.models.mixture import Mixture
+from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.calibration import LABELS
+from autotransfer.models.model import Model
 from autotransfer.person.adaptation import ADAPTATION_METHODS
-from autotransfer.person.calibration import LABELS, calibrate_model
 from autotransfer.runs.choice import Playback, read_choice
 from autotransfer.search import following, playback
 from autotransfer.search.labels import SHARES, SHARPNESS, best_trust, try_all
@@ -31,7 +31,7 @@ ROWS = np.flatnonzero(REC.subject.numpy() == NEW)
 
 
 @pytest.fixture(scope="module", params=["zero-shot", "online"])
-def model(request: pytest.FixtureRequest) -> Mixture:
+def model(request: pytest.FixtureRequest) -> Model:
     """Two parts, trained on all but one."""
     standardize = {"zero-shot": "train", "online": "online"}[request.param]
     fold = Fold(np.flatnonzero(REC.subject.numpy() != NEW))
@@ -44,10 +44,10 @@ def model(request: pytest.FixtureRequest) -> Mixture:
     for part in parts:
         for name in [name for name in part.states[0] if name.startswith("censor.")]:
             del part.states[0][name]
-    return assemble_mixture(REC, parts, scores={})
+    return assemble(REC, parts, scores={})
 
 
-def test_what_is_played_is_what_a_session_does(model: Mixture) -> None:
+def test_what_is_played_is_what_a_session_does(model: Model) -> None:
     noise = torch.randn(REC.X.shape, generator=torch.Generator().manual_seed(0))
     hard = replace(REC, X=REC.X + 4 * noise)  # to tell ways apart by their scores
     _, _, played_back = play_person(model, hard, ROWS)
@@ -65,7 +65,7 @@ def test_what_is_played_is_what_a_session_does(model: Mixture) -> None:
     assert np.abs(played_back.adapted - played_back.zero_shot).max() > 0.03  # which would not be seen otherwise
 
 
-def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
+def test_labels_are_used_as_calibrate_uses_them(model: Model) -> None:
     (found, trials, _), y = play_person(model, REC, ROWS), REC.y.numpy()
     before = model.predict_proba(REC.X[ROWS])
     for labels in LABELS:
@@ -74,7 +74,7 @@ def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
         rest = ROWS[left]
         assert found["before", str(labels)] == balanced_accuracy_of(before[left].argmax(1), y[rest], REC.n_classes)
         if model.adaptation == "none":  # windows that follow know the labelled ones before them only in a stream
-            own = calibrate_model(model, REC.X[np.sort(known)], torch.from_numpy(y[np.sort(known)]))
+            own = model.calibrate_checked(REC.X[np.sort(known)], torch.from_numpy(y[np.sort(known)]))
             said = own.predict_proba(REC.X[rest])
             whole = trials[str(labels)].score[SHARES.index(1.0)]
             assert whole == balanced_accuracy_of(said.argmax(1), y[rest], REC.n_classes)

@@ -24,9 +24,9 @@ from autotransfer.errors import UserError
 from autotransfer.jobs import HISTORY
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.model.stack import Size, group_of
-from autotransfer.models.assembly import assemble
+from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.loading import load_model
-from autotransfer.models.saved_model import SavedModel
+from autotransfer.models.model import Model
 from autotransfer.models.saving import write_model
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.settings import field_names
@@ -109,12 +109,11 @@ def with_transform(name: str) -> at.Setting:
     return quick(**{"standardize": "train"} | NEEDED.get(name, {}) | own)
 
 
-def model_of(setting: at.Setting, data: at.Recordings | None = None) -> tuple[SavedModel, at.Recordings]:
+def model_of(setting: at.Setting, data: at.Recordings | None = None) -> tuple[Model, at.Recordings]:
     recordings = tiny() if data is None else data
     folds = at.leave_one_subject_out(recordings)[:2]
     outcomes = at.train(recordings, [at.Job(setting, fold) for fold in folds])
-    card, tensors = assemble(recordings, setting, [o.state for o in outcomes], folds, kind="ensemble", scores={})
-    return SavedModel(card, tensors), recordings
+    return assemble(recordings, [Part(setting, [o.state for o in outcomes], folds)], scores={}), recordings
 
 
 def check_saved_and_exported(setting: at.Setting, folder: Path, data: at.Recordings | None = None) -> None:

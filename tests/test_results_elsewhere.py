@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
-from autotransfer.models.card import ModelCard
+from autotransfer.models.card import CandidateCard, ModelCard
 from autotransfer.models.model_page import model_page
 from autotransfer.report.moabb_results import COLUMNS
 from autotransfer.runs.choice import read_choice
@@ -153,7 +153,7 @@ def test_a_model_has_a_page_for_a_hub(finished: Path) -> None:
 
 def test_hostile_names_stay_names_in_the_page() -> None:
     card = ModelCard(
-        name='a"\n---\nlicense: mit\x1b[31m # [x](http://y)', kind="single", members=1, setting={}, n_times=8,
+        name='a"\n---\nlicense: mit\x1b[31m # [x](http://y)', parts=[CandidateCard({}, 1)], exponents=[1.0], n_times=8,
         channels=["C3"], sfreq=8.0, classes=["a|b", "\n# big"], subjects=3, scores={"validation_score": 0.9},
     )  # fmt: skip
     text = model_page(card)

@@ -16,8 +16,8 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
-from autotransfer.models.assembly import Part, assemble_mixture
-from autotransfer.models.mixture import Mixture
+from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.model import Model
 from autotransfer.models.seen import MOST, SIZE, seen_words, training_seen, window_digests
 from autotransfer.person.calibration import calibrated_with, training_words
 from autotransfer.recordings import Raw
@@ -31,7 +31,7 @@ METRIC = METRICS["balanced_accuracy"]
 
 
 @pytest.fixture(scope="module")
-def model() -> Mixture:
+def model() -> Model:
     """Trained on all but one person, and knowing on whom."""
     rows = np.flatnonzero(~NEW)
     known = at.Recordings(
@@ -40,7 +40,7 @@ def model() -> Mixture:
     setting = at.Setting(encoder="linear", represent="features", standardize="none")
     (outcome,) = at.train(known, [at.Job(setting, Fold(np.arange(len(rows))), 0)], "cpu", progress=False)
     state = {name: one for name, one in outcome.final_state.items() if not name.startswith("censor.")}
-    found = assemble_mixture(known, [Part(setting, [state], [Fold(np.arange(len(rows)))], 1.0)], scores={})
+    found = assemble(known, [Part(setting, [state], [Fold(np.arange(len(rows)))], 1.0)], scores={})
     found.card = replace(found.card, seen=training_seen(known))
     return found
 
@@ -51,18 +51,18 @@ def raw_of(rows: np.ndarray, name: str = "other", **changes: object) -> Raw:
     return Raw(**own | changes, name=name)
 
 
-def lines(model: Mixture, raw: Raw) -> list[str]:
+def lines(model: Model, raw: Raw) -> list[str]:
     X = model.read(raw)
     found = PersonScores.of(model, raw, probabilities(model, raw, X=X))
     assert found is not None
     return found.seen_lines(model, X, METRIC)
 
 
-def of_training(model: Mixture, raw: Raw) -> list[str]:
+def of_training(model: Model, raw: Raw) -> list[str]:
     return training_words(model, raw, model.read(raw))
 
 
-def test_people_who_were_in_training_are_named(model: Mixture) -> None:
+def test_people_who_were_in_training_are_named(model: Model) -> None:
     (told,) = lines(model, raw_of(np.arange(len(REC.y))))
     assert "trained on windows of 5 people ('0', '1', '2', '3', '4')" in told
     assert lines(model, raw_of(np.flatnonzero(NEW))) == []
@@ -71,7 +71,7 @@ def test_people_who_were_in_training_are_named(model: Mixture) -> None:
     assert lines(model, raw_of(some, X=REC.X[some].double().numpy())) == lines(model, raw_of(some))
 
 
-def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(model: Mixture) -> None:
+def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(model: Model) -> None:
     rows = np.flatnonzero(NEW)
     few = raw_of(rows[:10])
     made, _ = calibrated_with(model, few, REC.X[rows[:10]])
@@ -99,14 +99,14 @@ def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(m
     assert card_words(described)[1].startswith("that is of new sessions of people it was trained on; somebody it was")
 
 
-def test_calibrating_for_somebody_of_the_training_is_said(model: Mixture) -> None:
+def test_calibrating_for_somebody_of_the_training_is_said(model: Model) -> None:
     seen, new = np.arange(6), np.flatnonzero(NEW)[:6]
     assert "trained on windows of 1 person ('0')" in str(of_training(model, raw_of(seen)))
     for subject in (None, ["5"] * 6):
         assert of_training(model, raw_of(new, subject=subject)) == []
 
 
-def test_a_card_holds_digests_and_neither_names_nor_many(model: Mixture) -> None:
+def test_a_card_holds_digests_and_neither_names_nor_many(model: Model) -> None:
     text = json.dumps(asdict(model.card))
     assert len(text) < 20_000
     assert not set(window_digests(REC.X[:3])) & set(window_digests(REC.X[3:6]))
@@ -132,7 +132,7 @@ def replayed(folder: Path, rows: np.ndarray, *given: str, subject: bool = True) 
     return json.loads((folder / "out.json").read_text())["seen"], result.stderr.splitlines()
 
 
-def test_a_replay_of_people_who_were_in_training_says_so(model: Mixture, tmp_path: Path) -> None:
+def test_a_replay_of_people_who_were_in_training_says_so(model: Model, tmp_path: Path) -> None:
     model.save(tmp_path / "run" / "model")
     everybody, old = np.arange(len(REC.y)), np.arange(6)
     (told,) = lines(model, raw_of(everybody))

@@ -18,12 +18,12 @@ from sklearn.pipeline import make_pipeline
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.models.card import UNTRIED, ModelCard
-from autotransfer.models.mixture import Mixture
-from autotransfer.models.saved_model import SavedModel
-from autotransfer.person.calibration import untried_words
+from autotransfer.models.calibration import untried_words
+from autotransfer.models.card import UNTRIED
+from autotransfer.models.model import Model
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.training.members import Members, size_of
+from ensembles import single, weighted
 from tiny import people, tiny
 
 REC = people(per=40)
@@ -31,7 +31,7 @@ OWN = REC.X[REC.subject == 3]  # (40, 3, 24), of a person whom no model below wa
 TRAINING = [np.flatnonzero(np.isin(REC.subject, rows)) for rows in ([0, 1, 2], [1, 2, 4])]
 
 
-def model(seed: int = 0, **values: Any) -> SavedModel:
+def model(seed: int = 0, **values: Any) -> Model:
     """Two members with random weights and fitted preprocessing."""
     setting = at.Setting(**{"standardize": "none"} | values)
     draw = torch.Generator().manual_seed(seed)
@@ -42,11 +42,10 @@ def model(seed: int = 0, **values: Any) -> SavedModel:
         tensors["classifier.weight"] *= 2 if "log_power" in values else 10  # so that it tells windows apart
     fitted = setting.preprocessing.fit(REC.X, REC.subject, TRAINING, ring=REC.ring)
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
-    card = ModelCard(
-        name="people", kind="ensemble", members=2, setting=setting.to_dict(), n_times=REC.n_times,
-        channels=list(REC.channels), sfreq=REC.sfreq, classes=["left", "right"], subjects=3, scores={},
+    return single(
+        setting, tensors, name="people", n_times=REC.n_times, channels=list(REC.channels), sfreq=REC.sfreq,
+        classes=["left", "right"], subjects=3,
     )  # fmt: skip
-    return SavedModel(card, tensors)
 
 
 ONLINE: dict[str, dict[str, Any]] = {  # what must come before each transform that can adapt online
@@ -90,10 +89,10 @@ def test_windows_in_order_equal_one_call(kind: int) -> None:
         assert np.abs(alone - together).max() > 1e-4, "earlier windows must matter"
 
 
-def mixture() -> Mixture:
+def mixture() -> Model:
     parts = [model(seed, **KINDS[k]) for seed, k in enumerate([0, 1, 2, 3, 4, -4, -3, -2, -1])]
     parts += [model(10, standardize="train"), model(11, encoder="shallow"), model(12, standardize="online")]
-    return Mixture(parts, np.linspace(0.1, 0.4, len(parts)).tolist())
+    return weighted(parts, np.linspace(0.1, 0.4, len(parts)).tolist())
 
 
 def test_a_mixture_of_all_of_them(tmp_path: Path) -> None:
@@ -109,7 +108,7 @@ def test_a_mixture_of_all_of_them(tmp_path: Path) -> None:
     np.testing.assert_allclose(at.Session(mixed).predict_proba(OWN), together, rtol=0, atol=1e-5)
 
 
-def fed_from(mixed: Mixture, folder: Path, windows: torch.Tensor) -> np.ndarray:
+def fed_from(mixed: Model, folder: Path, windows: torch.Tensor) -> np.ndarray:
     """From disk with the model from disk, too."""
     mixed.save(folder / "model")
     return fed(at.Session.load(folder / "ann.session", folder), windows, [1] * len(windows))
@@ -202,8 +201,8 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
     at.Session(own).save(path)
     at.Session.load(path, own)
     moved = model(standardize="online")
-    moved.classifier.bias.data[0, 0] += 1e-3
-    for other in (moved, model(standardize="online", align="online"), Mixture([own], [1.0])):
+    moved.parts[0].members.classifier.bias.data[0, 0] += 1e-3
+    for other in (moved, model(standardize="online", align="online"), weighted([own], [0.5])):
         with pytest.raises(UserError, match="belongs to another model") as caught:
             at.Session.load(path, other)
         assert "\n" not in str(caught.value)
@@ -269,11 +268,9 @@ def test_adaptation_that_nobody_has_tried_is_said_to_be_so() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted = at.Session(clf, adapt=True).model  # an estimator tries no adaptation, and its users expect none
-    average = Mixture([*fitted.parts, *fitted.parts], [0.5, 0.5], {"nested": 0.8})
-    for model in (fitted, average):
-        model.card = replace(model.card, follows=UNTRIED)  # type: ignore[type-var]  # either card
-        with pytest.warns(UserWarning, match="not tried on held-out people: the session follows its person by shift"):
-            assert at.Session(model, adapt=True).adapts
-        assert untried_words(model) is not None
+    fitted.card = replace(fitted.card, follows=UNTRIED)
+    with pytest.warns(UserWarning, match="not tried on held-out people: the session follows its person by shift"):
+        assert at.Session(fitted, adapt=True).adapts
+    assert untried_words(fitted.card) is not None
     with pytest.raises(UserError, match=r"no time to try adaptation.*--time"):
-        average.predict_proba(rec.X.numpy(), adapt="all")
+        fitted.predict_proba(rec.X.numpy(), adapt="all")

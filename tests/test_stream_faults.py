@@ -28,11 +28,11 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
-from autotransfer.models.mixture import Mixture
 from autotransfer.person.stream import source as sources
 from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.person.stream.source import Chunk
+from ensembles import weighted
 from test_doors import known
 from test_session import OWN, REC, model
 
@@ -180,7 +180,7 @@ class Streams(RuleBasedStateMachine):
 
 MODELS = [
     known(standardize="online"),
-    Mixture([known(align="online"), known(seed=2, encoder="shallow")], [0.5, 0.7]),
+    weighted([known(align="online"), known(seed=2, encoder="shallow")], [0.5, 0.7]),
 ]
 
 

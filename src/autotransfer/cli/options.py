@@ -13,7 +13,7 @@ from typer import Argument, Context, Option
 from ..errors import UserError
 
 if TYPE_CHECKING:
-    from ..models.mixture import Model
+    from ..models.model import Model
     from ..models.regression import RegressionModel
     from ..recordings import Raw
 
@@ -101,17 +101,15 @@ def read_recordings(data: str, context: Context) -> Raw:
 
 def read_for(model: Model | RegressionModel, data: str, context: Context) -> Raw:
     """Read data for a model: window length and filter are the model's unless the user gives them."""
-    from ..models.regression import RegressionModel
     from ..recordings import Cutting, is_continuous, read
 
     card = model.card
-    band = model.card.filter if isinstance(model, RegressionModel) else model.parts[0].card.filter
     cutting = cutting_of(context)
     if is_continuous(data):
         if cutting["window"] is None and card.sfreq is not None:
             cutting["window"] = card.n_times / card.sfreq
-        if cutting["filter"] is None and band is not None and band.get("sections"):
-            cutting["filter"] = band
+        if cutting["filter"] is None and card.filter is not None and card.filter.get("sections"):
+            cutting["filter"] = card.filter
     return read(data, Cutting.of(**cutting))
 
 

@@ -72,7 +72,7 @@ def stream(
     else:
         person = Session(folder, adapt=adapt, encoders=encoders)
     options: dict[str, Any] = {
-        "hop": hop, "filtered": filter_from(filter, notch or [], person.model.parts[0].card.filter),
+        "hop": hop, "filtered": filter_from(filter, notch or [], person.model.card.filter),
         "by_position": by_position,
     }  # fmt: skip
     if source is None:

@@ -116,8 +116,9 @@ def calibrate(
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
+    from ..models.calibration import untried_words
     from ..models.loading import load_classifier, model_folder
-    from ..person.calibration import calibrated_with, training_words, untried_words
+    from ..person.calibration import calibrated_with, training_words
     from ..recordings.container import check_sfreq
     from ..runs.lock import refuse_links
     from ..runs.run import holds_run
@@ -137,7 +138,7 @@ def calibrate(
     instead = ", in place of the model that was there" if replaced else ""
     say(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}{instead}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
-    for warning in (*training_words(saved, raw, X), untried_words(saved)):
+    for warning in (*training_words(saved, raw, X), untried_words(saved.card)):
         if warning:
             print(warning, file=sys.stderr)
 

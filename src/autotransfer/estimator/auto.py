@@ -18,7 +18,7 @@ from ..errors import UserError, one_line, shown
 from ..folds import in_units
 from ..model.encoders import Encoders
 from ..models.loading import load_classifier
-from ..models.mixture import Mixture, Model
+from ..models.model import Model
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
 from ..report.page import import_plotly, write
@@ -127,8 +127,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.verdict_ = choice.verdict
         expected = choice.next_person
         self.next_person_ = (0.0, 1.0) if expected is None else (expected.low, expected.high)
-        best = model.heaviest if isinstance(model, Mixture) else model
-        self.results_, self.best_setting_, self.summary_ = results, best.setting, summary
+        self.results_, self.best_setting_, self.summary_ = results, model.heaviest.setting, summary
         return model
 
     def _conduct(self, run: Run) -> Choice:

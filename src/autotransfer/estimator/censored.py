@@ -16,8 +16,8 @@ from ..folds import Fold
 from ..jobs import Job
 from ..model.any_module import Factory
 from ..model.encoders import ENCODERS
-from ..models.assembly import ensemble
-from ..models.saved_model import SavedModel
+from ..models.assembly import Part, assemble
+from ..models.model import Model
 from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..recordings.messages import show
@@ -122,7 +122,7 @@ class CensoredClassifier(WindowClassifier):
         seed_of(self.random_state)
         resolve_device(self.device)
 
-    def _train(self, recordings: Recordings) -> SavedModel:
+    def _train(self, recordings: Recordings) -> Model:
         seed, encoders = seed_of(self.random_state), encoder_of(self.encoder)[1]
         fold = validation_fold(recordings, self.validation_subjects, seed)
         setting = self.setting_for(len(fold.train), recordings.n_channels)
@@ -136,7 +136,7 @@ class CensoredClassifier(WindowClassifier):
             )
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
         scores = {"validation_score": outcome.validation_score}
-        model = ensemble(recordings, setting, [outcome.state], [fold], kind="single", scores=scores, encoders=encoders)
+        model = assemble(recordings, [Part(setting, [outcome.state], [fold])], scores=scores, encoders=encoders)
         model.card = replace(model.card, thresholds=_thresholds(model, recordings, fold), made_with=versions())
         self.setting_, self.subjects_ = setting, list(recordings.subjects)
         held_out = np.unique(recordings.subject.numpy()[fold.validation])
@@ -219,7 +219,7 @@ def training_of(preset: str, encoder: str) -> dict[str, Any]:
     return {name: value for name, value in usual.items() if name != "encoder"}
 
 
-def _thresholds(model: SavedModel, recordings: Recordings, fold: Fold) -> Thresholds | None:
+def _thresholds(model: Model, recordings: Recordings, fold: Fold) -> Thresholds | None:
     """For sets and abstention, from the validation subjects; None where they are too few."""
     rows = fold.validation
     who, y = recordings.subject[rows], recordings.y.numpy()[rows]

@@ -16,20 +16,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..errors import UserError
-from ..models.mixture import Model
+from ..models.calibration import check_effects, check_one_person, labels_of
+from ..models.model import Model, score_of
 from ..models.regression import RegressionModel
 from ..models.seen import trained_on_words, window_digests
-from ..person.calibration import (
-    adapt_model,
-    calibrate_model,
-    check_effects,
-    check_one_person,
-    labels_of,
-    unknown_class_words,
-)
+from ..person.calibration import adapt_model
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
-from ..recordings.labels import encode
 from ..recordings.windows import people_of_windows
 from ..tasks.classification import CLASSIFICATION_TASK
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
@@ -136,7 +129,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         if X_labelled is None and X_unlabelled is None:
             return
         try:
-            check_effects(self.model_)
+            check_effects(self.model_.parts)
         except UserError:  # members may have been trained on one person each
             warnings.warn("too few people: the target's windows are not used; train on more people", stacklevel=3)
             return
@@ -199,21 +192,15 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         """
         metric = CLASSIFICATION_TASK.metric(self.scoring, "scoring")
         probability = self.predict_proba(X, subjects)
-        codes, labels = encode(y, len(probability), "y")
-        known = {value: place for place, value in enumerate(self.classes_.tolist())}
-        if labels and known.keys().isdisjoint(labels):
-            raise UserError(unknown_class_words(labels[0], known))
-        places = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)[codes.numpy()]
-        strange = np.zeros((len(probability), len(known) - len(self.classes_)))
         weight = None if sample_weight is None else np.asarray(sample_weight)
-        value = metric.score(places, np.hstack([probability, strange]), weight)
+        value = score_of(metric, self.classes_.tolist(), probability, y, weight)
         if math.isnan(value):
             message = f"y holds one class alone, so {metric.label} is not defined; leave such people out"
             warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
         return value
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
-        """Return latent features z of all members (N, members · D), side by side; of a mixture, those of all parts."""
+        """Return latent features z of all members (N, members · D), side by side, of all candidates."""
         windows, people = self._windows_of_people(X, subjects)
         return self.model_.features(windows, people).numpy()
 
@@ -226,7 +213,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         labels = labels_of(self.classes_.tolist(), y, len(windows))
         for warning in trained_on_words(self.model_.card.seen, window_digests(windows), None):
             warnings.warn(warning, stacklevel=2)
-        return self._with(calibrate_model(self.model_, windows, labels))
+        return self._with(self.model_.calibrate_checked(windows, labels))
 
     def adapt(self, X: object) -> Self:
         """Return a new estimator for one person, from unlabelled windows X (n, channels, times)."""

@@ -12,10 +12,8 @@ from pathlib import Path
 from ..errors import UserError, check_choice
 from ..files import write_atomically
 from ..model.encoders import Encoders
-from ..models.graph import refuse_what_graphs_cannot
 from ..models.loading import MARK, load_classifier, model_folder
-from ..models.mixture import Mixture, Model
-from ..models.saved_model import SavedModel
+from ..models.model import Model
 from ..recordings.optional import pip_install
 from ..runs.lock import refuse_links
 from .formats import FORMATS, attempt, need_onnx
@@ -28,17 +26,16 @@ class Exported:
 
     path: Path
     format: str
-    kind: str  # ensemble, single or mixture
     members: int
     size: int  # bytes
     difference: float | None  # largest, from predict_proba
-    parts: int = 1  # of a mixture
+    candidates: int
 
     def lines(self) -> list[str]:
         """Describe the export in lines for people."""
         model = "one model" if self.members == 1 else f"an ensemble of {self.members}"
-        if self.kind == "mixture":
-            model = f"a mixture of {self.parts}, {self.members} models in all"
+        if self.candidates > 1:
+            model = f"{model} models of {self.candidates} candidates"
         lines = [f"exported: {self.path} ({self.size / 1e3:,.0f} kB, {self.format}, {model})"]
         runtime = FORMATS[self.format].runtime
         if self.difference is None:
@@ -69,7 +66,7 @@ def export_model(
     say = (lambda _: None) if tell is None else tell
     check_choice("format", format, FORMATS)
     form = FORMATS[format]
-    if isinstance(source, (SavedModel, Mixture)):
+    if isinstance(source, Model):
         if out is None:
             raise UserError("a model in memory has no folder of its own; say where to write it with out=")
         target, saved = Path(out), source
@@ -80,7 +77,7 @@ def export_model(
         target = run / f"model{form.suffix}" if out is None else Path(out)
         saved = load_classifier(model_folder(run), encoders)
     if format != "safetensors":
-        refuse_what_graphs_cannot(saved.parts)
+        saved.graph()  # refused before any other work
     check_target(target, format)
     say(f"writing the {format} file")
     content = form.write(saved)
@@ -100,8 +97,7 @@ def export_model(
         write_atomically(target, content)
     except OSError as error:
         raise _unwritable(target, error) from None
-    card = saved.card
-    return Exported(target, format, card.kind, card.members, len(content), difference, len(saved.parts))
+    return Exported(target, format, saved.card.members, len(content), difference, len(saved.parts))
 
 
 def check_target(target: Path, format: str) -> None:

@@ -24,9 +24,9 @@ from torch import Tensor
 from ..errors import UserError, one_line
 from ..model.encoders import ENCODERS, Encoders
 from ..models.binding import model_digests
-from ..models.card import DIGEST, Card
+from ..models.card import DIGEST, ModelCard
 from ..models.loading import MARK, from_text, model_in
-from ..models.mixture import Model
+from ..models.model import Model
 from ..recordings.optional import need
 from ..versions import versions
 
@@ -39,12 +39,12 @@ SILENT = 4  # of onnxruntime: nothing but what ends the process
 NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "torch.__trace", "onnxscript", "onnx_ir")
 
 
-def file_metadata(card: Card) -> dict[str, Any]:
+def file_metadata(card: ModelCard) -> dict[str, Any]:
     """Return what a file says about its model: the card, and which version wrote it."""
     return {MARK: versions()["autotransfer"]} | asdict(card)
 
 
-def as_text(card: Card) -> dict[str, str]:
+def as_text(card: ModelCard) -> dict[str, str]:
     """Return the metadata for formats that keep text only: every value is JSON."""
     return {name: json.dumps(value) for name, value in file_metadata(card).items()}
 

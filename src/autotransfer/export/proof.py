@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..models.mixture import Model
-from ..models.saved_model import SavedModel
+from ..models.candidate import Candidate
+from ..models.model import Model
 from .formats import Predict
 
 BATCHES = (1, 2, 125, 128, 128, 128, 128, 128, 128, 104)  # 1,000 windows, in batches that fit into memory
@@ -29,15 +29,15 @@ def sample_windows(saved: Model, n: int, generator: torch.Generator) -> Tensor:
     return torch.where(flat, x[..., :1], x)
 
 
-def _raw_scale(part: SavedModel) -> tuple[Tensor | float, Tensor] | None:
-    """Mean and standard deviation of raw windows, (C, 1) or numbers, where the part stores them. Of a mixture any part
-    will do: all were trained on the same recordings."""
+def _raw_scale(part: Candidate) -> tuple[Tensor | float, Tensor] | None:
+    """Mean and standard deviation of raw windows, (C, 1) or numbers, where the candidate stores them. Any
+    candidate will do: all were trained on the same recordings."""
     steps = part.preprocessing.steps
     affine = steps[0].affine() if steps else None
     if affine is not None:
         shift, inv_std = (table.mean(0) for table in affine)
         return shift[:, None], torch.where(inv_std > 0, 1 / inv_std, 0.0)[:, None]
-    return None if steps else (0.0, part.net.input_scale())
+    return None if steps else (0.0, part.members.net.input_scale())
 
 
 def largest_difference(saved: Model, predict: Predict) -> float:
@@ -55,4 +55,4 @@ def tolerance(saved: Model) -> float:
     """Return how much of a difference is rounding."""
     if any(part.setting.preprocessing.counts for part in saved.parts):
         return OF_COUNTS
-    return TOLERANCE if all(part.correction is None for part in saved.parts) else OF_ONE_PERSON
+    return OF_ONE_PERSON if saved.is_calibrated else TOLERANCE

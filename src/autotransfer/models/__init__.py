@@ -1,1 +1,1 @@
-"""Models in use: one ensemble, a mixture of several, their cards and files."""
+"""Models in use: weighted ensembles, their cards and files."""

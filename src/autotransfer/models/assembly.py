@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,41 +19,37 @@ from ..settings import Setting
 from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
 from ..training.effects import Effects, fit_effects, stacked
 from ..training.represented import represented
-from .card import ModelCard, OnlineCard
-from .mixture import Mixture
-from .saved_model import SavedModel
+from .candidate import Candidate, size_of_candidate
+from .card import CandidateCard, ModelCard, OnlineCard
+from .ensemble import Ensemble
+from .model import Model
 
 ENOUGH = 2000  # windows that effects are estimated from
 LEAST_OF_EACH = 4  # of a person and class
 
 
 class Part(NamedTuple):
-    """A candidate that a mixture is made of, as `assemble` takes it, and its exponent."""
+    """What a candidate is made of, and its exponent.
+
+    states: encoder and classifier of each member, without a member axis
+    folds: what each state was trained on; statistics of their training rows are part of the model
+    """
 
     setting: Setting
     states: Sequence[dict[str, Tensor]]
     folds: Sequence[Fold]
-    exponent: float
+    exponent: float = 1.0
 
 
 def assemble(
-    recordings: Recordings,
-    setting: Setting,
-    states: Sequence[dict[str, Tensor]],
-    folds: Sequence[Fold],
-    *,
-    kind: str,
-    scores: dict[str, Any],
-) -> tuple[ModelCard, dict[str, Tensor]]:
-    """Card and tensors of the ensemble of `states` (encoder and classifier, without a member axis).
-
-    folds: what each state was trained on; statistics of their training rows are part of the model.
-    """
+    recordings: Recordings, parts: Sequence[Part], *, scores: dict[str, Any], encoders: Encoders | None = None
+) -> Model:
+    """Make the model of these parts, ready to be used or saved. Parts with the exponent 0 are left out, unless all are:
+    they would be computed for nothing."""
+    used = [part for part in parts if part.exponent != 0] or list(parts)
+    candidates = [candidate_of(recordings, part, encoders) for part in used]
     card = ModelCard(
         name=recordings.name,
-        kind=kind,
-        members=len(states),
-        setting=setting.to_dict(),
         n_times=recordings.n_times,
         channels=list(recordings.channels),
         sfreq=recordings.sfreq,
@@ -61,14 +58,57 @@ def assemble(
         scores=scores,
         filter=None if recordings.filter is None else recordings.filter.as_dict(),
         scale=scale_of(recordings),
+        exponents=[float(part.exponent) for part in used],
+        parts=[candidate.card for candidate in candidates],
     )
+    return Model(card, candidates)
+
+
+def with_online(
+    recordings: Recordings,
+    model: Model,
+    shared: Sequence[float],
+    parts: Sequence[Part],
+    rule: CentringRule,
+    *,
+    session: bool,
+    all_windows: bool,
+    encoders: Encoders | None = None,
+) -> Model:
+    """Add the online ensemble. shared: exponents of the model's candidates in it; parts: further ones, of which those
+    that center people begin at the center of the training people."""
+    candidates = []
+    for part in parts:
+        if part.setting.adaptation == "online":
+            part = part._replace(setting=part.setting.replace(centre="train"))
+        candidates.append(candidate_of(recordings, part, encoders))
+    card = OnlineCard(
+        exponents=[*map(float, shared), *(part.exponent for part in parts)],
+        parts=[candidate.card for candidate in candidates],
+        rule=rule,
+        session=session,
+        all_windows=all_windows,
+    )
+    return model.with_online(card, candidates)
+
+
+def candidate_of(recordings: Recordings, part: Part, encoders: Encoders | None = None) -> Candidate:
+    """Make the candidate of a part, with the effects of the people it was trained on."""
+    setting, states, folds, _ = part
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     training, ready = [fold.train for fold in folds], represented(recordings, setting.preprocessing)
     fitted = setting.preprocessing.fit(
         recordings.X, recordings.subject, training, recordings.derived, None if ready is None else ready[1],
         recordings.ring, ready,
     )  # fmt: skip
-    return card, tensors | {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
+    tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
+    size = size_of_candidate(setting, recordings, recordings.n_classes)
+    candidate = Candidate.restore(CandidateCard(setting.to_dict(), len(states)), size, tensors, encoders)
+    candidate = replace(candidate, effects=effects_of(candidate, recordings, folds))
+    # Whether windows are centered by the mean of the training people, whoever's they are.
+    if any(isinstance(step, Centre) and step.kind == "train" for step in setting.preprocessing.transforms):
+        candidate = replace(candidate, centring=centring_of(candidate, recordings, folds))
+    return candidate
 
 
 def scale_of(recordings: Recordings) -> float | None:
@@ -76,32 +116,13 @@ def scale_of(recordings: Recordings) -> float | None:
     return recordings.once("scale", lambda: typical_scale(recordings.X))
 
 
-def ensemble(
-    recordings: Recordings,
-    setting: Setting,
-    states: Sequence[dict[str, Tensor]],
-    folds: Sequence[Fold],
-    *,
-    kind: str,
-    scores: dict[str, Any],
-    encoders: Encoders | None = None,
-) -> SavedModel:
-    """Make the model of these states, with the effects of the people it was trained on."""
-    model = SavedModel(*assemble(recordings, setting, states, folds, kind=kind, scores=scores), encoders)
-    model.effects = effects_of(model, recordings, folds)
-    # Whether windows are centred by the mean of the training people, whoever's they are.
-    if any(isinstance(step, Centre) and step.kind == "train" for step in setting.preprocessing.transforms):
-        model.centring = centring_of(model, recordings, folds)
-    return model
-
-
 @torch.no_grad()
-def centring_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> Centring:
+def centring_of(candidate: Candidate, recordings: Recordings, folds: Sequence[Fold]) -> Centring:
     """Fit the centers of training people's logits, for each member."""
-    rows = _spread_rows(recordings)
-    logits = model.classifier(_codes(model, recordings, rows))  # (members, n, C)
-    size = model.setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
-    reference = model.classifier(model.net(torch.zeros(1, *size)))[:, 0]  # a person's mean, once they are centred
+    rows, members = _spread_rows(recordings), candidate.members
+    logits = members.classifier(_codes(candidate, recordings, rows))  # (members, n, C)
+    zero = torch.zeros(1, candidate.size.channels, candidate.size.times)  # a person's mean, once they are centered
+    reference = members.classifier(members.net(zero))[:, 0]
     y, people = recordings.y[rows], recordings.subject[rows]
     centrings = []
     for member_logits, member_reference, fold in zip(logits, reference, folds, strict=True):
@@ -110,13 +131,12 @@ def centring_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]
     return stacked_centring(centrings)
 
 
-def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> Effects | None:
+def effects_of(candidate: Candidate, recordings: Recordings, folds: Sequence[Fold]) -> Effects | None:
     """Fit how training people differ in the codes of each member; None if there are fewer than two people."""
     rows = _spread_rows(recordings)
-    z = _codes(model, recordings, rows, recordings.subject[rows])
     y, people = recordings.y[rows], recordings.subject[rows]
     effects: list[Effects] = []
-    for codes, fold in zip(z, folds, strict=True):
+    for codes, fold in zip(_codes(candidate, recordings, rows, people), folds, strict=True):
         used = torch.isin(rows, torch.from_numpy(fold.train))
         if len(people[used].unique()) < 2 or not torch.isfinite(codes[used]).all():  # type: ignore[no-untyped-call]  # torch's
             return None
@@ -127,11 +147,12 @@ def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold])
     return stacked(effects)
 
 
-def _codes(model: SavedModel, recordings: Recordings, rows: Tensor, subject: Tensor | None = None) -> Tensor:
+def _codes(candidate: Candidate, recordings: Recordings, rows: Tensor, subject: Tensor | None = None) -> Tensor:
     """Compute codes (members, n, D) of these rows of the training recordings, from a known representation if any."""
-    ready = represented(recordings, model.setting.preprocessing)
+    ready = represented(recordings, candidate.setting.preprocessing)
     start, X = (0, recordings.X) if ready is None else ready
-    return model.latents(X[rows], subject, start)
+    (codes,) = Ensemble([candidate], [1.0]).codes(X[rows], subject, start)
+    return codes
 
 
 def _spread_rows(recordings: Recordings) -> Tensor:
@@ -148,54 +169,3 @@ def _spread_rows(recordings: Recordings) -> Tensor:
         return torch.from_numpy(np.sort(np.concatenate(selected)))
 
     return recordings.once("spread rows", select)
-
-
-def with_online(
-    recordings: Recordings,
-    mixture: Mixture,
-    shared: Sequence[float],
-    parts: Sequence[Part],
-    rule: CentringRule,
-    *,
-    session: bool,
-    all_windows: bool,
-    kind: str = "ensemble",
-    encoders: Encoders | None = None,
-) -> Mixture:
-    """Add the average that uses a person's windows. shared: exponents of the mixture's parts in it; parts:
-    further ones, of which those that centre people begin at the centre of the training people."""
-    in_session = [
-        part._replace(setting=part.setting.replace(centre="train")) if part.setting.adaptation == "online" else part
-        for part in parts
-    ]
-    models = _ensembles(recordings, in_session, kind, encoders)
-    card = OnlineCard(
-        exponents=[*map(float, shared), *(part.exponent for part in parts)], parts=[model.card for model in models],
-        rule=rule, session=session, all_windows=all_windows,
-    )  # fmt: skip
-    return mixture.with_online(card, models)
-
-
-def assemble_mixture(
-    recordings: Recordings,
-    parts: Sequence[Part],
-    *,
-    scores: dict[str, Any],
-    kind: str = "ensemble",
-    encoders: Encoders | None = None,
-) -> Mixture:
-    """Make the mixture of these parts, ready to be used or saved.
-
-    kind: of each part. Parts with the exponent 0 are left out, unless all are: they would be computed for nothing.
-    """
-    every = [Part(*part) for part in parts]
-    used = [part for part in every if part.exponent != 0] or every
-    models = _ensembles(recordings, used, kind, encoders)
-    return Mixture(models, [part.exponent for part in used], scores)
-
-
-def _ensembles(recordings: Recordings, parts: Sequence[Part], kind: str, encoders: Encoders | None) -> list[SavedModel]:
-    return [
-        ensemble(recordings, setting, states, folds, kind=kind, scores={}, encoders=encoders)
-        for setting, states, folds, _ in parts
-    ]

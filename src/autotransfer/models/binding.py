@@ -17,12 +17,12 @@ import torch
 from ..errors import shown
 from ..files import check_plain, read_plain
 from ..model.encoders import ENCODERS
-from ..model.stack import Size
 from ..preprocessing.transform import with_prefix
 from ..recordings.npy import check_memory
 from ..settings import Setting
 from ..training.members import Members
-from .card import DIGEST, Card, MixtureCard, ModelCard
+from .candidate import size_of_candidate
+from .card import DIGEST, ModelCard
 
 COPIES = 3  # of the weights, while a model is loaded: the file, its tensors, the networks
 Shapes = dict[str, tuple[int, ...]]  # of tensors by name
@@ -74,30 +74,26 @@ def read_weights(path: Path) -> bytes:
     return read_plain(path)
 
 
-def check_shapes(shapes: Shapes, card: Card) -> None:
+def check_shapes(shapes: Shapes, card: ModelCard) -> None:
     """Raise where tensors have not the shapes that the card implies. Nothing is built but on the device meta."""
-    if isinstance(card, MixtureCard):
-        for prefix, part in card.part_cards().items():
-            check_shapes(with_prefix(prefix, shapes), part)
-        return
-    for name, shape in shapes.items():
-        if not shape or shape[0] != card.members:
-            raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {card.members} members")
-    for name, implied in _implied(card).items():
-        if name in shapes and shapes[name][1:] != implied:
-            raise ValueError(f"the tensor {shown(name)} has the shape {shapes[name]}, the card implies (…, *{implied})")
+    for prefix, part in card.part_cards().items():
+        implied = _implied(Setting.from_dict(part.setting), card)
+        for name, shape in with_prefix(prefix, shapes).items():
+            if not shape or shape[0] != part.members:
+                raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {part.members} members")
+            if name in implied and shape[1:] != implied[name]:
+                raise ValueError(
+                    f"the tensor {shown(name)} has the shape {shape}, the card implies (…, *{implied[name]})"
+                )
 
 
-def _implied(card: ModelCard) -> Shapes:
+def _implied(setting: Setting, card: ModelCard) -> Shapes:
     """Return the shapes of a member's tensors by name; none for users' own modules, which may need memory."""
-    setting = Setting.from_dict(card.setting)
     if setting.encoder not in ENCODERS:
         return {}
-    channels, times = setting.preprocessing.shape(len(card.channels), card.n_times)
-    size = Size(channels, times, len(card.classes), card.sfreq)
     try:
         with torch.device("meta"):
-            member = Members(setting, size, [0], device="meta")
+            member = Members(setting, size_of_candidate(setting, card, len(card.classes)), [0], device="meta")
     except (NotImplementedError, RuntimeError):
         return {}
     return {name: tuple(tensor.shape[1:]) for name, tensor in member.tensors().items()}

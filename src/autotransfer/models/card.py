@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from .. import schema
 from ..errors import UserError, check_positive, shown
@@ -20,9 +19,8 @@ from ..training.centring import CentringRule
 from ..training.conformal import FEWEST, LEVELS, Thresholds
 
 DIGEST = "digest"  # the field beside those of a card as a file holds it (see binding.py)
-KIND, REGRESSION = "mixture", "regression"
+CLASSIFIER, REGRESSION = "classifier", "regression"
 UNTRIED = "untried"  # `follows` of a run that had no time to try adaptation and labels on held-out people
-SHARED = ("channels", "classes", "n_times", "sfreq")  # what parts must agree in
 MOST = 1e6  # an exponent; with the smallest logarithm it is still a number
 
 
@@ -31,7 +29,7 @@ class CommonCard:
     """Fields of the cards of all kinds of model."""
 
     name: str  # of the data set
-    kind: str  # ensemble, single, mixture or regression
+    kind: str  # CLASSIFIER or REGRESSION
     n_times: int
     channels: list[str]
     sfreq: float | None
@@ -49,38 +47,24 @@ class CommonCard:
             raise UserError("the model has no channels; make it again with resume")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClassifierCard(CommonCard):
-    """Fields of the cards of both kinds of classifier."""
-
-    members: int  # of all parts together
-    classes: list[Any]
-    # How a person is followed without labels: "none" where held-out people did not gain, "untried" by a run that had no
-    # time for that; None: not measured.
-    follows: str | None = None
-    calibrates: list[int] | None = None  # labelled windows of each class that they gained by
-    thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, size in {"members": self.members, "classes": len(self.classes)}.items():
-            if size < 1:
-                raise UserError(f"{name} of a model is {size}, it must be at least 1; restore the model from a copy")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelCard(ClassifierCard):
-    """Card of an ensemble."""
+@dataclass(frozen=True)
+class CandidateCard:
+    """Card of a candidate of a model: members of one setting."""
 
     setting: dict[str, Any]
+    members: int
+
+    def __post_init__(self) -> None:
+        if self.members < 1:
+            raise UserError(f"a candidate of the model has {self.members} members; restore the model from a copy")
 
 
 @dataclass(frozen=True)
 class OnlineCard:
-    """The average that uses a person's windows, in the card of its mixture."""
+    """The online ensemble, in the card of its model."""
 
-    exponents: list[float]  # (K + E,): of the mixture's parts, then of its own
-    parts: list[ModelCard]  # (E,)
+    exponents: list[float]  # (K + E,): of the model's candidates, then of its own
+    parts: list[CandidateCard]  # (E,)
     rule: CentringRule
     session: bool  # whether held-out people gained by it window after window, in every order
     all_windows: bool  # whether they did with all windows at once
@@ -93,56 +77,49 @@ def check_exponents(exponents: Sequence[float]) -> None:
     """Raise unless every exponent is from 0 to MOST."""
     for value in exponents:
         if not 0 <= value <= MOST:
-            raise UserError(f"an exponent of the mixture is {shown(value)}; it must be from 0 to {MOST:g}")
+            raise UserError(f"an exponent of the model is {shown(value)}; it must be from 0 to {MOST:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureCard(ClassifierCard):
-    """Card of a mixture, with the cards of its parts."""
+class ModelCard(CommonCard):
+    """Card of a classifier: a weighted ensemble of at least one candidate."""
 
+    kind: str = CLASSIFIER
+    classes: list[Any]
     exponents: list[float]  # (K,)
-    parts: list[ModelCard]  # (K,)
+    parts: list[CandidateCard]  # (K,)
+    # How a person is followed without labels: "none" where held-out people did not gain, "untried" by a run that had no
+    # time for that; None: not measured.
+    follows: str | None = None
+    calibrates: list[int] | None = None  # labelled windows of each class that they gained by
+    thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
     # For each number of `calibrates`: the share of a correction that counts, and what exponents are multiplied by.
     trust: dict[str, Any] = field(default_factory=dict)
-    online: OnlineCard | None = None  # the average that uses a person's windows; None: there is none
+    online: OnlineCard | None = None  # None: there is no online ensemble
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_trust(self.trust)
         check_exponents(self.exponents)
-        if self.kind != KIND:
-            raise UserError(f"the kind of a mixture is {shown(self.kind)}, it must be {KIND!r}")
+        if self.kind != CLASSIFIER:
+            raise UserError(f"the kind of the model is {shown(self.kind)}, it must be {CLASSIFIER!r}")
+        if not self.classes:
+            raise UserError("the model has no classes; restore it from a copy")
         if not self.parts or len(self.exponents) != len(self.parts):
-            raise UserError(f"the mixture has {len(self.exponents)} exponents for {len(self.parts)} parts")
+            raise UserError(f"the model has {len(self.exponents)} exponents for {len(self.parts)} candidates")
         if self.online is not None and len(self.online.exponents) != len(self.part_cards()):
-            raise UserError("the online average of the mixture has another number of exponents than of parts")
-        for number, part in enumerate(self.part_cards().values(), 1):
-            for name in SHARED:
-                value, common = getattr(part, name), getattr(self, name)
-                if value != common:
-                    raise UserError(f"{name} of part {number} is {shown(value)}, the mixture has {shown(common)}")
-        members = sum(part.members for part in self.parts)
-        if self.members != members:
-            raise UserError(f"members of the mixture is {self.members}, its parts have {members}")
+            raise UserError("the online ensemble of the model has another number of exponents than of candidates")
 
-    def part_cards(self) -> dict[str, ModelCard]:
-        """Return the cards of all parts, also of the online average, by the prefix of their tensors: parts.0. …"""
+    @property
+    def members(self) -> int:
+        """Return the number of trained models of all candidates together."""
+        return sum(part.members for part in self.parts)
+
+    def part_cards(self) -> dict[str, CandidateCard]:
+        """Return the cards of all candidates, also of the online ensemble, by the prefix of their tensors."""
         parts = {f"parts.{k}.": part for k, part in enumerate(self.parts)}
         extra = [] if self.online is None else self.online.parts
         return parts | {f"online.{k}.": part for k, part in enumerate(extra)}
-
-    @classmethod
-    def of(cls, parts: Sequence[ModelCard], exponents: Sequence[float] | Tensor, scores: dict[str, Any]) -> Self:
-        """Make the card of these parts, at least one; what they have in common is taken from the first."""
-        if not parts:
-            raise UserError("a mixture needs at least one part")
-        first = parts[0]
-        return cls(
-            name=first.name, kind=KIND, members=sum(part.members for part in parts), n_times=first.n_times,
-            channels=first.channels, sfreq=first.sfreq, classes=first.classes, subjects=first.subjects, scores=scores,
-            exponents=[float(value) for value in exponents], parts=list(parts), filter=first.filter,
-            scale=first.scale,
-        )  # fmt: skip
 
 
 def check_trust(trust: dict[str, Any]) -> None:
@@ -195,18 +172,14 @@ def _rising(radii: list[float | None]) -> bool:
     return len(values) == LEVELS and values[0] >= 0 and all(low <= high for low, high in pairwise(values))
 
 
-Card = ModelCard | MixtureCard
-
-
-def card_from(values: Any) -> Card | RegressionCard:
+def card_from(values: Any) -> ModelCard | RegressionCard:
     """Read the card of any kind of model from JSON, with its digest or without; whatever is wrong raises."""
     if not isinstance(values, dict):
         raise UserError("the card of a model is no JSON object")
     if "made_with" not in values:  # which every card has had since 0.2
         raise UserError("the model was saved by another version of autotransfer; make it again with a new run")
-    kinds: dict[object, type[Card | RegressionCard]] = {KIND: MixtureCard, REGRESSION: RegressionCard}
-    kind = kinds.get(str(values.get("kind")), ModelCard)
-    card: Card | RegressionCard = schema.from_values(kind, {k: v for k, v in values.items() if k != DIGEST})
+    kind: type[ModelCard | RegressionCard] = RegressionCard if values.get("kind") == REGRESSION else ModelCard
+    card: ModelCard | RegressionCard = schema.from_values(kind, {k: v for k, v in values.items() if k != DIGEST})
     return card
 
 

@@ -1,102 +1,297 @@
-"""The interface of an ensemble that is part of a model, for stacks, graphs and refusals."""
+"""Candidates arranged for prediction: the one way from raw windows to probabilities.
+
+Candidates that differ in their weights alone are one stack of networks, and transforms that several stacks begin with
+are applied once. Only online transforms remember windows: see `Ensemble.follow`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import UserError
-from ..model.stack import Size, Stack
-from ..preprocessing import FittedPreprocessing, Person
+from ..model.encoders import ENCODERS
+from ..preprocessing import Batch, FittedPreprocessing, Person, strongest
 from ..settings import Setting
 from ..training.centring import Centring
 from ..training.effects import Effects
 from ..training.members import Members
-from .card import ModelCard
+from .candidate import Candidate, Correction
 
-CHUNK = 256  # windows at once
+STEP = 16  # windows that are prepared and encoded at once
 TINY = 1e-300  # probabilities below count as this: 0 has no logarithm
+Floats = NDArray[np.float64]
+# Effects of P members and projected codes (P, n, R) -> the posterior, weight and bias of a correction
+Learn = Callable[[Effects, Tensor], tuple[Effects, Tensor, Tensor]]
+Known = TypeVar("Known", Effects, Correction, Centring)
 
 
-class Correction(NamedTuple):
-    """What is known of one person, as something to add to the log-probabilities of an ensemble."""
+class Ensemble:
+    """log p(class | window) = Σ exponent · log p of each candidate, up to a number for each window. A candidate's p is
+    the mean over its members.
 
-    weight: Tensor  # (P, D, C)
-    bias: Tensor  # (P, C)
+    exponents: (K,) of the candidates
+    """
 
-    def __call__(self, z: Tensor) -> Tensor:
-        """Map codes (P, n, D) to (n, C), the mean over members, float64."""
-        return (torch.matmul(z, self.weight) + self.bias[:, None]).double().mean(0)
+    def __init__(self, candidates: Sequence[Candidate], exponents: Sequence[float]) -> None:
+        alike: dict[object, list[int]] = {}
+        for place, candidate in enumerate(candidates):
+            alike.setdefault(_likeness(candidate), []).append(place)
+        self.stacks = [CandidateStack([candidates[place] for place in places]) for places in alike.values()]
+        self.places = [place for places in alike.values() for place in places]  # of the candidates, in stack order
+        self.combination = Combination(self.stacks, [exponents[place] for place in self.places])
+        self.adaptation = strongest(candidate.setting.adaptation for candidate in candidates)
+        self.shared_transforms = _numbers_of([stack.preprocessing.prefixes() for stack in self.stacks])
+
+    def follow(self, start: int = 0) -> list[Person]:
+        """Return the memory of each stack's transforms for a new person, whose windows have been through the transforms
+        before `start`."""
+        return [stack.preprocessing.follow(start) for stack in self.stacks]
+
+    @torch.inference_mode()
+    def predict(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
+        """Map raw windows (N, channels, times) of subjects (N,), None: of one, to log-probabilities (N, classes), up to
+        a number for each window. The windows of a subject are in order."""
+        log_p = torch.empty(len(X), self.combination.n_classes, dtype=torch.float64)
+        for rows, codes in self._codes_of_subjects(X, subject):
+            log_p[rows] = self.combination(codes)
+        return log_p
+
+    @torch.inference_mode()
+    def codes(self, X: Tensor, subject: Tensor | None = None, start: int = 0) -> list[Tensor]:
+        """Return the codes of each stack (P, N, D); X and subject as of `predict`. start: how many of the transforms
+        the windows have been through."""
+        codes = [torch.empty(0) for _ in self.stacks]
+        for rows, found in self._codes_of_subjects(X, subject, start):
+            for place, z in enumerate(found):
+                if not len(codes[place]):
+                    codes[place] = z.new_empty(z.shape[0], len(X), z.shape[2])
+                codes[place][:, rows] = z
+        return codes
+
+    @torch.inference_mode()
+    def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
+        """Map the next raw windows (n, channels, times) of a person to the codes of each stack (P, n, D) and
+        log-probabilities (n, classes), up to a number for each window."""
+        pieces = [codes for _, codes in self._codes_of_person(X, people)]
+        codes = pieces[0] if len(pieces) == 1 else [torch.cat(of_stack, 1) for of_stack in zip(*pieces, strict=True)]
+        return codes, torch.cat([self.combination(piece) for piece in pieces])
+
+    def _codes_of_subjects(
+        self, X: Tensor, subject: Tensor | None, start: int = 0
+    ) -> Iterator[tuple[Tensor | slice, list[Tensor]]]:
+        """Yield rows of X and the codes of each stack (P, n, D), in pieces."""
+        if subject is None or self.adaptation == "none":
+            yield from self._codes_of_person(X, self.follow(start))
+            return
+        for one in subject.unique():  # type: ignore[no-untyped-call]  # torch's
+            rows = (subject == one).nonzero()[:, 0]
+            for piece, codes in self._codes_of_person(X[rows], self.follow(start)):
+                yield rows[piece], codes
+
+    def _codes_of_person(self, X: Tensor, people: Sequence[Person]) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Yield rows of a person's next windows and the codes of each stack (P, n, D), in pieces."""
+        at_once = [person.feed(X.to(torch.float32)) if person.at_once else None for person in people]
+        for begin in range(0, len(X), STEP):
+            rows = slice(begin, begin + STEP)
+            windows, known = X[rows].to(torch.float32), dict[object, Batch]()
+            codes = []
+            for stack, person, keys, ready in zip(self.stacks, people, self.shared_transforms, at_once, strict=True):
+                codes.append(stack.codes(person.feed(windows, keys, known) if ready is None else ready[:, rows]))
+            yield rows, codes
+
+    # ---- corrections for one person ----------------------------------------------------------------------------------
+
+    def corrected(self, X: Tensor, learn: Learn, share: float = 1.0) -> list[Candidate]:
+        """Return the candidates for the person of raw windows (n, channels, times), in the order in which they were
+        given. share: of the correction that counts."""
+        corrected = {}
+        places = iter(self.places)
+        for stack, codes in zip(self.stacks, self.codes(X), strict=True):
+            assert stack.effects is not None, "checked"
+            posterior, weight, bias = learn(stack.effects, stack.effects.project(codes))
+            correction = Correction(share * (stack.effects.projection @ weight), share * bias)
+            if stack.correction is not None:
+                correction = Correction(*map(torch.add, correction, stack.correction))
+            start = 0
+            for candidate in stack.candidates:
+                rows = slice(start, start := start + len(candidate.members))
+                corrected[next(places)] = replace(
+                    candidate,
+                    effects=Effects(*(tensor[rows] for tensor in posterior)),
+                    correction=Correction(*(tensor[rows] for tensor in correction)),
+                )
+        return [corrected[place] for place in range(len(corrected))]
+
+    @cached_property
+    def effects(self) -> tuple[list[Effects], list[Tensor]]:
+        """How people differ in the codes of each stack, with equally many directions, and weights (P,) of its members'
+        corrections."""
+        weights = self.combination.member_weights.float().split([len(stack) for stack in self.stacks])
+        effects = [stack.effects for stack in self.stacks if stack.effects is not None]
+        directions = max(known.means.shape[-1] for known in effects)
+        return [known.wide(directions) for known in effects], list(weights)
+
+    def project(self, codes: Sequence[Tensor]) -> Tensor:
+        """Map codes (P, n, D) of each stack to (n, P of all stacks, R)."""
+        effects, _ = self.effects
+        return torch.cat([known.project(z) for known, z in zip(effects, codes, strict=True)]).transpose(0, 1)
 
 
-def softmax(log_p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Log-probabilities (..., classes), up to a number for each row -> probabilities. SciPy's softmax takes three times
-    as long for one window."""
-    power: NDArray[np.float64] = np.exp(log_p - log_p.max(-1, keepdims=True))
-    power /= power.sum(-1, keepdims=True)
-    return power
+class Combination(nn.Module):
+    """Codes of the members of all stacks -> log-probabilities of the ensemble, up to a number for each window.
+
+    Single precision has no room for the probabilities that sharp candidates give to classes they rule out, and others
+    may outvote them, so all but the logits is in double precision.
+    """
+
+    mean: Tensor  # (K, P) the mean over the members of each candidate
+    exponents: Tensor  # (K,)
+    member_weights: Tensor  # (P,) of members' corrections
+    tiny: Tensor  # a buffer: exporters write a number of `clamp` in single precision, where it is 0
+
+    def __init__(self, stacks: Sequence[CandidateStack], exponents: Sequence[float]) -> None:
+        super().__init__()
+        self.is_corrected = any(stack.correction is not None for stack in stacks)
+        for place, (weight, bias) in enumerate(stack.head(self.is_corrected) for stack in stacks):
+            self.register_buffer(f"weight{place}", weight)
+            self.register_buffer(f"bias{place}", bias)
+        self.n_classes = stacks[0].bias.shape[-1]
+        sizes = torch.tensor([len(candidate.members) for stack in stacks for candidate in stack.candidates])
+        members = torch.arange(len(sizes)).repeat_interleave(sizes)
+        self.register_buffer("mean", (members == torch.arange(len(sizes))[:, None]).double() / sizes[:, None])
+        self.register_buffer("exponents", torch.tensor(exponents, dtype=torch.float64))
+        self.register_buffer("member_weights", self.exponents @ self.mean)
+        self.register_buffer("tiny", torch.tensor(TINY, dtype=torch.float64))
+
+    def forward(self, codes: Sequence[Tensor]) -> Tensor:
+        """Codes of each stack (P, n, D) -> log-probabilities (n, classes) float64."""
+        logits = self.logits(codes)
+        if not self.is_corrected:
+            return self.pool(logits, self.mean, self.exponents)
+        logits, corrections = logits.chunk(2, -1)
+        added = (self.member_weights[:, None, None] * corrections).sum(0)
+        return self.pool(logits, self.mean, self.exponents) + added
+
+    def logits(self, codes: Sequence[Tensor]) -> Tensor:
+        """Map codes of each stack (P, n, D) to logits (P of all, n, classes) float64, followed by corrections, if there
+        are any, along the last axis."""
+        heads = [(getattr(self, f"bias{place}"), getattr(self, f"weight{place}")) for place in range(len(codes))]
+        parts = [torch.baddbmm(bias, z, weight) for z, (bias, weight) in zip(codes, heads, strict=True)]
+        return torch.cat(parts).double()
+
+    def pool(self, logits: Tensor, mean: Tensor, exponents: Tensor) -> Tensor:
+        """Map logits (P, n, classes) of the members of K candidates, whose mean is (K, P) and exponents (K,), to
+        log-probabilities (n, classes)."""
+        probability = torch.matmul(mean, logits.softmax(-1).flatten(1))  # (K, n · classes)
+        log_p: Tensor = torch.matmul(exponents, probability.maximum(self.tiny).log()).view(-1, self.n_classes)
+        return log_p
 
 
-class Ensemble(Protocol):
-    """`SavedModel`, as far as it is read: members of one setting, with the preprocessing that each was fitted with."""
+class CandidateStack:
+    """Candidates alike in all but their weights: P members in all, one candidate's after the other's."""
 
-    card: ModelCard
-    setting: Setting
-    size: Size
-    preprocessing: FittedPreprocessing
-    members: Members
-    net: Stack
-    effects: Effects | None
-    correction: Correction | None
-    centring: Centring | None
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        first = candidates[0]
+        self.setting: Setting = first.setting
+        self.candidates = list(candidates)
+        tensors = _side_by_side([candidate.members.tensors() for candidate in candidates])
+        self.network = first.members.net
+        if len(candidates) > 1:
+            members = Members(self.setting, first.size, range(len(self)))
+            members.load_stacked(tensors)
+            self.network = members.net.eval()
+        # In use, networks with normalizations folded into their filters take half as long as in training.
+        self.is_folded = self.setting.encoder in ENCODERS and not self.setting.network.closed_form
+        self.encoder = self.network.graph() if self.is_folded else self.network
+        statistics = _side_by_side([candidate.preprocessing.state_dict() for candidate in candidates])
+        own = self.setting.encoder not in ENCODERS  # a user's module takes windows of every member
+        self.group = torch.arange(len(self)) if own else _equal_rows(statistics, len(self))  # (P,), of G
+        chosen = torch.tensor([self.group.tolist().index(group) for group in range(int(self.group.max()) + 1)])
+        by_group = {name: tensor[chosen] for name, tensor in statistics.items()}
+        self.preprocessing: FittedPreprocessing = self.setting.preprocessing.restore(by_group)
+        self.weight = tensors["classifier.weight"].transpose(1, 2).contiguous()  # (P, D, classes)
+        self.bias = tensors["classifier.bias"][:, None]  # (P, 1, classes)
+        self.correction = _of_all([candidate.correction for candidate in candidates])
+        self.effects = _of_all([candidate.effects for candidate in candidates])
+        self.centring = _of_all([candidate.centring for candidate in candidates])
+
+    def __len__(self) -> int:
+        return sum(len(candidate.members) for candidate in self.candidates)
+
+    def codes(self, x: Tensor) -> Tensor:
+        """Map prepared windows (G or 1, n, C, T) to codes (P, n, D)."""
+        if x.shape[0] > 1:
+            x = x.index_select(0, self.group)
+        z: Tensor = self.encoder(x if self.is_folded or x.shape[0] > 1 else x[0])
+        return z
+
+    def head(self, corrected: bool) -> tuple[Tensor, Tensor]:
+        """Return weight (P, D, classes) and bias (P, 1, classes) from codes to logits. corrected: with those of a
+        person's correction after them along the last axis, 0 where there is none."""
+        if not corrected:
+            return self.weight, self.bias
+        known = self.correction
+        weight, bias = (0 * self.weight, 0 * self.bias) if known is None else (known.weight, known.bias[:, None])
+        return torch.cat([self.weight, weight], -1), torch.cat([self.bias, bias], -1)
 
 
-Network = Callable[[Tensor], Tensor]  # prepared windows (n, C, T) or (members, n, C, T) -> codes (members, n, D)
+def _likeness(candidate: Candidate) -> object:
+    """Candidates that agree in this have the same transforms, and networks of the same shapes."""
+    setting = candidate.setting
+    if setting.encoder not in ENCODERS:  # the user's own, of which nothing is known
+        return id(candidate)
+    directions = None if candidate.effects is None else candidate.effects.shift.shape[1]
+    known = candidate.correction is not None, directions, candidate.centring is not None
+    return setting.preprocessing, setting.encoder, setting.network.program(candidate.size.sfreq), known
 
 
-@torch.no_grad()
-def codes_of_people(
-    net: Network, preprocessing: FittedPreprocessing, X: Tensor, subject: Tensor | None, start: int = 0
-) -> Tensor:
-    """Compute the codes (members, N, D) of windows (N, channels, times) of people (N,), None: of one, in their order.
-    start: how many of the transforms they have been through; 0: they are raw."""
-    if subject is None or preprocessing.spec.adaptation == "none":
-        return _codes_of_person(net, X, preprocessing.follow(start))
-    people = [(subject == person).nonzero()[:, 0] for person in subject.unique()]  # type: ignore[no-untyped-call]  # torch's
-    parts = torch.cat([_codes_of_person(net, X[rows], preprocessing.follow(start)) for rows in people], 1)
-    codes = torch.empty_like(parts)
-    codes[:, torch.cat(people)] = parts
-    return codes
+def _of_all(known: Sequence[Known | None]) -> Known | None:
+    """Return named tuples of tensors with the member on axis 0 one after the other; None where a candidate has none."""
+    present = [of_candidate for of_candidate in known if of_candidate is not None]
+    if len(present) < len(known):
+        return None
+    return type(present[0])(*map(torch.cat, zip(*present, strict=True)))
 
 
-def _codes_of_person(net: Network, X: Tensor, person: Person) -> Tensor:
-    X = X.to(torch.float32)
-    at_once = person.feed(X) if person.at_once else None
-    parts = []
-    for start in range(0, len(X), CHUNK):
-        rows = slice(start, start + CHUNK)
-        x = person.feed(X[rows]) if at_once is None else at_once[:, rows]
-        parts.append(net(x[0] if len(x) == 1 else x))
-    return torch.cat(parts, 1)
+def _side_by_side(candidates: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return tensors by name, with the members of all candidates on axis 0."""
+    return {name: torch.cat([tensors[name] for tensors in candidates]).detach() for name in candidates[0]}
 
 
-def refuse_parts(parts: Sequence[Ensemble], check: Callable[[Ensemble], object]) -> None:
-    """Raise where the check refuses a part, which the message names where there are several."""
-    for part in parts:
+def _equal_rows(tensors: dict[str, Tensor], members: int) -> Tensor:
+    """Number members (P,) so that those whose rows are equal in all tensors have the same number, from 0 on."""
+    known: dict[bytes, int] = {}
+    rows = [b"".join(tensor[member].numpy().tobytes() for tensor in tensors.values()) for member in range(members)]
+    return torch.tensor([known.setdefault(row, len(known)) for row in rows])
+
+
+def _numbers_of(lists: Sequence[Sequence[object]]) -> list[list[int | None]]:
+    """Return numbers in place of keys, equal ones for equal keys; None for one that only a single list has."""
+    numbers: dict[object, int] = {}
+    counts = Counter(key for keys in lists for key in keys)
+    return [[numbers.setdefault(key, len(numbers)) if counts[key] > 1 else None for key in keys] for keys in lists]
+
+
+def refuse_candidates(candidates: Sequence[Candidate], check: Callable[[Candidate], object]) -> None:
+    """Raise where the check refuses a candidate, which the message names where there are several."""
+    for candidate in candidates:
         try:
-            check(part)
+            check(candidate)
         except UserError as error:
-            if len(parts) == 1:
+            if len(candidates) == 1:
                 raise
-            raise UserError(f"{error} (the part {part_name(part.setting)!r})") from None
-
-
-def part_name(setting: Setting) -> str:
-    """Name a part by its encoder, penalty, preprocessing and augmentation."""
-    plain = Setting(encoder=setting.encoder, network=setting.network, training=setting.training)
-    return f"{setting.encoder} {setting.name_relative_to(plain)}"
+            plain = Setting(
+                encoder=candidate.setting.encoder, network=candidate.setting.network,
+                training=candidate.setting.training,
+            )  # fmt: skip
+            name = f"{candidate.setting.encoder} {candidate.setting.name_relative_to(plain)}"
+            raise UserError(f"{error} (the candidate {name!r})") from None

@@ -13,12 +13,11 @@ from ..errors import UserError, one_line, shown
 from ..files import read_plain
 from ..model.encoders import Encoders
 from .binding import check_digest, check_shapes, read_weights, split_file
-from .card import MixtureCard, RegressionCard, card_from
+from .card import RegressionCard, card_from
 from .hub import download
 from .interface import LEDGERS
-from .mixture import Mixture, Model
+from .model import Model
 from .regression import RegressionModel
-from .saved_model import SavedModel
 from .saving import CARD, UNREADABLE, read_folder
 
 MARK = "autotransfer_version"  # in every exported file, as plain text
@@ -132,9 +131,6 @@ def _model(values: Any, content: bytes, encoders: Encoders | None) -> Model | Re
         model = RegressionModel.restore(card, tensors)
     else:
         check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, card)
-        if isinstance(card, MixtureCard):
-            model = Mixture.restore(card, tensors, encoders)
-        else:
-            model = SavedModel(card, tensors, encoders)
+        model = Model.restore(card, tensors, encoders)
     check_digest(values, content)
     return model

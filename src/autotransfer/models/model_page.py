@@ -12,7 +12,7 @@ from typing import Any
 
 from ..training.intervals import NextPerson, next_words
 from ..words import printable
-from .card import Card, RegressionCard
+from .card import ModelCard, RegressionCard
 
 TAGS = ("autotransfer", "biosignals", "time-series", "subject-transfer", "domain-generalization")
 LETTERS = 200  # of a name
@@ -24,7 +24,7 @@ LIMITS = (
 )
 
 
-def model_page(card: Card | RegressionCard) -> str:
+def model_page(card: ModelCard | RegressionCard) -> str:
     """Write the page of a model: what it was trained on, what it takes, and how good it is on people it has never
     seen."""
     name = f"AutoTransfer model for {_one_line(card.name)}"
@@ -34,7 +34,7 @@ def model_page(card: Card | RegressionCard) -> str:
     return f"---\n{front}\n---\n\n# {_markdown(name)}\n\n" + "\n".join(_body(card)) + "\n"
 
 
-def _body(card: Card | RegressionCard) -> Iterable[str]:
+def _body(card: ModelCard | RegressionCard) -> Iterable[str]:
     rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz, {card.n_times / card.sfreq:.3g} s"
     windows = f"windows of {len(card.channels)} channels and {card.n_times} samples{rate}"
     if isinstance(card, RegressionCard):
@@ -46,7 +46,7 @@ def _body(card: Card | RegressionCard) -> Iterable[str]:
     if not isinstance(card, RegressionCard):
         yield f"| classes | {_some_of(card.classes)} |"
     yield f"| channels | {_some_of(card.channels)} |"
-    yield f"| parts | {len(getattr(card, 'parts', [card]))} |"
+    yield f"| parts | {len(card.parts)} |"
     versions = ", ".join(f"{name} {version}" for name, version in card.made_with.items())
     yield f"| made with | {_markdown(versions, SENTENCE)} |"
     yield "\n## How good it is\n"
@@ -58,7 +58,7 @@ def _body(card: Card | RegressionCard) -> Iterable[str]:
     yield LIMITS
 
 
-def _held_out(card: Card) -> str:
+def _held_out(card: ModelCard) -> str:
     """Say whom the model is for, which follows from what was held out."""
     hold_out = card.scores.get("hold_out", "subject")
     if hold_out == "subject":
@@ -68,7 +68,7 @@ def _held_out(card: Card) -> str:
     return f"a new {_markdown(hold_out)}"
 
 
-def _measured(card: Card | RegressionCard) -> Iterable[str]:
+def _measured(card: ModelCard | RegressionCard) -> Iterable[str]:
     """Write the verdict and what to expect of the next person; of a model that is no run's, the score alone."""
     scores = card.scores
     sentence, score = scores.get("verdict"), _score(scores)

@@ -1,56 +1,100 @@
-"""The average that uses a person's windows: beside a mixture, for sessions and for all windows of a person at once.
+"""The online ensemble: it uses a person's windows without labels, in a session or all of them at once.
 
-It weighs the parts of the mixture anew, and has parts of its own: closed forms whose training people were centred.
-These take the centre of the training people for that of a new person, until windows of theirs are known
-(training/centring.py).
+It gives the model's candidates other weights, and has candidates of its own: linear models whose training people were
+centered. These take the center of the training people for that of a new person, until windows of theirs are known
+(training/centring.py). In a session every window is predicted from those before it, then counts itself.
+
+Only logits of centered members move with the person. All others are computed once, so that many rules and orders of
+windows can be tried side by side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ..training.centring import Centred, Centring, stacked_centring
-from .card import OnlineCard
-from .ensemble import TINY, softmax
-from .saved_model import SavedModel
+from ..training.centring import Centred, CentringRule, Known, stacked_centring
+from .candidate import Candidate
+from .ensemble import TINY, Ensemble, Floats
 
 ALL = "all"  # of `adapt`: with all windows of a person
 
 
-class Online:
-    """shared: the mixture's parts (K,); parts: its own (E,), of which some are centred."""
+class ZeroShot(NamedTuple):
+    """Predictions of n windows before anything is known of their person."""
 
-    def __init__(self, card: OnlineCard, shared: Sequence[SavedModel], parts: Sequence[SavedModel]) -> None:
-        if len(card.exponents) != len(shared) + len(parts):
-            raise ValueError(
-                f"the online average has {len(card.exponents)} exponents for {len(shared) + len(parts)} parts"
-            )
-        self.card, self.parts = card, list(parts)
-        pairs = zip([*shared, *parts], card.exponents, strict=True)
-        self.used = [(part, exponent) for part, exponent in pairs if exponent > 0]
-        centring = [part.centring for part, _ in self.used if part.centring is not None]
+    settled: Floats  # (n, C): log-probabilities of the candidates that are not centered, each times its exponent
+    logits: Floats  # (n, P, C): of the P centered members
+
+
+class OnlineEnsemble:
+    """Candidates with their exponents (K,), of which some are centered by one rule, or by several (L,) side by side."""
+
+    def __init__(
+        self, candidates: Sequence[Candidate], exponents: Sequence[float],
+        rule: CentringRule | tuple[CentringRule, ...],
+    ) -> None:  # fmt: skip
+        used = [place for place, exponent in enumerate(exponents) if exponent > 0]
+        self.ensemble = Ensemble([candidates[place] for place in used], [exponents[place] for place in used])
+        centring = [stack.centring for stack in self.ensemble.stacks if stack.centring is not None]
         if not centring:
-            raise ValueError("no part of the online average is centred")
-        self.centring: Centring = stacked_centring(centring)
-        self.centred = Centred(self.centring, card.rule)
+            raise ValueError("no candidate of the online ensemble is centered")
+        self.centred = Centred(stacked_centring(centring), rule)
+        combination, stacks = self.ensemble.combination, self.ensemble.stacks
+        moves = torch.cat([torch.full((len(stack),), stack.centring is not None) for stack in stacks])  # (P of all,)
+        has_moving = (combination.mean[:, moves] > 0).any(1)  # (K,)
+        self._moves, self._stays = moves, ~moves
+        self._settled = combination.mean[~has_moving][:, ~moves], combination.exponents[~has_moving]
+        self.mean = combination.mean[has_moving][:, moves].numpy()
+        self.exponents = combination.exponents[has_moving].numpy()
 
-    @torch.no_grad()
-    def all_windows(self, X: Tensor, belief: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return log-probabilities (n, C), up to a number for each window, from all raw windows (n, channels, times) of
-        one person and their probabilities by the mixture (n, C). Their order makes no difference."""
-        logits = [part.classifier(part.latents(X)).double().numpy() for part, _ in self.used]  # each (P, n, C)
-        to_centre = [of_part for of_part, (part, _) in zip(logits, self.used, strict=True) if part.centring is not None]
-        u = self.centred.beside(np.concatenate(to_centre).transpose(1, 0, 2))
-        offset = self.centred.all_at_once(u, belief)[:, None]  # (P, 1, C)
-        total, start = np.zeros(belief.shape), 0
-        for of_part, (part, exponent) in zip(logits, self.used, strict=True):
-            if part.centring is not None:
-                end = start + len(of_part)
-                of_part, start = of_part - offset[start:end], end
-            total += exponent * np.log(np.maximum(softmax(of_part).mean(0), TINY))
-        return total
+    @torch.inference_mode()
+    def zero_shot(self, X: Tensor) -> ZeroShot:
+        """Predict raw windows (n, channels, times) of one person, before anything is known of them."""
+        logits = self.ensemble.combination.logits(self.ensemble.codes(X))  # (P of all, n, C)
+        settled = self.ensemble.combination.pool(logits[self._stays], *self._settled)
+        return ZeroShot(settled.numpy(), logits[self._moves].transpose(0, 1).contiguous().numpy())
+
+    def next(self, windows: ZeroShot, known: Known) -> tuple[Floats, Known]:
+        """Return log-probabilities (n, C) of a person's next windows, in order, up to a constant for each window, and
+        what is known after them."""
+        return self._follow(windows, np.arange(len(windows.settled)), known)
+
+    def side_by_side(self, windows: ZeroShot, orders: Sequence[np.ndarray]) -> Floats:
+        """Return log-probabilities (L, O, n, C) for a new person, by every rule and in each of O orders (n,)."""
+        lanes = (len(self.centred.prior), len(orders))
+        log_p, _ = self._follow(windows, np.stack(orders, 1), self.centred.begin(*lanes))
+        return np.moveaxis(log_p, 0, -2)
+
+    def all_at_once(self, windows: ZeroShot, belief: Floats) -> Floats:
+        """Return log-probabilities (..., n, C) from all windows of one person and their probabilities by the model (n,
+        C), for each rule. Their order makes no difference."""
+        offset = self.centred.all_at_once(self.centred.beside(windows.logits), belief)[..., None, :, :]
+        return windows.settled + self._pool(windows.logits - offset)
+
+    def _follow(self, windows: ZeroShot, orders: np.ndarray, known: Known) -> tuple[Floats, Known]:
+        """orders: (n, ...) -> (n, lanes..., C)."""
+        u = self.centred.beside(windows.logits)
+        predictions = []
+        for place in orders:
+            offset = self.centred.offset(known)
+            log_p = windows.settled[place] + self._pool(windows.logits[place] - offset)
+            predictions.append(log_p)
+            known = self.centred.count(known, u[place], softmax(log_p))
+        return np.stack(predictions), known
+
+    def _pool(self, logits: Floats) -> Floats:
+        """(..., P, C) -> (..., C)."""
+        return np.asarray(self.exponents @ np.log(np.maximum(self.mean @ softmax(logits), TINY)))
+
+
+def softmax(log_p: Floats) -> Floats:
+    """Return probabilities of log-probabilities (..., classes), up to a number for each row. SciPy's softmax takes
+    three times as long for one window."""
+    power: Floats = np.exp(log_p - log_p.max(-1, keepdims=True))
+    power /= power.sum(-1, keepdims=True)
+    return power

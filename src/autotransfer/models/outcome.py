@@ -13,8 +13,8 @@ from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..training.train import train as train_jobs
 from ..versions import versions
-from .assembly import ensemble
-from .saved_model import SavedModel
+from .assembly import Part, assemble
+from .model import Model
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -25,15 +25,13 @@ class TrainedOutcome(Outcome):
     encoders: Encoders | None = field(default=None, repr=False)
     swapped: TrainedOutcome | None = field(default=None, repr=False)
 
-    def model(self) -> SavedModel:
+    def model(self) -> Model:
         """Make the snapshot a model that takes raw windows, with the preprocessing that it was fitted with."""
         if self.best_epoch == 0:
             raise UserError(f"the training failed before its first epoch ended ({self.failure}); there is no model")
         setting, fold = self.job.setting, self.job.fold
         scores = {"validation_score": self.validation_score, "test_score": self.test_score}
-        model = ensemble(
-            self.recordings, setting, [self.state], [fold], kind="single", scores=scores, encoders=self.encoders
-        )
+        model = assemble(self.recordings, [Part(setting, [self.state], [fold])], scores=scores, encoders=self.encoders)
         model.card = replace(model.card, made_with=versions())
         return model
 

@@ -17,7 +17,6 @@ from ..recordings.windows import people_of_windows
 from ..settings import Setting
 from ..training.conformal import around, radius_at
 from .card import RegressionCard
-from .ensemble import codes_of_people
 from .interface import WindowModel
 
 Floats = NDArray[np.float64]
@@ -43,8 +42,16 @@ class RidgePart(NamedTuple):
 
 
 def closed_form_codes(preprocessing: FittedPreprocessing, X: Tensor, subject: Tensor | None, start: int = 0) -> Tensor:
-    """As `codes_of_people`: what a closed form reads of windows of people it was not fitted on, (N, D) float64."""
-    return codes_of_people(lambda x: x.flatten(1)[None], preprocessing, X, subject, start)[0].double()
+    """Return the codes (N, D) float64 of windows (N, channels, times) of people (N,), None: of one, in their order, on
+    whom the linear model was not fitted. start: how many of the transforms they have been through."""
+    X = X.to(torch.float32)
+    if subject is None or preprocessing.spec.adaptation == "none":
+        return preprocessing.follow(start).feed(X)[0].flatten(1).double()
+    people = [(subject == person).nonzero()[:, 0] for person in subject.unique()]  # type: ignore[no-untyped-call]  # torch's
+    found = torch.cat([preprocessing.follow(start).feed(X[rows])[0].flatten(1) for rows in people])
+    codes = torch.empty_like(found, dtype=torch.float64)
+    codes[torch.cat(people)] = found.double()
+    return codes
 
 
 class RegressionModel(WindowModel):

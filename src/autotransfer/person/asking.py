@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..models.calibration import LABELS, lost_with, trust_in
 from ..training.effects import Evidence
-from .calibration import LABELS, lost_with, trust_in
 from .labels import Labels
 
 RECENT = 48  # windows of the person that a label is judged by, and that can be labelled afterwards
@@ -75,11 +75,11 @@ class Recent:
 def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, recent_x: Tensor, recent_log_p: Tensor) -> float:
     """Of a label of a window with the projected codes x (P, R) and log-probabilities (C,), judged by the person's last
     windows (n, P, R) and (n, C). 0 where held-out people gained by no number of labels."""
-    helped = [number for number in LABELS if lost_with(labels.model, number) is None]
+    helped = [number for number in LABELS if lost_with(labels.card, number) is None]
     if not helped:
         return 0.0
     # The share that many labels count: few may count little, but each of many was once one of few.
-    share, sharpness = trust_in(labels.model, max(helped))
+    share, sharpness = trust_in(labels.card, max(helped))
     sums, counts = labels.evidence
 
     def probabilities(evidence: Evidence, codes: Tensor, log_p: Tensor) -> Tensor:

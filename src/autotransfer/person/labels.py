@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..models.mixture import Model
+from ..models.calibration import lost_with, trust_in
+from ..models.card import ModelCard
 from ..training.effects import Effects, Evidence
 from .adaptation import all_members
-from .calibration import lost_with, trust_in
 
 State = dict[str, Tensor]
 
@@ -21,13 +21,13 @@ State = dict[str, Tensor]
 class Labels:
     """Labelled windows of one person.
 
-    model: its card says whether so many labels count, and how much
+    card: of the model; says whether so many labels count, and how much
     effects: of the P members of each stack, with equally many directions R; weights: (P,) of each stack, of the
         members' corrections
     """
 
-    def __init__(self, model: Model, effects: Sequence[Effects], weights: Sequence[Tensor]) -> None:
-        self.model, self.effects, self.weights = model, list(effects), list(weights)
+    def __init__(self, card: ModelCard, effects: Sequence[Effects], weights: Sequence[Tensor]) -> None:
+        self.card, self.effects, self.weights = card, list(effects), list(weights)
         self.everyone = all_members(self.effects)
         self._weights = torch.cat(self.weights)
         self.evidence = self.everyone.nothing
@@ -62,10 +62,10 @@ class Labels:
         """Correct as `calibrate` with these labels would: not at all where held-out people did not gain by so few."""
         counts = self.evidence.counts
         least = int(counts[counts > 0].min()) if self.n_labels else 0
-        self.counted = least > 0 and lost_with(self.model, least) is None
+        self.counted = least > 0 and lost_with(self.card, least) is None
         self.posterior, self.sharpness = self.everyone, 1.0
         if self.counted:
-            share, self.sharpness = trust_in(self.model, least)
+            share, self.sharpness = trust_in(self.card, least)
             self.posterior, weight, bias = self.correction(self.evidence, share)
             self._correction = weight, bias
 

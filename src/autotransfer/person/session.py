@@ -14,22 +14,22 @@ from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
+from ..models.calibration import check_effects, labels_of
 from ..models.card import UNTRIED
-from ..models.ensemble import refuse_parts, softmax
+from ..models.ensemble import refuse_candidates
 from ..models.loading import load_classifier
-from ..models.mixture import Mixture, Model
+from ..models.model import Model
+from ..models.online import OnlineEnsemble, softmax
 from ..models.regression import RegressionModel
-from ..models.saved_model import SavedModel
 from ..preprocessing import check_online
 from ..preprocessing.transform import with_prefix
 from ..runs.lock import refuse_links
-from ..training.centring import CentringRule, Known
+from ..training.centring import Known
 from ..training.conformal import decisions
 from ..words import count
 from .adaptation import Adaptation
 from .asking import RECENT, WORTH, Reading, Recent, expected_gain
-from .calibration import check_effects, delivered_adaptation, labels_of
-from .decoder import Decoder
+from .calibration import delivered_adaptation
 from .labels import Labels
 from .session_file import check_state, model_digest, read_session, write_session
 
@@ -70,11 +70,12 @@ class Session:
         if not isinstance(adapt, (bool, np.bool_)):
             raise UserError(f"adapt is {shown(adapt)}; a session takes True or False")
         self.model, self.classes_ = _model_and_classes(model, encoders)
-        refuse_parts(self.model.parts, lambda part: check_online(part.setting.preprocessing))
-        self._online_rule = _online_rule(self.model) if adapt else None
-        self.adapts = bool(adapt) and (self._online_rule is not None or self._may_adapt())
-        self._decoder = Decoder(self.model)
-        self._online_decoder = self._decoder if self._online_rule is None else Decoder(self.model, online=True)
+        refuse_candidates(self.model.parts, lambda part: check_online(part.setting.preprocessing))
+        self._ensemble = self.model.ensemble
+        self._online: OnlineEnsemble | None = None
+        if adapt and self.model.card.online is not None and self.model.card.online.session:
+            self._online = self.model.online
+        self.adapts = bool(adapt) and (self._online is not None or self._may_adapt())
         self._channels = channels
         self.reset()
 
@@ -85,8 +86,8 @@ class Session:
         return f"<Session: {windows}, {'adapts' if self.adapts else 'does not adapt'}; {self.model!r}>"
 
     def _may_adapt(self) -> bool:
-        check_effects(self.model)
-        method = delivered_adaptation(self.model)
+        check_effects(self.model.parts)
+        method = delivered_adaptation(self.model.card)
         if method is None:
             warnings.warn("held-out people did not gain by adaptation: the session does not adapt", stacklevel=3)
         elif self.model.card.follows == UNTRIED:
@@ -101,13 +102,12 @@ class Session:
         """Forget the person."""
         self.n_windows = 0  # predicted so far
         self._first: list[Tensor] | None = []  # windows until they are looked at
-        self._people = self._decoder.follow()
-        method = delivered_adaptation(self.model) if self.adapts and self._online_rule is None else None
-        self._adaptation = None if method is None else self._decoder.adaptation(method)
-        self._online = None if self._online_rule is None else self._online_decoder.online(self._online_rule)
+        self._people = self._ensemble.follow()
+        method = delivered_adaptation(self.model.card) if self.adapts and self._online is None else None
+        self._adaptation = None if method is None else Adaptation(*self._ensemble.effects, method)
         self._online_state: Known = {} if self._online is None else self._online.centred.begin()
         self._unread: list[Tensor] = []  # windows predicted by the average for sessions, not yet in `_recent`
-        self._recent = Recent(self._decoder.project)
+        self._recent = Recent(self._ensemble.project)
         self._labels: Labels | None = None  # made with the first label: not every model can take any
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
@@ -117,13 +117,31 @@ class Session:
         if self._first is not None:
             self._look_at_first(windows)
         if self._online is None or (self._labels is not None and self._labels.counted):
-            probability = self._decoder.next(windows, self._people, self._adaptation, self._labels, self._recent)
+            probability = self._read(windows)
         else:
-            log_p, self._online_state = self._online.next(self._online_decoder.say(windows), self._online_state)
+            log_p, self._online_state = self._online.next(self._online.zero_shot(windows), self._online_state)
             probability = softmax(log_p)
             self._unread = [*self._unread, *windows[-RECENT:].clone()][-RECENT:]  # the caller may reuse its memory
         self.n_windows += len(windows)
         return probability[0] if single else probability
+
+    @torch.inference_mode()
+    def _read(self, windows: Tensor) -> NDArray[np.float64]:
+        """Predict the person's next windows (n, channels, times): (n, classes). Each is corrected by what is known of
+        the person before it."""
+        codes, log_p = self._keep(windows)
+        if self._labels is not None and self._labels.counted:
+            log_p = self._labels.correct(self._ensemble.project(codes), log_p)
+        if self._adaptation is not None:
+            log_p = self._adaptation.follow(self._ensemble.project(codes), log_p)
+        return softmax(log_p.numpy())
+
+    def _keep(self, windows: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Let the model read the person's next windows (n, channels, times), which can be labelled afterwards: codes
+        (P, n, D) of each stack, and log-probabilities (n, classes)."""
+        codes, log_p = self._ensemble.read(windows, self._people)
+        self._recent.add(windows, codes, log_p)
+        return codes, log_p
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
         """Windows (n, channels, times) that the model takes, and whether a single one was given."""
@@ -192,13 +210,13 @@ class Session:
 
     def _taking_labels(self) -> Labels:
         if self._labels is None:
-            check_effects(self.model)
-            self._labels = self._decoder.labels(self.model)
+            check_effects(self.model.parts)
+            self._labels = Labels(self.model.card, *self._ensemble.effects)
         return self._labels
 
     def _follow_labels(self) -> None:
         """Let adaptation start from what labels say of the person, as it does in a session of a calibrated model."""
-        method = delivered_adaptation(self.model)
+        method = delivered_adaptation(self.model.card)
         if self._labels is not None and self._adaptation is not None and method is not None:
             known = self._adaptation.known
             self._adaptation = Adaptation(*self._labels.effects_and_weights(), method)
@@ -207,20 +225,20 @@ class Session:
     def _catch_up(self) -> None:
         """Let the model as delivered read the windows that the average for sessions predicted: labels need that."""
         if self._unread:
-            self._decoder.next(torch.stack(self._unread), self._people, None, None, self._recent)
+            self._keep(torch.stack(self._unread))
             self._unread = []
 
     def _next_window(self, window: Tensor) -> Reading:
-        self._decoder.next(window[None], self._people, None, None, self._recent)
+        self._keep(window[None])
         self.n_windows += 1
         return self._recent.latest
 
     def _look(self, window: Tensor) -> Reading:
         """Read a window (channels, times) as if it were the next one, without a trace."""
-        copies = self._decoder.follow()
+        copies = self._ensemble.follow()
         for copied, person in zip(copies, self._people, strict=True):
             copied.restore({name: tensor.clone() for name, tensor in person.state().items()})
-        codes, log_p = self._decoder.read(window[None], copies)
+        codes, log_p = self._ensemble.read(window[None], copies)
         return Reading(window, codes, log_p[0])
 
     # ---- what is known of the person -----------------------------------------------------------------------------
@@ -300,13 +318,13 @@ def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model,
 
         check_is_fitted(model)
         fitted = getattr(model, "model_", None)
-        if isinstance(fitted, (SavedModel, Mixture)):
+        if isinstance(fitted, Model):
             return fitted, model.classes_  # type: ignore[attr-defined]  # an estimator of ours
     if isinstance(model, (str, Path)):
         model = _from_folder(Path(model), encoders)
     if isinstance(getattr(model, "model_", model), RegressionModel):
         raise UserError("the model predicts a number, and sessions are for classes; use its predict")
-    if isinstance(model, (SavedModel, Mixture)):
+    if isinstance(model, Model):
         return model, model.classes_
     raise UserError(
         f"a session takes a fitted estimator, a model of at.load_model or the folder of a run, and not {shown(model)}"
@@ -318,12 +336,3 @@ def _from_folder(folder: Path, encoders: Encoders | None) -> Model:
         raise UserError(f"there is no folder {folder}; give that of a run, or at.load_model of an exported file")
     refuse_links(folder)
     return load_classifier(folder / "model" if (folder / "model").is_dir() else folder, encoders)
-
-
-def _online_rule(model: Model) -> CentringRule | None:
-    """The rule of a model's average for sessions; None where a session does not use one: held-out people lost by it in
-    some order, or the model is one person's already."""
-    average = model.online if isinstance(model, Mixture) else None
-    if average is None or not average.card.session or any(part.correction is not None for part in model.parts):
-        return None
-    return average.card.rule

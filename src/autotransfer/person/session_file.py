@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..files import read_plain, write_atomically
 from ..models.binding import model_digests, split_file
-from ..models.mixture import Model
+from ..models.model import Model
 from ..preprocessing.transform import with_prefix
 from ..schema import parse_json
 

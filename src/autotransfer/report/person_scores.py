@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..folds import SESSION
-from ..models.mixture import Model
+from ..models.calibration import labels_of
+from ..models.model import Model
 from ..models.seen import CALIBRATION, is_known, seen_words, window_digests
-from ..person.calibration import labels_of
 from ..recordings import Raw
 from ..recordings.labels import named
 from ..runs.verdict import measured_words

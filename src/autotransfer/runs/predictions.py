@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError
-from ..models.mixture import Model
+from ..models.model import Model
 from ..models.regression import RegressionModel
 from ..models.seen import seen_words, window_digests
 from ..recordings import Raw

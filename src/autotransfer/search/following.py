@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from torch import Tensor
 
-from ..models.ensemble import softmax
-from ..models.mixture import Mixture
-from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
-from ..person.decoder import Decoder
+from ..models.ensemble import Ensemble
+from ..models.model import Model
+from ..models.online import softmax
+from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION, Adaptation
 from ..training.centring import CENTRING_RULES, CentringRule
 from ..training.metrics import balanced_accuracy_of
 
@@ -69,30 +69,26 @@ class Followed(NamedTuple):
         return self.score(method) - self.zero_shot
 
 
-def follow_all(decoder: Decoder, codes: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor) -> Followed:
+def follow_all(ensemble: Ensemble, codes: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor) -> Followed:
     """Score every adaptation method. codes: of each order, (P, n, D) of each stack; log_p: (orders, n, C) up to a
     constant for each window; y: (orders, n)."""
-    x = torch.stack([decoder.project(z) for z in codes], 1)  # (n, orders, P, R), the same in all methods
+    x = torch.stack([ensemble.project(z) for z in codes], 1)  # (n, orders, P, R), the same in all methods
     in_order = log_p.transpose(0, 1)
-    adapted = [decoder.adaptation(name).follow(x, in_order).transpose(0, 1) for name in ADAPTATION_METHODS]
+    adapted = [Adaptation(*ensemble.effects, name).follow(x, in_order).transpose(0, 1) for name in ADAPTATION_METHODS]
     scores = _scores(torch.stack([log_p, *adapted]).numpy(), y.numpy())
     return Followed(scores[0], scores[1:])
 
 
 def follow_online(
-    followed: Followed, model: Mixture, X: Tensor, log_p: Tensor, y: NDArray[np.int64],
+    followed: Followed, model: Model, X: Tensor, log_p: Tensor, y: NDArray[np.int64],
     orders: Sequence[NDArray[np.int64]],
 ) -> Followed:  # fmt: skip
     """The same with the average for sessions by every rule: raw windows (n, channels, times) of classes (n,), with
     log_p (n, C) of the model as delivered."""
-    assert model.online is not None, "asked for where there is one"
-    decoder = Decoder(model, online=True)
-    follow, evidence = decoder.online(CENTRING_RULES), decoder.say(X)
-    truth = y[np.stack(orders)]  # (orders, n)
-    answered = follow.side_by_side(evidence, orders)
-    belief, u = softmax(log_p.numpy()), follow.centred.beside(evidence.logits)
-    offset = follow.centred.all_at_once(u, belief)[:, None]  # (rules, 1, P, C)
-    whole = evidence.settled + follow.pool(evidence.logits - offset)  # (rules, n, C)
+    online = model.online_ensemble(CENTRING_RULES)
+    windows, truth = online.zero_shot(X), y[np.stack(orders)]  # (orders, n)
+    answered = online.side_by_side(windows, orders)
+    whole = online.all_at_once(windows, softmax(log_p.numpy()))  # (rules, n, C)
     return followed._replace(rules=_scores(answered, truth), all_windows=_scores(whole[:, None], y[None])[:, 0])
 
 

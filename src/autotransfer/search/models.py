@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
-from ..models.assembly import Part, assemble_mixture, ensemble, with_online
+from ..models.assembly import Part, assemble, with_online
 from ..models.card import UNTRIED
 from ..models.seen import training_seen
 from ..runs.choice import Choice
@@ -48,7 +48,7 @@ def build_models(
             Part(s, *_trained(run, s, most), exponent) for s, exponent in in_sessions.items() if s not in exponents
         ]
         more = [in_sessions.get(setting, 0.0) for setting in exponents], further
-    _save(run, parts, choice, mixed=weights is not None, more=more)
+    _save(run, parts, choice, more)
 
 
 def card_scores(choice: Choice) -> dict[str, Any]:
@@ -67,35 +67,23 @@ def card_scores(choice: Choice) -> dict[str, Any]:
     } | ({"stages": [stage.name for stage in choice.stages], "ended": choice.ended} if choice.stages else {})
 
 
-def _save(
-    run: Run, parts: Sequence[Part], choice: Choice, *, mixed: bool, more: tuple[list[float], list[Part]] | None
-) -> None:
-    """more: exponents of the parts in the average for sessions, and its further parts."""
-    rec, folder, scores = run.recordings, run.folder / "model", card_scores(choice)
+def _save(run: Run, parts: Sequence[Part], choice: Choice, more: tuple[list[float], list[Part]] | None) -> None:
+    """Write the model. more: exponents of the parts in the online ensemble, and its further parts."""
+    rec = run.recordings
+    model = assemble(rec, parts, scores=card_scores(choice), encoders=run.encoders)
     thresholds = None if choice.answering is None else choice.answering.thresholds
-    known: dict[str, Any] = {
-        "seen": training_seen(rec),
-        "thresholds": thresholds,
-        "follows": UNTRIED,
-        "made_with": versions(),
-    }
-    if not mixed:
-        ((setting, states, folds, _),) = parts
-        single = ensemble(rec, setting, states, folds, kind="ensemble", scores=scores, encoders=run.encoders)
-        single.card = replace(single.card, **known)
-        single.save(folder)
-        return
-    model = assemble_mixture(rec, parts, scores=scores, encoders=run.encoders)
-    model.card = replace(model.card, **known)
+    model.card = replace(
+        model.card, seen=training_seen(rec), thresholds=thresholds, follows=UNTRIED, made_with=versions()
+    )
     if (played := choice.playback) is not None:
         helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
         model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)
         if more is not None and more[1] and played.rule is not None:
-            with_online(
+            model = with_online(
                 rec, model, *more, played.rule, session=played.online_session, all_windows=played.online_all_windows,
                 encoders=run.encoders,
             )  # fmt: skip
-    model.save(folder)
+    model.save(run.folder / "model")
 
 
 def _exponents(candidates: Sequence[Setting], weights: Weights) -> dict[Setting, float]:

@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..models.assembly import Part, assemble_mixture, with_online
-from ..models.mixture import Mixture
-from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
-from ..person.calibration import LABELS
-from ..person.decoder import Decoder
+from ..models.assembly import Part, assemble, with_online
+from ..models.calibration import LABELS
+from ..models.ensemble import Ensemble
+from ..models.model import Model
+from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION, Adaptation
 from ..recordings import Recordings
 from ..recordings.units import Units
 from ..runs.choice import Playback, Scores
@@ -179,18 +179,16 @@ def online_of(followed: dict[str, following.Followed], method: str) -> dict[str,
     }
 
 
-def model_without(
-    run: Run, candidates: Sequence[Setting], exponents: NDArray[np.float64], person: int
-) -> Mixture | None:
-    """The mixture of trainings that had the person as their test subject."""
+def model_without(run: Run, candidates: Sequence[Setting], exponents: NDArray[np.float64], person: int) -> Model | None:
+    """The ensemble of trainings that had the person as their test subject."""
     if any(s.adaptation == "transductive" for s, power in zip(candidates, exponents, strict=True) if power > 0):
         return None
     parts = _parts_without(run, dict(zip(candidates, exponents.tolist(), strict=True)), person)
-    return assemble_mixture(run.recordings, parts, scores={}, encoders=run.encoders) if parts else None
+    return assemble(run.recordings, parts, scores={}, encoders=run.encoders) if parts else None
 
 
-def online_without(run: Run, model: Mixture, online: OnlineWeights, person: int) -> Mixture:
-    """The same mixture with the average for sessions, from the same trainings; unchanged where no part of that centres
+def online_without(run: Run, model: Model, online: OnlineWeights, person: int) -> Model:
+    """The same model with the online ensemble, from the same trainings; unchanged where no part of that centres
     people."""
     exponents = dict(zip(online.settings, online.nested.weights[person].exponents.tolist(), strict=True))
     shared = [part.setting for part in model.parts]
@@ -236,7 +234,7 @@ class DecodedWindows(NamedTuple):
 
 @torch.inference_mode()
 def play_person(
-    model: Mixture, recordings: Recordings, rows: Rows
+    model: Model, recordings: Recordings, rows: Rows
 ) -> tuple[dict[tuple[str, str], float], dict[str, TrustTrial], following.Followed]:
     """For the person of these rows: scores by model and number of labels; by number of labels, how calibration does by
     how much labels count; and how following the person does."""
@@ -244,16 +242,15 @@ def play_person(
     most = windows_of_each(y[rows])
     rows = first_of_each(y, rows, most)
     orders = window_orders(y[rows])
-    decoder = Decoder(model)
 
     def read(order: Rows) -> DecodedWindows:
-        return DecodedWindows(*decoder.read(recordings.X[rows[order]], decoder.follow()), y[rows[order]])
+        return DecodedWindows(*model.ensemble.read(recordings.X[rows[order]], model.ensemble.follow()), y[rows[order]])
 
     recorded = read(orders["recorded"])
-    scores, trials = _with_labels(decoder, recordings, everything, most)
+    scores, trials = _with_labels(model.ensemble, recordings, everything, most)
     readings = [recorded.in_order(order) if model.adaptation == "none" else read(order) for order in orders.values()]
     log_p, truth = torch.stack([r.log_p for r in readings]), torch.from_numpy(np.stack([r.y for r in readings]))
-    followed = following.follow_all(decoder, [reading.codes for reading in readings], log_p, truth)
+    followed = following.follow_all(model.ensemble, [reading.codes for reading in readings], log_p, truth)
     if model.online is not None and model.adaptation == "none":
         windows = (recordings.X[rows], recorded.log_p, y[rows])
         followed = following.follow_online(followed, model, *windows, list(orders.values()))
@@ -275,7 +272,7 @@ def windows_of_each(y: Rows) -> int:
 
 
 def _with_labels(
-    decoder: Decoder, recordings: Recordings, rows: Rows, most: int
+    ensemble: Ensemble, recordings: Recordings, rows: Rows, most: int
 ) -> tuple[dict[tuple[str, str], float], dict[str, TrustTrial]]:
     """By the number of labelled windows of each class: scores of the person of these rows on windows of other groups by
     the model before calibration and by a classifier of their own; and how calibration does. most: windows of each
@@ -285,11 +282,11 @@ def _with_labels(
     truth, groups = recordings.y.numpy()[rows], groups_of(recordings, rows)
     splits = {labels: labelled_and_scored(truth, groups, labels, most) for labels in LABELS}
     used = np.unique(np.concatenate([place for split in splits.values() for place in split]))
-    read = DecodedWindows(*decoder.read(recordings.X[rows[used]], decoder.follow()), truth[used])
+    read = DecodedWindows(*ensemble.read(recordings.X[rows[used]], ensemble.follow()), truth[used])
     y, n_classes = torch.from_numpy(read.y), read.log_p.shape[1]
-    person = decoder.adaptation()
+    person = Adaptation(*ensemble.effects)
     solved = [
-        z[0].double() for z, stack in zip(read.codes, decoder.stacks, strict=True) if stack.setting.encoder == "linear"
+        z[0].double() for z, stack in zip(read.codes, ensemble.stacks, strict=True) if stack.setting.encoder == "linear"
     ]
     for labels, split in splits.items():
         known, left = (np.isin(used, places) for places in split)

@@ -73,7 +73,7 @@ class Cutter:
         if chunk.fresh:
             yield from self.finish()
             self.pace.expected = None
-            unheard = self.first  # no window of this session has come yet
+            unheard = self.first  # no window has been cut since the session began
             self._begin()
             self.first = unheard or not chunk.follows
         if not self.learned:

@@ -125,7 +125,7 @@ class Stream:
         """What will be done, in a few lines."""
         lines = list(self.notes)
         samples = f"filtered {self.filter}" if self.filter else "as they come"
-        made_with = filter_of(self.session.model.parts[0].card.filter)
+        made_with = filter_of(self.session.model.card.filter)
         if made_with is not None and not made_with.sections:
             lines.append(
                 f"the model's recordings were filtered {made_with} elsewhere, probably by a filter that looks ahead; "

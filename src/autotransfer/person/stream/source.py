@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UserError, shown
-from ...models.mixture import Model
+from ...models.model import Model
 from ...recordings import read_npz
 from ...recordings.container import check_sfreq
 from ...recordings.continuous import reading

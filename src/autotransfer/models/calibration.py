@@ -1,0 +1,78 @@
+"""Rules of calibration: whether so many labels of one person count, how much, and which are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from ..recordings.labels import encode
+from ..recordings.messages import show
+from .candidate import Candidate
+from .card import UNTRIED, ModelCard
+from .ensemble import refuse_candidates
+
+LABELS = (1, 2, 5, 10)  # of each class, with which held-out people are calibrated
+
+
+def lost_with(card: ModelCard, labels: int) -> str | None:
+    """Say why so many labels of each class are not used: held-out people did not gain by them; None: they did."""
+    tried = _tried(labels)
+    if card.calibrates is None or tried in card.calibrates:
+        return None
+    return f"held-out people did not gain by {tried} labelled window{'s' * (tried > 1)} of each class"
+
+
+def trust_in(card: ModelCard, labels: int) -> tuple[float, float]:
+    """Return the share of the correction by so many labels of each class that counts, and the sharpness of
+    predictions."""
+    share, sharpness = card.trust.get(str(_tried(labels)), (1.0, 1.0))
+    return share, sharpness
+
+
+def _tried(labels: int) -> int:
+    """Return the largest number of labels, up to this one, with which held-out people were calibrated."""
+    return max([number for number in LABELS if number <= labels], default=LABELS[0])
+
+
+def untried_words(card: ModelCard) -> str | None:
+    """Return a warning if the model comes from a run that could not try labels on held-out people."""
+    if card.follows != UNTRIED or card.calibrates is not None:
+        return None
+    return "labels were not tried on held-out people: nobody knows whether they help"
+
+
+def labels_of(classes: Sequence[Any], y: object, n_windows: int, names: object = None) -> Tensor:
+    """Return labels y (n,) as indices of a model's classes; unknown ones are refused. names: as in Recordings."""
+    codes, labels = encode(y, n_windows, "y", names)
+    known = {label: place for place, label in enumerate(classes)}
+    for label in labels:
+        if label not in known:
+            raise UserError(unknown_class_words(label, known))
+    return torch.tensor([known[label] for label in labels])[codes]
+
+
+def unknown_class_words(label: object, known: Iterable[object]) -> str:
+    return f"y has the class {show(label)}; the model knows {show(list(known))}"
+
+
+def check_one_person(subject: object, n_windows: int) -> None:
+    """Raise where windows are of several people, by `subject` (n,); None: nobody says whose they are."""
+    if subject is not None and len(people := encode(subject, n_windows, "subject")[1]) > 1:
+        raise UserError(
+            f"the windows are of {len(people)} people ({show(list(people))}); a model is made for one of them: give "
+            "the windows of one person"
+        )
+
+
+def check_effects(candidates: Sequence[Candidate]) -> None:
+    """Raise where the model does not know how people differ."""
+    refuse_candidates(candidates, _check_effects)
+
+
+def _check_effects(candidate: Candidate) -> None:
+    if candidate.effects is None:
+        raise UserError("the model does not know how people differ (it was trained on one person); make it again")

@@ -1,0 +1,123 @@
+"""A candidate of a model: members of one setting, with the preprocessing that each was fitted with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from ..model.encoders import Encoders
+from ..model.stack import Size
+from ..preprocessing import FittedPreprocessing
+from ..preprocessing.transform import with_prefix
+from ..recordings.windows import MadeFor
+from ..settings import Setting
+from ..training.centring import Centring
+from ..training.effects import Effects
+from ..training.members import Members
+from .card import CandidateCard
+
+
+class Correction(NamedTuple):
+    """What is known of one person, as something to add to the log-probabilities of a candidate: its mean over members
+    of weight · code + bias."""
+
+    weight: Tensor  # (P, D, C)
+    bias: Tensor  # (P, C)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """P members of one setting.
+
+    effects: how people differ in the members' codes; None where nobody has looked
+    centring: where the logits of training people lie; of candidates that are centred by person in a session
+    correction: what is known of one person; None: the model is everybody's
+    """
+
+    setting: Setting
+    size: Size  # of the windows that its encoder sees
+    preprocessing: FittedPreprocessing
+    members: Members
+    effects: Effects | None = None
+    centring: Centring | None = None
+    correction: Correction | None = None
+
+    @classmethod
+    def restore(
+        cls, card: CandidateCard, size: Size, tensors: dict[str, Tensor], encoders: Encoders | None = None
+    ) -> Self:
+        """Make a candidate from what `tensors()` gave; whatever is wrong raises. size: see `size_of_candidate`."""
+        setting = Setting.from_dict(card.setting)
+        preprocessing = setting.preprocessing.restore(with_prefix("preprocessing.", tensors))
+        for name, tensor in preprocessing.state_dict().items():  # broadcasting would hide that some are missing
+            if len(tensor) != card.members:
+                shape = tuple(tensor.shape)
+                raise ValueError(f"the tensor preprocessing.{name} has the shape {shape} for {card.members} members")
+        members = Members(setting, size, range(card.members), encoders=encoders)
+        members.load_stacked(tensors)
+        members.train(False)
+        known: dict[str, Any] = {
+            kind.__name__.lower(): _restored(kind, tensors) for kind in (Effects, Centring, Correction)
+        }
+        candidate = cls(setting, size, preprocessing, members, **known)
+        candidate._check_people(size.classes)
+        return candidate
+
+    @property
+    def card(self) -> CandidateCard:
+        return CandidateCard(self.setting.to_dict(), len(self.members))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what is saved, by name."""
+        tensors = self.members.tensors()
+        groups = {
+            "preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "centring": self.centring,
+            "correction": self.correction,
+        }  # fmt: skip
+        for prefix, group in groups.items():
+            named = group._asdict() if isinstance(group, tuple) else group or {}
+            tensors |= {f"{prefix}.{name}": tensor for name, tensor in named.items()}
+        return tensors
+
+    def _check_people(self, classes: int) -> None:
+        """Raise where what is known of people does not fit the members."""
+        members, dim = len(self.members), self.members.latent_dim
+        if self.effects is not None:
+            rank = self.effects.projection.shape[-1]
+            shapes = [(members, dim, rank), (members, classes, rank), (members, rank), (members, rank)]
+            check_tensors(self.effects, shapes)
+            if not (self.effects.shift > 0).all() or not (self.effects.interaction > 0).all():
+                raise ValueError("a variance of effects is not above 0")
+        if self.correction is not None:
+            check_tensors(self.correction, [(members, dim, classes), (members, classes)])
+        if self.centring is not None:
+            check_tensors(self.centring, [(members, classes), (members, classes, classes), *[(members,)] * 3])
+            if any((scale < 0).any() for scale in self.centring[2:]):
+                raise ValueError("a scale of centring is below 0")
+
+
+def size_of_candidate(setting: Setting, made_for: MadeFor, classes: int) -> Size:
+    """Return the size of the windows that the encoder of a candidate sees, for a model of so many classes."""
+    channels, times = setting.preprocessing.shape(len(made_for.channels), made_for.n_times)
+    return Size(channels, times, classes, made_for.sfreq)
+
+
+def _restored(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
+    """Read a named tuple from the tensors of a model that have its name before theirs; None where there are none."""
+    name = kind.__name__.lower()
+    fields = with_prefix(f"{name}.", tensors)
+    if fields and set(fields) != set(kind._fields):
+        raise ValueError(f"{name} has the tensors {sorted(fields)}, not {sorted(kind._fields)}")
+    return kind(**fields) if fields else None
+
+
+def check_tensors(group: Any, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Raise where the tensors of a named tuple are not finite, or have other shapes."""
+    for part, tensor, shape in zip(group._fields, group, shapes, strict=True):
+        if tuple(tensor.shape) != shape or not torch.isfinite(tensor).all():
+            name = f"{type(group).__name__.lower()}.{part}"
+            raise ValueError(f"the tensor {name} is not finite of the shape {shape}")

@@ -1,0 +1,288 @@
+"""A classifier that is delivered: a weighted ensemble of candidates."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import UserError, check_choice, shown
+from ..model.encoders import Encoders
+from ..preprocessing import strongest
+from ..preprocessing.transform import with_prefix
+from ..recordings.labels import encode
+from ..recordings.windows import people_of_windows
+from ..settings import Setting
+from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
+from ..training.effects import Effects
+from ..training.scoring import Metric, metric_of
+from .calibration import check_effects, labels_of, lost_with, trust_in, unknown_class_words
+from .candidate import Candidate, size_of_candidate
+from .card import UNTRIED, ModelCard, OnlineCard, as_array
+from .ensemble import Ensemble, Floats, Learn, refuse_candidates
+from .graph import Graph
+from .hub import push_to_hub
+from .interface import WindowModel
+from .online import ALL, OnlineEnsemble, softmax
+from .seen import calibration_seen
+
+
+class Model(WindowModel):
+    """log p(class | window) = Σ exponent · log p of each candidate, normalized. Takes raw windows; every candidate
+    prepares them in its own way. A single network or linear model is an ensemble of one candidate.
+
+    parts: the candidates (K,) with the exponents that the card has: weights times the sharpness of a calibration, so
+        they need not sum to 1
+    online_parts: further candidates (E,), of the online ensemble alone
+    """
+
+    card: ModelCard
+
+    def __init__(self, card: ModelCard, parts: Sequence[Candidate], online_parts: Sequence[Candidate] = ()) -> None:
+        self.card, self.parts, self.online_parts = card, list(parts), list(online_parts)
+
+    @classmethod
+    def restore(cls, card: ModelCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Self:
+        """Make the model from what `tensors()` gave."""
+        cards = card.part_cards()
+        for name in tensors:
+            if not name.startswith(tuple(cards)):
+                raise ValueError(f"the tensor {shown(name)} belongs to none of its {len(card.parts)} candidates")
+        candidates = []
+        for prefix, part in cards.items():
+            size = size_of_candidate(Setting.from_dict(part.setting), card, len(card.classes))
+            candidates.append(Candidate.restore(part, size, with_prefix(prefix, tensors), encoders))
+        model = cls(card, candidates[: len(card.parts)], candidates[len(card.parts) :])
+        if card.online is not None:
+            model.online_ensemble(card.online.rule)  # whatever is wrong with it raises now
+        return model
+
+    def with_online(self, card: OnlineCard, parts: Sequence[Candidate]) -> Self:
+        """Return the model with an online ensemble; parts: its own candidates."""
+        return type(self)(replace(self.card, online=card), self.parts, parts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is arranged again when it is first used."""
+        return {name: value for name, value in vars(self).items() if name not in ("ensemble", "online")}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return copies: candidates may share statistics, and a file cannot hold a tensor twice."""
+        groups = {"parts": self.parts, "online": self.online_parts}
+        return {
+            f"{word}.{k}.{name}": tensor.clone()
+            for word, parts in groups.items()
+            for k, part in enumerate(parts)
+            for name, tensor in part.tensors().items()
+        }
+
+    @cached_property
+    def ensemble(self) -> Ensemble:
+        """The candidates arranged for prediction."""
+        return Ensemble(self.parts, self.card.exponents)
+
+    @cached_property
+    def online(self) -> OnlineEnsemble | None:
+        """The online ensemble; None if there is none, or if the model is one person's already."""
+        if self.card.online is None or self.is_calibrated:
+            return None
+        return self.online_ensemble(self.card.online.rule)
+
+    def online_ensemble(self, rule: Any) -> OnlineEnsemble:
+        """Return the online ensemble with another rule, or with several."""
+        assert self.card.online is not None, "asked for if there is one"
+        return OnlineEnsemble([*self.parts, *self.online_parts], self.card.online.exponents, rule)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Tell whether the model is corrected for one person."""
+        return any(part.correction is not None for part in self.parts)
+
+    @property
+    def heaviest(self) -> Candidate:
+        """Return the candidate with the largest exponent; the first of equals."""
+        return self.parts[int(np.argmax(self.card.exponents))]
+
+    @property
+    def adaptation(self) -> str:
+        """Return the adaptation of the candidate that uses most of a new person's windows."""
+        return strongest(part.setting.adaptation for part in self.parts)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """(classes,): what the columns of `predict_proba` stand for."""
+        return as_array(self.card.classes)
+
+    # ---- one person --------------------------------------------------------------------------------------------------
+
+    def calibrate(self, X: object, y: object) -> Self:
+        """Return the model for one person, from a few labelled windows X (n, channels, times) of classes y (n,).
+
+        If held-out subjects did not gain by so few labels, the model is returned unchanged, with a warning.
+        """
+        windows = self.check(X)
+        return self.calibrate_checked(windows, labels_of(self.card.classes, y, len(windows)))
+
+    def calibrate_checked(self, X: Tensor, y: Tensor) -> Self:
+        """Do what `calibrate` does, for windows that `check` gave, and indices of classes (n,)."""
+        check_effects(self.parts)
+        weight = torch.nn.functional.one_hot(y, len(self.card.classes)).double()
+        counts = weight.sum(0)
+        least = int(counts[counts > 0].min())
+        if (reason := lost_with(self.card, least)) is not None:
+            warnings.warn(f"{reason}: the model stays as it is", stacklevel=3)
+            return self
+        share, sharpness = trust_in(self.card, least)
+
+        def learn(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
+            posterior = effects.given(effects.evidence(x, weight))
+            return posterior, *effects.correction(posterior)
+
+        # Sharpness with further labels is relative to the model, and divided by it.
+        trust = {number: [share, sharp / sharpness] for number, (share, sharp) in self.card.trust.items()}
+        exponents = [sharpness * exponent for exponent in self.card.exponents]
+        own = self.corrected(X, learn, share)
+        own.card = replace(self.card, exponents=exponents, trust=trust, seen=calibration_seen(self.card.seen, X))
+        return own
+
+    def corrected(self, X: Tensor, learn: Learn, share: float = 1.0) -> Self:
+        """Return the model with what `learn` learns from windows X (n, channels, times) of one person; see
+        `Ensemble.corrected`."""
+        return type(self)(self.card, self.ensemble.corrected(X, learn, share), self.online_parts)
+
+    # ---- predictions -------------------------------------------------------------------------------------------------
+
+    def predict_proba(
+        self, X: object, subject: object = None, *, adapt: str | None = None, channels: object = None
+    ) -> Floats:
+        """Map raw windows (N, channels, times), an array or a tensor, to probabilities (N, classes).
+
+        subject (N,): the subject of each window, which matters to settings that adapt to people: everybody by
+        themselves, in the order of the rows. Without it all windows are one person's.
+        adapt: "all" prepares each person by all of their windows, without labels and in no order, where the model has
+        an online ensemble. Where held-out people did not gain by that, nothing changes, and a warning says so.
+        channels: names of the channels of X, as of `check`. Without them they must be those of the model, in its order.
+        """
+        windows = self.check(X, channels)
+        return self.predict_checked(windows, people_of_windows(subject, len(windows)), adapt)
+
+    def predict_checked(self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None) -> Floats:
+        """Do what `predict_proba` does, for windows that `check` gave, and people as numbers (N,)."""
+        online = None if adapt is None else self._online_for_all_windows(adapt)
+        probability = softmax(self.ensemble.predict(X, subject).numpy())
+        if online is None:
+            return probability
+        people = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
+        for person in people.unique():  # type: ignore[no-untyped-call]  # torch's
+            rows = (people == person).nonzero()[:, 0]
+            probability[rows] = softmax(online.all_at_once(online.zero_shot(X[rows]), probability[rows]))
+        return probability
+
+    def predict(
+        self,
+        X: object,
+        subject: object = None,
+        abstain: float | None = None,
+        *,
+        adapt: str | None = None,
+        channels: object = None,
+    ) -> NDArray[Any]:
+        """Return the likeliest class of each window (N,), one of `classes_`; X, subject, adapt and channels as of
+        `predict_proba`.
+
+        abstain: the share of a person's windows to leave unanswered, those that the model is least sure of;
+        `unanswered_` stands in their place.
+        """
+        least = least_confidence(self.card.thresholds, abstain)
+        predicted: NDArray[Any] = decisions(
+            self.predict_proba(X, subject, adapt=adapt, channels=channels), self.classes_, least
+        )
+        return predicted
+
+    def predict_set(self, X: object, coverage: float = 0.9, subject: object = None) -> NDArray[np.bool_]:
+        """Tell whether each class is in the prediction set of each window (N, classes); X and subject as of
+        `predict_proba`. The true class of a new person's window is in its set with about the probability `coverage`
+        (docs/decisions.md)."""
+        least = least_probability(self.card.thresholds, coverage)
+        return sets_at(self.predict_proba(X, subject), least)
+
+    @property
+    def unanswered_(self) -> Any:
+        """Return what `predict` gives in place of a class that it does not answer with."""
+        return unanswered_value(self.card.classes)
+
+    def score(self, X: object, y: object, subject: object = None, *, metric: str = "balanced_accuracy") -> float:
+        """Return a metric of the predictions for windows X (N, channels, times) of classes y (N,).
+
+        It is the balanced accuracy, the mean over classes, unless `metric` names another; "accuracy" is what `score`
+        of scikit-learn's classifiers gives. subject: as of `predict_proba`.
+        """
+        return score_of(metric_of(metric), self.card.classes, self.predict_proba(X, subject), y)
+
+    def features(self, X: object, subject: object = None) -> Tensor:
+        """Return the codes of all members of all candidates side by side (N, n_features): all that a prediction
+        depends on. X and subject as of `predict_proba`."""
+        windows = self.check(X)
+        codes = self.ensemble.codes(windows, people_of_windows(subject, len(windows)))
+        return torch.cat([z.transpose(0, 1).flatten(1) for z in codes], 1)
+
+    @property
+    def n_features(self) -> int:
+        return sum(len(part.members) * part.members.latent_dim for part in self.parts)
+
+    def graph(self) -> Graph:
+        """Make a module of plain operations (see `Graph`); what it cannot hold is refused."""
+        refuse_candidates(self.parts, lambda part: part.preprocessing.graph())
+        return Graph(self.ensemble).eval()
+
+    def push_to_hub(self, repository: str, **options: Any) -> str:
+        """Upload the model to Hugging Face's hub, USER/NAME, with a page that has its score on people left out: see
+        `models.hub.push_to_hub`, which has the options private, token and message. Returns the address."""
+        return push_to_hub(self, repository, **options)
+
+    def _online_for_all_windows(self, adapt: str) -> OnlineEnsemble | None:
+        """Return the online ensemble for all windows of a person; None, with a warning, if held-out people gained
+        nothing."""
+        check_choice("adapt", adapt, (None, ALL))
+        card = self.card
+        if card.online is None and card.follows == UNTRIED and self.adaptation == "none":
+            raise UserError(
+                "the run had no time to try adaptation on held-out people, so its model has no online ensemble that "
+                "could use all windows of a person; leave --adapt all (adapt='all') out, or run again with a longer "
+                "--time"
+            )
+        if card.online is None and (card.follows is None or self.adaptation != "none"):
+            raise UserError(
+                "the model has no online ensemble that could use all windows of a person (it adapts already, or is no "
+                "run's); leave --adapt all (adapt='all') out, or run again with the usual --adaptation"
+            )
+        if self.is_calibrated:
+            raise UserError(
+                "the model is one person's already; leave --adapt all (adapt='all') out, or use the model of the run"
+            )
+        if card.online is not None and card.online.all_windows:
+            return self.online
+        warnings.warn(
+            "held-out people did not gain by --adapt all (adapt='all'): the model stays as it is", stacklevel=4
+        )
+        return None
+
+
+def score_of(
+    metric: Metric, classes: Sequence[Any], probability: Floats, y: object, weight: NDArray[Any] | None = None
+) -> float:
+    """Score probabilities (N, C) of these classes for windows of the classes y (N,). Others than these are never
+    predicted; y must hold at least one of these."""
+    codes, labels = encode(y, len(probability), "y")
+    known = {value: place for place, value in enumerate(classes)}
+    if labels and known.keys().isdisjoint(labels):
+        raise UserError(unknown_class_words(labels[0], known))
+    places = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)[codes.numpy()]
+    unknown = np.zeros((len(probability), len(known) - len(classes)))
+    return metric.score(places, np.hstack([probability, unknown]), weight)

@@ -1,0 +1,61 @@
+"""Models made from tensors, and models made from models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import autotransfer as at
+from autotransfer.model.encoders import Encoders
+from autotransfer.models.card import CandidateCard, ModelCard
+from autotransfer.models.model import Model
+from autotransfer.preprocessing.transform import with_prefix
+
+
+def single(setting: at.Setting, tensors: dict[str, Tensor], encoders: Encoders | None = None, **card: Any) -> Model:
+    """A model of one candidate. card: fields of its card."""
+    parts = [CandidateCard(setting.to_dict(), len(tensors["classifier.bias"]))]
+    named = {f"parts.0.{name}": tensor for name, tensor in tensors.items()}
+    return Model.restore(ModelCard(exponents=[1.0], parts=parts, **{"scores": {}} | card), named, encoders)
+
+
+def changed(model: Model, tensors: dict[str, Tensor], **values: Any) -> Model:
+    """The model of one candidate with further tensors and other values of its setting."""
+    (part,) = model.card.parts
+    card = replace(model.card, parts=[replace(part, setting=part.setting | values)])
+    own = with_prefix("parts.0.", model.tensors()) | tensors
+    return Model.restore(card, {f"parts.0.{name}": tensor for name, tensor in own.items()})
+
+
+def weighted(models: Sequence[Model], exponents: Sequence[float], scores: dict[str, Any] | None = None) -> Model:
+    """The ensemble of the candidates of several models."""
+    parts = [part for model in models for part in model.parts]
+    card = replace(
+        models[0].card, parts=[part.card for part in parts], exponents=[float(e) for e in exponents],
+        scores=scores or {},
+    )  # fmt: skip
+    return Model(card, parts)
+
+
+def alone(model: Model) -> list[Model]:
+    """Each candidate as a model."""
+    return [Model(replace(model.card, parts=[part.card], exponents=[1.0], online=None), [part]) for part in model.parts]
+
+
+def with_known(model: Model, **known: Any) -> Model:
+    """The model of one candidate with other effects, centring or correction."""
+    return Model(model.card, [replace(part, **known) for part in model.parts])
+
+
+@torch.no_grad()
+def by_layers(model: Model, X: Tensor) -> np.ndarray:
+    """Probabilities (N, classes) of a model of one candidate by the network as it was trained, layer by layer."""
+    (part,) = model.parts
+    x = part.preprocessing.follow().feed(X)
+    z = part.members.net(x[0] if len(x) == 1 else x)
+    return part.members.classifier(z).double().softmax(-1).mean(0).numpy()
