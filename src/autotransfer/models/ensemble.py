@@ -135,7 +135,7 @@ class Ensemble:
     def effects(self) -> tuple[list[Effects], list[Tensor]]:
         """How people differ in the codes of each stack, with equally many directions, and weights (P,) of its members'
         corrections."""
-        weights = self.combination.member_weights.float().split([len(stack) for stack in self.stacks])
+        weights = torch.split(self.combination.member_weights.float(), [len(stack) for stack in self.stacks])
         effects = [stack.effects for stack in self.stacks if stack.effects is not None]
         directions = max(known.means.shape[-1] for known in effects)
         return [known.wide(directions) for known in effects], list(weights)
