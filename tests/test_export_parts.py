@@ -25,7 +25,7 @@ from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.training.effects import Effects
 from autotransfer.training.members import Members, size_of
-from ensembles import alone, single, weighted
+from ensembles import alone, by_layers, single, weighted
 from tiny import people
 
 REC = people(per=40, times=32)
@@ -142,6 +142,7 @@ def test_every_part_that_is_registered_is_a_graph() -> None:
     for one in alone(model):
         graph = one.graph()
         compare(one, lambda windows: graph(windows).detach().numpy())  # noqa: B023  # called at once
+        np.testing.assert_allclose(one.predict_proba(OWN), by_layers(one, OWN), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("parts", ["some", pytest.param("all", marks=pytest.mark.slow)])

@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..errors import UserError
-from ..models.calibration import check_effects, check_one_person, labels_of
-from ..models.model import Model, score_of
+from ..models.calibration import check_effects, check_one_person, known_and_unknown, labels_of
+from ..models.model import Model
 from ..models.regression import RegressionModel
 from ..models.seen import trained_on_words, window_digests
 from ..person.calibration import adapt_model
@@ -193,7 +193,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         metric = CLASSIFICATION_TASK.metric(self.scoring, "scoring")
         probability = self.predict_proba(X, subjects)
         weight = None if sample_weight is None else np.asarray(sample_weight)
-        value = score_of(metric, self.classes_.tolist(), probability, y, weight)
+        value = metric.score(*known_and_unknown(self.classes_.tolist(), y, probability), weight)
         if math.isnan(value):
             message = f"y holds one class alone, so {metric.label} is not defined; leave such people out"
             warnings.warn(message, UndefinedMetricWarning, stacklevel=2)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError
@@ -53,6 +55,19 @@ def labels_of(classes: Sequence[Any], y: object, n_windows: int, names: object =
         if label not in known:
             raise UserError(unknown_class_words(label, known))
     return torch.tensor([known[label] for label in labels])[codes]
+
+
+def known_and_unknown(
+    classes: Sequence[Any], y: object, probability: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return indices of the classes y (N,), and their probabilities (N, C): 0 for classes that the model does not know.
+    y must hold at least one that it knows. probability (N, classes): of the known ones."""
+    codes, labels = encode(y, len(probability), "y")
+    known = {value: place for place, value in enumerate(classes)}
+    if labels and known.keys().isdisjoint(labels):
+        raise UserError(unknown_class_words(labels[0], known))
+    places = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)[codes.numpy()]
+    return places, np.hstack([probability, np.zeros((len(probability), len(known) - len(classes)))])
 
 
 def unknown_class_words(label: object, known: Iterable[object]) -> str:

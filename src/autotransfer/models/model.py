@@ -17,13 +17,12 @@ from ..errors import UserError, check_choice, shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest
 from ..preprocessing.transform import with_prefix
-from ..recordings.labels import encode
 from ..recordings.windows import people_of_windows
 from ..settings import Setting
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from ..training.effects import Effects
-from ..training.scoring import Metric, metric_of
-from .calibration import check_effects, labels_of, lost_with, trust_in, unknown_class_words
+from ..training.metrics import balanced_accuracy_of
+from .calibration import check_effects, known_and_unknown, labels_of, lost_with, trust_in
 from .candidate import Candidate, size_of_candidate
 from .card import UNTRIED, ModelCard, OnlineCard, as_array
 from .ensemble import Ensemble, Floats, Learn, refuse_candidates
@@ -217,13 +216,15 @@ class Model(WindowModel):
         """Return what `predict` gives in place of a class that it does not answer with."""
         return unanswered_value(self.card.classes)
 
-    def score(self, X: object, y: object, subject: object = None, *, metric: str = "balanced_accuracy") -> float:
-        """Return a metric of the predictions for windows X (N, channels, times) of classes y (N,).
+    def score(self, X: object, y: object, subject: object = None) -> float:
+        """Return the balanced accuracy for windows X (N, channels, times) of classes y (N,): the mean over the classes
+        that occur of the share of their windows that is predicted.
 
-        It is the balanced accuracy, the mean over classes, unless `metric` names another; "accuracy" is what `score`
-        of scikit-learn's classifiers gives. subject: as of `predict_proba`.
+        `score` of scikit-learn's classifiers is the accuracy, `np.mean(model.predict(X) == y)`. subject: as of
+        `predict_proba`.
         """
-        return score_of(metric_of(metric), self.card.classes, self.predict_proba(X, subject), y)
+        places, probability = known_and_unknown(self.card.classes, y, self.predict_proba(X, subject))
+        return float(balanced_accuracy_of(probability.argmax(1), places, probability.shape[1]))
 
     def features(self, X: object, subject: object = None) -> Tensor:
         """Return the codes of all members of all candidates side by side (N, n_features): all that a prediction
@@ -272,17 +273,3 @@ class Model(WindowModel):
             "held-out people did not gain by --adapt all (adapt='all'): the model stays as it is", stacklevel=4
         )
         return None
-
-
-def score_of(
-    metric: Metric, classes: Sequence[Any], probability: Floats, y: object, weight: NDArray[Any] | None = None
-) -> float:
-    """Score probabilities (N, C) of these classes for windows of the classes y (N,). Others than these are never
-    predicted; y must hold at least one of these."""
-    codes, labels = encode(y, len(probability), "y")
-    known = {value: place for place, value in enumerate(classes)}
-    if labels and known.keys().isdisjoint(labels):
-        raise UserError(unknown_class_words(labels[0], known))
-    places = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)[codes.numpy()]
-    unknown = np.zeros((len(probability), len(known) - len(classes)))
-    return metric.score(places, np.hstack([probability, unknown]), weight)
