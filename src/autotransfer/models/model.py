@@ -224,7 +224,7 @@ class Model(WindowModel):
         `predict_proba`.
         """
         places, probability = known_and_unknown(self.card.classes, y, self.predict_proba(X, subject))
-        return float(balanced_accuracy_of(probability.argmax(1), places, probability.shape[1]))
+        return balanced_accuracy_of(probability.argmax(1), places, probability.shape[1])
 
     def features(self, X: object, subject: object = None) -> Tensor:
         """Return the codes of all members of all candidates side by side (N, n_features): all that a prediction
