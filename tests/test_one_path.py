@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,14 @@ import pytest
 from scipy.signal import butter, sosfilt, sosfilt_zi
 
 import autotransfer as at
-from autotransfer.cli.options import Windowing
-from autotransfer.errors import UserError
 from autotransfer.person.stream.replay import RecordingSource
-from autotransfer.person.stream.run import Stream, filter_from
+from autotransfer.person.stream.run import Stream
 from autotransfer.recordings import Cutting
 from autotransfer.recordings.blocks import Block
 from autotransfer.recordings.cutting import Continuous, cut
 from autotransfer.recordings.filters import Filter, filter_of
 from autotransfer.recordings.whole import WholeRecording
+from faults import assert_one_line, call
 
 RATE, LENGTH = 100.0, 50
 CUT = Cutting.of(window=0.5, hop=0.1, filter="5-40,notch:30")
@@ -125,17 +125,17 @@ def test_the_model_keeps_the_filter_and_everything_uses_it(tmp_path: Path) -> No
     outcome = at.train(rec, [at.Job(setting, at.leave_one_subject_out(rec)[0], 0)])[0]
     model = outcome.model()
     model.save(tmp_path / "model")
-    kept = at.load_model(tmp_path / "model").parts[0].card.filter
-    assert filter_from("auto", [], kept) == rec.filter
+    kept = at.load_model(tmp_path / "model").card.filter
+    assert kept is not None
+    assert filter_of(kept) == rec.filter
     # Predicting on a continuous file filters it with the same coefficients, unless somebody says otherwise.
-    windowing = Windowing(hop=0.25, events="x,y", pattern="{subject}.csv", sfreq=RATE)
-    raw = windowing.read_for(model, str(folder))
-    np.testing.assert_array_equal(np.asarray(raw.X), rec.X.numpy())
+    read = ("--pattern", "{subject}.csv", "--sfreq", RATE)
+    result = call("predict", tmp_path / "model", folder, *read, "--hop", 0.25, "--events", "x,y", "--quiet")
+    found = np.array([row[3:5] for row in csv.reader(io.StringIO(result.out)) if row[0].isdigit()], float)
+    np.testing.assert_allclose(found, model.predict_proba(rec.X), atol=1e-5)
     # Recordings of another device may have no window for the model, whose length nobody asked for.
     short = tmp_path / "short"
     short.mkdir()
     (short / "p9.csv").write_text("a,b\n" + "1,2\n3,1\n" * 5)
-    with pytest.raises(UserError, match=r"p9.* holds no whole window"):
-        Windowing(pattern="{subject}.csv", sfreq=RATE).read_for(model, str(short))
-    with pytest.raises(UserError, match="give a shorter --window"):
-        Windowing(window=0.5, pattern="{subject}.csv", sfreq=RATE).read_for(model, str(short))
+    assert_one_line(call("predict", tmp_path / "model", short, *read), 2, "p9.csv")
+    assert_one_line(call("predict", tmp_path / "model", short, *read, "--window", 0.5), 2, "--window")
