@@ -70,6 +70,18 @@ def test_no_modules_import_each_other() -> None:
     graphlib.TopologicalSorter(graph).prepare()  # raises, and names the circle
 
 
+def test_no_function_is_longer_than_sixty_lines() -> None:
+    still_long = {"decide"}
+    long = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > 60 and not path.stem.endswith("_kernels"):
+                    long.add(node.name)
+    assert long <= still_long
+
+
 def test_public_names_exist_and_are_listed() -> None:
     for name in at.__all__:
         assert getattr(at, name) is not None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +13,11 @@ from typer import Context, Option
 from ..errors import UserError
 from .options import Decimal, Detection, Folder, OwnEncoder, Sep, TimeColumn, event, own_encoders
 from .outputs import check_outputs
-from .voice import say, terminal_text
+from .voice import complain, say
 
 if TYPE_CHECKING:
     from ..person.session import Session
+    from ..person.stream.sink import Sink
 
 
 def stream(
@@ -49,60 +51,69 @@ def stream(
     how well they are detected."""
     import torch
 
-    from ..person.events import EventDetector, debounce_of
     from ..person.session import Session
-    from ..person.stream.run import Stream, check_hop, filter_from
+    from ..person.stream.run import check_hop, filter_from
     from ..person.stream.sink import open_sink
-    from ..person.stream.source import open_source
 
     detection = Detection.of(context)
     if (source is None) == (detection.replay is None):
         raise UserError("give either --source, a stream or a file in its place, or --replay, recordings with events")
     if seconds is not None and not seconds > 0:
         raise UserError(f"seconds is {seconds:g}; it must be a positive number")
+    if source is None and (session is not None or seconds is not None):
+        raise UserError("--session and --seconds are for a stream of one person; leave them out with --replay")
     check_hop(hop)
     encoders = own_encoders(encoder)
     torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
-    alone = {"session": session, "seconds": seconds}
-    if source is None and (wrong := [name for name, value in alone.items() if value]):
-        raise UserError(f"--{wrong[0]} is for a stream of one person; leave it out with --replay")
     check_outputs(source, session=session)  # what is learned of the person is written at the end
     if session is not None and session.exists():  # goes on as it began
         person = Session.load(session, folder, encoders=encoders)
     else:
         person = Session(folder, adapt=adapt, encoders=encoders)
-    options: dict[str, Any] = {
-        "hop": hop, "filtered": filter_from(filter, notch or [], person.model.card.filter),
-        "by_position": by_position,
-    }  # fmt: skip
+    filtered = filter_from(filter, notch or [], person.model.card.filter)
+    options: dict[str, Any] = {"hop": hop, "filtered": filtered, "by_position": by_position}
     if source is None:
-        _replayed(person, detection, out, options)
-        return
+        _replay(person, detection, out, options)
+    else:
+        sink = partial(open_sink, out, person.classes_.tolist(), str(folder), events=detection.asked)
+        _decode(person, source, detection, sink, session, seconds, options)
 
-    def tell(text: str) -> None:
-        print(terminal_text(text), file=sys.stderr, flush=True)
 
-    classes = person.classes_.tolist()
+def _decode(
+    person: Session, source: str, detection: Detection, sink_of: Callable[[], Sink], kept: Path | None,
+    seconds: float | None, options: dict[str, Any],
+) -> None:  # fmt: skip
+    """Decode a source until it ends.
+
+    sink_of: opens what decisions are sent to, once the options of the stream are known to be right
+    kept: file of the online session, saved at the end
+    options: of `Stream`
+    """
+    from ..person.events import EventDetector, debounce_of
+    from ..person.stream.run import Stream
+    from ..person.stream.source import open_source
+
     with closing(open_source(source, detection.sfreq)) as samples:
-        decoded = Stream(person, samples, tell=tell, **options)
+        decoded = Stream(person, samples, tell=complain, **options)
         if detection.asked:
             rule = detection.rule
-            decoded.detector = EventDetector(classes, **rule | {"debounce": debounce_of(rule["debounce"], decoded.hop)})
-        with closing(open_sink(out, classes, str(folder), events=detection.asked)) as sink:
+            debounce = debounce_of(rule["debounce"], decoded.hop)
+            decoded.detector = EventDetector(person.classes_.tolist(), **rule | {"debounce": debounce})
+        with closing(sink_of()) as sink:
             for text in decoded.describe():
-                tell(text)
+                complain(text)
             try:
                 decoded.run(sink, seconds)
             finally:  # whatever ended it, what was learned of the person stays
                 try:
-                    if session is not None:
-                        person.save(session)
+                    if kept is not None:
+                        person.save(kept)
                 finally:
-                    tell(str(decoded.summary))
+                    complain(str(decoded.summary))
 
 
-def _replayed(person: Session, detection: Detection, out: str | None, options: dict[str, Any]) -> None:
-    """Everybody whose recordings are replayed begins as `person` does; options: of a stream."""
+def _replay(person: Session, detection: Detection, out: str | None, options: dict[str, Any]) -> None:
+    """Replay recordings of several people, each of whom begins as `person` does; options: of `Stream`."""
     from ..files import write_atomically
     from ..person.events import EventDetector, events_between
     from ..person.session import Session
@@ -127,7 +138,7 @@ def _replayed(person: Session, detection: Detection, out: str | None, options: d
     report = replay(recordings, begin, events=mapping, **rule, **options)
     say(*report.lines())
     for warning in report.seen:
-        print(terminal_text(warning), file=sys.stderr)
+        complain(warning)
     if out is not None:
         write_atomically(Path(out), report.json())
         say(f"figures: {out}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
@@ -29,6 +29,13 @@ from .options import (
 from .outputs import check_outputs
 from .regressing import give_predictions, predict_numbers
 from .voice import Quiet, VerboseExport, say, tell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..models.model import Model
+    from ..recordings import Raw
+    from ..report.person_scores import PersonScores
 
 
 def predict(
@@ -60,10 +67,8 @@ def predict(
     gets scores by person and a confusion table."""
     from ..models.loading import load_model, model_folder
     from ..models.regression import RegressionModel
-    from ..report.person_scores import PersonScores, card_words
     from ..runs.choice import unfinished_words
-    from ..runs.predictions import predictions, probabilities
-    from ..tasks.classification import CLASSIFICATION_TASK, METRICS, metric_of_card
+    from ..tasks.classification import CLASSIFICATION_TASK, metric_of_card
     from ..training.conformal import least_confidence, least_probability
 
     check_choice("adapt", adapt, ("all", "none"))
@@ -78,24 +83,42 @@ def predict(
     if coverage is not None:
         least_probability(saved.card.thresholds, coverage)
     least_confidence(saved.card.thresholds, abstain)
-    metric = metric_of_card(saved.card.scores) if asked is None else asked
     raw = read_for(saved, data, context)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
-    X = saved.read(raw)
-    probability = probabilities(saved, raw, None if adapt == "none" else adapt, X=X)
-    notes = [*unfinished_words(folder), *card_words(saved)]
-    try:
-        scored = PersonScores.of(saved, raw, probability)
-        notes += [] if scored is None else [*scored.seen_lines(saved, X, METRICS[metric]), *scored.lines(metric)]
-    except UserError as error:  # predictions need no labels
-        if scores is not None:
-            raise
-        scored, notes = None, [*notes, str(error)]
-    table = predictions(saved, raw, probability, coverage=coverage, abstain=abstain)
-    notes += [] if scored is None else scored.decision_lines(table, METRICS[metric])
+    table, scored, notes = _predict_classes(
+        saved, raw, asked or metric_of_card(saved.card.scores), adapt, coverage, abstain, must_score=scores is not None
+    )
     people = None if scored is None or scores is None else scored.table()
-    give_predictions(table, out, people, scores, notes, quiet=quiet)
+    give_predictions(table, out, people, scores, [*unfinished_words(folder), *notes], quiet=quiet)
+
+
+def _predict_classes(
+    model: Model, raw: Raw, metric: str, adapt: str, coverage: float | None, abstain: float | None, *, must_score: bool
+) -> tuple[pd.DataFrame, PersonScores | None, list[str]]:
+    """Return a row for each window, the scores of each person if classes are known, and notes.
+
+    must_score: raise if the classes are not those of the model; otherwise a note says so
+    """
+    from ..report.person_scores import PersonScores, card_words
+    from ..runs.predictions import predictions, probabilities
+    from ..tasks.classification import METRICS
+
+    X = model.read(raw)
+    probability = probabilities(model, raw, None if adapt == "none" else adapt, X=X)
+    table = predictions(model, raw, probability, coverage=coverage, abstain=abstain)
+    notes = card_words(model)
+    try:
+        scored = PersonScores.of(model, raw, probability)
+    except UserError as error:
+        if must_score:
+            raise
+        return table, None, [*notes, str(error)]
+    if scored is not None:
+        notes += scored.seen_lines(model, X, METRICS[metric])
+        notes += scored.lines(metric)
+        notes += scored.decision_lines(table, METRICS[metric])
+    return table, scored, notes
 
 
 def calibrate(

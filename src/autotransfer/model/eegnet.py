@@ -179,25 +179,30 @@ class EEGNet(Stack):
                 x, group = x[None], None
             elif x.dim() == 3:
                 x, group = x[None], torch.zeros(self.temporal.shape[0], dtype=torch.long, device=x.device)
-        wide, _ = self.spatial.shape[-2:]
-        spatial = self.spatial.reshape(-1, wide, self.n_channels)
-        temporal = self.temporal.reshape(-1, self.filters, self.kernel)
-        members = spatial.shape[0]
-        draws = draws_of(noise, group, drop, spatial, self.dropout) if self.training else None
-        if isinstance(x, Levelled):
-            batch, times, signal = x.signals.shape[1], x.signals.shape[3], None
-            if moments is None and self.norm1.training:
-                moments = levelled_moments(x, self.kernel)
-        else:
-            batch, times = x.shape[1], x.shape[3]
-            signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
-        scale, shift = self._first_norm(temporal, signal, group, moments, active)
+        members = 1 if self.members is None else len(self.spatial)
+        like = self.spatial.reshape(members, -1)
+        draws = draws_of(noise, group, drop, like, self.dropout) if self.training else None
+        h, power = self._first_block(x, group, moments, draws, active)
+        z = self._second_block(h, draws, active)
+        if self.power_norm is not None and power is not None:
+            z = torch.cat([z, self._power_codes(self.power_norm, power, draws, active)], -1)
+        return z[0] if self.members is None else z
+
+    def _first_block(
+        self, x: Tensor | Levelled, group: Tensor | None, moments: Moments | None, draws: Draws | None,
+        active: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """Windows -> units (P, F, B, T') and, if codes have power, mean squares of stretches (P, F, B, S)."""
+        _, batch, _, times = (x.signals if isinstance(x, Levelled) else x).shape
+        spatial = self.spatial.reshape(-1, *self.spatial.shape[-2:])
+        members, wide, _ = spatial.shape
+        temporal = self.temporal.reshape(members, self.filters, self.kernel)
+        scale, shift = self._first_norm(temporal, x, group, moments, active)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
         w = temporal * scale[..., None]
         windows = None
         if draws is not None and self.norm2.training:
             windows = laid_out(x, group, self.kernel, self.pools[0], MIXED_AGAIN)
-        power: Tensor | None
         if draws is not None and windows is not None:  # kernels for a CPU do all up to the first pooling in one pass
             steps = times // self.pools[0]
             stretches = 0 if self.power_norm is None else steps // self.pools[1]
@@ -205,25 +210,15 @@ class EEGNet(Stack):
                 padding(self.kernel)[0], self.pools[0], stretches, self.pools[0] * self.pools[1], self.norm2.eps
             )
             dropping = draws.of_layer(1, wide * batch * steps)
-            h, power = first_block(self.norm2, x, windows, spatial, w, form, dropping, offset, active)
+            return first_block(self.norm2, x, windows, spatial, w, form, dropping, offset, active)
+        if isinstance(x, Levelled):
+            u = mix_levelled(spatial, x, group)
         else:
-            if isinstance(x, Levelled):
-                u = mix_levelled(spatial, x, group)
-            else:
-                u = mix_signals(spatial, x.transpose(1, 2).flatten(2), group)
-            u = u.view(members * self.filters, self.depth * batch, times)
-            v = filter_times(u, w.reshape(members * self.filters, self.kernel)).reshape(members, wide, batch * times)
-            h, squares = self._block(self.norm2, v, batch, self.pools[0], offset, draws, active)
-            power = None if squares is None else pooled_again(squares, self.pools[1])
-        z = self._code(h, power, draws, active)
-        return z[0] if self.members is None and signal is not None else z
-
-    def _code(self, h: Tensor, power: Tensor | None, draws: Draws | None, active: Tensor | None) -> Tensor:
-        """The second block, of units h (P, F, B, T'), and log power, of mean squares (P, F, B, S): codes (P, B, D)."""
-        codes = self._second_block(h, draws, active)
-        if self.power_norm is None or power is None:
-            return codes
-        return torch.cat([codes, self._power_codes(self.power_norm, power, draws, active)], -1)
+            u = mix_signals(spatial, x.transpose(1, 2).flatten(2), group)
+        u = u.view(members * self.filters, self.depth * batch, times)
+        v = filter_times(u, w.reshape(members * self.filters, self.kernel)).reshape(members, wide, batch * times)
+        h, squares = self._block(self.norm2, v, batch, self.pools[0], offset, draws, active)
+        return h, None if squares is None else pooled_again(squares, self.pools[1])
 
     def _second_block(self, h: Tensor, draws: Draws | None, active: Tensor | None) -> Tensor:
         """Units (P, F, B, T') -> codes (P, B, D)."""
@@ -272,15 +267,17 @@ class EEGNet(Stack):
         return dropped(h, layer, draws, self.dropout) if self.training else h
 
     def _first_norm(
-        self, w: Tensor, signal: Tensor | None, group: Tensor | None, moments: Moments | None, active: Tensor | None
+        self, w: Tensor, x: Tensor | Levelled, group: Tensor | None, moments: Moments | None, active: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The normalisation after the temporal filters w (P, F1, K) as (P, F1) scale and shift."""
+        """Return the normalization after the temporal filters w (P, F1, K) as (P, F1) scale and shift."""
         norm, size = self.norm1, w.shape[:2]
         if not norm.training:
             return norm.affine(norm.running_mean.view(size), norm.running_var.view(size))
         if moments is None:
-            assert signal is not None
-            moments = window_moments(signal.flatten(1, 2), self.kernel)
+            if isinstance(x, Levelled):
+                moments = levelled_moments(x, self.kernel)
+            else:
+                moments = window_moments(x.transpose(1, 2).flatten(1, 2), self.kernel)
         first, second = moments.mean, moments.covariance
         if group is not None:
             first, second = first[group], second[group]

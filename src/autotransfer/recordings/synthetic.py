@@ -57,22 +57,16 @@ def synthetic(
     """
     if subject_shift is not None:
         mixing = gain = subject_shift
-    for name, (value, least) in {
-        "n_subjects": (n_subjects, MIN_SUBJECTS), "n_classes": (n_classes, 2),
-        "trials_per_class": (trials_per_class, 1), "n_channels": (n_channels, 1),
-        "n_times": (n_times, MIN_TIMES), "seed": (seed, 0),
-    }.items():  # fmt: skip
-        if not isinstance(value, int) or value < least:
-            raise UserError(f"{name} is {show(value)}; it must be a whole number of at least {least}")
+    _check_whole(
+        n_subjects=(n_subjects, MIN_SUBJECTS), n_classes=(n_classes, 2), trials_per_class=(trials_per_class, 1),
+        n_channels=(n_channels, 1), n_times=(n_times, MIN_TIMES), seed=(seed, 0),
+    )  # fmt: skip
+    _check_strengths(mixing=mixing, gain=gain, label_shift=label_shift, noise=noise)
     check_sfreq(sfreq)
-    for name, strength in {"mixing": mixing, "gain": gain, "label_shift": label_shift, "noise": noise}.items():
-        if not 0 <= strength <= 10:
-            raise UserError(f"{name} is {show(strength)}; it must lie between 0 and 10")
     counts = _class_counts(n_subjects, n_classes, trials_per_class, label_shift, _stream(seed, "labels"))
     shuffle = _stream(seed, "order").permutation
     y = np.concatenate([shuffle(np.repeat(np.arange(n_classes), row)) for row in counts])
     subject = np.repeat(np.arange(n_subjects), counts.sum(1))
-
     topographies = _orthogonal(n_channels, _stream(seed, "topographies"))
     waves = _stream(seed, "phases").uniform(0, 2 * math.pi, (2, len(y)))
     order = _stream(seed, "tempo").permutation(np.linspace(-1, 1, n_subjects))
@@ -83,11 +77,20 @@ def synthetic(
     rhythm = _wave(RHYTHM * sfreq * tempo, waves[1], t)[:, None] * topographies[n_classes % n_channels][:, None]
     e = _stream(seed, "noise").standard_normal((len(y), n_channels, n_times))
 
-    rotations = _rotations(n_subjects, n_channels, mixing, _stream(seed, "rotations"))
-    gains = np.exp(gain * _stream(seed, "gains").standard_normal((n_subjects, n_channels)))
-    heads = gains[:, :, None] * rotations  # (subjects, channels, channels)
-    X = heads[subject] @ (signal + rhythm + noise * e)
+    X = _heads(n_subjects, n_channels, mixing, gain, seed)[subject] @ (signal + rhythm + noise * e)
     return Recordings(X.astype(np.float32), y, subject, sfreq=sfreq, name="synthetic")
+
+
+def _check_whole(**numbers: tuple[int, int]) -> None:
+    for name, (value, least) in numbers.items():
+        if not isinstance(value, int) or value < least:
+            raise UserError(f"{name} is {show(value)}; it must be a whole number of at least {least}")
+
+
+def _check_strengths(**strengths: float) -> None:
+    for name, strength in strengths.items():
+        if not 0 <= strength <= 10:
+            raise UserError(f"{name} is {show(strength)}; it must lie between 0 and 10")
 
 
 def _stream(seed: int, part: str) -> np.random.Generator:
@@ -121,8 +124,9 @@ def _orthogonal(n: int, rng: np.random.Generator) -> Floats:
     return basis
 
 
-def _rotations(n_subjects: int, n_channels: int, mixing: float, rng: np.random.Generator) -> Floats:
-    """exp(mixing · K_s), (subjects, channels, channels); at mixing = 1 the typical angle is one radian."""
-    a = rng.standard_normal((n_subjects, n_channels, n_channels)) / math.sqrt(2 * n_channels)
+def _heads(n_subjects: int, n_channels: int, mixing: float, gain: float, seed: int) -> Floats:
+    """Return g_s ∘ exp(mixing · K_s), (subjects, channels, channels); at mixing = 1 the typical angle is one radian."""
+    gains = np.exp(gain * _stream(seed, "gains").standard_normal((n_subjects, n_channels)))
+    a = _stream(seed, "rotations").standard_normal((n_subjects, n_channels, n_channels)) / math.sqrt(2 * n_channels)
     rotations: Floats = torch.linalg.matrix_exp(torch.from_numpy(mixing * (a - a.transpose(0, 2, 1)))).numpy()
-    return rotations
+    return gains[:, :, None] * rotations
