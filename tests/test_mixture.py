@@ -23,7 +23,6 @@ from autotransfer.model.stack import Size
 from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.binding import model_digests
 from autotransfer.models.candidate import Correction
-from autotransfer.models.card import CommonCard
 from autotransfer.models.loading import load_model
 from autotransfer.models.model import Model
 from autotransfer.models.saving import write_model
@@ -39,12 +38,13 @@ EXPONENTS = [0.7, 1.5, 0.2]
 def shallow_model(members: int = 2, **more: object) -> Model:
     """Of the shapes and names of `random_model`, with weights that tell windows apart."""
     setting = at.Setting(encoder="shallow", power_filters=5, temporal_kernel=9, **more)
-    card = {field.name: getattr(random_model("trial").card, field.name) for field in fields(CommonCard)}
+    kept = random_model("trial").card
+    card = {field.name: getattr(kept, field.name) for field in fields(kept) if field.name not in ("exponents", "parts")}
     generator = torch.Generator().manual_seed(members)
     own = Members(setting, Size(*setting.preprocessing.shape(CHANNELS, TIMES), 3, None), range(members)).tensors()
     tensors = {k: torch.rand(t.shape, generator=generator) + 0.5 if "norm" in k else 3 * t for k, t in own.items()}
     tensors = {k: t.detach() for k, t in tensors.items()}
-    return single(setting, tensors, **card, classes=random_model("trial").card.classes)
+    return single(setting, tensors, **card)
 
 
 def aligned(part: Model, how: str) -> Model:

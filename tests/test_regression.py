@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.models.loading import load_classifier
-from autotransfer.models.regression import RegressionModel
+from autotransfer.models.model import Model
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import recordings_with_targets
 from autotransfer.runs.number_run import NumberRun
@@ -33,7 +33,7 @@ from autotransfer.runs.regression import (
 )
 from autotransfer.search import regression
 from autotransfer.search.regression import STRENGTHS, average_shares, search_regression
-from autotransfer.training.conformal import held_out_coverage, interval_radii, radius_at
+from autotransfer.training.conformal import Intervals, held_out_coverage, interval_radius
 from autotransfer.training.ridge import ridge
 from tiny import auto_classifier
 
@@ -186,24 +186,23 @@ def test_intervals_cover_new_people() -> None:
     for _ in range(60):
         sizes = np.exp(0.5 * rng.normal(size=13))
         residuals = [np.abs(size * rng.normal(size=40)) for size in sizes]
-        radii = interval_radii(residuals[:-1])
-        reached.append(np.mean(residuals[-1] <= radius_at(radii, 0.9)))
+        reached.append(np.mean(residuals[-1] <= interval_radius(Intervals.of(residuals[:-1]), 0.9)))
     assert 0.86 < np.mean(reached) < 0.96
     assert 0.8 < np.mean(held_out_coverage(residuals, 0.9)) <= 1
 
 
 def test_intervals_grow_with_coverage_and_are_infinite_where_people_are_too_few() -> None:
     rng = np.random.default_rng(4)
-    radii = interval_radii([np.abs(rng.normal(size=30)) for _ in range(4)])
-    assert radii is not None
-    wide = [np.inf if one is None else one for one in radii]
+    intervals = Intervals.of([np.abs(rng.normal(size=30)) for _ in range(4)])
+    assert intervals is not None
+    wide = [np.inf if one is None else one for one in intervals.radii]
     assert wide == sorted(wide)
-    assert interval_radii([np.ones(3)] * 2) is None
+    assert Intervals.of([np.ones(3)] * 2) is None
     with pytest.raises(at.UserError, match="fewer than 3 people"):
-        radius_at(None, 0.9)
+        interval_radius(None, 0.9)
     for bad in (0, 1, 1.5, "x"):
         with pytest.raises(at.UserError, match="coverage"):
-            radius_at(radii, bad)  # type: ignore[arg-type]
+            intervals.radius(bad)  # type: ignore[arg-type]
 
 
 # ---- the estimator ---------------------------------------------------------------------------------------------------
@@ -228,8 +227,8 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     assert own.verdict_ == own.choice_["verdict"]
     assert own.next_person_[0] < own.next_person_[1]
     again = at.load_model(tmp_path / "run")
-    assert isinstance(again, RegressionModel)
-    assert repr(again).startswith("<RegressionModel of ")
+    assert isinstance(again, Model)
+    assert repr(again).startswith("<Model of ")
     assert repr(again).endswith(": windows of 2 channels × 128 samples at 128 Hz → a number; 6 training people>")
     np.testing.assert_array_equal(again.predict(X), predicted)
     at.save_model(own, tmp_path / "other")
@@ -362,14 +361,15 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert "already holds a run" in str(call(*words, "--out", run).exception)
 
 
-@pytest.mark.parametrize("change", ["mean", "parts", "radii", "digest"])
+@pytest.mark.parametrize("change", ["constant", "parts", "intervals", "digest"])
 def test_a_changed_card_is_refused(tmp_path: Path, change: str) -> None:
     X, y, who = truth(windows=8)
     found = search_regression(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
     found.model.save(tmp_path)
     path = tmp_path / "model.json"
     values = json.loads(path.read_text())
-    values[change] = {"mean": 3.0, "parts": [], "radii": values["radii"][::-1], "digest": {}}[change]
+    damaged = {"people": 6, "radii": values["intervals"]["radii"][::-1]}
+    values[change] = {"constant": 3.0, "parts": [], "intervals": damaged, "digest": {}}[change]
     path.write_text(json.dumps(values))
     with pytest.raises(at.UserError):
         at.load_model(tmp_path)
@@ -382,7 +382,7 @@ def test_models_that_adapt_predict_everybody_by_themselves(tmp_path: Path) -> No
     )
     found.model.save(tmp_path)
     model = at.load_model(tmp_path)
-    assert isinstance(model, RegressionModel)
+    assert isinstance(model, Model)
     assert model.adaptation == "transductive"
     rows = np.array([one == "p2" for one in who])
     np.testing.assert_allclose(model.predict(X, subject=who)[rows], model.predict(X[rows]), rtol=1e-6)

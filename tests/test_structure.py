@@ -17,8 +17,8 @@ PACKAGE = Path(at.__file__).parent
 # A room imports only from rooms to its left.
 ROOMS = [
     "errors", "words", "options", "files", "schema", "machine", "boundary", "gpu", "cpu", "kernels",
-    "versions", "randomness", "recordings", "preprocessing", "augment", "model", "censoring", "settings", "grids",
-    "folds", "jobs", "training", "models", "tasks", "runs", "person", "search", "report", "estimator", "export",
+    "versions", "randomness", "recordings", "tasks", "preprocessing", "augment", "model", "censoring", "settings",
+    "grids", "folds", "jobs", "training", "models", "runs", "person", "search", "report", "estimator", "export",
     "cluster", "cli",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "__main__"}

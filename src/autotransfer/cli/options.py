@@ -14,7 +14,6 @@ from ..errors import UserError
 
 if TYPE_CHECKING:
     from ..models.model import Model
-    from ..models.regression import RegressionModel
     from ..recordings import Raw
 
 Source = Annotated[
@@ -99,7 +98,7 @@ def read_recordings(data: str, context: Context) -> Raw:
     return read(data, Cutting.of(**cutting_of(context)))
 
 
-def read_for(model: Model | RegressionModel, data: str, context: Context) -> Raw:
+def read_for(model: Model, data: str, context: Context) -> Raw:
     """Read data for a model: window length and filter are the model's unless the user gives them."""
     from ..recordings import Cutting, is_continuous, read
 

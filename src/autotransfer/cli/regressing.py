@@ -16,7 +16,7 @@ from .voice import say, tell
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..models.regression import RegressionModel
+    from ..models.model import Model
     from ..recordings import Raw
     from ..runs.number_run import NumberRun
     from ..runs.options import RunOptions
@@ -77,7 +77,7 @@ def describe_regression(options: RunOptions) -> tuple[RunOptions, list[str]]:
 
 
 def predict_numbers(
-    model: RegressionModel, raw: Raw, out: Path | None, scores: Path | None, coverage: float | None, *, quiet: bool
+    model: Model, raw: Raw, out: Path | None, scores: Path | None, coverage: float | None, *, quiet: bool
 ) -> None:
     """The command `predict` for a model of a continuous target."""
     from ..runs.predictions import number_predictions

@@ -66,7 +66,6 @@ def predict(
     """Predict the class, or the number, of new windows with a run's model. Where the data have labels, standard error
     gets scores by person and a confusion table."""
     from ..models.loading import load_model, model_folder
-    from ..models.regression import RegressionModel
     from ..runs.choice import unfinished_words
     from ..tasks.classification import CLASSIFICATION_TASK, metric_of_card
     from ..training.conformal import least_confidence, least_probability
@@ -75,7 +74,7 @@ def predict(
     asked = None if metric is None else CLASSIFICATION_TASK.metric_name(metric)
     check_outputs(data, out=out, scores=scores)
     saved = load_model(model_folder(folder), own_encoders(encoder))
-    if isinstance(saved, RegressionModel):
+    if saved.card.task.is_numeric:
         if abstain is not None or adapt != "none" or asked is not None:
             raise UserError("the model predicts a number, and no classes; leave --abstain, --adapt and --metric out")
         predict_numbers(saved, read_for(saved, data, context), out, scores, coverage, quiet=quiet)

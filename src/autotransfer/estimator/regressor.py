@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import schema
 from ..errors import UserError
-from ..models.regression import RegressionModel
 from ..recordings.targets import numbers, recordings_with_targets
 from ..report.regression_page import write_run
 from ..runs.lock import Lock
@@ -25,7 +24,7 @@ from ..runs.options import describe_run
 from ..runs.run import check_unused
 from ..search.regression import conduct_regression, search_regression
 from ..tasks.regression import REGRESSION
-from ..training.conformal import around, radius_at
+from ..training.conformal import around, interval_radius
 from .inputs import agreed_rate, column_of, ids_of, raw_windows, warn_of_unknown_rate
 from .window_classifier import WindowEstimator
 
@@ -99,7 +98,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
             run = NumberRun.begin(folder, recordings, options)
             with Lock(folder), closing(run.ledger):
                 regression = conduct_regression(run, tell, answered=partial(write_run, folder))
-        self.model_: RegressionModel = regression.model
+        self.model_ = regression.model
         self.choice_, self.results_ = schema.to_values(regression.choice), regression.table
         self.held_out_ = np.full(n_trials, np.nan)
         self.held_out_[np.isfinite(values)] = regression.predicted
@@ -123,7 +122,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         It holds the target with about the probability `coverage`, in the mean over people like those held out in fit.
         """
         check_is_fitted(self)
-        radius = radius_at(self.model_.card.radii, coverage)
+        radius = interval_radius(self.model_.card.intervals, coverage)
         return around(self.predict(X, subjects), radius)
 
     def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:

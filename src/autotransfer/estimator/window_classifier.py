@@ -18,7 +18,6 @@ from torch import Tensor
 from ..errors import UserError
 from ..models.calibration import check_effects, check_one_person, known_and_unknown, labels_of
 from ..models.model import Model
-from ..models.regression import RegressionModel
 from ..models.seen import trained_on_words, window_digests
 from ..person.calibration import adapt_model
 from ..recordings import Recordings
@@ -34,7 +33,7 @@ Array = NDArray[Any]
 class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """An estimator of raw windows (N, channels, times) with a fitted `model_`; channels are the features."""
 
-    model_: Model | RegressionModel
+    model_: Model
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -81,7 +80,6 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     }  # fmt: skip
     __metadata_request__score = {"subjects": True}  # noqa: RUF012
 
-    model_: Model
     classes_: Array
     scoring: str
     sfreq: float | None

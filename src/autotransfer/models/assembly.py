@@ -16,6 +16,8 @@ from ..preprocessing.centre import Centre
 from ..recordings import Recordings
 from ..recordings.signals import typical_scale
 from ..settings import Setting
+from ..tasks import task_of
+from ..tasks.classification import CLASSIFICATION
 from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
 from ..training.effects import Effects, fit_effects, stacked
 from ..training.represented import represented
@@ -42,18 +44,22 @@ class Part(NamedTuple):
 
 
 def assemble(
-    recordings: Recordings, parts: Sequence[Part], *, scores: dict[str, Any], encoders: Encoders | None = None
-) -> Model:
+    recordings: Recordings, parts: Sequence[Part], *, scores: dict[str, Any], encoders: Encoders | None = None,
+    target: str = CLASSIFICATION,
+) -> Model:  # fmt: skip
     """Make the model of these parts, ready to be used or saved. Parts with the exponent 0 are left out, unless all are:
-    they would be computed for nothing."""
+    they would be computed for nothing. target: what is predicted, as --target names it."""
     used = [part for part in parts if part.exponent != 0] or list(parts)
     candidates = [candidate_of(recordings, part, encoders) for part in used]
+    is_numeric = task_of(target).is_numeric
     card = ModelCard(
         name=recordings.name,
+        target=target,
         n_times=recordings.n_times,
         channels=list(recordings.channels),
         sfreq=recordings.sfreq,
-        classes=list(recordings.classes),
+        classes=[] if is_numeric else list(recordings.classes),
+        constant=float(recordings.truth.mean()) if is_numeric else 0.0,
         subjects=len(recordings.people),
         scores=scores,
         filter=None if recordings.filter is None else recordings.filter.as_dict(),
@@ -102,8 +108,10 @@ def candidate_of(recordings: Recordings, part: Part, encoders: Encoders | None =
         recordings.ring, ready,
     )  # fmt: skip
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
-    size = size_of_candidate(setting, recordings, recordings.n_classes)
+    size = size_of_candidate(setting, recordings, tensors["classifier.bias"].shape[1])
     candidate = Candidate.restore(CandidateCard(setting.to_dict(), len(states)), size, tensors, encoders)
+    if recordings.targets is not None:  # a number is predicted, and people are not compared by classes
+        return candidate
     candidate = replace(candidate, effects=effects_of(candidate, recordings, folds))
     # Whether windows are centered by the mean of the training people, whoever's they are.
     if any(isinstance(step, Centre) and step.kind == "train" for step in setting.preprocessing.transforms):

@@ -93,7 +93,7 @@ def _implied(setting: Setting, card: ModelCard) -> Shapes:
         return {}
     try:
         with torch.device("meta"):
-            member = Members(setting, size_of_candidate(setting, card, len(card.classes)), [0], device="meta")
+            member = Members(setting, size_of_candidate(setting, card, card.n_outputs), [0], device="meta")
     except (NotImplementedError, RuntimeError):
         return {}
     return {name: tuple(tensor.shape[1:]) for name, tensor in member.tensors().items()}

@@ -57,7 +57,9 @@ class Candidate:
             if len(tensor) != card.members:
                 shape = tuple(tensor.shape)
                 raise ValueError(f"the tensor preprocessing.{name} has the shape {shape} for {card.members} members")
-        members = Members(setting, size, range(card.members), encoders=encoders)
+        head = tensors.get("classifier.weight", torch.empty(0))
+        dtype = torch.float64 if head.dtype == torch.float64 else torch.float32  # double if it predicts a number
+        members = Members(setting, size, range(card.members), encoders=encoders, dtype=dtype)
         members.load_stacked(tensors)
         members.train(False)
         known: dict[str, Any] = {
@@ -100,10 +102,11 @@ class Candidate:
                 raise ValueError("a scale of centring is below 0")
 
 
-def size_of_candidate(setting: Setting, made_for: MadeFor, classes: int) -> Size:
-    """Return the size of the windows that the encoder of a candidate sees, for a model of so many classes."""
+def size_of_candidate(setting: Setting, made_for: MadeFor, n_outputs: int) -> Size:
+    """Return the size of the windows that the encoder of a candidate sees, and of its outputs: a class each, or a
+    number."""
     channels, times = setting.preprocessing.shape(len(made_for.channels), made_for.n_times)
-    return Size(channels, times, classes, made_for.sfreq)
+    return Size(channels, times, n_outputs, made_for.sfreq)
 
 
 def _restored(kind: type[Any], tensors: dict[str, Tensor]) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,37 +13,14 @@ from numpy.typing import NDArray
 from .. import schema
 from ..errors import UserError, check_positive, shown
 from ..recordings.filters import filter_of
-from ..settings import Setting
+from ..tasks import Task, task_of
+from ..tasks.classification import CLASSIFICATION
 from ..training.centring import CentringRule
-from ..training.conformal import FEWEST, LEVELS, Thresholds
+from ..training.conformal import Intervals, Thresholds
 
 DIGEST = "digest"  # the field beside those of a card as a file holds it (see binding.py)
-CLASSIFIER, REGRESSION = "classifier", "regression"
 UNTRIED = "untried"  # `follows` of a run that had no time to try adaptation and labels on held-out people
 MOST = 1e6  # an exponent; with the smallest logarithm it is still a number
-
-
-@dataclass(frozen=True, kw_only=True)
-class CommonCard:
-    """Fields of the cards of all kinds of model."""
-
-    name: str  # of the data set
-    kind: str  # CLASSIFIER or REGRESSION
-    n_times: int
-    channels: list[str]
-    sfreq: float | None
-    subjects: int  # whom it was trained on
-    scores: dict[str, Any]
-    filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
-    scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
-    seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
-    made_with: dict[str, Any] = field(default_factory=dict)  # versions, and whether kernels were compiled
-
-    def __post_init__(self) -> None:
-        check_positive(self, "sfreq", "n_times", "scale")
-        filter_of(self.filter, self.sfreq)
-        if not self.channels:
-            raise UserError("the model has no channels; make it again with resume")
 
 
 @dataclass(frozen=True)
@@ -81,34 +57,58 @@ def check_exponents(exponents: Sequence[float]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelCard(CommonCard):
-    """Card of a classifier: a weighted ensemble of at least one candidate."""
+class ModelCard:
+    """Card of a model: a weighted ensemble of at least one candidate."""
 
-    kind: str = CLASSIFIER
-    classes: list[Any]
-    exponents: list[float]  # (K,)
+    name: str  # of the data set
+    target: str = CLASSIFICATION  # what is predicted, as --target names it
+    n_times: int
+    channels: list[str]
+    sfreq: float | None
+    classes: list[Any]  # none if a number is predicted
+    subjects: int  # whom it was trained on
+    scores: dict[str, Any]
+    exponents: list[float]  # (K,); weights if a number is predicted
     parts: list[CandidateCard]  # (K,)
+    constant: float = 0.0  # predicted number that has the rest of the weight: the mean of the training targets
+    filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
+    scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
+    seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
+    made_with: dict[str, Any] = field(default_factory=dict)  # versions, and whether kernels were compiled
     # How a person is followed without labels: "none" where held-out people did not gain, "untried" by a run that had no
     # time for that; None: not measured.
     follows: str | None = None
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
     thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
+    intervals: Intervals | None = None  # about numbers; None: too few people were held out
     # For each number of `calibrates`: the share of a correction that counts, and what exponents are multiplied by.
     trust: dict[str, Any] = field(default_factory=dict)
     online: OnlineCard | None = None  # None: there is no online ensemble
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_positive(self, "sfreq", "n_times", "scale")
+        filter_of(self.filter, self.sfreq)
+        if not self.channels:
+            raise UserError("the model has no channels; make it again with resume")
         check_trust(self.trust)
         check_exponents(self.exponents)
-        if self.kind != CLASSIFIER:
-            raise UserError(f"the kind of the model is {shown(self.kind)}, it must be {CLASSIFIER!r}")
-        if not self.classes:
-            raise UserError("the model has no classes; restore it from a copy")
+        if self.task.is_numeric != (not self.classes):
+            raise UserError("the model has no classes, or too many for its target; restore it from a copy")
+        if not math.isfinite(self.constant):
+            raise UserError("the constant of the model is not finite; restore it from a copy")
         if not self.parts or len(self.exponents) != len(self.parts):
             raise UserError(f"the model has {len(self.exponents)} exponents for {len(self.parts)} candidates")
         if self.online is not None and len(self.online.exponents) != len(self.part_cards()):
             raise UserError("the online ensemble of the model has another number of exponents than of candidates")
+
+    @property
+    def task(self) -> Task:
+        return task_of(self.target)
+
+    @property
+    def n_outputs(self) -> int:
+        """Return the number of outputs of each candidate."""
+        return len(self.classes) or 1
 
     @property
     def members(self) -> int:
@@ -130,56 +130,13 @@ def check_trust(trust: dict[str, Any]) -> None:
             raise UserError(f"trust in {shown(labels)} labels is {shown(pair)}; it must be a share and a sharpness")
 
 
-@dataclass(frozen=True)
-class RegressionPart:
-    """A linear model of the average."""
-
-    setting: dict[str, Any]  # how windows are prepared and represented
-    strength: float  # of the ridge penalty
-    weight: float  # in the average
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight <= MOST:
-            raise UserError(f"a part of the model has weight {self.weight:g}")
-        setting = Setting.from_dict(self.setting)
-        if setting.encoder != "linear" or not 0 < self.strength < math.inf:
-            raise UserError(f"a part of the model has strength {self.strength:g} and is no linear one")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegressionCard(CommonCard):
-    """Card of a model of a continuous target, with its parts."""
-
-    target: str  # where the numbers were: continuous, or continuous:NAME
-    mean: float  # of the training targets
-    parts: list[RegressionPart]
-    people: int  # whose windows the intervals rest on
-    radii: list[float | None] | None  # half-widths for coverages of 0.01 … 0.99; None: fewer than 3 people held out
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.kind != REGRESSION:
-            raise UserError(f"the kind of the model is {shown(self.kind)}, it must be {REGRESSION!r}")
-        if not math.isfinite(self.mean):
-            raise UserError("the parts of the model are damaged; make it again")
-        if self.radii is not None and not (_rising(self.radii) and self.people >= FEWEST):
-            raise UserError("the intervals of the model are damaged; make it again")
-
-
-def _rising(radii: list[float | None]) -> bool:
-    """Tell whether these are LEVELS numbers of at least 0 that rise, the last of which may be infinite (None)."""
-    values = [math.inf if radius is None else radius for radius in radii]
-    return len(values) == LEVELS and values[0] >= 0 and all(low <= high for low, high in pairwise(values))
-
-
-def card_from(values: Any) -> ModelCard | RegressionCard:
-    """Read the card of any kind of model from JSON, with its digest or without; whatever is wrong raises."""
+def card_from(values: Any) -> ModelCard:
+    """Read the card of a model from JSON, with its digest or without; whatever is wrong raises."""
     if not isinstance(values, dict):
         raise UserError("the card of a model is no JSON object")
     if "made_with" not in values:  # which every card has had since 0.2
         raise UserError("the model was saved by another version of autotransfer; make it again with a new run")
-    kind: type[ModelCard | RegressionCard] = RegressionCard if values.get("kind") == REGRESSION else ModelCard
-    card: ModelCard | RegressionCard = schema.from_values(kind, {k: v for k, v in values.items() if k != DIGEST})
+    card: ModelCard = schema.from_values(ModelCard, {k: v for k, v in values.items() if k != DIGEST})
     return card
 
 

@@ -39,15 +39,23 @@ class Ensemble:
     the mean over its members.
 
     exponents: (K,) of the candidates
+    constant: if a number is predicted, the one that has the rest of the weight; None: classes are predicted
     """
 
-    def __init__(self, candidates: Sequence[Candidate], exponents: Sequence[float]) -> None:
+    def __init__(
+        self, candidates: Sequence[Candidate], exponents: Sequence[float], constant: float | None = None
+    ) -> None:
         alike: dict[object, list[int]] = {}
         for place, candidate in enumerate(candidates):
             alike.setdefault(_likeness(candidate), []).append(place)
         self.stacks = [CandidateStack([candidates[place] for place in places]) for places in alike.values()]
         self.places = [place for places in alike.values() for place in places]  # of the candidates, in stack order
-        self.combination = Combination(self.stacks, [exponents[place] for place in self.places])
+        in_order = [exponents[place] for place in self.places]
+        self.combination = (
+            Combination(self.stacks, in_order)
+            if constant is None
+            else NumberCombination(self.stacks, in_order, constant)
+        )
         self.adaptation = strongest(candidate.setting.adaptation for candidate in candidates)
         self.shared_transforms = _numbers_of([stack.preprocessing.prefixes() for stack in self.stacks])
 
@@ -59,7 +67,7 @@ class Ensemble:
     @torch.inference_mode()
     def predict(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
         """Map raw windows (N, channels, times) of subjects (N,), None: of one, to log-probabilities (N, classes), up to
-        a number for each window. The windows of a subject are in order."""
+        a number for each window, or to numbers (N, 1). The windows of a subject are in order."""
         log_p = torch.empty(len(X), self.combination.n_classes, dtype=torch.float64)
         for rows, codes in self._codes_of_subjects(X, subject):
             log_p[rows] = self.combination(codes)
@@ -196,6 +204,22 @@ class Combination(nn.Module):
         return log_p
 
 
+class NumberCombination(Combination):
+    """Codes of the members of all stacks -> constant + Σ exponent · (number of a candidate − constant), (n, 1)."""
+
+    constant: Tensor  # ()
+
+    def __init__(self, stacks: Sequence[CandidateStack], exponents: Sequence[float], constant: float) -> None:
+        super().__init__(stacks, exponents)
+        self.register_buffer("constant", torch.tensor(constant, dtype=torch.float64))
+
+    def pool(self, logits: Tensor, mean: Tensor, exponents: Tensor) -> Tensor:
+        """Map outputs (P, n, 1) of the members of K candidates to numbers (n, 1)."""
+        numbers = torch.matmul(mean, logits.flatten(1))  # (K, n)
+        weighted: Tensor = self.constant + torch.matmul(exponents, numbers - self.constant)
+        return weighted[:, None]
+
+
 class CandidateStack:
     """Candidates alike in all but their weights: P members in all, one candidate's after the other's."""
 
@@ -206,7 +230,7 @@ class CandidateStack:
         tensors = _side_by_side([candidate.members.tensors() for candidate in candidates])
         self.network = first.members.net
         if len(candidates) > 1:
-            members = Members(self.setting, first.size, range(len(self)))
+            members = Members(self.setting, first.size, range(len(self)), dtype=tensors["classifier.weight"].dtype)
             members.load_stacked(tensors)
             self.network = members.net.eval()
         # In use, networks with normalizations folded into their filters take half as long as in training.

@@ -14,7 +14,7 @@ from ..recordings.concerns import unlike_training
 from ..recordings.container import check_sfreq
 from ..recordings.raw import Raw
 from ..recordings.windows import UNNAMED, names_or_numbers, windows_for_model
-from .card import ModelCard, RegressionCard
+from .card import ModelCard
 from .saving import write_model
 
 LEDGERS = ("ledger.sqlite", "numbers.sqlite")  # of runs, with classes and with a continuous target
@@ -43,13 +43,13 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
 class WindowModel(ABC):
     """A model that takes raw windows and prepares them itself. `card` says what it was made for."""
 
-    card: ModelCard | RegressionCard
+    card: ModelCard
 
     def __repr__(self) -> str:
         """Say in a line what the model was made for."""
         card = self.card
         rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz"
-        answer = "a number" if isinstance(card, RegressionCard) else f"classes {', '.join(map(str, card.classes))}"
+        answer = f"classes {', '.join(map(str, card.classes))}" if card.classes else "a number"
         windows = f"windows of {len(card.channels)} channels × {card.n_times} samples{rate}"
         return f"<{type(self).__name__} of {card.name!r}: {windows} → {answer}; {card.subjects} training people>"
 

@@ -13,17 +13,16 @@ from ..errors import UserError, one_line, shown
 from ..files import read_plain
 from ..model.encoders import Encoders
 from .binding import check_digest, check_shapes, read_weights, split_file
-from .card import RegressionCard, card_from
+from .card import card_from
 from .hub import download
 from .interface import LEDGERS
 from .model import Model
-from .regression import RegressionModel
 from .saving import CARD, UNREADABLE, read_folder
 
 MARK = "autotransfer_version"  # in every exported file, as plain text
 
 
-def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model | RegressionModel:
+def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
     """Load the model of a run's folder, of a model's folder, or of one exported safetensors file; anything else is
     refused in one line.
 
@@ -52,7 +51,7 @@ def from_pretrained(
     revision: str | None = None,
     token: str | None = None,
     encoders: Encoders | None = None,
-) -> Model | RegressionModel:
+) -> Model:
     """Load a model that somebody has shared.
 
     Parameters
@@ -79,14 +78,14 @@ def model_folder(folder: Path) -> Path:
 
 
 def load_classifier(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
-    """Load a classifier; a model of a continuous target is refused."""
+    """Load a model of classes; a model of a continuous target is refused."""
     model = load_model(path, encoders)
-    if isinstance(model, RegressionModel):
+    if model.card.task.is_numeric:
         raise UserError(f"the model in {path} predicts a number, and no classes; use predict, or at.load_model")
     return model
 
 
-def _load(path: Path, encoders: Encoders | None) -> Model | RegressionModel:
+def _load(path: Path, encoders: Encoders | None) -> Model:
     """Load a model from the path of its weights."""
     values = json.loads(read_plain(path.with_name(CARD)).decode())
     return _model(values, read_weights(path), encoders)
@@ -113,7 +112,7 @@ def model_in(content: bytes, encoders: Encoders | None = None) -> Model:
     if MARK not in metadata:
         raise ValueError("it is no file that export --format safetensors wrote")
     model = _model(from_text(metadata), content, encoders)
-    if isinstance(model, RegressionModel):
+    if model.card.task.is_numeric:
         raise ValueError("it predicts a number, and such models are not exported")
     return model
 
@@ -123,14 +122,10 @@ def from_text(metadata: dict[str, str]) -> dict[str, Any]:
     return {name: json.loads(text) for name, text in metadata.items() if name != MARK}
 
 
-def _model(values: Any, content: bytes, encoders: Encoders | None) -> Model | RegressionModel:
+def _model(values: Any, content: bytes, encoders: Encoders | None) -> Model:
     """Make the model of a card as JSON holds it, and of the content of a safetensors file; whatever is wrong raises."""
     card, tensors = card_from(values), load(content)
-    model: Model | RegressionModel
-    if isinstance(card, RegressionCard):
-        model = RegressionModel.restore(card, tensors)
-    else:
-        check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, card)
-        model = Model.restore(card, tensors, encoders)
+    check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, card)
+    model = Model.restore(card, tensors, encoders)
     check_digest(values, content)
     return model

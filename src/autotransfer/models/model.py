@@ -1,4 +1,4 @@
-"""A classifier that is delivered: a weighted ensemble of candidates."""
+"""A model that is delivered: a weighted ensemble of candidates."""
 
 from __future__ import annotations
 
@@ -17,9 +17,18 @@ from ..errors import UserError, check_choice, shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest
 from ..preprocessing.transform import with_prefix
+from ..recordings.targets import numbers
 from ..recordings.windows import people_of_windows
 from ..settings import Setting
-from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
+from ..training.conformal import (
+    around,
+    decisions,
+    interval_radius,
+    least_confidence,
+    least_probability,
+    sets_at,
+    unanswered_value,
+)
 from ..training.effects import Effects
 from ..training.metrics import balanced_accuracy_of
 from .calibration import check_effects, known_and_unknown, labels_of, lost_with, trust_in
@@ -36,6 +45,9 @@ from .seen import calibration_seen
 class Model(WindowModel):
     """log p(class | window) = Σ exponent · log p of each candidate, normalized. Takes raw windows; every candidate
     prepares them in its own way. A single network or linear model is an ensemble of one candidate.
+
+    If the target is a number, it is constant + Σ weight · (prediction of a candidate − constant), with the weights in
+    place of exponents and the mean of the training targets for a constant.
 
     parts: the candidates (K,) with the exponents that the card has: weights times the sharpness of a calibration, so
         they need not sum to 1
@@ -56,7 +68,7 @@ class Model(WindowModel):
                 raise ValueError(f"the tensor {shown(name)} belongs to none of its {len(card.parts)} candidates")
         candidates = []
         for prefix, part in cards.items():
-            size = size_of_candidate(Setting.from_dict(part.setting), card, len(card.classes))
+            size = size_of_candidate(Setting.from_dict(part.setting), card, card.n_outputs)
             candidates.append(Candidate.restore(part, size, with_prefix(prefix, tensors), encoders))
         model = cls(card, candidates[: len(card.parts)], candidates[len(card.parts) :])
         if card.online is not None:
@@ -84,7 +96,7 @@ class Model(WindowModel):
     @cached_property
     def ensemble(self) -> Ensemble:
         """The candidates arranged for prediction."""
-        return Ensemble(self.parts, self.card.exponents)
+        return Ensemble(self.parts, self.card.exponents, self.card.constant if self.card.task.is_numeric else None)
 
     @cached_property
     def online(self) -> OnlineEnsemble | None:
@@ -125,6 +137,7 @@ class Model(WindowModel):
 
         If held-out subjects did not gain by so few labels, the model is returned unchanged, with a warning.
         """
+        self._check_predicts_classes()
         windows = self.check(X)
         return self.calibrate_checked(windows, labels_of(self.card.classes, y, len(windows)))
 
@@ -168,11 +181,14 @@ class Model(WindowModel):
         an online ensemble. Where held-out people did not gain by that, nothing changes, and a warning says so.
         channels: names of the channels of X, as of `check`. Without them they must be those of the model, in its order.
         """
+        self._check_predicts_classes()
         windows = self.check(X, channels)
         return self.predict_checked(windows, people_of_windows(subject, len(windows)), adapt)
 
     def predict_checked(self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None) -> Floats:
-        """Do what `predict_proba` does, for windows that `check` gave, and people as numbers (N,)."""
+        """Return probabilities (N, classes), or numbers (N,), of windows that `check` gave; people are numbers (N,)."""
+        if self.card.task.is_numeric:
+            return self.ensemble.predict(X, subject).numpy()[:, 0]
         online = None if adapt is None else self._online_for_all_windows(adapt)
         probability = softmax(self.ensemble.predict(X, subject).numpy())
         if online is None:
@@ -192,12 +208,16 @@ class Model(WindowModel):
         adapt: str | None = None,
         channels: object = None,
     ) -> NDArray[Any]:
-        """Return the likeliest class of each window (N,), one of `classes_`; X, subject, adapt and channels as of
-        `predict_proba`.
+        """Return the likeliest class of each window (N,), one of `classes_`, or its number; X, subject, adapt and
+        channels as of `predict_proba`.
 
         abstain: the share of a person's windows to leave unanswered, those that the model is least sure of;
         `unanswered_` stands in their place.
         """
+        if self.card.task.is_numeric and abstain is None and adapt is None:
+            windows = self.check(X, channels)
+            return self.predict_checked(windows, people_of_windows(subject, len(windows)))
+        self._check_predicts_classes()
         least = least_confidence(self.card.thresholds, abstain)
         predicted: NDArray[Any] = decisions(
             self.predict_proba(X, subject, adapt=adapt, channels=channels), self.classes_, least
@@ -208,8 +228,22 @@ class Model(WindowModel):
         """Tell whether each class is in the prediction set of each window (N, classes); X and subject as of
         `predict_proba`. The true class of a new person's window is in its set with about the probability `coverage`
         (docs/decisions.md)."""
+        self._check_predicts_classes()
         least = least_probability(self.card.thresholds, coverage)
         return sets_at(self.predict_proba(X, subject), least)
+
+    def predict_interval(self, X: object, coverage: float = 0.9, subject: object = None) -> Floats:
+        """Return low and high end (N, 2) of an interval about the number of each window; X and subject as of
+        `predict_proba`. It holds the number of a new person's window with about the probability `coverage`, in the mean
+        over people like those held out."""
+        if not self.card.task.is_numeric:
+            raise UserError("the model predicts classes, and no number; use predict_set")
+        radius = interval_radius(self.card.intervals, coverage)  # refused before any work
+        return around(self.predict(X, subject), radius)
+
+    def _check_predicts_classes(self) -> None:
+        if self.card.task.is_numeric:
+            raise UserError("the model predicts a number, and no classes; use predict or predict_interval")
 
     @property
     def unanswered_(self) -> Any:
@@ -218,11 +252,15 @@ class Model(WindowModel):
 
     def score(self, X: object, y: object, subject: object = None) -> float:
         """Return the balanced accuracy for windows X (N, channels, times) of classes y (N,): the mean over the classes
-        that occur of the share of their windows that is predicted.
+        that occur of the share of their windows that is predicted. If y holds numbers, return R².
 
         `score` of scikit-learn's classifiers is the accuracy, `np.mean(model.predict(X) == y)`. subject: as of
         `predict_proba`.
         """
+        task = self.card.task
+        if task.is_numeric:
+            predicted = self.predict(X, subject)
+            return task.metric(task.default_metric).score(numbers(y, len(predicted)), predicted)
         places, probability = known_and_unknown(self.card.classes, y, self.predict_proba(X, subject))
         return balanced_accuracy_of(probability.argmax(1), places, probability.shape[1])
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..training.intervals import NextPerson, next_words
 from ..words import printable
-from .card import ModelCard, RegressionCard
+from .card import ModelCard
 
 TAGS = ("autotransfer", "biosignals", "time-series", "subject-transfer", "domain-generalization")
 LETTERS = 200  # of a name
@@ -24,7 +24,7 @@ LIMITS = (
 )
 
 
-def model_page(card: ModelCard | RegressionCard) -> str:
+def model_page(card: ModelCard) -> str:
     """Write the page of a model: what it was trained on, what it takes, and how good it is on people it has never
     seen."""
     name = f"AutoTransfer model for {_one_line(card.name)}"
@@ -34,16 +34,16 @@ def model_page(card: ModelCard | RegressionCard) -> str:
     return f"---\n{front}\n---\n\n# {_markdown(name)}\n\n" + "\n".join(_body(card)) + "\n"
 
 
-def _body(card: ModelCard | RegressionCard) -> Iterable[str]:
+def _body(card: ModelCard) -> Iterable[str]:
     rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz, {card.n_times / card.sfreq:.3g} s"
     windows = f"windows of {len(card.channels)} channels and {card.n_times} samples{rate}"
-    if isinstance(card, RegressionCard):
-        does, whom, use = f"predicts a number for {windows}", "people it has never seen", "model.predict_interval(X)"
-    else:
-        does, whom, use = f"tells {len(card.classes)} classes apart in {windows}", _held_out(card), "model.classes_"
-    yield f"It {does}, and was trained on {card.subjects} people by AutoTransfer to work on {whom}."
+    does, use = f"tells {len(card.classes)} classes apart in", "model.classes_"
+    if card.task.is_numeric:
+        does, use = "predicts a number for", "model.predict_interval(X)"
+    whom = _held_out(card)
+    yield f"It {does} {windows}, and was trained on {card.subjects} people by AutoTransfer to work on {whom}."
     yield "\n| | |\n| --- | --- |"
-    if not isinstance(card, RegressionCard):
+    if card.classes:
         yield f"| classes | {_some_of(card.classes)} |"
     yield f"| channels | {_some_of(card.channels)} |"
     yield f"| parts | {len(card.parts)} |"
@@ -68,13 +68,13 @@ def _held_out(card: ModelCard) -> str:
     return f"a new {_markdown(hold_out)}"
 
 
-def _measured(card: ModelCard | RegressionCard) -> Iterable[str]:
+def _measured(card: ModelCard) -> Iterable[str]:
     """Write the verdict and what to expect of the next person; of a model that is no run's, the score alone."""
     scores = card.scores
     sentence, score = scores.get("verdict"), _score(scores)
     if isinstance(sentence, str) and sentence:
         yield _markdown(sentence, SENTENCE)
-    elif isinstance(card, RegressionCard) or score is None:
+    elif score is None:
         yield UNMEASURED
         return
     else:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..files import sync_folder, write_atomically
 from .binding import model_digests
-from .card import DIGEST, ModelCard, RegressionCard
+from .card import DIGEST, ModelCard
 from .model_page import model_page
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ CARD, WEIGHTS, PAGE = "model.json", "model.safetensors", "README.md"
 NEXT_WEIGHTS = "model.next.safetensors"  # those of a new model until its card is there
 
 
-def write_model(folder: Path, card: ModelCard | RegressionCard, tensors: dict[str, Tensor]) -> None:
+def write_model(folder: Path, card: ModelCard, tensors: dict[str, Tensor]) -> None:
     """Write card, weights and page, each replaced whole. Whoever opens the folder meanwhile, or after a kill, finds the
     old model or the new one: see `read_folder`."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,6 @@ from ..models.ensemble import refuse_candidates
 from ..models.loading import load_classifier
 from ..models.model import Model
 from ..models.online import OnlineEnsemble, softmax
-from ..models.regression import RegressionModel
 from ..preprocessing import check_online
 from ..preprocessing.transform import with_prefix
 from ..runs.lock import refuse_links
@@ -317,15 +316,13 @@ def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model,
         from sklearn.utils.validation import check_is_fitted  # takes long, and only estimators need it
 
         check_is_fitted(model)
-        fitted = getattr(model, "model_", None)
-        if isinstance(fitted, Model):
-            return fitted, model.classes_  # type: ignore[attr-defined]  # an estimator of ours
     if isinstance(model, (str, Path)):
         model = _from_folder(Path(model), encoders)
-    if isinstance(getattr(model, "model_", model), RegressionModel):
-        raise UserError("the model predicts a number, and sessions are for classes; use its predict")
-    if isinstance(model, Model):
-        return model, model.classes_
+    fitted = getattr(model, "model_", model)  # of an estimator of ours
+    if isinstance(fitted, Model):
+        if fitted.card.task.is_numeric:
+            raise UserError("the model predicts a number, and sessions are for classes; use its predict")
+        return fitted, model.classes_  # type: ignore[attr-defined]  # of both
     raise UserError(
         f"a session takes a fitted estimator, a model of at.load_model or the folder of a run, and not {shown(model)}"
     )

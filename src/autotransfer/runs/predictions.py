@@ -9,14 +9,13 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..models.model import Model
-from ..models.regression import RegressionModel
 from ..models.seen import seen_words, window_digests
 from ..recordings import Raw
 from ..recordings.labels import named
 from ..recordings.targets import with_target
 from ..recordings.windows import people_of_windows
 from ..tasks.regression import METRICS
-from ..training.conformal import decisions, least_confidence, least_probability, radius_at, sets_at
+from ..training.conformal import decisions, interval_radius, least_confidence, least_probability, sets_at
 from ..words import count, score
 from .verdict import measured_words
 
@@ -62,13 +61,13 @@ def predictions(
 
 
 def number_predictions(
-    model: RegressionModel, raw: Raw, coverage: float | None = None
+    model: Model, raw: Raw, coverage: float | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame | None, list[str]]:
     """Return a row for each window, a row of scores for each person (None if no target is known), and notes.
 
     coverage: adds the columns low and high, the ends of intervals that hold the target this often
     """
-    radius = None if coverage is None else radius_at(model.card.radii, coverage)
+    radius = None if coverage is None else interval_radius(model.card.intervals, coverage)
     try:
         raw, y = with_target(raw, model.card.target.partition(":")[2] or None)
     except UserError:  # the column or the channel is not there, and predictions need none

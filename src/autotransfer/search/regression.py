@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,9 +29,8 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..folds import Fold
-from ..models.assembly import scale_of
-from ..models.card import REGRESSION, RegressionCard, RegressionPart
-from ..models.regression import RegressionModel, RidgePart, closed_form_codes
+from ..models.assembly import Part, assemble
+from ..models.model import Model
 from ..models.seen import training_seen
 from ..preprocessing import FittedPreprocessing
 from ..recordings import Recordings
@@ -41,7 +40,7 @@ from ..runs.options import RunOptions
 from ..runs.regression import CONSTANT, PEER, DeliveredPart, RegressionChoice
 from ..settings import Setting
 from ..tasks.regression import METRICS, correlation, negative_rmse, r2
-from ..training.conformal import held_out_coverage, interval_radii, radius_at
+from ..training.conformal import Intervals, held_out_coverage
 from ..training.packing import resolve_device
 from ..training.represented import represented
 from ..training.ridge import Ridge, ridge
@@ -76,7 +75,7 @@ class Regression:
     """A finished search."""
 
     choice: RegressionChoice
-    model: RegressionModel
+    model: Model
     table: pd.DataFrame  # a row for each candidate and person
     predicted: Floats  # (N,) by the average, weighed again for each person without them
 
@@ -137,7 +136,7 @@ class _Search:
         """(S, n): a closed form's predictions for the test rows of a fold."""
         fitted, head = _solve(setting, self.recordings, self.y, fold.train, STRENGTHS)
         (start, windows), rows = _ready(setting, self.recordings), torch.from_numpy(fold.test)
-        return head.predict(closed_form_codes(fitted, windows[rows], self.recordings.subject[rows], start).numpy())
+        return head.predict(_new_codes(fitted, windows[rows], self.recordings.subject[rows], start).numpy())
 
     def add(self, setting: Setting, predicted: Floats) -> None:
         """predicted (S, N): with each strength, every window by a training without its person."""
@@ -161,7 +160,7 @@ class _Search:
                 alone[candidate.name][rows] = of_person
         strengths, weights = _decide(tried, everybody, y, constant, rows_of)
         table = self._table({AVERAGE: delivered, CONSTANT: constant} | alone)
-        radii = interval_radii(self._residuals(delivered))
+        intervals = Intervals.of(self._residuals(delivered))
         kept = [
             (candidate, STRENGTHS[s], float(weight))
             for candidate, s, weight in zip(tried, strengths, weights, strict=True)
@@ -171,19 +170,12 @@ class _Search:
             DeliveredPart(candidate.name, strength, weight, self._mean_r2(alone[candidate.name]))
             for candidate, strength, weight in kept
         ]
-        choice = self._choice(parts, delivered, alone[tried[0].name], radii)
-        made = [self._fitted(candidate.setting, strength) for candidate, strength, _ in kept]
-        card = RegressionCard(
-            name=recordings.name, kind=REGRESSION, n_times=recordings.n_times, channels=list(recordings.channels),
-            sfreq=recordings.sfreq, subjects=recordings.n_subjects, target=options.target, mean=float(y.mean()),
-            parts=[
-                RegressionPart(candidate.setting.to_dict(), strength, weight) for candidate, strength, weight in kept
-            ],
-            people=len(rows_of), radii=radii, scores=_card_scores(choice), scale=scale_of(recordings),
-            filter=None if recordings.filter is None else recordings.filter.as_dict(), seen=training_seen(recordings),
-            made_with=versions(),
-        )  # fmt: skip
-        return Regression(choice, RegressionModel(card, made), table, delivered)
+        choice = self._choice(parts, delivered, alone[tried[0].name], intervals)
+        made = [self._part(candidate.setting, strength, weight) for candidate, strength, weight in kept]
+        made = made or [self._part(tried[0].setting, STRENGTHS[strengths[0]], 0.0)]
+        model = assemble(recordings, made, scores=_card_scores(choice), target=options.target)
+        model.card = replace(model.card, intervals=intervals, seen=training_seen(recordings), made_with=versions())
+        return Regression(choice, model, table, delivered)
 
     def _mean_r2(self, predicted: Floats) -> float | None:
         """Over people whose target changes, of predictions (N,)."""
@@ -202,9 +194,9 @@ class _Search:
         )
 
     def _choice(
-        self, parts: list[DeliveredPart], delivered: Floats, simple: Floats, radii: list[float | None] | None
+        self, parts: list[DeliveredPart], delivered: Floats, simple: Floats, intervals: Intervals | None
     ) -> RegressionChoice:
-        """delivered, simple: predictions (N,) of the average and of the simple model. radii: of intervals."""
+        """delivered, simple: predictions (N,) of the average and of the simple model."""
         options, y, rows_of = self.run.options, self.y, self.rows_of
         names = [str(subject) for subject in self.recordings.subjects]
         varies = [person for person, rows in enumerate(rows_of) if y[rows].min() < y[rows].max()]
@@ -215,7 +207,7 @@ class _Search:
             return {names[p]: score(y[rows_of[p]], predicted[rows_of[p]]) for p in varies}
 
         nested, peer = by_person(r2, delivered), by_person(r2, simple)
-        radius = None if radii is None else radius_at(radii, COVERAGE)
+        radius = None if intervals is None else intervals.radius(COVERAGE)
         covered = held_out_coverage(self._residuals(delivered), COVERAGE)
         return RegressionChoice(
             target=options.target, name=self.recordings.name, adaptation=options.adaptation or "zero-shot",
@@ -233,10 +225,17 @@ class _Search:
         """Absolute errors of predictions (N,), of each person."""
         return [np.abs(self.y - predicted)[rows] for rows in self.rows_of]
 
-    def _fitted(self, setting: Setting, strength: float) -> RidgePart:
+    def _part(self, setting: Setting, strength: float, weight: float) -> Part:
         """Return a part of the delivered model, fitted on everybody."""
-        fitted, head = _solve(setting, self.recordings, self.y, np.arange(len(self.y)), (strength,))
-        return RidgePart(fitted, torch.from_numpy(head.weight[0]), torch.tensor(head.bias[0], dtype=torch.float64))
+        fold = Fold(np.arange(len(self.y)))
+        _, head = _solve(setting, self.recordings, self.y, fold.train, (strength,))
+        weights, bias = torch.from_numpy(head.weight), torch.from_numpy(head.bias)
+        zero = torch.zeros(weights.shape[1], dtype=torch.float64)  # the ridge takes codes as they are
+        state = {
+            "encoder.shift": zero, "encoder.inv_std": torch.ones_like(zero),
+            "classifier.weight": weights, "classifier.bias": bias,
+        }  # fmt: skip
+        return Part(setting, [state], [fold], weight)
 
 
 def check_device(options: RunOptions) -> None:
@@ -272,6 +271,18 @@ def _codes(
         prepared = fitted(windows[places][None].to(torch.float32), subject[places][None], start=start)
         parts.append(prepared[0].flatten(1).double())
     return torch.cat(parts).numpy()
+
+
+def _new_codes(fitted: FittedPreprocessing, X: Tensor, subject: Tensor, start: int) -> Tensor:
+    """(N, D) float64 of windows (N, channels, times) of people (N,) whom the preprocessing was not fitted on."""
+    X = X.to(torch.float32)
+    if fitted.spec.adaptation == "none":
+        return fitted.follow(start).feed(X)[0].flatten(1).double()
+    people = [(subject == person).nonzero()[:, 0] for person in subject.unique()]  # type: ignore[no-untyped-call]  # torch's
+    found = torch.cat([fitted.follow(start).feed(X[rows])[0].flatten(1) for rows in people])
+    codes = torch.empty_like(found, dtype=torch.float64)
+    codes[torch.cat(people)] = found.double()
+    return codes
 
 
 def _decide(

@@ -50,6 +50,7 @@ class Regression(Task):
     metrics = METRICS
     guess = "a constant"  # the mean of the training people's targets
     chance_name = "a constant"
+    is_numeric = True
     has_columns = True
 
     def load(self, source: str, column: str | None, **how: Any) -> Recordings:

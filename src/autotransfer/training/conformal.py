@@ -14,8 +14,10 @@ people; where people are alike, it is the quantile of their windows, up to a ter
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,6 @@ from ..errors import UserError, plain_value, shown
 
 Floats = NDArray[np.float64]
 Classes = NDArray[np.int64]
-Radii = list[float | None]  # (99,) for coverages of 0.01 … 0.99; None: no interval of finite length would do
 
 UNANSWERED = "unanswered"  # in place of a class that is text
 LEVELS = 99  # thresholds are kept for coverages, and shares of windows, of 0.01 … 0.99
@@ -192,14 +193,38 @@ def decisions(probability: Floats, classes: NDArray[Any], least: float | None) -
 # ---- intervals about numbers ----------------------------------------------------------------------------------------
 
 
-def interval_radii(residuals: Sequence[Floats]) -> Radii | None:
-    """Half-widths of intervals about a prediction, from |y − ŷ| (n_k,) of people whom it never saw, by the rule of
-    sets: people are the unit. None for fewer than FEWEST people."""
-    if len(residuals) < FEWEST:
-        return None
-    tried, covered = _curves(residuals)
-    places = cautious(covered, np.arange(1, LEVELS + 1) / 100)
-    return [float(radius) if np.isfinite(radius) else None for radius in tried[places]]
+@dataclass(frozen=True)
+class Intervals:
+    """Half-widths of intervals about predicted numbers.
+
+    people: how many they rest on, each predicted by models that never saw them
+    radii: (99,) for coverages of 0.01 … 0.99; None: no interval of finite length holds so many windows
+    """
+
+    people: int
+    radii: list[float | None]
+
+    def __post_init__(self) -> None:
+        values = [math.inf if radius is None else radius for radius in self.radii]
+        is_rising = len(values) == LEVELS and values[0] >= 0 and all(low <= high for low, high in pairwise(values))
+        if not is_rising or self.people < FEWEST:
+            raise UserError("the intervals of a model are damaged; make it again")
+
+    def radius(self, coverage: float) -> float:
+        """Return the radius of the next coverage that is not smaller; infinite if none is wide enough."""
+        place = int(np.ceil(100 * share("coverage", coverage) - 1e-6)) - 1
+        radius = self.radii[place] if place < LEVELS else None
+        return math.inf if radius is None else radius
+
+    @classmethod
+    def of(cls, residuals: Sequence[Floats]) -> Intervals | None:
+        """Fit intervals to |y − ŷ| (n_k,) of people whom the predictions never saw, by the rule of sets: people are the
+        unit. None for fewer than FEWEST people."""
+        if len(residuals) < FEWEST:
+            return None
+        tried, covered = _curves(residuals)
+        places = cautious(covered, np.arange(1, LEVELS + 1) / 100)
+        return cls(len(residuals), [float(radius) if np.isfinite(radius) else None for radius in tried[places]])
 
 
 def _curves(residuals: Sequence[Floats]) -> tuple[Floats, Floats]:
@@ -211,26 +236,25 @@ def _curves(residuals: Sequence[Floats]) -> tuple[Floats, Floats]:
     return tried, np.stack([np.searchsorted(np.sort(errors), tried, "right") / len(errors) for errors in residuals])
 
 
-def radius_at(radii: Radii | None, coverage: float) -> float:
-    """Return the radius of the next coverage that is not smaller; infinite if none is wide enough."""
-    place = int(np.ceil(100 * share("coverage", coverage) - 1e-6)) - 1
-    if radii is None:
+def interval_radius(intervals: Intervals | None, coverage: float) -> float:
+    """Return the half-width of an interval; refused if the model has no intervals."""
+    if intervals is None:
         raise UserError(f"the model has no intervals: fewer than {FEWEST} people were held out when it was made")
-    radius = radii[place] if place < LEVELS else None
-    return np.inf if radius is None else radius
+    return intervals.radius(coverage)
 
 
 def around(predicted: Floats, radius: float) -> Floats:
-    """Low and high ends (N, 2) of intervals about predictions (N,)."""
+    """Return low and high ends (N, 2) of intervals about predictions (N,)."""
     return np.stack([predicted - radius, predicted + radius], axis=1)
 
 
 def held_out_coverage(residuals: Sequence[Floats], coverage: float) -> list[float]:
-    """The share of each person's windows (K,) within intervals from the other people; empty where these are too few."""
+    """Return the share of each person's windows (K,) within intervals from the other people; empty if there are too few
+    of them."""
     shares = []
     for k, errors in enumerate(residuals):
-        radii = interval_radii([*residuals[:k], *residuals[k + 1 :]])
-        if radii is None:
+        intervals = Intervals.of([*residuals[:k], *residuals[k + 1 :]])
+        if intervals is None:
             return []
-        shares.append(float(np.mean(errors <= radius_at(radii, coverage))))
+        shares.append(float(np.mean(errors <= intervals.radius(coverage))))
     return shares
