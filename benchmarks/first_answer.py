@@ -4,7 +4,7 @@
         [--online docs/results/online.csv]
 
 Each run has default options and no limit of time, and is left when its first interim result (linear models) is written.
-Then the windows of all subjects are replayed; a usual run replays twelve subjects within its limit. All scores are
+Then the windows of all subjects are replayed; a usual run replays twelve subjects. All scores are
 nested: models, weights and decisions come from the other subjects. Labeled and scored windows share no group, if the
 recordings have groups. A row of the CSV is the score of one subject in one case:
 
@@ -38,7 +38,7 @@ from autotransfer.search.average import find_online
 from autotransfer.search.decision import decide
 from autotransfer.search.plan import Plan
 from autotransfer.search.planning import begin
-from autotransfer.search.playback import FEWEST, play_back
+from autotransfer.search.playback import play_back
 from autotransfer.search.procedure import conduct
 
 from .csv_rows import command, measure_datasets
@@ -72,21 +72,21 @@ def first_answer(source: str, folder: Path) -> Choice:
     run = begin(folder, describe_run(fixed), tell=print)
     with closing(run.ledger):
         with suppress(Answered):
-            conduct(run, print, shown=False, played=FEWEST, answered=leave)
+            conduct(run, print, shown=False, played=1, answered=leave)
         return replace(read_choice(folder), playback=everybody(run))
 
 
 def everybody(run: Run) -> Playback | None:
-    """Replay all subjects without a limit of time, with the candidates trained so far."""
+    """Replay all subjects with the candidates trained so far."""
     plan, answers = run.ledger.recall("plan", Plan), run.ledger.recall("answers", list[StageScore])
     assert plan is not None, "of a run that has an answer"
-    done = [plan.stages[answer.number] for answer in answers or []]
+    done = plan.stages[: len(answers or [])]
     candidates = list(dict.fromkeys(setting for stage in done for setting in stage.settings))
     _, _, nested = decide(run, candidates)
     assert nested is not None, "of an average"
     centred = list(dict.fromkeys(setting for stage in done for setting, _ in stage.online))
     online = find_online(run, candidates, centred)
-    return play_back(run, candidates, nested, run.recordings.n_subjects, None, online)
+    return play_back(run, candidates, nested, run.recordings.n_subjects, online)
 
 
 def rows_of(choice: Choice) -> Iterator[tuple[str, str, float]]:

@@ -45,17 +45,6 @@ def _nothing_is_forced_to_the_disk() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _answers_are_whole() -> Iterator[None]:
-    """Peers and people who play their windows have time enough, however busy the machine: an answer lacks nothing."""
-    from autotransfer.search import procedure
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(procedure, "EARLY", 600.0)
-        patch.setattr(procedure, "LATE", 600.0)
-        yield
-
-
 @pytest.fixture(scope="module")
 def brief_answers() -> Iterator[None]:
     """One person in place of twelve uses the model of a run, and no model of another library is scored beside it: both

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,8 +13,6 @@ from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.progress import status_lines
-from autotransfer.search import planning
-from autotransfer.search.costs import Costs
 from tiny import tiny_file
 
 
@@ -32,50 +29,28 @@ def many(tmp_path: Path) -> Path:
     return tiny_file(tmp_path, n_subjects=24, per_class=2)
 
 
-@pytest.fixture
-def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every training of a network takes a second."""
-
-    class Known(Costs):
-        def training(self, setting: Any, held_out: int) -> float:
-            return 0.0 if setting.network.closed_form else 1.0
-
-    monkeypatch.setattr(planning, "SHORT", -1.0)
-    monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, prepared, _: Known(prepared.recordings, {})))
-
-
-def test_many_people_are_grouped_and_told_why(many: Path, known_costs: None) -> None:
+def test_many_people_are_grouped_and_told_why(many: Path) -> None:
     usual = told("run", many, "--dry-run", "--time", "none")
     assert "10 folds, because there are 24 people" in usual
     assert "8 candidates on 10 folds with 3 seeds" in usual
-    assert "for everything" in usual
     alone = told("run", many, "--dry-run", "--folds", "all")
     assert "on 24 folds" in alone
     assert "because" not in alone
     assert "on 6 folds" in told("run", many, "--dry-run", "--folds", 6)
 
 
-def test_a_dry_run_lists_stages_and_where_the_time_ends(many: Path, known_costs: None) -> None:
+def test_a_dry_run_lists_the_same_stages_whatever_the_time(many: Path) -> None:
     short, whole = (told("run", many, "--dry-run", "--time", time) for time in ("60s", "none"))
     assert "1. closed forms" in short
     assert "2. eegnet, seed 0" in short
-    assert "not in this time" in short
-    assert "not in this time" not in whole
     assert "it ends after 1:00" in short
-    assert "first answer after" in short
-    assert "explain" not in short
+    assert "it ends after" not in whole
+    stages = [[line for line in text.splitlines() if line.endswith("fits")] for text in (short, whole)]
+    assert stages[0] == stages[1]
     with pytest.raises(UserError, match="write it as"):
         told("run", many, "--dry-run", "--time", "soon")
     with pytest.raises(UserError, match="folds"):
         told("run", many, "--dry-run", "--folds", "some")
-
-
-def test_a_limit_explains_the_folds_that_are_planned(many: Path, known_costs: None) -> None:
-    planned = told("run", many, "--dry-run", "--time", "45s")
-    assert "5 folds instead of" in planned
-    assert "fold 5:" not in planned
-    assert "because there are" not in planned, "the limit is the reason"
-    assert "shortened, so that networks fit" in planned
 
 
 @pytest.mark.slow
@@ -91,8 +66,6 @@ def test_a_run_with_a_limit_ends_in_time_and_says_what_it_left_out(tmp_path: Pat
     assert choice.left_out
     assert choice.left_out[0] in answer
     assert set(choice.nested_test_scores) == {str(person) for person in range(5)}
-    page = (out / "report.html").read_text()
-    assert "for want of time" in page
     assert "finished" in status_lines(out)[0]
     study = tomllib.loads((out / "study.toml").read_text())
     assert study["time"] == "60s"

@@ -17,26 +17,13 @@ from autotransfer.errors import UserError
 from autotransfer.runs.options import RunOptions, describe_run, parse_time, resolved
 from autotransfer.runs.preparation import Preparation
 from autotransfer.search import plan as plans
-from autotransfer.search import planning
-from autotransfer.search.costs import Costs
 from autotransfer.search.kinds import candidates_of
-from autotransfer.search.plan import Plan, read_plan
-from autotransfer.search.planning import begin, plan_of, plan_within_limit
-from autotransfer.training.timing import SolvingSpeed, Speed
+from autotransfer.search.plan import Plan, Stage, read_plan
+from autotransfer.search.planning import begin, plan_of
 from faults import assert_one_line, call
 from tiny import tiny, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
-
-
-class Known(Costs):
-    """Every training of a network takes as long as it has epochs."""
-
-    def __init__(self, recordings: at.Recordings) -> None:
-        super().__init__(recordings, {})
-
-    def training(self, setting: at.Setting, held_out: int) -> float:
-        return 0.01 if setting.network.closed_form else float(setting.max_epochs)
 
 
 MANY = tiny(24, per_class=2)
@@ -50,9 +37,8 @@ def prepared(asked: RunOptions, recordings: at.Recordings = MANY) -> Preparation
     return Preparation(resolved(asked, recordings), recordings)
 
 
-def planned(spent: float = 0.0, costs: type[Known] = Known, **changes: object) -> Plan:
-    asked = options(**changes)
-    return plan_within_limit(prepared(asked), asked, costs(MANY), spent)
+def planned(**changes: object) -> Plan:
+    return plan_of(prepared(options(**changes)))
 
 
 @pytest.mark.parametrize(
@@ -66,16 +52,16 @@ def test_a_limit_is_usual_where_kinds_are_averaged_and_nowhere_else() -> None:
     assert options().time == "30m"
     assert options(time="none").seconds is None
     for changes in ({"rule": "published"}, {"grid": "paper"}, {"search": "tpe"}):
-        assert options(**{"adaptation": "auto"} | changes).time is None
-        assert options(**{"adaptation": "auto", "time": "1h"} | changes).seconds == 3600
+        assert options(**changes).seconds is None
+        assert options(**{"time": "1h"} | changes).seconds == 3600
 
 
 def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
     plan = planned(time="none")
     first, second, third, *rest = plan.stages
-    assert first.solved
+    assert closed(first)
     assert [one.trainings[0].setting.kind for one in (second, third)] == ["eegnet", "shallow"]
-    assert not any(one.solved for one in rest)
+    assert not any(map(closed, rest))
     last = [setting.penalty is not None for stage in rest for setting, _ in stage.trainings]
     assert last == sorted(last), "penalties come last"
     seeds = [training.seed for stage in plan.stages for training in stage.trainings if training.setting.penalty is None]
@@ -85,74 +71,36 @@ def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
     assert {(one, seed) for one in every for seed in range(3)} <= trained, "everything is in it"
 
 
-def test_a_limit_makes_room_for_a_network_of_each_kind() -> None:
-    whole = planned(time="none")
-    main = sum(stage.seconds for stage in whole.stages if stage.main)
-    before: list[str] = []
-    for share in (1.3, 0.8, 0.4, 0.2):
-        plan = planned(time=f"{main * share:.0f}s")
-        assert len(plan.left_out) >= len(before), "less time, more left out"
-        assert sum(stage.seconds for stage in plan.stages if stage.main) <= main * share
-        assert any(not stage.solved for stage in plan.expected)
-        before = plan.left_out
-    assert plan.folds == 5
-    assert planned(time=f"{10 * main:.0f}s").left_out == []
+def closed(stage: Stage) -> bool:
+    return all(setting.network.closed_form for setting in stage.settings)
 
 
-def test_the_papers_rule_keeps_its_folds() -> None:
-    asked = {"grid": "quick", "rule": "published", "adaptation": None}
-    whole = planned(**asked, time="none")
-    plan = planned(**asked, time=f"{whole.stages[0].seconds / 40:.0f}s")
-    assert plan.folds == 24
+def test_a_plan_depends_on_what_is_asked_and_not_on_the_time() -> None:
+    for changes in ({}, {"adaptation": "none", "grid": "quick"}, {"grid": "paper", "rule": "average"}):
+        one, other = (planned(**changes, time=time) for time in ("10s", "none"))
+        assert replace(one, options=other.options) == other
+        assert replace(one.options, time="none") == other.options
 
 
-def test_a_search_that_does_not_fit_is_refused_with_the_least() -> None:
-    with pytest.raises(UserError, match=r"time 30s is too short.*--time \d+m"):
-        planned(time="30s", grid="paper", rule="average")
-
-
-def test_costs_are_measured_and_grow_with_the_work() -> None:
-    own = prepared(options(batch_size=8, max_epochs=4, grid="uncensored", time="none"), tiny(6))
-    costs = Costs.measure(own, candidates_of(own).every)
-
-    def trained(**changes: int) -> float:
-        plan = plan_of(replace(own, options=replace(own.options, **changes)))
-        trainings = [one for stage in plan.stages for one, _ in stage.trainings]
-        return sum(costs.training(one, 2) for one in trainings if not one.network.closed_form)
-
-    assert trained(seeds=3) == pytest.approx(3 * trained(seeds=1), rel=0.05)
-    assert trained(constants=own.options.constants | {"max_epochs": 8}) > 1.5 * trained()
-    assert {type(speed) for speed in costs.speeds.values()} == {Speed, SolvingSpeed}
-    assert all(costs.training(one, 2) > 0 for stage in plan_of(own).stages for one in stage.settings)
-
-
-def test_a_run_begins_with_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_begins_with_its_plan(tmp_path: Path) -> None:
     told: list[str] = []
-    monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, prepared, *_: Known(prepared.recordings)))
-    monkeypatch.setattr(planning, "LITTLE", 0)
     own = options(source=str(tiny_file(tmp_path, n_subjects=6)), batch_size=8, max_epochs=8, time="3m")
     run = begin(tmp_path / "run", own, tell=told.append)
     plan = run.ledger.recall("plan", Plan)
-    assert plan is not None
-    assert plan == plan_within_limit(prepared(own, run.recordings), own, Known(run.recordings), plan.spent), (
-        "a dry run's"
-    )
+    assert plan == plan_of(prepared(own, run.recordings)), "a dry run's"
     assert plan.options.source == own.source
     assert run.options == replace(plan.options, source=run.options.source)
-    assert any("first answer" in line for line in told)
+    assert any("it ends after 3:00" in line for line in told)
     run.ledger.close()
-    with pytest.raises(UserError, match="--cluster"):
-        begin(tmp_path / "other", replace(own, time="1h"), here=False)
-    assert not (tmp_path / "other").exists()
 
 
 def test_a_plan_is_written_and_read(tmp_path: Path) -> None:
-    plan = planned().as_performed([0, 2])
+    plan = planned().as_performed(2)
     plans.write_plan(tmp_path, plan)
     for path in (tmp_path, tmp_path / "plan.json"):
         assert read_plan(path) == plan
-    assert [stage.name for stage in plan.stages] == [planned().stages[n].name for n in (0, 2)]
-    assert (plan.limit, plan.fixed) == (None, True)
+    assert plan.stages == planned().stages[:2]
+    assert plan.fixed
     for text, words in (
         ("{", "no plan"), ("[]", "no plan"), (schema.to_json(replace(plan, stages=[])), "no stages"),
         (schema.to_json(plan).replace('"seed": 0', '"seed": "x"'), "no plan"),
@@ -169,7 +117,7 @@ def performed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, which is the current one, with recordings and the plan of a run on them."""
     tiny_file(tmp_path).rename(tmp_path / "data.npz")
     own = prepared(options(source="data.npz", max_epochs=2, batch_size=8), tiny())
-    plans.write_plan(tmp_path, plan_of(own).as_performed([0]))
+    plans.write_plan(tmp_path, plan_of(own).as_performed(1))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -225,10 +173,3 @@ def test_a_ring_that_a_plan_needs(performed: Path) -> None:
     plan = read_plan(performed)
     with pytest.raises(UserError, match=r"cannot be performed.*ring"):
         plan.for_recordings(Preparation(plan.options, own))
-
-
-def test_a_plan_of_an_earlier_version_is_read(performed: Path) -> None:
-    expected = read_plan(performed)
-    edit(performed, lambda plan: plan.update(pairs=0, busy=1.5) or plan["options"].update(nested="fast", loss="huber"))
-    edit(performed, lambda plan: plan["options"].pop("clean"))
-    assert read_plan(performed) == expected

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,7 +127,7 @@ def perform(
 ) -> None:
     """Perform the run that options ask for, or print what it would do. given: for `describe_run`."""
     if out is None and not dry_run:
-        raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would cost")
+        raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would do")
     with stoppable(None if dry_run else out):
         from ..runs.options import EVERYTHING, describe_run
 
@@ -155,7 +153,7 @@ def perform(
         from ..search.planning import begin
 
         with workers(cluster) as executor:  # before anything is written: there may be none
-            created = begin(out, options, encoders, tell=tell, here=executor is None, again=again)
+            created = begin(out, options, encoders, tell=tell, again=again)
             with Lock(out), writing_events(out, tensorboard):
                 carry_through(created, executor)
 
@@ -180,7 +178,7 @@ def _check_alone(**others: object) -> None:
 
 
 def _dry_run(options: RunOptions, out: Path | None, encoders: dict[str, Any] | None, again: Plan | None = None) -> None:
-    """Print what a run would do and what it would cost; refuse what the run would refuse."""
+    """Print what a run would do; refuse what the run would refuse."""
     from ..runs.run import check_unused
 
     if out is not None:
@@ -191,23 +189,15 @@ def _dry_run(options: RunOptions, out: Path | None, encoders: dict[str, Any] | N
     from ..folds import describe, whole_people
     from ..recordings.concerns import concerns
     from ..runs.preparation import prepare
-    from ..search.costs import Costs
-    from ..search.kinds import candidates_of
-    from ..search.plan_words import cost_words, stage_lines, why_folds, work_words
-    from ..search.planning import plan_within_limit
+    from ..search.plan_words import limit_words, stage_lines, why_folds, work_words
+    from ..search.planning import plan_of
 
-    start = time.monotonic()
     prepared = prepare(options, encoders)
     recordings = prepared.recordings
-    if again is None:
-        costs = Costs.measure(prepared, candidates_of(prepared).every)
-        plan = plan_within_limit(prepared, options, costs, time.monotonic() - start)
-    else:
-        plan = again.for_recordings(prepared)
-    prepared = replace(prepared, options=plan.options)
+    plan = plan_of(prepared) if again is None else again.for_recordings(prepared)
     lines = [repr(recordings), describe(prepared.folds), *concerns(whole_people(recordings).raw())]
     lines += why_folds(recordings, options.folds, plan)
-    lines += [work_words(plan), *stage_lines(plan), *cost_words(plan)]
+    lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if again is None else [])]
     _say_described(plan.options, lines)
 
 

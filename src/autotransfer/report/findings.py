@@ -164,7 +164,7 @@ def missing_words(choice: Choice) -> list[str]:
         peers = [f"{shown_name(name)} ({why})" for name, why in choice.skipped_baselines.items()]
         lines.append(f"Baselines not scored: {'; '.join(peers)}.")
     if choice.left_out:
-        lines.append(f"Left out or shortened because there was no time: {'; '.join(choice.left_out)}.")
+        lines.append(f"Left out because there was no time: {'; '.join(choice.left_out)}.")
     if choice.not_scored:
         more = len(choice.not_scored) - MOST_NAMES
         names = ", ".join(map(shown_name, choice.not_scored[:MOST_NAMES])) + (f" and {more} more" if more > 0 else "")

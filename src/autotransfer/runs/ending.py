@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 OVER = "the time was over"
-NO_ROOM = "nothing that is left fits into the remaining"  # the same, with the time
 
 
 def out_of_time(ended: str | None) -> bool:
-    return ended is not None and ended.startswith((OVER, NO_ROOM))
+    return ended == OVER
 
 
 def longer_words(ended: str | None, folder: Path) -> str:

@@ -66,7 +66,7 @@ def _lines(folder: Path, ledger: Ledger, jobs: list[JobNumbers]) -> list[str]:
     else:
         state = "; ".join(filter(None, ["interrupted", done, f"continue with: autotransfer resume {folder}"]))
     lines = [f"{folder}: {state}", _job_words(ledger.counts(), working=working, staged=bool(answers) and not complete)]
-    left = _seconds_left(ledger, jobs, working=working, complete=complete)
+    left = _seconds_left(ledger, jobs, working=working)
     if left is not None:
         about = f", about {clock(left)} left" if left else ""
         lines.append(f"{clock(sum(job.seconds for job in jobs))} of training so far{about}")
@@ -85,8 +85,8 @@ def _job_words(counts: dict[str, int], *, working: bool, staged: bool) -> str:
     return f"{done}, {running}, {counts.get('waiting', 0)} waiting, {counts.get('failed', 0)} failed"
 
 
-def _seconds_left(ledger: Ledger, jobs: list[JobNumbers], *, working: bool, complete: bool) -> float | None:
-    """Return the seconds that are left, as planned and measured; None if nothing is known yet."""
+def _seconds_left(ledger: Ledger, jobs: list[JobNumbers], *, working: bool) -> float | None:
+    """Return the seconds that are left of the stage at work; None if nothing is known yet."""
 
     def noted_seconds(name: str) -> float | None:
         """Seconds that were left when they were noted, less the time since then."""
@@ -103,6 +103,5 @@ def _seconds_left(ledger: Ledger, jobs: list[JobNumbers], *, working: bool, comp
     left = left if at_work is None else at_work
     if left is None:
         return None
-    later_stages = 0.0 if complete else ledger.recall("ahead", float) or 0.0
     limit = noted_seconds("limit")
-    return max(0.0, min(max(0.0, left) + later_stages, math.inf if limit is None else limit))
+    return max(0.0, min(left, math.inf if limit is None else limit))

@@ -192,13 +192,12 @@ class Run:
     # work
 
     def work(
-        self, *, shown: bool | None = None, label: str | None = None,
-        expected: float | None = None, counted: Sequence[Entry] | None = None,
-    ) -> None:  # fmt: skip
+        self, *, shown: bool | None = None, label: str | None = None, counted: Sequence[Entry] | None = None
+    ) -> None:
         """Train every job that is not finished: what was begun as it was composed, the rest in new populations.
 
-        label: what progress calls it. expected: seconds that it is planned to take. counted: the jobs that progress
-        counts, finished or not; default: all that are known.
+        label: what progress calls it. counted: the jobs that progress counts, finished or not; default: all that are
+        known.
         """
         self.ledger.remember(pulse=[])  # that of an earlier stage
         self._pack_waiting()
@@ -211,7 +210,7 @@ class Run:
         until = self.executor.until if isinstance(self.executor, LocalExecutor) else math.inf
         with Progress(
             total, counts.total(), shown=shown, label=label, before=(counts["done"], counts["failed"]),
-            expected=expected, until=until,
+            until=until,
         ) as bar:  # fmt: skip
             self.executor.train(self, bar)
 

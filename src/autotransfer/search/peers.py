@@ -8,7 +8,6 @@ person, so may the peers that know how to.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
@@ -45,6 +44,7 @@ CLOSED = {  # by the kind of a setting
     "evoked": "xDAWN covariances + LDA (built in)", "beats": "Beat shapes + LDA (built in)",
     "statistics": "Statistics + LDA (built in)",
 }  # fmt: skip
+QUICK = 20.0  # seconds, roughly, for all folds: baselines that take longer are scored with the first network
 PART = 10**7  # values of windows that are multiplied at a time
 FLOOR = 1e-6  # of a covariance with unit variances: a flat channel keeps it invertible
 COVARIANCES = "covariances of peers"  # where recordings keep them
@@ -56,7 +56,7 @@ class Peer(NamedTuple):
     """A simple model."""
 
     predict: Callable[[Recordings, Fold], Floats]  # probabilities (n, C) of the test rows, from the training rows
-    seconds: Callable[[Recordings], float]  # of a fold, roughly: a peer that cannot end in time is not begun
+    seconds: Callable[[Recordings], float]  # of a fold, roughly, on one core
     refuses: Callable[[Recordings], str | None] = lambda _: None  # why it cannot be used on such recordings
     uses: str = "none"  # what it uses of a new person: none, or the adaptation of the runs it is a peer of
 
@@ -70,13 +70,15 @@ class PeerScores(NamedTuple):
     skipped: dict[str, str]  # by name: why there are none
 
 
-def peer_scores(run: Run, until: float | None = None) -> PeerScores:
-    """Scores of all peers, where they are known from the ledger. until: a moment of the monotonic clock; peers that
-    cannot end by then are skipped. A peer that fails is skipped as well."""
+def peer_scores(run: Run, *, every: bool = True) -> PeerScores:
+    """Return the scores of all baselines, if possible from the run database. A baseline that fails is skipped.
+
+    every: include those that take minutes
+    """
     known = run.ledger.recall("peers", dict[str, Scores]) or {}
     compute: dict[str, Callable[[], Scores]] = {}
     compute |= {name: partial(_solved, run, setting) for name, setting in closed_peers(run).items()}
-    compute |= {name: partial(_predicted, run, peer, until) for name, peer in _others(run).items()}
+    compute |= {name: partial(_predicted, run, peer, every) for name, peer in _others(run).items()}
     scores, skipped = dict[str, Scores](), dict[str, str]()
     for name in compute:
         try:
@@ -158,18 +160,16 @@ def _outcome(run: Run, job: Job) -> Outcome:
 # ---- others' ---------------------------------------------------------------------------------------------------------
 
 
-def _predicted(run: Run, peer: Peer, until: float | None) -> Scores:
-    """Return the scores of everybody; raise `Skipped` if the peer cannot be used or time is over."""
+def _predicted(run: Run, peer: Peer, every: bool) -> Scores:
+    """Return the scores of everybody; raise `Skipped` if the baseline cannot be used or is left to a later stage."""
     recordings, folds = run.recordings, run.folds()
     if (reason := peer.refuses(recordings)) is not None:
         raise Skipped(reason)
     needed = peer.seconds(recordings) * len(folds)
-    if until is not None and time.monotonic() + needed > until:
-        raise Skipped(f"no time was left: it takes about {needed:.0f} s")
+    if not every and needed > QUICK:
+        raise Skipped("it takes minutes, and is scored once a network is trained")
     who, scores = recordings.subject.numpy(), Scores()
-    for done, (validation, test) in enumerate(folds):
-        if until is not None and time.monotonic() > until:
-            raise Skipped(f"the time was over after {done} of {len(folds)} folds")
+    for validation, test in folds:
         fold = run.job(run.entry("peers", run.options.settings()[0], validation, test, 0)).fold
         probability = peer.predict(recordings, fold)
         probabilities = {person: probability[who[fold.test] == person] for person in run.groups[test]}

@@ -7,7 +7,6 @@ gain decides what the delivered model does for a new person.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -46,29 +45,26 @@ from .labels import (
 from .models import best_state
 
 PEOPLE = 12  # played back, where there are more: further people would change means little and take time
-FEWEST = 3  # people whose means say anything
 WINDOWS = 240  # of each
 NETWORKS = 2  # of each candidate, where there are more seeds
 ORDERS = ("recorded", "balanced", "one-sided", "one class first")
 
 
 def play_back(
-    run: Run, candidates: Sequence[Setting], nested: Nested, most: int = PEOPLE, until: float | None = None,
+    run: Run, candidates: Sequence[Setting], nested: Nested, most: int = PEOPLE,
     online: OnlineWeights | None = None,
 ) -> Playback | None:  # fmt: skip
-    """most: people, at most. until: a moment of the monotonic clock after which nobody begins. online: weights of the
-    average for sessions. Returns None where too few people can be played back: a model may need all windows of a person
-    at once, or have no effects of people."""
+    """Return what held-out people gain; None if their windows cannot be replayed.
+
+    That is so if a model needs all windows of a person at once, or has no effects of people. most: people, at most.
+    online: weights of the ensemble for online sessions
+    """
     recordings, people = run.recordings, sorted(nested.weights)
     places = np.unique(np.linspace(0, len(people) - 1, min(most, len(people))).round()).astype(int)
     tables: dict[str, dict[str, Scores]] = {}
     trials: dict[str, dict[str, TrustTrial]] = {}  # by the number of labels and the person
     followed: dict[str, following.Followed] = {}
-    for count, person in enumerate(people[place] for place in places):
-        if until is not None and time.monotonic() > until:
-            if count < FEWEST:
-                return None
-            break
+    for person in (people[place] for place in places):
         model = model_without(run, candidates, nested.weights[person].exponents, person)
         if model is not None and online is not None:
             model = online_without(run, model, online, person)

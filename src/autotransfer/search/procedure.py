@@ -1,4 +1,8 @@
-"""AutoTransfer from the first job to the choice: a plan performed stage by stage, each ending in an answer."""
+"""AutoTransfer from the first job to the choice: a plan performed stage by stage, each ending in an interim result.
+
+Time decides how far a run gets, and nothing else. A stage is begun while time is left. At the deadline it is stopped,
+and then it is not delivered: the result of the stage before it is the result of the run.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,9 @@ from ..files import write_atomically
 from ..machine import FEW, cores, threads
 from ..runs.choice import Choice, Playback, StageScore
 from ..runs.csv_tables import csv_of
-from ..runs.ending import NO_ROOM, OVER, out_of_time
+from ..runs.ending import OVER, out_of_time
 from ..runs.executor import LocalExecutor, OutOfTime
-from ..runs.ledger import FINISHED
+from ..runs.ledger import Entry
 from ..runs.preparation import check_packages
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell
@@ -30,17 +34,12 @@ from .held_out import HeldOutLogProbs, trained_candidates
 from .kinds import candidates_of, list_of
 from .models import build_models
 from .peers import peer_scores
-from .plan import GIVEN_UP, LATE, Plan, Stage, write_plan
-from .plan_words import left_out_words, span
-from .planning import answer_seconds, plan_of, with_candidate_stages
+from .plan import Plan, write_plan
+from .planning import plan_of, with_candidate_stages
 from .playback import PEOPLE, play_back
 from .stages import shortlist
 from .stopping import expects_gain, stopped_at
 from .validation import finished_entries, measured_scores, validation_scores
-
-EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
-GROWING = 1.5  # an answer from more candidates takes longer than those before it, hardly by more than this
-
 
 Answered = Callable[[Run, Choice], None]
 
@@ -64,7 +63,7 @@ def conduct(
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """Train every setting on one fixed split. Returns the shortlist of networks, the baseline first."""
     options, split = run.options, run.scored_split()
-    apart = options.adaptation is not None  # networks of several kinds, each with the grid
+    apart = options.staged  # networks of several kinds, each with the grid
     if options.search == "tpe":
         from .tpe import tpe_search
 
@@ -88,7 +87,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
 
 
 class Conductor:
-    """A plan as it is performed. The ledger keeps what was left out of it, and every answer."""
+    """A plan as it is performed. The run database keeps every interim result, and how much time was spent."""
 
     def __init__(
         self, run: Run, plan: Plan, tell: Tell, *, shown: bool | None, played: int, answered: Answered | None
@@ -96,11 +95,13 @@ class Conductor:
         self.run, self.plan, self.tell, self.shown = run, plan, tell, shown
         self.played, self.answered = played, answered
         self.start = time.monotonic() - (run.ledger.recall("spent", float) or 0.0)
+        limit = None if plan.fixed else run.options.seconds
+        self.allowed = run.ledger.recall("allowed", float) or limit or math.inf  # seconds
+        self.stops = run.options.staged and math.isfinite(self.allowed)  # before the limit, if no gain is expected
+        self.delivered = run.ledger.recall("answered", int) or 0  # stages
         self.answers = run.ledger.recall("answers", list[StageScore]) or []
         self.nested: dict[int, Nested] = {}  # by how many answers there were
-        self.trained = self.foreseen = 0.0  # seconds of training stages of networks: measured, and planned
-        self.answering = 0.0  # seconds of the slowest answer, without `extras`
-        self.extras = 0.0  # seconds of peers and playback in an answer, which take as long as there is time
+        self.answering = 0.0  # seconds that the slowest interim result took
         run.ledger.remember(plan=plan)
 
     @property
@@ -108,151 +109,107 @@ class Conductor:
         return time.monotonic() - self.start
 
     @property
-    def left(self) -> float:
-        """Seconds to the limit."""
-        limit = None if self.plan.fixed else self.plan.limit
-        return math.inf if limit is None else limit - self.spent
-
-    @property
-    def left_to_train(self) -> float:
-        """Seconds until the last answer must be begun."""
-        return self.left - GROWING * self.answering - min(LATE, self.extras)
+    def seconds_left(self) -> float:
+        """Seconds until the last result must be begun."""
+        return self.allowed - self.spent - self.answering
 
     def perform(self) -> Choice:
-        staged, choice = self.run.options.staged, None
-        known = [answer.number for answer in self.answers]
-        for number, stage in enumerate(self.plan.stages):
-            if stage.left_out or not self._train(number):
+        staged, stages = self.run.options.staged, self.plan.stages
+        for number in range(len(stages)):
+            if number < self.delivered:
+                self.run.add(self._entries(number))  # jobs are numbered in the order in which they are added
                 continue
-            if staged and number not in known:
-                choice = self._answer(number)
+            if not self._train(number):
+                break
+            self.delivered = number + 1
+            if staged:
+                choice = self._answer()
                 if choice.ended is not None:
                     return choice
         if not staged:
-            return self._answer(len(self.plan.stages) - 1)
-        last = self.answers.pop()  # the stages after it were left out: it is the last one
-        return self._answer(last.number, since=last.seconds)
+            return self._answer()
+        return self._answer(since=self.answers.pop().seconds)  # the last one, as no stage follows
 
     # training
 
-    def _train(self, number: int) -> bool:
-        """Train a stage on all folds. Returns whether any of it could be done."""
-        run, stage, folds = self.run, self.plan.stages[number], self.run.folds()
-        entries = [
-            run.entry(name, setting, *fold, seed)
+    def _entries(self, number: int) -> list[Entry]:
+        stage = self.plan.stages[number]
+        return [
+            self.run.entry(name, setting, *fold, seed)
             for name, every in (("folds", stage.trainings), ("sessions", stage.online))
             for setting, seed in every
-            for fold in folds
+            for fold in self.run.folds()
         ]
-        statuses = run.ledger.statuses()
-        todo = [entry for entry in entries if statuses.get(entry.key) not in FINISHED]
-        needed = not self.answers and (number == 0 or run.options.staged)
-        if todo and not needed and not self._fits(stage):
-            self._leave_out(number, self._too_long(stage))
+
+    def _train(self, number: int) -> bool:
+        """Train a stage on all folds. Return whether it was completed."""
+        run, stage, entries = self.run, self.plan.stages[number], self._entries(number)
+        if number and self.seconds_left <= 0:
             return False
-        run.add(entries)  # also finished ones: jobs are counted
-        if not todo:
-            return True
-        later = self.plan.stages[number + 1 :]
-        ahead = sum(self._cost(next_stage) for next_stage in later if not next_stage.left_out)
-        limited = not needed and math.isfinite(self.left)
-        limit = [self.left, time.time()] if limited else []
-        run.ledger.remember(ahead=max(0.0, min(ahead, self.left - self._cost(stage))), limit=limit)
-        cost = f", {span(self._cost(stage))}" if stage.seconds else ""
-        self.tell(f"stage {number + 1} of {len(self.plan.stages)}: {stage.words} on {len(folds)} folds{cost}")
+        run.add(entries)
+        until = time.monotonic() + self.seconds_left if number else math.inf
+        run.ledger.remember(limit=[until - time.monotonic(), time.time()] if math.isfinite(until) else [])
+        self.tell(f"stage {number + 1} of {len(self.plan.stages)}: {stage.words} on {len(run.folds())} folds")
         if isinstance(run.executor, LocalExecutor):
-            run.executor.until = math.inf if needed else time.monotonic() + self.left_to_train
+            run.executor.until = until
         began = time.monotonic()
-        expected = self._training(stage) * self.slowness * len(todo) / len(entries)
         try:
-            run.work(shown=self.shown, label=stage.name, expected=expected or None, counted=entries)
+            run.work(shown=self.shown, label=stage.name, counted=entries)
         except OutOfTime:
             run.drop([entry.key for entry in entries])
-            self._leave_out(number, GIVEN_UP)
+            spent = clock(time.monotonic() - began)
+            self.tell(f"{stage.name} was not completed in time and is not delivered; {spent} were spent on it")
             return False
         finally:
-            limit = [self.left, time.time()] if limited else []
-            run.ledger.remember(spent=self.spent, limit=limit)
-        if stage.seconds and len(todo) == len(entries) and not stage.solved:
-            self.trained += time.monotonic() - began
-            self.foreseen += self._training(stage)
+            run.ledger.remember(spent=self.spent)
         return True
-
-    def _fits(self, stage: Stage) -> bool:
-        """Whether a stage can be trained before the last answer must be begun."""
-        return self._training(stage) * self.slowness <= self.left_to_train and self.left_to_train > 0
-
-    @property
-    def slowness(self) -> float:
-        """Measured over planned seconds of all stages so far: a single kind of network may be off by more."""
-        return self.trained / self.foreseen if self.foreseen > 0 else 1.0
-
-    def _training(self, stage: Stage) -> float:
-        """Planned seconds of a stage without its answer; 0 where it was not timed."""
-        return max(0.0, stage.seconds - answer_seconds(self.run.recordings))
-
-    def _cost(self, stage: Stage) -> float:
-        """Seconds of a stage with its answer, as measured so far."""
-        if not stage.seconds:
-            return 0.0
-        return self._training(stage) * self.slowness + (self.answering or stage.seconds - self._training(stage))
-
-    def _too_long(self, stage: Stage) -> str:
-        return f"it would have taken about {clock(self._cost(stage))}" if stage.seconds else "no time was left"
-
-    def _leave_out(self, number: int, why: str) -> None:
-        stage = replace(self.plan.stages[number], left_out=why)
-        self.plan = self.plan.with_stage(number, stage)
-        self.run.ledger.remember(plan=self.plan)
-        self.tell(f"left out {stage.name}: {why}")
 
     # answers
 
-    def _candidates(self, numbers: Sequence[int]) -> list[Setting]:
-        """Settings of these stages, those of earlier answers first."""
-        return list(dict.fromkeys(s for number in numbers for s in self.plan.stages[number].settings))
+    def _candidates(self, delivered: int) -> list[Setting]:
+        """Return the settings of the first stages, in order."""
+        return list(dict.fromkeys(s for stage in self.plan.stages[:delivered] for s in stage.settings))
 
-    def _answer(self, number: int, since: float | None = None) -> Choice:
-        """Answer from everything that is trained. since: seconds of an earlier answer, which is made again as the last
-        one."""
+    @property
+    def _has_network(self) -> bool:
+        """Whether a network is delivered, or none is planned after this stage."""
+        later = self.plan.stages[self.delivered :]
+        done = [s for s in self._candidates(self.delivered) if not s.network.closed_form]
+        return bool(done) or all(s.network.closed_form for stage in later for s in stage.settings)
+
+    def _answer(self, since: float | None = None) -> Choice:
+        """Return the result of everything that is delivered. since: seconds of an interim result, which is made again
+        as the last one."""
         began = time.monotonic()
         with threads(min(FEW, cores())):
-            choice = self._decided(number, since)
-        self.answering = max(self.answering, time.monotonic() - began - self.extras)
+            choice = self._decided(since)
+        self.answering = max(self.answering, time.monotonic() - began)
         return choice
 
-    def _decided(self, number: int, since: float | None) -> Choice:
+    def _decided(self, since: float | None) -> Choice:
         run, staged = self.run, self.run.options.staged
-        done = [answer.number for answer in self.answers] + [number]
-        if not staged:
-            done = [n for n, stage in enumerate(self.plan.stages) if not stage.left_out]
-        candidates = self._candidates(done)
+        candidates = self._candidates(self.delivered)
 
         def revise(held_out: HeldOutLogProbs, nested: Nested) -> Nested:
-            return self._revised(number, since, held_out, nested)
+            return self._revised(since, held_out, nested)
 
         with working("weights and estimates", shown=self.shown):
             choice, weights, nested = decide(run, candidates, revise if staged else None)
-        ended = self._ended(number) if staged else None
-        if out_of_time(ended):
-            self._leave_out_rest(number)
+        ended = self._ended(since) if staged else None
         write_results(run)
         last = ended is not None or not staged
-        least = LATE if last and len(self.answers) > 1 else EARLY
-        began = time.monotonic()
-        late = began + (max(self.left, least) if last else least)
         with working("scoring simple models", shown=self.shown):
-            scored, skipped = peer_scores(run, late if math.isfinite(late) else None)
+            scored, skipped = peer_scores(run, every=self._has_network)
         peers = {name: run.by_person(scores) for name, scores in scored.items()}
         choice = replace(choice, baselines=peers, skipped_baselines=skipped)
         online = None
         if nested is not None:
-            centred = dict.fromkeys(setting for n in done for setting, _ in self.plan.stages[n].online)
+            centred = [setting for stage in self.plan.stages[: self.delivered] for setting, _ in stage.online]
             with working("weights for sessions", shown=self.shown):
-                online = find_online(run, candidates, list(centred))
-            choice = replace(choice, playback=self._play(candidates, nested, late, since, online, last=last))
-        self.extras = time.monotonic() - began
-        choice = replace(choice, left_out=[*self.plan.left_out, *left_out_words(self.plan)])
+                online = find_online(run, candidates, list(dict.fromkeys(centred)))
+            choice = replace(choice, playback=self._play(candidates, nested, since, online, last=last))
+        if out_of_time(ended) or not staged:
+            choice = replace(choice, left_out=[stage.name for stage in self.plan.stages[self.delivered :]])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended)
         with working("building models", shown=self.shown):
@@ -262,9 +219,9 @@ class Conductor:
             self.answers[-1] = replace(self.answers[-1], seconds=self.spent)
             choice = replace(choice, stages=self.answers)
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
-        write_plan(run.folder, self.plan.as_performed(done))
+        write_plan(run.folder, self.plan.as_performed(self.delivered))
         facts = {"complete": True, "ended": ended or ""} if last else {}
-        run.ledger.remember(answers=self.answers, answered=len(self.answers), spent=self.spent, choice=choice, **facts)
+        run.ledger.remember(answers=self.answers, answered=self.delivered, spent=self.spent, choice=choice, **facts)
         if self.answered is not None:
             self.answered(run, choice)
         if staged and not last:
@@ -274,58 +231,38 @@ class Conductor:
         return choice
 
     def _play(
-        self, candidates: Sequence[Setting], nested: Nested, late: float, since: float | None,
-        online: OnlineWeights | None, *, last: bool,
+        self, candidates: Sequence[Setting], nested: Nested, since: float | None, online: OnlineWeights | None, *,
+        last: bool,
     ) -> Playback | None:  # fmt: skip
         """Held-out people use the first answer, which is quick, and the last. Answers in between keep the playback of
-        the first. So does a last answer that repeats the first, or that of a run which had ended and was given more
-        time, unless there was no time for it then."""
+        the first, and so does a last answer that repeats the first."""
         before = self.run.ledger.recall("choice", Choice)
-        had_ended = before is not None and before.ended is not None
-        repeated = since is not None and (len(self.answers) == 1 or had_ended)
-        if repeated or (len(self.answers) > 1 and not last):
-            earlier = None if before is None else before.playback
-            if earlier is not None or not repeated:
-                return earlier
+        if before is not None and (not last or (since is not None and len(self.answers) == 1)):
+            return before.playback
         with working("held-out people use the model", shown=self.shown):
-            until = late if math.isfinite(late) else None
-            return play_back(self.run, candidates, nested, self.played, until, online)
+            return play_back(self.run, candidates, nested, self.played, online)
 
-    def _ended(self, number: int) -> str | None:
-        """Why no other stage follows; None where one does."""
-        answered = {answer.number for answer in self.answers}  # later ones too, if there was no time for this at first
-        later = [stage for n, stage in enumerate(self.plan.stages) if n > number and n not in answered]
-        ahead = [stage for stage in later if not stage.left_out]
-        if not ahead:
-            cut = any(stage.left_out for stage in self.plan.stages)
-            return self._no_room() if cut else "everything in its plan was trained"
-        if self.plan.fixed:
-            return None
-        if self.plan.stops and not expects_gain([answer.scores for answer in self.answers]):
+    def _ended(self, since: float | None) -> str | None:
+        """Return why no other stage follows; None if one does."""
+        if self.delivered == len(self.plan.stages):
+            return "everything in its plan was trained"
+        if since is not None:
+            return OVER
+        if self.stops and not expects_gain([answer.scores for answer in self.answers]):
             return "no more gain was expected"
-        return None if any(map(self._fits, ahead)) else self._no_room()
+        return OVER if self.seconds_left <= 0 else None
 
-    def _no_room(self) -> str:
-        """Why a run ends before all is trained: its limit may be far, if each stage that is left takes longer."""
-        over = self.left_to_train < 1 or any(stage.left_out == GIVEN_UP for stage in self.plan.stages)
-        return OVER if over or math.isinf(self.left) else f"{NO_ROOM} {clock(self.left)}"
-
-    def _leave_out_rest(self, number: int) -> None:
-        """Stages after this one that no time is left for. The answer names them: no line for each."""
-        for place, stage in enumerate(self.plan.stages):
-            if place > number and not stage.left_out:
-                self.plan = self.plan.with_stage(place, replace(stage, left_out=self._too_long(stage)))
-
-    def _revised(self, number: int, since: float | None, held_out: HeldOutLogProbs, nested: Nested) -> Nested:
+    def _revised(self, since: float | None, held_out: HeldOutLogProbs, nested: Nested) -> Nested:
         """Note the answer. People without whom the run would have stopped earlier are scored with the answer of that
         time."""
         names = {person: str(self.run.recordings.subjects[person]) for person in nested.log_probs}
         scores = {names[person]: held_out.score(person, log_p) for person, log_p in nested.log_probs.items()}
         seconds = self.spent if since is None else since
         by_person = self.run.by_person(scores)
+        number = self.delivered - 1
         self.answers.append(StageScore.of(self.plan.stages[number].name, number, seconds, scores, by_person))
         self.nested[len(self.answers)] = nested
-        if not self.plan.stops:
+        if not self.stops:
             return nested
         weights, log_probs = dict(nested.weights), dict(nested.log_probs)
         for block in held_out.together:
@@ -342,12 +279,11 @@ class Conductor:
     def _nested_after(self, n: int) -> Nested:
         """Nested weights of the first n answers, fitted again after a resume."""
         if n not in self.nested:
-            numbers = [answer.number for answer in self.answers[:n]]
-            candidates = self._candidates(numbers)
+            candidates = self._candidates(n)
             keys = {
                 self.run.entry("", setting, *fold, seed).key
-                for number in numbers
-                for setting, seed in self.plan.stages[number].trainings
+                for stage in self.plan.stages[:n]
+                for setting, seed in stage.trainings
                 for fold in self.run.folds()
             }
             entries = [entry for entry in self.run.ledger.entries() if entry.key in keys]

@@ -42,16 +42,14 @@ class Progress:
     """Counts member-epochs, of which `total` are to be done at most, and members that are done or failed.
 
     before: how many of the members are already done, and how many have failed
-    expected: planned seconds for all of it, shown until the first epochs are timed
     until: when it is given up, by the monotonic clock
     """
 
     def __init__(
         self, total: int, members: int, *, shown: bool | None, label: str = "training",
-        before: tuple[int, int] = (0, 0), expected: float | None = None, until: float = math.inf,
+        before: tuple[int, int] = (0, 0), until: float = math.inf,
     ) -> None:  # fmt: skip
         self.until = until
-        self.expected = math.inf if expected is None else expected
         self.total, self.members, self.label = total, members, label
         self.terminal = sys.stderr.isatty()
         self.shown = self.terminal if shown is None else shown
@@ -135,10 +133,10 @@ class Progress:
 
     @property
     def _estimate(self) -> float:
-        """Seconds; as planned, or infinite, until the second epoch. The first one includes work that is done once."""
+        """Seconds; infinite until the second epoch. The first one includes work that is done once."""
         spent, (before, begun) = time.perf_counter() - self.start, self.began or (0.0, 0)
         if self.done >= self.total:
             return 0.0
         if self.done <= begun:
-            return max(0.0, self.expected - spent)
+            return math.inf
         return (spent - before) * (self.total - self.done) / (self.done - begun)
