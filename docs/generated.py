@@ -63,20 +63,22 @@ def commands() -> str:
 
 def _command(name: str, function: Callable[..., None]) -> str:
     hints = typing.get_type_hints(function, include_extras=True)
-    usage, rows = [f"autotransfer {name}"], []
+    usage, rows, rare = [f"autotransfer {name}"], [], []
     for parameter in inspect.signature(function).parameters.values():
         if hints[parameter.name] is Context:  # what typer hands over
             continue
         kind, told = typing.get_args(hints[parameter.name])[:2]
-        if getattr(told, "hidden", False):
-            continue
         required = parameter.default is inspect.Parameter.empty
         if isinstance(told, ArgumentInfo):
             label = told.metavar or parameter.name.upper()
             usage.append(label)
             rows.append((f"`{label}`", told.help, "required"))
         elif isinstance(told, OptionInfo):
-            flag = (told.param_decls or ["--" + parameter.name.replace("_", "-")])[0]
+            named = [text for text in (told.default, *(told.param_decls or ())) if str(text).startswith("-")]
+            flag = str(named[0]) if named else "--" + parameter.name.replace("_", "-")
+            if told.hidden:
+                rare.append((f"`{flag}`", told.help))
+                continue
             value = "" if kind is bool else f" {told.metavar or parameter.name.upper()}"
             usage.append(f"{flag}{value}" if required else f"[{flag}{value}]")
             default = told.show_default if isinstance(told.show_default, str) else _default(parameter.default)
@@ -84,7 +86,9 @@ def _command(name: str, function: Callable[..., None]) -> str:
         else:
             raise ValueError(f"{name} {parameter.name} has no description")
     text = [f"## {name}", inspect.cleandoc(function.__doc__ or ""), f"```text\n{_wrapped(usage)}\n```"]
-    return "\n\n".join([*text, _table(("", "meaning", "default"), rows)] if rows else text)
+    text += [_table(("", "meaning", "default"), rows)] if rows else []
+    text += ["`--help` does not show these options:", _table(("", "meaning"), rare)] if rare else []
+    return "\n\n".join(text)
 
 
 def _wrapped(words: list[str], width: int = 88) -> str:
@@ -300,6 +304,7 @@ CHOICE = {
     "playback": "held-out people using the model, see below; null where nobody could",
     "answering": "sets and abstention on held-out people, see below; null where they were too few",
     "not_scored": "subjects with trials of one class: whoever always says it is right, so they are in no scores",
+    "target": "what is predicted, as `--target` says it",
     "metric": "of all scores but those of `other_metrics`, by scikit-learn's name",
     "chance": "what guessing would score",
     "other_metrics": "by metric: score by subject of what is delivered, as `nested` in `delivered_test_scores`",

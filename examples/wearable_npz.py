@@ -24,7 +24,7 @@ np.savez("wrist.npz", X=np.array(X, np.float32), y=y, subject=person, meta='{"sf
 
 rec = at.load("wrist.npz")
 print(rec)
-auto = at.AutoTransferClassifier(epochs=8, batch_size=32, seeds=1, lr=1e-2, sfreq=rec.sfreq)  # few epochs: quick
+auto = at.AutoTransferClassifier(max_epochs=8, seeds=1, sfreq=rec.sfreq, options={"batch_size": 32, "lr": 1e-2})
 auto.fit(rec.X.numpy(), np.array(y), subjects=np.array(person))
 
 choice = auto.choice_

@@ -58,7 +58,7 @@ def test_cross_subject_evaluation(tmp_path: Path) -> None:
             "watched": Watched(**brief),
             "asked": asked,
             "in a pipeline": make_pipeline(FunctionTransformer(), at.CensoredClassifier(**brief)),
-            "auto": at.AutoTransferClassifier(epochs=1, sfreq=32, device="cpu"),
+            "auto": at.AutoTransferClassifier(max_epochs=1, sfreq=32, device="cpu"),
         }
     )
     assert set(results.columns) >= COLUMNS
@@ -83,7 +83,7 @@ def test_a_grid_inside_the_evaluation(tmp_path: Path) -> None:
     """MOABB's inner grid search splits trials, and the ids with them."""
     SEEN.clear()
     evaluation(tmp_path).process(
-        {"watched": Watched(max_epochs=1, sfreq=32, device="cpu")}, param_grid={"watched": {"strength": [0.1, 1.0]}}
+        {"watched": Watched(max_max_epochs=1, sfreq=32, device="cpu")}, param_grid={"watched": {"strength": [0.1, 1.0]}}
     )
     assert len(SEEN) == 4 * (2 * 3 + 1)
     assert all(n in (24, 36) and sum(people.values()) == n for n, people in SEEN)
@@ -173,7 +173,7 @@ def test_the_whole_procedure_in_a_mode(mode: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("autotransfer.models.model.lost_with", lambda *_: None)  # after one epoch that is chance
     FITTED.clear()
     results = evaluation(tmp_path, 5, cs_mode=mode, **ONE_FOLD).process(
-        {"auto": WatchedAuto(epochs=1, seeds=1, networks="none", sfreq=32, device="cpu")}
+        {"auto": WatchedAuto(max_epochs=1, seeds=1, sfreq=32, device="cpu", options={"networks": "none"})}
     )
     assert results["score"].between(0, 1).all()
     ((auto, n_target),) = FITTED

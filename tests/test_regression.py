@@ -225,7 +225,7 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     known = np.isfinite(y)
     assert own.score(X[known], y[known]) == pytest.approx(r2_score(y[known], predicted[known]))
     assert own.verdict_ == own.choice_["verdict"]
-    assert own.next_person_[0] < own.next_person_[1]
+    assert own.next_subject_[0] < own.next_subject_[1]
     again = at.load_model(tmp_path / "run")
     assert isinstance(again, Model)
     assert repr(again).startswith("<Model of ")
@@ -385,11 +385,11 @@ def test_models_that_adapt_predict_everybody_by_themselves(tmp_path: Path) -> No
     assert isinstance(model, Model)
     assert model.adaptation == "transductive"
     rows = np.array([one == "p2" for one in who])
-    np.testing.assert_allclose(model.predict(X, subject=who)[rows], model.predict(X[rows]), rtol=1e-6)
+    np.testing.assert_allclose(model.predict(X, subjects=who)[rows], model.predict(X[rows]), rtol=1e-6)
     mixed = torch.randperm(len(X), generator=torch.Generator().manual_seed(0)).numpy()
     np.testing.assert_allclose(
-        model.predict(X[mixed], subject=[who[n] for n in mixed]),
-        model.predict(X, subject=who)[mixed],
+        model.predict(X[mixed], subjects=[who[n] for n in mixed]),
+        model.predict(X, subjects=who)[mixed],
         rtol=1e-4,
         atol=1e-4,
     )

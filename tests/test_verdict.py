@@ -140,7 +140,7 @@ def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_f
     choice, card = read_choice(tmp_path / "run"), load_model(tmp_path / "run" / "model").card
     assert auto.verdict_ == auto.choice_["verdict"] == choice.verdict == card.scores["verdict"]
     assert choice.next_person is not None
-    assert auto.next_person_ == (choice.next_person.low, choice.next_person.high)
+    assert auto.next_subject_ == (choice.next_person.low, choice.next_person.high)
     assert card.scores["next_person"]["low"] == choice.next_person.low
     assert choice.at_least == 0.9
     page = (tmp_path / "run" / "model" / "README.md").read_text().replace("\\", "")

@@ -68,7 +68,7 @@ class AutoTransferClassifier(WindowClassifier):
     options: other options of `autotransfer run` and fields of `at.Setting`, by name, such as
         {"kinds": "linear", "hold_out": "session", "lr": 3e-4, "verbose": True}
 
-    After fit: `verdict_`, the score on unseen people compared with the best baseline, in a sentence; `next_person_`
+    After fit: `verdict_`, the score on unseen people compared with the best baseline, in a sentence; `next_subject_`
     (low, high), a 90 % prediction interval for the score of one more person; `classes_`, `n_features_in_` (channels),
     `feature_names_in_` (if X named them), `choice_` (choice.json), `results_` (results.csv, a DataFrame),
     `best_setting_` (of the part with the largest weight), `summary_` (of the report) and `model_`.
@@ -126,7 +126,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.choice_ = schema.to_values(choice)
         self.verdict_ = choice.verdict
         expected = choice.next_person
-        self.next_person_ = (0.0, 1.0) if expected is None else (expected.low, expected.high)
+        self.next_subject_ = (0.0, 1.0) if expected is None else (expected.low, expected.high)
         self.results_, self.best_setting_, self.summary_ = results, model.heaviest.setting, summary
         return model
 

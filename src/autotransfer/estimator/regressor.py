@@ -50,7 +50,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
     sfreq: sampling rate in Hz, for representations of rhythms and bands. Epochs bring their own
     verbose: show progress
 
-    After fit: `verdict_`, R² on unseen people compared with a baseline, in a sentence; `next_person_` (low, high), a
+    After fit: `verdict_`, R² on unseen people compared with a baseline, in a sentence; `next_subject_` (low, high), a
     90 % prediction interval for the R² of one more person; `choice_` (choice.json), `results_` (results.csv, a
     DataFrame), `held_out_` (N,), predictions of the training windows without their person; `n_features_in_` (channels),
     `feature_names_in_` (if X named them) and `model_`.
@@ -103,7 +103,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         self.held_out_ = np.full(n_trials, np.nan)
         self.held_out_[np.isfinite(values)] = regression.predicted
         self.verdict_, expected = regression.choice.verdict, regression.choice.next_person
-        self.next_person_ = (-np.inf, 1.0) if expected is None else (expected.low, expected.high)
+        self.next_subject_ = (-np.inf, 1.0) if expected is None else (expected.low, expected.high)
         self._keep_features(recordings, raw.channels is not None)
         return self
 

@@ -61,7 +61,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         windows, known = self._windows(X)
         if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
             subjects = known
-        return windows, people_of_windows(subjects, len(windows), "subjects")
+        return windows, people_of_windows(subjects, len(windows))
 
 
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -184,9 +184,12 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return unanswered_value(self.classes_.tolist())
 
     def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
-        """Return the metric that `scoring` names; NaN, with a warning, if y holds one class and it is not defined.
+        """Return the metric of the estimator, balanced accuracy by default.
 
-        Classes that were not in fit are never predicted; y must hold at least one that was.
+        scikit-learn's own classifiers return accuracy here. Balanced accuracy is the mean over classes of the share of
+        windows that is predicted correctly, so chance is 1/C whatever the frequency of the classes. Classes that were
+        not in fit are never predicted, and y must hold at least one that was. If y holds one class and the metric is
+        not defined for it, the score is NaN, with a warning.
         """
         metric = CLASSIFICATION_TASK.metric(self.scoring, "scoring")
         probability = self.predict_proba(X, subjects)

@@ -171,11 +171,11 @@ class Model(WindowModel):
     # ---- predictions -------------------------------------------------------------------------------------------------
 
     def predict_proba(
-        self, X: object, subject: object = None, *, adapt: str | None = None, channels: object = None
+        self, X: object, subjects: object = None, *, adapt: str | None = None, channels: object = None
     ) -> Floats:
         """Map raw windows (N, channels, times), an array or a tensor, to probabilities (N, classes).
 
-        subject (N,): the subject of each window, which matters to settings that adapt to people: everybody by
+        subjects (N,): the subject of each window, which matters to settings that adapt to people: everybody by
         themselves, in the order of the rows. Without it all windows are one person's.
         adapt: "all" prepares each person by all of their windows, without labels and in no order, where the model has
         an online ensemble. Where held-out people did not gain by that, nothing changes, and a warning says so.
@@ -183,7 +183,7 @@ class Model(WindowModel):
         """
         self._check_predicts_classes()
         windows = self.check(X, channels)
-        return self.predict_checked(windows, people_of_windows(subject, len(windows)), adapt)
+        return self.predict_checked(windows, people_of_windows(subjects, len(windows)), adapt)
 
     def predict_checked(self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None) -> Floats:
         """Return probabilities (N, classes), or numbers (N,), of windows that `check` gave; people are numbers (N,)."""
@@ -202,13 +202,13 @@ class Model(WindowModel):
     def predict(
         self,
         X: object,
-        subject: object = None,
+        subjects: object = None,
         abstain: float | None = None,
         *,
         adapt: str | None = None,
         channels: object = None,
     ) -> NDArray[Any]:
-        """Return the likeliest class of each window (N,), one of `classes_`, or its number; X, subject, adapt and
+        """Return the likeliest class of each window (N,), one of `classes_`, or its number; X, subjects, adapt and
         channels as of `predict_proba`.
 
         abstain: the share of a person's windows to leave unanswered, those that the model is least sure of;
@@ -216,30 +216,30 @@ class Model(WindowModel):
         """
         if self.card.task.is_numeric and abstain is None and adapt is None:
             windows = self.check(X, channels)
-            return self.predict_checked(windows, people_of_windows(subject, len(windows)))
+            return self.predict_checked(windows, people_of_windows(subjects, len(windows)))
         self._check_predicts_classes()
         least = least_confidence(self.card.thresholds, abstain)
         predicted: NDArray[Any] = decisions(
-            self.predict_proba(X, subject, adapt=adapt, channels=channels), self.classes_, least
+            self.predict_proba(X, subjects, adapt=adapt, channels=channels), self.classes_, least
         )
         return predicted
 
-    def predict_set(self, X: object, coverage: float = 0.9, subject: object = None) -> NDArray[np.bool_]:
-        """Tell whether each class is in the prediction set of each window (N, classes); X and subject as of
+    def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:
+        """Tell whether each class is in the prediction set of each window (N, classes); X and subjects as of
         `predict_proba`. The true class of a new person's window is in its set with about the probability `coverage`
         (docs/decisions.md)."""
         self._check_predicts_classes()
         least = least_probability(self.card.thresholds, coverage)
-        return sets_at(self.predict_proba(X, subject), least)
+        return sets_at(self.predict_proba(X, subjects), least)
 
-    def predict_interval(self, X: object, coverage: float = 0.9, subject: object = None) -> Floats:
-        """Return low and high end (N, 2) of an interval about the number of each window; X and subject as of
+    def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
+        """Return low and high end (N, 2) of an interval about the number of each window; X and subjects as of
         `predict_proba`. It holds the number of a new person's window with about the probability `coverage`, in the mean
         over people like those held out."""
         if not self.card.task.is_numeric:
             raise UserError("the model predicts classes, and no number; use predict_set")
         radius = interval_radius(self.card.intervals, coverage)  # refused before any work
-        return around(self.predict(X, subject), radius)
+        return around(self.predict(X, subjects), radius)
 
     def _check_predicts_classes(self) -> None:
         if self.card.task.is_numeric:
@@ -250,25 +250,25 @@ class Model(WindowModel):
         """Return what `predict` gives in place of a class that it does not answer with."""
         return unanswered_value(self.card.classes)
 
-    def score(self, X: object, y: object, subject: object = None) -> float:
+    def score(self, X: object, y: object, subjects: object = None) -> float:
         """Return the balanced accuracy for windows X (N, channels, times) of classes y (N,): the mean over the classes
         that occur of the share of their windows that is predicted. If y holds numbers, return R².
 
-        `score` of scikit-learn's classifiers is the accuracy, `np.mean(model.predict(X) == y)`. subject: as of
+        `score` of scikit-learn's classifiers is the accuracy, `np.mean(model.predict(X) == y)`. subjects: as of
         `predict_proba`.
         """
         task = self.card.task
         if task.is_numeric:
-            predicted = self.predict(X, subject)
+            predicted = self.predict(X, subjects)
             return task.metric(task.default_metric).score(numbers(y, len(predicted)), predicted)
-        places, probability = known_and_unknown(self.card.classes, y, self.predict_proba(X, subject))
+        places, probability = known_and_unknown(self.card.classes, y, self.predict_proba(X, subjects))
         return balanced_accuracy_of(probability.argmax(1), places, probability.shape[1])
 
-    def features(self, X: object, subject: object = None) -> Tensor:
+    def features(self, X: object, subjects: object = None) -> Tensor:
         """Return the codes of all members of all candidates side by side (N, n_features): all that a prediction
-        depends on. X and subject as of `predict_proba`."""
+        depends on. X and subjects as of `predict_proba`."""
         windows = self.check(X)
-        codes = self.ensemble.codes(windows, people_of_windows(subject, len(windows)))
+        codes = self.ensemble.codes(windows, people_of_windows(subjects, len(windows)))
         return torch.cat([z.transpose(0, 1).flatten(1) for z in codes], 1)
 
     @property

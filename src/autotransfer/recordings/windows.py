@@ -96,9 +96,9 @@ def check_rate(sfreq: float | None, expected: float | None, tolerance: float, wh
         raise UserError(f"the data are sampled at {sfreq:g} Hz, the {what} expects {expected:g} Hz; resample them")
 
 
-def people_of_windows(subject: object, n_windows: int, what: str = "subject") -> Tensor | None:
-    """The person of each window (N,), numbered from 0; None if unknown. what: name of the argument, for messages."""
-    return None if subject is None else encode(subject, n_windows, what)[0]
+def people_of_windows(subjects: object, n_windows: int) -> Tensor | None:
+    """Return the subject of each window (N,), numbered from 0; None if unknown."""
+    return None if subjects is None else encode(subjects, n_windows, "subjects")[0]
 
 
 def window_array(X: object) -> Array | Tensor:
