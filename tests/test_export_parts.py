@@ -64,7 +64,7 @@ def part(setting: at.Setting, seed: int = 0, members: int = 2, windows: torch.Te
         else t.detach() + 0.1 * torch.randn(t.shape, generator=draw)
         for name, t in own.items()
     }  # fmt: skip
-    fitted = setting.preprocessing.fit(REC.X, REC.subject, TRAINING[:members], ring=REC.ring)
+    fitted = setting.preprocessing.fit(REC.X, REC.subject, TRAINING[:members])
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
     about: dict[str, Any] = {
         "name": "people", "n_times": REC.n_times, "channels": list(REC.channels), "sfreq": REC.sfreq,
@@ -148,7 +148,7 @@ def test_every_part_that_is_registered_is_a_graph() -> None:
 @pytest.mark.parametrize("parts", ["some", pytest.param("all", marks=pytest.mark.slow)])
 def test_torch_traces_graphs_for_any_number_of_windows(parts: str) -> None:
     model = everything() if parts == "all" else sample(everything())
-    assert len(model.parts) > 10
+    assert len(model.parts) >= 10
     before = model.predict_proba(OWN)
     graph = formats.exported_program(model).module(check_guards=False)
     compare(model, lambda windows: graph(windows).numpy())

@@ -30,17 +30,6 @@ def candidates(recordings: at.Recordings | None = None, **options: str) -> list[
 
 
 @pytest.mark.parametrize("name", USED)
-def test_people_are_turned_where_channels_form_a_ring_and_their_windows_may_be_used(name: str) -> None:
-    made = tiny()
-    plain, ringed = (at.Recordings(made.X, made.y, made.subject, sfreq=made.sfreq, ring=ring) for ring in (False, True))
-    own = [setting for setting in candidates(ringed, adaptation=name) if setting.turn != "none"]
-    kinds = set() if name == "zero-shot" else {"eegnet", "shallow", "features", "tangent"}
-    assert {setting.kind for setting in own} == kinds
-    assert {setting.turn for setting in own} <= {name}
-    assert not any(setting.turn != "none" for setting in candidates(plain, adaptation=name))
-
-
-@pytest.mark.parametrize("name", USED)
 def test_candidates_use_no_more_of_a_person_than_they_may(name: str) -> None:
     found = candidates(adaptation=name)
     assert {setting.adaptation for setting in found} == USED[name]

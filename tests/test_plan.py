@@ -165,11 +165,3 @@ def test_edited_plans_are_refused_before_anything_is_written(
 ) -> None:
     edit(performed, change)
     refused(performed, words)
-
-
-def test_a_ring_that_a_plan_needs(performed: Path) -> None:
-    edit(performed, lambda plan: _first(plan).update(setting={"turn": "transductive"}))
-    own = replace(tiny(), ring=None)
-    plan = read_plan(performed)
-    with pytest.raises(UserError, match=r"cannot be performed.*ring"):
-        plan.for_recordings(Preparation(plan.options, own))

@@ -25,7 +25,6 @@ TRAINING, HELD_OUT = [fold.train for fold in FOLDS], [fold.held_out_rows for fol
 KERNEL = 5
 
 VALUES = {  # beside the default of each
-    "turn": ("online", "transductive"),
     "standardize": ("trial", "train", "online", "transductive"),
     "align": ("online", "transductive"),
     "represent": ("features", "tangent"),
@@ -53,7 +52,6 @@ def ways() -> dict[str, Preprocessing]:
     found.append(Preprocessing((single["delays", 2], single["align", "online"], single["represent", "tangent"])))
     for first in VALUES["standardize"]:
         found += [Preprocessing((single["standardize", first], single["align", own])) for own in VALUES["align"]]
-        found.append(Preprocessing((single["turn", "online"], single["standardize", first])))
     networks = [way for table in (PENALISED, UNPENALISED) for own in table.values() for way in own]
     solved = [one for name in PENALISED for one in closed_forms(name, tiny())]
     tried = list(dict.fromkeys(one.preprocessing for one in [*(at.Setting(**way) for way in networks), *solved]))
@@ -81,7 +79,7 @@ EXACT = {"rtol": 1e-9, "atol": 1e-9}
 
 
 def fit(way: Preprocessing, training: list[np.ndarray], data: at.Recordings = REC) -> FittedPreprocessing:
-    return way.fit(data.X.double(), data.subject, training, ring=data.ring)
+    return way.fit(data.X.double(), data.subject, training)
 
 
 def prepare(way: Preprocessing, data: at.Recordings = REC, kernel: int = KERNEL, **more: object) -> Prepared:
@@ -189,7 +187,7 @@ def test_held_out_people_and_labels_matter_to_nobody_else(way: Preprocessing, in
     X = REC.X.clone()
     X[REC.subject == 3] *= 9
     X[REC.subject == 3] += 4
-    changed = at.Recordings(X, 1 - REC.y, REC.subject, sfreq=24, ring=True)
+    changed = at.Recordings(X, 1 - REC.y, REC.subject, sfreq=24)
     before, after = (prepare(way, data, in_memory=in_memory) for data in (REC, changed))
     train = torch.from_numpy(TRAINING[0]).expand(len(FOLDS), -1)
     other, own = (torch.from_numpy(np.flatnonzero(REC.subject.numpy() == s)).expand(len(FOLDS), -1) for s in (0, 3))
@@ -207,7 +205,7 @@ def test_held_out_people_and_labels_matter_to_nobody_else(way: Preprocessing, in
 
 @EVERY
 def test_a_restored_model_prepares_alike(way: Preprocessing) -> None:
-    fitted = way.fit(REC.X, REC.subject, TRAINING, ring=REC.ring)
+    fitted = way.fit(REC.X, REC.subject, TRAINING)
     stored, X = fitted.state_dict(), REC.X[REC.subject == 0]
     again = way.restore(stored)
     assert torch.equal(again.follow().feed(X), fitted.follow().feed(X))
@@ -219,7 +217,7 @@ def test_a_restored_model_prepares_alike(way: Preprocessing) -> None:
 
 @EVERY
 def test_a_graph_does_the_same_or_is_refused(way: Preprocessing) -> None:
-    fitted, X = way.fit(REC.X, REC.subject, TRAINING, ring=REC.ring), REC.X[REC.subject == 0]
+    fitted, X = way.fit(REC.X, REC.subject, TRAINING), REC.X[REC.subject == 0]
     X[2, 1] = 0.1  # flat
     if way.follows or any(name == "align" for name, value in way.values().items() if value != "none"):
         with pytest.raises(UserError, match="use the format safetensors"):

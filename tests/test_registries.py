@@ -199,7 +199,7 @@ def test_what_is_remembered_of_a_person_is_saved(name: str, tmp_path: Path) -> N
 def test_a_transform_says_its_shape(name: str) -> None:
     recordings, setting = tiny(), with_transform(name)
     rows = [np.flatnonzero(recordings.subject.numpy() > 1)]
-    fitted = setting.preprocessing.fit(recordings.X, recordings.subject, rows, ring=recordings.ring)
+    fitted = setting.preprocessing.fit(recordings.X, recordings.subject, rows)
     x = fitted(recordings.X[None], recordings.subject[None])
     assert x.shape[1:] == (recordings.n_trials, *setting.preprocessing.shape(2, 16))
     assert torch.isfinite(x).all()

@@ -40,7 +40,7 @@ def model(seed: int = 0, **values: Any) -> Model:
                else t.detach() + 0.1 * torch.randn(t.shape, generator=draw) for k, t in own.items()}  # fmt: skip
     if not setting.network.closed_form:
         tensors["classifier.weight"] *= 2 if "log_power" in values else 10  # so that it tells windows apart
-    fitted = setting.preprocessing.fit(REC.X, REC.subject, TRAINING, ring=REC.ring)
+    fitted = setting.preprocessing.fit(REC.X, REC.subject, TRAINING)
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
     return single(
         setting, tensors, name="people", n_times=REC.n_times, channels=list(REC.channels), sfreq=REC.sfreq,
@@ -49,14 +49,13 @@ def model(seed: int = 0, **values: Any) -> Model:
 
 
 ONLINE: dict[str, dict[str, Any]] = {  # what must come before each transform that can adapt online
-    "turn": {}, "standardize": {}, "align": {}, "centre": {"encoder": "linear", "represent": "features"},
+    "standardize": {}, "align": {}, "centre": {"encoder": "linear", "represent": "features"},
 }  # fmt: skip
 KINDS: list[dict[str, Any]] = [
     *(needed | {name: "online"} for name, needed in ONLINE.items()),
-    *({"turn": turn, "standardize": scale, "align": align, "encoder": encoder}
-      for turn, scale, align, encoder in product(("none", "online"), ("online", "train", "trial"), ("online", "none"),
-                                                 ("eegnet", "shallow"))),
-    {"turn": "online", "encoder": "linear", "represent": "tangent", "centre": "online"},
+    *({"standardize": scale, "align": align, "encoder": encoder}
+      for scale, align, encoder in product(("online", "train", "trial"), ("online", "none"), ("eegnet", "shallow"))),
+    {"encoder": "linear", "represent": "tangent", "centre": "online"},
     {"standardize": "online", "delays": 2, "align": "online", "encoder": "templates"},
     {"standardize": "online", "append_scale": True, "log_power": True},
 ]  # fmt: skip

@@ -38,9 +38,7 @@ def tiny(n_subjects: int = 4, per_class: int = 6, seed: int = 0, name: str = "ti
     X = generator.standard_normal((len(y), 2, 16))
     X[:, 0] += 4 * np.where(y[:, None], np.sin(np.arange(16)), np.cos(np.arange(16)))
     X[:, 1] += subject[:, None] * np.sin(np.arange(16) / 2)
-    return at.Recordings(
-        X, y, subject, sfreq=16, classes=["left", "right"], channels=["C3", "C4"], name=name, ring=True
-    )
+    return at.Recordings(X, y, subject, sfreq=16, classes=["left", "right"], channels=["C3", "C4"], name=name)
 
 
 def people(n_subjects: int = 5, per: int = 20, channels: int = 3, times: int = 24, seed: int = 0) -> at.Recordings:
@@ -53,13 +51,13 @@ def people(n_subjects: int = 5, per: int = 20, channels: int = 3, times: int = 2
     mixing = np.eye(channels) + 0.5 * draw.standard_normal((n_subjects, channels, channels))
     offset = 3 * draw.standard_normal((n_subjects, channels, 1))
     X = mixing[subject] @ sources + offset[subject]
-    return at.Recordings(X, y, subject, sfreq=times, ring=True)
+    return at.Recordings(X, y, subject, sfreq=times)
 
 
 def preprocessed(X: Tensor, subject: Tensor, rows: object = None, **values: object) -> Tensor:
     """Windows (N, C, T) of training people after the transforms of these values, fitted on rows or on all of them."""
     training = np.arange(len(X)) if rows is None else np.asarray(rows)
-    fitted = Preprocessing.of(values).fit(X, subject, [training], ring=range(X.shape[1]))
+    fitted = Preprocessing.of(values).fit(X, subject, [training])
     return fitted(X[None], subject[None])[0]
 
 

@@ -53,7 +53,7 @@ def training_recordings(
     _check_kind(labels)
     check_classification_targets(labels)
     rate = agreed_rate(sfreq, raw.sfreq)
-    how = {"sfreq": rate, "channels": raw.channels, "ring": raw.ring, "filter": raw.filter, "columns": others}
+    how = {"sfreq": rate, "channels": raw.channels, "filter": raw.filter, "columns": others}
     recordings = Recordings(raw.X, labels, ids, session, **how)
     return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
 

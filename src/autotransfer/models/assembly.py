@@ -104,9 +104,8 @@ def candidate_of(recordings: Recordings, part: Part, encoders: Encoders | None =
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     training, ready = [fold.train for fold in folds], represented(recordings, setting.preprocessing)
     fitted = setting.preprocessing.fit(
-        recordings.X, recordings.subject, training, recordings.derived, None if ready is None else ready[1],
-        recordings.ring, ready,
-    )  # fmt: skip
+        recordings.X, recordings.subject, training, recordings.derived, None if ready is None else ready[1], ready
+    )
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
     size = size_of_candidate(setting, recordings, tensors["classifier.bias"].shape[1])
     candidate = Candidate.restore(CandidateCard(setting.to_dict(), len(states)), size, tensors, encoders)

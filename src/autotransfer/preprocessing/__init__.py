@@ -21,7 +21,6 @@ from .delays import Delays
 from .represent import Represent
 from .standardize import Standardize
 from .transform import Batch, Fitted, Follower, Rows, Stage, Transform, with_prefix
-from .turn import Turn
 
 __all__ = [
     "TRANSFORMS", "Batch", "Fitted", "FittedPreprocessing", "Follower", "Person", "Preprocessing", "Stage", "Transform",
@@ -29,7 +28,6 @@ __all__ = [
 
 # By the name that a Setting has for them, in the order in which they are applied.
 TRANSFORMS: dict[str, type[Transform]] = {
-    "turn": Turn,
     "standardize": Standardize,
     "delays": Delays,
     "align": Align,
@@ -153,13 +151,12 @@ class Preprocessing:
         training: Sequence[Rows],
         derived: dict[Any, Any] | None = None,
         like: Tensor | None = None,
-        ring: Sequence[int] | None = None,
         ready: tuple[int, Tensor] | None = None,
     ) -> FittedPreprocessing:
         """X: (N, C, T) raw windows; subject: (N,); training: the rows of each of G groups. The rest: see Stage."""
         steps: list[tuple[Transform, Fitted]] = []
         for transform in self.transforms:
-            steps.append((transform, transform.fit(Stage(X, subject, steps, derived, like, ring, ready), training)))
+            steps.append((transform, transform.fit(Stage(X, subject, steps, derived, like, ready), training)))
         return FittedPreprocessing(self, [fitted for _, fitted in steps])
 
     def restore(self, tensors: dict[str, Tensor]) -> FittedPreprocessing:
@@ -276,6 +273,6 @@ def check_online(spec: Preprocessing) -> None:
     """Raise where windows cannot come one by one."""
     if spec.adaptation == "transductive":
         raise UserError(
-            "the model takes all of a person's windows at once (turn, standardize, align or centre 'transductive'); "
+            "the model takes all of a person's windows at once (standardize, align or centre 'transductive'); "
             "give them to predict_proba together, or train with 'online'"
         )

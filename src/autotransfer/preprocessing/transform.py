@@ -250,9 +250,8 @@ class Stage:
     """All windows of recordings as the transforms fitted so far leave them.
 
     X: (N, C, T) raw, in memory or in a file; subject: (N,); derived: what is already known of these recordings;
-    like: has the dtype and the device of everything that is computed (None: those of X); ring: channels around a
-    limb in their order around it, where that is known; ready: how many of the first transforms have been applied
-    already, and the windows (N, ...) after them.
+    like: has the dtype and the device of everything that is computed (None: those of X); ready: how many of the first
+    transforms have been applied already, and the windows (N, ...) after them.
     """
 
     def __init__(
@@ -262,10 +261,9 @@ class Stage:
         steps: Sequence[tuple[Transform, Fitted]] = (),
         derived: dict[Any, Any] | None = None,
         like: Tensor | None = None,
-        ring: Sequence[int] | None = None,
         ready: tuple[int, Tensor] | None = None,
     ) -> None:
-        self.ring, self.ready = ring, ready
+        self.ready = ready
         self.X, self.like, self.steps = X, X if like is None else like, list(steps)
         self.subject = subject.to(self.like.device)
         self._derived = derived if derived is not None else {}
@@ -294,7 +292,7 @@ class Stage:
     def of_group(self, group: int) -> Stage:
         """The same windows as one group has them."""
         steps = [(transform, fitted.of_group(group)) for transform, fitted in self.steps]
-        return Stage(self.X, self.subject, steps, self._derived, self.like, self.ring, self.ready)
+        return Stage(self.X, self.subject, steps, self._derived, self.like, self.ready)
 
     def windows(self, rows: Tensor | slice) -> Tensor:
         """(n, C, T), where groups make no difference or there is one."""

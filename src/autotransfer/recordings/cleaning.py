@@ -59,8 +59,7 @@ def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
         listed = ", ".join(names[c] for c in np.flatnonzero(gone).tolist())
         notes.append(f"channels {listed}, dead in {int(dead[:, gone].any(1).sum())} of {len(people)} people")
         left = np.flatnonzero(~gone).tolist()
-        ring = None if raw.ring is None or isinstance(raw.ring, bool) else False  # one with a hole is none
-        raw = replace(raw, X=raw.X[:, left], channels=tuple(names[c] for c in left), ring=ring)
+        raw = replace(raw, X=raw.X[:, left], channels=tuple(names[c] for c in left))
     broken = np.flatnonzero(dead[:, ~gone].any(1)) if len(people) > 1 else np.empty(0, np.int64)
     if len(broken):
         listed = ", ".join(str(people[s]) for s in broken.tolist())

@@ -16,7 +16,6 @@ from .filters import Filter, filter_of
 from .labels import Column, encode, encode_columns, encode_session, unlabelled_warning, without_unlabelled
 from .messages import show
 from .raw import STORED, Label, Raw
-from .ring import ring_of
 from .units import Units
 from .windows import axes_concern, channel_names, float32_windows, window_array
 
@@ -36,8 +35,6 @@ class Recordings:
     `columns` are further values of every trial by name, from a dict or a DataFrame: whole numbers and text name groups,
     other numbers are continuous; None, NaN and empty text are missing. Windows whose `y` is missing are left out, with
     a warning; where `classes` name what y counts into, -1 is missing too.
-    `ring` says which channels lie around a limb: True, names or indices in their order around it, or False. The names
-    of a Myo's or a 3DC armband's channels say it without.
     `filter` says how the signals were filtered, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}; a model filters
     streams in the same way.
     A float32 X is kept, not copied, so a memory-mapped file stays one: do not write to it afterwards.
@@ -53,7 +50,6 @@ class Recordings:
     classes: tuple[Label, ...]
     subjects: tuple[Label, ...]
     name: str
-    ring: tuple[int, ...] | None  # channels around a limb, in their order around it
     filter: Filter | None  # how the signals were filtered, where that is known
 
     derived: ClassVar[dict[Any, Any]]  # of each object: values computed from these recordings, freed with them
@@ -74,7 +70,6 @@ class Recordings:
         subjects: object = None,
         name: str = "recordings",
         columns: object = None,
-        ring: object = None,
         filter: object = None,
     ) -> None:
         if not isinstance(name, str):
@@ -108,7 +103,6 @@ class Recordings:
             "classes": class_names,
             "subjects": subject_names,
             "name": name,
-            "ring": ring_of(ring, names),
             "filter": filter_of(filter, check_sfreq(sfreq)),
             "X": float32_windows(source, names, allow_constant=False),  # last: the one slow check
         }
@@ -134,7 +128,7 @@ class Recordings:
     def raw(self) -> Raw:
         """Return the data in the form in which a reader returns them."""
         stored = {name: getattr(self, name) for name in STORED}
-        return Raw(**stored | {"ring": self.ring or False, "checked": True})
+        return Raw(**stored | {"checked": True})
 
     @classmethod
     def from_epochs(

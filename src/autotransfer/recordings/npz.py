@@ -1,7 +1,7 @@
 """The layout of AutoTransfer: an .npz, or a folder of .npy files of the same names, whose X may be larger than memory.
 
 X (N, channels, times), y (N,), subject (N,); optional session (N,), scale (multiplied onto X) and meta (JSON
-text: sfreq, channels, classes, subjects, name, ring, filter, labels of columns). Any other array (N,) of numbers or
+text: sfreq, channels, classes, subjects, name, filter, labels of columns). Any other array (N,) of numbers or
 text is a column of its name; the rest is ignored. channels (channels,) and sfreq may be arrays instead of entries of
 meta.
 """
@@ -186,7 +186,7 @@ def _meta(text: str, path: Path) -> dict[str, Any]:
         raise UserError(f"{where} is not JSON ({reason(error)}); store json.dumps({{...}}) in it") from None
     if not isinstance(meta, dict):
         raise UserError(f"{where} is {show(meta)}; it must be a JSON object such as {{'sfreq': 200}}")
-    entries = ("sfreq", "name", "ring", "filter", "channels", "classes", "subjects")
+    entries = ("sfreq", "name", "filter", "channels", "classes", "subjects")
     known = {key: _tuples(meta[key]) for key in entries if meta.get(key) is not None}
     if not isinstance(known.get("filter"), dict):  # text describes it to readers
         known.pop("filter", None)
@@ -231,7 +231,7 @@ def _arrays(recordings: Recordings) -> dict[str, Array]:
 
 def _meta_text(recordings: Recordings) -> str:
     fields = ("sfreq", "channels", "classes", "subjects", "name")
-    meta = {field: getattr(recordings, field) for field in fields} | {"ring": recordings.ring or False}
+    meta = {field: getattr(recordings, field) for field in fields}
     for field in ("classes", "subjects"):
         for label in meta[field]:
             if not storable(label):

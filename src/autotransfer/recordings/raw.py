@@ -30,7 +30,6 @@ class Raw:
     classes: object = None  # names that y counts into
     subjects: object = None  # names that subject counts into
     name: str = "recordings"
-    ring: object = None  # which channels form a ring (see ring.py)
     filter: object = None  # how the signals were filtered (see filters.py)
     hints: Mapping[str, str] = field(default_factory=dict)  # by "y" or "subject": what to do if it is missing
     notes: tuple[str, ...] = ()  # what a reader decided, such as which columns are no channels

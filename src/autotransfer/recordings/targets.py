@@ -69,8 +69,7 @@ def with_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]:
         if not rest:
             raise UserError(f"{shown(name)} is the only channel, and nothing is left to predict it from")
         means = np.asarray(X[:, place], dtype=np.float64).mean(-1)
-        ring = raw.ring if raw.ring in (None, True, False) else None
-        return replace(raw, X=X[:, rest], channels=[channels[n] for n in rest], ring=ring), means
+        return replace(raw, X=X[:, rest], channels=[channels[n] for n in rest]), means
     there = ", ".join(map(shown, [*columns, *(channels or ())]))
     raise UserError(f"there is no column and no channel {shown(name)} for the target; there are {there[:400]}")
 

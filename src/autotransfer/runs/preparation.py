@@ -13,7 +13,6 @@ from ..model.any_module import latent_dim
 from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
 from ..recordings import Recordings
 from ..recordings.optional import need
-from ..recordings.ring import check_ring
 from ..recordings.windows import check_rate
 from ..settings import Setting
 from ..training.members import size_of
@@ -61,8 +60,6 @@ class Preparation:
 
     def check_trainable(self, settings: Sequence[Setting]) -> None:
         """Raise if a setting, which may be a stranger's, cannot be trained on the recordings."""
-        for setting in settings:
-            _check_suited(setting, self.recordings)
         self.check_settings(settings)
         fold = self.folds[0]
         check_jobs(self.recordings, [Job(setting, fold) for setting in settings])
@@ -79,12 +76,6 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
     prepared = Preparation(resolved(options, recordings), recordings, encoders)
     prepared.check_settings(prepared.options.settings())
     return prepared
-
-
-def _check_suited(setting: Setting, recordings: Recordings) -> None:
-    turn = setting.preprocessing.values().get("turn", "none")
-    if turn != "none":
-        check_ring(recordings.ring, f"turn={turn!r}")
 
 
 def check_packages(options: RunOptions) -> None:

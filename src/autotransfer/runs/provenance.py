@@ -18,8 +18,6 @@ def fingerprint(recordings: Recordings) -> str:
             digest.update(tensor[start : start + 1024].contiguous().numpy().tobytes())
     if recordings.targets is not None:
         digest.update(recordings.targets.numpy().tobytes())
-    if recordings.ring is not None:
-        digest.update(f"ring {recordings.ring}".encode())
     return digest.hexdigest()
 
 

@@ -142,8 +142,7 @@ def networks(
     encoder: str = "eegnet",
 ) -> list[Setting]:  # fmt: skip
     """The plain network, then every setting of the grid with each network, then networks without a penalty: those that
-    align, the first one with the augmentations of the signal and, where channels form a ring, networks that turn a
-    person's channels to where other people have theirs.
+    align, and the first one with the augmentations of the signal.
 
     settings: of the grid, the plain network first. which: of the networks beside it, "all", "main" or "one". encoder:
     takes the place of EEGNet, without the options that only EEGNet has.
@@ -154,8 +153,6 @@ def networks(
         taken_up = TAKEN_UP.get(signal_of(recordings), {})
         unpenalised += UNPENALISED[adaptation]
         unpenalised += [penalised[0] | {augment: value} for augment, value in taken_up.items()]
-        if recordings.ring is not None and adaptation != "zero-shot":
-            unpenalised += [network | {"turn": adaptation} for network in penalised]
     pairs = [(setting, network) for network in penalised[: 1 if which == "one" else None] for setting in settings]
     pairs += [(plain, network) for network in unpenalised]
     return list(dict.fromkeys([plain, *(_with_network(setting, network, encoder) for setting, network in pairs)]))
@@ -207,9 +204,8 @@ def closed_forms(
         def centred(plain: list[dict[str, Any]]) -> list[dict[str, Any]]:
             return [fields | {"centre": adaptation} for fields in plain]
 
-        turned = [fields | {"turn": adaptation} for fields in centred(usual)] if recordings.ring is not None else []
         aligned = [fields | {"standardize": "none", "align": adaptation} for fields in responses]
-        linear = [*usual, *centred(usual), *turned, *responses, *aligned]
+        linear = [*usual, *centred(usual), *responses, *aligned]
         linear += [*special, *centred(special)]
         trees += centred(trees)
     solvable = [one for one in linear if one["encoder"] != "linear" or _entries(one, recordings) <= MOST_ENTRIES]

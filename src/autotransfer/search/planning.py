@@ -89,7 +89,7 @@ def network_name(setting: Setting, seed: int, plain: Setting) -> str:
     traits = [
         name for name, kind in AUGMENTATIONS.items() if any(isinstance(step, kind) for step in setting.augmentation)
     ]
-    traits += [name for name in ("align", "turn") if values.get(name, "none") != "none"]
+    traits += ["align"] if values.get("align", "none") != "none" else []
     traits += [] if setting.method is None else [setting.method]
     return f"{setting.kind}{' with ' * bool(traits)}{', '.join(traits)}, seed {seed}"
 

@@ -249,9 +249,7 @@ def _solve(
 ) -> tuple[FittedPreprocessing, Ridge]:
     """Preprocessing and ridge regressions with each strength, fitted on training rows (n,)."""
     ready = _ready(setting, recordings)
-    fitted = setting.preprocessing.fit(
-        recordings.X, recordings.subject, [train], recordings.derived, ring=recordings.ring, ready=ready
-    )
+    fitted = setting.preprocessing.fit(recordings.X, recordings.subject, [train], recordings.derived, ready=ready)
     return fitted, ridge(_codes(fitted, *ready, recordings.subject, train), y[train], strengths)
 
 

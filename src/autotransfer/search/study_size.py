@@ -282,7 +282,7 @@ def _codes(recordings: Recordings, setting: Setting, rows: Rows) -> Tensor:
     """(rows, D), float64. Codes of too many numbers have the same random projection for everybody."""
     chain, parts = setting.preprocessing, []
     first, who = torch.from_numpy(rows[:2]), recordings.subject
-    fitted = chain.fit(recordings.X[first].float(), who[first], [np.arange(len(first))], ring=recordings.ring)
+    fitted = chain.fit(recordings.X[first].float(), who[first], [np.arange(len(first))])
     for chunk in row_chunks(len(rows), recordings.n_channels * recordings.n_times):
         places = torch.from_numpy(rows[chunk])
         parts.append(fitted(recordings.X[places].float()[None], who[places][None])[0].flatten(1).double())

@@ -37,7 +37,7 @@ def represented_on(
     key = (chain, str(device), dtype)
     if key not in kept:
         X, subject = recordings.X.to(device=device, dtype=dtype), recordings.subject.to(device)
-        fitted = chain.fit(X, subject, [np.arange(len(X))], ring=recordings.ring)
+        fitted = chain.fit(X, subject, [np.arange(len(X))])
         made = torch.cat([fitted(X[rows][None], subject[rows][None])[0] for rows in chunks(recordings)])
         while kept and sum(windows.numel() for windows in kept.values()) + made.numel() > X.numel():
             del kept[next(iter(kept))]

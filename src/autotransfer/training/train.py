@@ -139,7 +139,7 @@ def _check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
         if split.any():
             name = recordings.subjects[int(split.argmax())]
             raise UserError(
-                f"a fold trains on some of subject {name!r}'s windows only; turn, standardize, align or centre "
+                f"a fold trains on some of subject {name!r}'s windows only; standardize, align or centre "
                 "'online' needs folds that leave out whole subjects"
             )
 

@@ -70,8 +70,7 @@ class Windows:
     def fit(self, training: Sequence[Rows]) -> FittedPreprocessing:
         """On raw windows, where they are, a piece at a time on the device."""
         raw, like = self.recordings.X if self.done else self.X, torch.empty(0, device=self.device, dtype=self.dtype)
-        derived, ring = self.recordings.derived, self.recordings.ring
-        return self.preprocessing.fit(raw, self.subject, training, derived, like, ring, self.ready)
+        return self.preprocessing.fit(raw, self.subject, training, self.recordings.derived, like, self.ready)
 
     def table(self, windows: Callable[[slice], Tensor], *, edges: bool) -> Tensor:
         """Sums of every window, in float64 where transforms would round: (N, n_sums), without edges (N, 1 + kernel)."""
