@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -61,17 +62,18 @@ Decimal = Annotated[Text, Option(help="The decimal mark: . or ,", hidden=True)]
 TimeColumn = Annotated[Text, Option(help="The column of times.", hidden=True)]
 
 
-def given_options(context: Context) -> dict[str, Any]:
-    """Return the options and constants of a run that the user gave, by name: those of --config, unless the command line
-    has them, too."""
-    from ..runs.options import DEFAULTS
+def given_options(asked: dict[str, Any], constants: Sequence[str], config: Path | None) -> dict[str, Any]:
+    """Return the options and constants of a run that the user gave, by name: those of a file, unless the command line
+    has them, too.
+
+    asked: options of the command line; None and False: not given
+    constants: texts NAME=VALUE
+    config: the file
+    """
     from ..runs.study import read_study
 
-    asked = context.params
-    given = {name: asked[name] for name in DEFAULTS if asked[name] is not None and asked[name] is not False}
-    shortcuts = {"source": asked["data"], "max_epochs": asked["epochs"], "as_printed": asked["as_printed"] or None}
-    given |= {name: value for name, value in shortcuts.items() if value is not None}
-    for text in asked["set_"] or ():
+    given = {name: value for name, value in asked.items() if value is not None and value is not False}
+    for text in constants:
         name, sign, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not (sign and name):
@@ -82,7 +84,7 @@ def given_options(context: Context) -> dict[str, Any]:
             given[name] = json.loads(value)
         except ValueError:
             given[name] = value
-    return given if asked["config"] is None else read_study(asked["config"]) | given
+    return given if config is None else read_study(config) | given
 
 
 def cutting_of(context: Context) -> dict[str, Any]:

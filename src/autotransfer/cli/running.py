@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from typer import Argument, Option
 
 from ..errors import UserError
@@ -61,7 +60,6 @@ def _rare(help: str) -> Any:
 
 
 def run(
-    context: typer.Context,
     data: Annotated[str | None, Argument(metavar="DATA", help="Recordings: a file, a folder, or a name.")] = None,
     out: Annotated[Path | None, Option(help="Folder for the run; a dry run needs none.")] = None,
     time: Annotated[str | None, Option(help="Time limit, such as 30m (default) or 2h; none: train everything.")] = None,
@@ -92,7 +90,7 @@ def run(
     trials: Annotated[int | None, _rare("Number of settings that --search tpe samples.")] = None,
     max_steps: Annotated[int | None, _rare("Steps of the optimizer if max_epochs is not set.")] = None,
     as_printed: Annotated[bool, Option("--as-printed", help="Short for --set as_printed=true.", hidden=True)] = False,
-    epochs: Annotated[int | None, _rare("Short for --set max_epochs=N.")] = None,
+    max_epochs: Annotated[int | None, Option("--epochs", help="Short for --set max_epochs=N.", hidden=True)] = None,
     plan: Annotated[Path | None, _rare("Perform RUN/plan.json of another run.")] = None,
     window: Window = None,
     hop: Hop = None,
@@ -113,7 +111,16 @@ def run(
 ) -> None:
     """Train, evaluate on subjects held out, and write model and report to OUT. A first result exists within a minute or
     so; later stages usually improve it."""
-    perform(given_options(context), out, plan=plan, cluster=cluster, tensorboard=tensorboard, dry_run=dry_run)
+    asked = {
+        "source": data, "time": time, "adaptation": adaptation, "encoder": encoder, "target": target, "metric": metric,
+        "at_least": at_least, "grid": grid, "kinds": kinds, "hold_out": hold_out, "folds": folds, "seeds": seeds,
+        "seed": seed, "networks": networks, "rule": rule, "search": search, "trials": trials, "max_steps": max_steps,
+        "as_printed": as_printed, "max_epochs": max_epochs, "window": window, "hop": hop, "offset": offset,
+        "events": events, "pattern": pattern, "sfreq": sfreq, "sep": sep, "decimal": decimal,
+        "time_column": time_column, "filter": filter, "clean": clean, "device": device,
+    }  # fmt: skip
+    given = given_options(asked, set_ or [], config)
+    perform(given, out, plan=plan, cluster=cluster, tensorboard=tensorboard, dry_run=dry_run)
 
 
 def perform(
