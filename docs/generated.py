@@ -128,10 +128,9 @@ MEANING = {
     "spatial_depth": "spatial filters for each temporal filter",
     "latent_filters": "F2 of EEGNet: channels of the latent features",
     "temporal_kernel": "samples of a temporal filter; none: half a second for `eegnet`, a fifth for `shallow`, within "
-    "3 and 64; `half`: half of that",
+    "3 and 64",
     "log_power": "append the log power of every spatial filter's signal to the latent features",
     "dropout": "probability that a unit is dropped",
-    "max_norm": "limit the norm of the spatial filters to 1, as in EEGNet's published code",
     "standardize": "`trial`: each channel of each trial; `train`: with statistics of the training subjects; `online`: "
     "with a new person's windows so far; `transductive`: with all of the person's unlabeled windows; `none`",
     "align": "[Euclidean alignment](../alignment.md) of each person's standardized windows: `online`: from a new "

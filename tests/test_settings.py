@@ -159,13 +159,6 @@ def test_names_say_what_but_censoring_differs() -> None:
     assert slow.name_relative_to(fast) == "paper_network with sfreq 128.0", "unless it is all that differs"
 
 
-def test_half_a_kernel() -> None:
-    assert [Setting(temporal_kernel=k).network.kernel(100) for k in (None, "half", 9)] == [50, 25, 9]
-    assert Setting(temporal_kernel="half").network.kernel(6) == 3
-    with pytest.raises(UserError, match="unknown temporal_kernel 'third'; choose from 'half'"):
-        Setting(temporal_kernel="third")
-
-
 @pytest.mark.parametrize(
     ("standardize", "align", "adaptation"),
     [("trial", "none", "none"), ("train", "none", "none"), ("online", "none", "online"),
@@ -180,7 +173,7 @@ def test_every_field_reaches_the_key() -> None:
     """A number that changes an outcome but not the key would let a ledger confuse two trainings."""
     base = Setting(method="pairwise_mmd", pairs="clique", size=2)
     changes = {"temporal_filters": 4, "spatial_depth": 1, "latent_filters": 8, "temporal_kernel": 9, "dropout": 0.1,
-               "max_norm": True, "standardize": "transductive", "batches": "shuffled", "batch_size": 32, "lr": 0.1,
+               "standardize": "transductive", "batches": "shuffled", "batch_size": 32, "lr": 0.1,
                "align": "online", "warm_up": 2, "schedule": "constant", "checkpoint": "last",
                "weight_decay": 0.5, "max_epochs": 7, "patience": 3, "shuffle_subjects": True}  # fmt: skip
     assert set(changes) <= set(field_names())

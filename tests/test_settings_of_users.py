@@ -23,7 +23,7 @@ X = RECORDINGS.X.numpy()
 Y = np.array(["left", "right"])[RECORDINGS.y.numpy()]
 SUBJECTS = np.array(["Ada", "Bo", "Cem", "Dora"])[RECORDINGS.subject.numpy()]
 SMALL: dict[str, Any] = {"max_epochs": 2, "batch_size": 8, "lr": 1e-2}
-SETTING = at.Setting(method="mmd", mode="conditional", strength=0.3, mixup=0.2, temporal_kernel="half", **SMALL)
+SETTING = at.Setting(method="mmd", mode="conditional", strength=0.3, mixup=0.2, temporal_kernel=9, **SMALL)
 
 
 def test_a_classifier_of_one_setting() -> None:

@@ -23,21 +23,22 @@ def sample_windows(saved: Model, n: int, generator: torch.Generator) -> Tensor:
     noise = torch.randn(size, generator=generator)
     drift = torch.randn(size, generator=generator).cumsum(-1) / saved.card.n_times**0.5
     x = noise + drift + torch.randn(*size[:2], 1, generator=generator)
-    shift, scale = next((known for known in map(_raw_scale, saved.parts) if known is not None), (0.0, 1.0))
+    fitted = next((known for known in map(_raw_scale, saved.parts) if known is not None), None)
+    shift, scale = (0.0, saved.card.scale or 1.0) if fitted is None else fitted
     x = x * scale + shift
     flat = torch.rand(*size[:2], 1, generator=generator) < 0.02
     return torch.where(flat, x[..., :1], x)
 
 
-def _raw_scale(part: Candidate) -> tuple[Tensor | float, Tensor] | None:
-    """Mean and standard deviation of raw windows, (C, 1) or numbers, where the candidate stores them. Any
-    candidate will do: all were trained on the same recordings."""
+def _raw_scale(part: Candidate) -> tuple[Tensor, Tensor] | None:
+    """Return mean and standard deviation of raw windows (C, 1) if the candidate stores them. Any candidate will do,
+    because all were trained on the same recordings."""
     steps = part.preprocessing.steps
     affine = steps[0].affine() if steps else None
-    if affine is not None:
-        shift, inv_std = (table.mean(0) for table in affine)
-        return shift[:, None], torch.where(inv_std > 0, 1 / inv_std, 0.0)[:, None]
-    return None if steps else (0.0, part.members.net.input_scale())
+    if affine is None:
+        return None
+    shift, inv_std = (table.mean(0) for table in affine)
+    return shift[:, None], torch.where(inv_std > 0, 1 / inv_std, 0.0)[:, None]
 
 
 def largest_difference(saved: Model, predict: Predict) -> float:

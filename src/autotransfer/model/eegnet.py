@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -21,9 +20,9 @@ from ..cpu.blocks import Form
 from ..errors import UserError, check_at_most, check_positive
 from ..kernels import kernels_for
 from .blocks import first_block, laid_out, second_block
-from .encoder import EncoderOptions, check_common, kernel_length
+from .encoder import ConvolutionalOptions, temporal_kernel_for
 from .filtering import filter_times
-from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_levelled, mix_signals
+from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_levelled, mix_signals
 from .moments import Levelled, Moments, levelled_moments, padding, window_moments
 from .norm_pool import Draws, draws_of, dropped, norm_pool
 from .power import codes_of_power, log_of, log_power, pooled_again, square_pool
@@ -37,13 +36,8 @@ MIXED_AGAIN = (
 )
 
 
-def temporal_kernel_for(sfreq: float | None) -> int:
-    """Half a second of samples, within [3, 64]; 64 when the rate is unknown."""
-    return 64 if sfreq is None else int(min(max(round(sfreq / 2), 3), 64))
-
-
 @dataclass(frozen=True, kw_only=True)
-class EEGNetOptions(EncoderOptions):
+class EEGNetOptions(ConvolutionalOptions):
     """Hyperparameters of `EEGNet`; the defaults are those of the published EEGNet-8,2."""
 
     kind_names = ("EEGNet", "EEGNet")
@@ -51,28 +45,19 @@ class EEGNetOptions(EncoderOptions):
     temporal_filters: int = 8
     spatial_depth: int = 2
     latent_filters: int = 16
-    temporal_kernel: int | str | None = None  # samples; None: half a second, within [3, 64]; "half": half of that
     log_power: bool = False  # the code also has the log power of every spatial filter's signal
-    dropout: float = 0.25
-    max_norm: bool = False
-
-    per_member: ClassVar[tuple[str, ...]] = ("dropout",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_common(self)
         check_positive(self, "temporal_filters", "spatial_depth", "latent_filters")
         check_at_most(self, temporal_filters=10**4, spatial_depth=10**4, latent_filters=10**4)
 
     def kernel(self, sfreq: float | None) -> int:
-        """Length of the temporal filters in samples."""
-        return kernel_length(self.temporal_kernel, temporal_kernel_for(sfreq))
+        """Return the length of the temporal filters in samples: by default half a second, within [3, 64]."""
+        return self.temporal_kernel or temporal_kernel_for(sfreq)
 
     def moments_kernel(self, sfreq: float | None) -> int:
         return self.kernel(sfreq)
-
-    def program(self, sfreq: float | None) -> tuple[object, ...]:
-        return (*super().program(None), self.kernel(sfreq))
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> EEGNet:
         return EEGNet(
@@ -285,15 +270,6 @@ class EEGNet(Stack):
         var = (torch.bmm(w, second) * w).sum(-1).clamp(min=0.0)  # rounding may dip below 0
         norm.track(mean, var, moments.positions, active)
         return norm.affine(mean, var)
-
-    def constrain_(self) -> None:
-        """The max-norm of the published code: every spatial filter has norm at most 1."""
-        with torch.no_grad():
-            limit_norm_(self.spatial, 1.0)
-
-    def input_scale(self) -> Tensor:
-        """Return the deviation of white noise that would leave the variances stored by the first normalisation."""
-        return (self.norm1.running_var.mean() / self.temporal.detach().square().sum(-1).mean()).sqrt()
 
     def graph(self) -> nn.Module:
         return EEGNetGraph(self)

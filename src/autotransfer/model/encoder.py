@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import nn
 
-from ..errors import UserError, check_at_most, check_positive, check_types, shown
+from ..errors import UserError, check_at_most, check_positive, check_types
 from .any_module import AnyModule, saved_bytes
 from .stack import Size, Stack
 
@@ -53,19 +54,30 @@ class EncoderOptions:
         return 2 * saved_bytes(lambda: self.module(size), size, max(batch, 2)) * itemsize // 4
 
 
-def check_common(options: Any) -> None:
-    """Raise unless the temporal_kernel and dropout of an encoder that has them can be."""
-    kernel: object = options.temporal_kernel
-    if isinstance(kernel, str) and kernel != "half":
-        raise UserError(f"unknown temporal_kernel {shown(kernel)}; choose from 'half', a number of samples or None")
-    check_positive(options, "temporal_kernel")
-    check_at_most(options, temporal_kernel=10**5)
-    if not 0 <= options.dropout < 1:
-        raise UserError(f"dropout is {options.dropout}; it must lie in [0, 1)")
+def temporal_kernel_for(sfreq: float | None, parts: int = 2, unknown: int = 64) -> int:
+    """Return the samples of one of so many parts of a second, within [3, 64]; `unknown` if the rate is unknown."""
+    return unknown if sfreq is None else int(min(max(round(sfreq / parts), 3), 64))
 
 
-def kernel_length(given: int | str | None, usual: int) -> int:
-    """Samples of a temporal filter: as given, as usual, or with "half" half of that."""
-    if isinstance(given, str):  # "half"
-        return max(3, usual // 2)
-    return given or usual
+@dataclass(frozen=True, kw_only=True)
+class ConvolutionalOptions(EncoderOptions):
+    """Hyperparameters that networks with temporal filters share."""
+
+    temporal_kernel: int | None = None  # samples; None: see `kernel`
+    dropout: float = 0.25
+
+    per_member: ClassVar[tuple[str, ...]] = ("dropout",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "temporal_kernel")
+        check_at_most(self, temporal_kernel=10**5)
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"dropout is {self.dropout}; it must lie in [0, 1)")
+
+    @abstractmethod
+    def kernel(self, sfreq: float | None) -> int:
+        """Return the length of the temporal filters in samples."""
+
+    def program(self, sfreq: float | None) -> tuple[object, ...]:
+        return (*super().program(sfreq), self.kernel(sfreq))

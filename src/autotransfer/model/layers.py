@@ -240,21 +240,10 @@ class Linear(nn.Module):
         fill_uniform(self.weight, n_in, generators)
         fill_uniform(self.bias, n_in, generators)
 
-    def constrain_(self) -> None:
-        """The max-norm of the published code: every class has a weight vector of norm at most .25."""
-        with torch.no_grad():
-            limit_norm_(self.weight, 0.25)
-
     def forward(self, z: Tensor) -> Tensor:
         if self.weight.shape[1] == 1:  # the product with a vector rounds otherwise where P = 1
             return (z * self.weight).sum(-1, keepdim=True) + self.bias[:, None, :]
         return torch.baddbmm(self.bias[:, None, :], z, self.weight.transpose(1, 2))
-
-
-def limit_norm_(weight: Tensor, limit: float) -> None:
-    """Scale vectors (..., n) that are longer than `limit` back to it, in place."""
-    norm = weight.norm(dim=-1, keepdim=True)
-    weight.mul_((limit / norm.clamp(min=1e-12)).clamp(max=1.0))
 
 
 def fill_uniform(parameter: Tensor, fan_in: int, generators: list[torch.Generator]) -> None:

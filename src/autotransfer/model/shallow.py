@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,7 @@ from ..cpu.blocks import Form
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
 from .blocks import first_block, laid_out
-from .encoder import EncoderOptions, check_common, kernel_length
+from .encoder import ConvolutionalOptions, temporal_kernel_for
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import padding
@@ -38,35 +38,22 @@ STRETCHES = 8  # at least; windows of fewer than 16 samples have one for each sa
 PUBLISHED_KERNEL = 25
 
 
-def shallow_kernel_for(sfreq: float | None) -> int:
-    """A fifth of a second of samples, within [3, 64]; the published 25 when the rate is unknown."""
-    return PUBLISHED_KERNEL if sfreq is None else int(min(max(round(sfreq / 5), 3), 64))
-
-
 @dataclass(frozen=True, kw_only=True)
-class ShallowOptions(EncoderOptions):
+class ShallowOptions(ConvolutionalOptions):
     """Hyperparameters of `Shallow`."""
 
     kind_names = ("Shallow network", "the shallow network")
 
     power_filters: int = 32  # each with spatial weights and a temporal kernel of its own
-    temporal_kernel: int | str | None = None  # samples; None: a fifth of a second, within [3, 64]; "half": half of that
-    dropout: float = 0.25
-
-    per_member: ClassVar[tuple[str, ...]] = ("dropout",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_common(self)
         check_positive(self, "power_filters")
         check_at_most(self, power_filters=10**4)
 
     def kernel(self, sfreq: float | None) -> int:
-        """Length of the temporal filters in samples."""
-        return kernel_length(self.temporal_kernel, shallow_kernel_for(sfreq))
-
-    def program(self, sfreq: float | None) -> tuple[object, ...]:
-        return (*super().program(sfreq), self.kernel(sfreq))
+        """Return the length of the temporal filters in samples: by default a fifth of a second, within [3, 64]."""
+        return self.temporal_kernel or temporal_kernel_for(sfreq, 5, PUBLISHED_KERNEL)
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Shallow:
         return Shallow(
@@ -215,11 +202,6 @@ class Shallow(Stack):
     def _cut(self, v: Tensor) -> Tensor:
         """Signals (N, B, T) in stretches: (N, B, S, L)."""
         return v[..., : self.stretches * self.length].reshape(*v.shape[:2], self.stretches, self.length)
-
-    def input_scale(self) -> Tensor:
-        """Return the deviation of white noise that would leave the stored variances behind the filters."""
-        gain = self.spatial.detach().square().sum(-1) * self.temporal.detach().square().sum(-1)
-        return (self.norm.running_var.mean() / gain.mean()).sqrt()
 
     def graph(self) -> nn.Module:
         return ShallowGraph(self)

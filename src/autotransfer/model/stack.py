@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Sequence
-from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 
@@ -35,13 +31,6 @@ class Stack(nn.Module):
     # Whether a step can be a CUDA graph: no waiting for the device, no shapes that depend on values.
     capturable: ClassVar[bool] = True
 
-    def constrain_(self) -> None:
-        """Enforce on the parameters what must hold after every step; nothing, unless overridden."""
-
-    def input_scale(self) -> Tensor:
-        """Standard deviation of raw windows that the members know, as far as their statistics tell; else 1."""
-        return torch.ones(())
-
     @abstractmethod
     def graph(self) -> nn.Module:
         """Windows (P or 1, N, C, T) -> codes (P, N, D) in plain operations, in eval mode, for export."""
@@ -58,17 +47,6 @@ def member_of(stack: nn.Module, member: int) -> nn.Module:
             if buffer is not None and buffer.is_floating_point():
                 layer._buffers[key] = buffer[member].clone()
     return alone
-
-
-def group_of(sizes: Sequence[int]) -> Tensor:
-    """The group (P,) of each member, for groups of these sizes in their order."""
-    return torch.from_numpy(_groups(tuple(sizes)))
-
-
-@cache
-def _groups(sizes: tuple[int, ...]) -> NDArray[np.int64]:
-    """Kept as an array: a tensor that is made while torch traces could not be."""
-    return np.repeat(np.arange(len(sizes)), sizes)
 
 
 class InTurn(nn.Module):

@@ -40,7 +40,6 @@ class Members:
         self.latent_dim = self.net.latent_dim
         self.classifier = Linear(len(seeds), self.latent_dim, size.classes, seeds=[seed + 1 for seed in seeds])
         self.classifier.to(device=device, dtype=dtype)
-        self.max_norm = getattr(options, "max_norm", False)
 
     def __len__(self) -> int:
         return self.classifier.weight.shape[0]
@@ -52,12 +51,6 @@ class Members:
 
     def train(self, training: bool = True) -> None:
         self.net.train(training)
-
-    def constrain_(self) -> None:
-        """Enforce on the parameters what must hold after every step."""
-        if self.max_norm:
-            self.net.constrain_()
-            self.classifier.constrain_()
 
     def flatten(self) -> Flat:
         """All parameters and floating buffers as rows of two matrices, of which the modules become views."""

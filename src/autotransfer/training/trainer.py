@@ -216,7 +216,6 @@ class Trainer:
         if self.average is not None:
             self.average.follow(self.flat.values, self.optimiser.steps, active)
         self.censors.after_step(active)
-        self.members.constrain_()
         self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
         self.tick += 1
 
