@@ -204,7 +204,7 @@ def test_two_runs_are_compared_person_by_person(tmp_path: Path) -> None:
     fewer = pretend(tmp_path / "fewer", base[:4])
     assert "the 4 that both runs scored" in call("compare", a, fewer).stdout
     guess = pretend(tmp_path / "guess", [0.5, 0.45, 0.55, 0.5, 0.52, 0.48, 0.5])
-    assert "not clearly better than guessing (chance .50)" in call("compare", a, guess).stdout
+    assert "not clearly better than guessing" in call("compare", a, guess).stdout
 
 
 def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from torch import nn
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
-from autotransfer.estimator import auto as module
+from autotransfer.estimator import folders as module
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.models.loading import load_model
 from autotransfer.runs.ledger import Ledger

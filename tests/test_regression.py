@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,16 +25,15 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.models.loading import load_classifier
 from autotransfer.models.model import Model
+from autotransfer.recordings import Recordings
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import recordings_with_targets
-from autotransfer.runs.number_run import NumberRun
 from autotransfer.runs.options import RunOptions, describe_run
-from autotransfer.runs.regression import (
-    is_regression,
-    read_regression_choice,
-)
+from autotransfer.runs.regression import read_regression_choice
 from autotransfer.search import regression
-from autotransfer.search.regression import STRENGTHS, average_shares, search_regression
+from autotransfer.search.kinds import candidates_of
+from autotransfer.search.planning import begin
+from autotransfer.search.regression import STRENGTHS, average_shares, conduct_regression
 from autotransfer.training.conformal import Intervals, held_out_coverage, interval_radius
 from autotransfer.training.ridge import ridge
 from tiny import auto_classifier
@@ -56,6 +57,14 @@ def truth(people: int = 6, windows: int = 24, *, gain: float = 1.0, reference: b
 
 def options(**given: Any) -> RunOptions:
     return describe_run({"source": "x", "target": "continuous", "kinds": "features"} | given)
+
+
+def search_regression(recordings: Recordings, options: RunOptions) -> regression.Regression:
+    """Perform a run in a temporary folder."""
+    with TemporaryDirectory() as folder:
+        run = begin(Path(folder), options, recordings=recordings)
+        with closing(run.ledger):
+            return conduct_regression(run)
 
 
 # ---- ridge, weights, scores ------------------------------------------------------------------------------------------
@@ -165,11 +174,12 @@ def test_decisions_do_not_see_who_is_left_out() -> None:
 def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_path: Path) -> None:
     X, y, who = truth()
     targets = recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0))
-    run = NumberRun.begin(tmp_path / "run", targets, options())
-    setting = regression.linear_candidates(options(), targets)[0]
-    predicted = run.closed_form_predictions(setting, partial(regression._Search(run).solve_fold, setting))
+    run = begin(tmp_path / "run", options(), recordings=targets)
+    setting = candidates_of(run.prepared).solved[0]
+    predicted = regression.held_out_numbers(run, setting, partial(regression._Search(run).solve_fold, setting))
     codes = regression._ready(setting, targets)[1].flatten(1).double().numpy()
-    (train, test) = run.each_fold[2].train, run.each_fold[2].test
+    fold = run.job(run.ledger.entries()[2]).fold
+    train, test = fold.train, fold.test
     assert set(np.array(who)[test]) == {"p2"}
     np.testing.assert_allclose(predicted[:, test], ridge(codes[train], y[train], STRENGTHS).predict(codes[test]))
     assert all(entry.record is not None and entry.record.seconds > 0 for entry in run.ledger.entries()), "for status"
@@ -233,8 +243,10 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(X), predicted)
     at.save_model(own, tmp_path / "other")
     np.testing.assert_array_equal(at.load_model(tmp_path / "other").predict(X), predicted)
-    with pytest.raises(at.UserError, match="already holds a run"):
-        own.fit(X, y, subjects=who)
+    with pytest.warns(UserWarning, match="1 of 144"):
+        np.testing.assert_array_equal(own.fit(X, y, subjects=who).predict(X), predicted)  # the run is continued
+    with pytest.raises(at.UserError, match="another run_folder"):
+        own.fit(X[known], 2 * y[known], subjects=np.array(who)[known])
     for model in (own, again):
         with pytest.raises(at.UserError, match="predicts a number, and sessions are for classes"):
             at.Session(model)
@@ -281,7 +293,7 @@ def test_mistakes_are_one_line() -> None:
         auto_classifier(target="continuous").fit(X, y, subjects=who)
     with pytest.raises(at.UserError, match="--target continuous"):
         at.Recordings(X, y, who)
-    for other in ({"grid": "paper"}, {"metric": "f1"}, {"hold_out": "session"}, {"encoder": "shallow"}):
+    for other in ({"grid": "paper"}, {"metric": "f1"}, {"encoder": "shallow"}):
         with pytest.raises(at.UserError, match=next(iter(other))):
             options(**other)
 
@@ -321,7 +333,6 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert "features" in call(*words, "--dry-run").stdout
     result = call(*words, "--out", run, "--at-least", 0.9)
     assert result.exception is None, result.exception
-    assert is_regression(run)
     choice = read_regression_choice(run)
     assert choice.verdict in result.stdout
     assert choice.at_least == 0.9

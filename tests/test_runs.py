@@ -312,7 +312,7 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
         create_run(tmp_path / "tiny.npz" / "run", options)
 
 
-@pytest.mark.parametrize("name", ["numbers.sqlite", "choice.json", "model/model.json"])
+@pytest.mark.parametrize("name", ["choice.json", "model/model.json"])
 def test_no_run_and_no_model_of_any_kind_is_overwritten(tmp_path: Path, name: str) -> None:
     """Runs with a continuous target have another ledger, or none; a person's model has neither."""
     source, folder = tiny_file(tmp_path), tmp_path / "taken"

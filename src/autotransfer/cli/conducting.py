@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,9 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
 
     if library() is None:
         tell("no compiled kernels: torch computes, and on a CPU a fit takes two to three times as long")
+    if opened.options.task.is_numeric:
+        _carry_numbers_through(opened)
+        return
     if executor is not None:
         opened.executor = executor
     drawn = False
@@ -80,13 +84,24 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
         say(f"report: {(opened.folder / 'report.html').resolve()}")
 
 
+def _carry_numbers_through(opened: Run) -> None:
+    from ..report.findings import regression_headline
+    from ..report.regression_page import REPORT, write_run
+    from ..search.regression import conduct_regression
+
+    with stoppable(opened.folder), closing(opened.ledger):
+        regression = conduct_regression(opened, tell, answered=partial(write_run, opened.folder))
+    say(*regression_headline(regression.choice))
+    say(f"report: {(opened.folder / REPORT).resolve()}")
+
+
 @contextmanager
 def stoppable(folder: Path | None) -> Iterator[None]:
     """Say how to go on if the work of a run is stopped. folder: of the run; None if nothing is to be written."""
     try:
         yield
     except (KeyboardInterrupt, Stopped) as stop:
-        begun = folder is not None and any((folder / name).exists() for name in ("ledger.sqlite", "numbers.sqlite"))
+        begun = folder is not None and (folder / "ledger.sqlite").exists()
         again = f"continue with: autotransfer resume {folder}" if begun else "nothing was written"
         usable = folder is not None and (folder / "model" / "model.json").exists()
         kept = "the answer so far is kept, and predict and report can use it; " if usable else ""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from ..errors import UserError
 from .options import AtLeast, Folder, Moved, OwnEncoder, ToTensorBoard, own_encoders
 from .voice import say, terminal_text
 
@@ -40,28 +39,8 @@ def report(
 ) -> None:
     """Write RUN/report.html, also of a run that is not finished. The recordings need not be there. With --tensorboard
     or --methods, write or print that instead."""
-    from ..runs.regression import is_regression
     from ..runs.run import Run, check_is_run
 
-    if is_regression(folder):
-        if tensorboard is not None:
-            raise UserError(
-                f"{folder} has a continuous target, of which there are the page and --methods; leave --tensorboard out"
-            )
-        from ..report.methods import regression_methods
-        from ..report.regression_page import write_page
-        from ..runs.regression import read_regression_choice
-
-        choice = read_regression_choice(folder, at_least)
-        if methods:
-            print(terminal_text(regression_methods(folder, choice)))
-        else:
-            say(f"report: {write_page(folder, choice).resolve()}")
-            if at_least is not None:
-                from ..report.findings import worst_words
-
-                say(worst_words(choice.nested_test_scores, choice.below, at_least, metric="R²"))
-        return
     if tensorboard is not None:
         from ..report.tensorboard import EventFiles
 
@@ -71,6 +50,9 @@ def report(
         return
     opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True, read_only=methods)
     with closing(opened.ledger):
+        if opened.options.task.is_numeric:
+            _report_numbers(folder, at_least, methods=methods)
+            return
         if not methods:
             say(f"report: {write_report(opened, at_least).resolve()}", *_worst_lines(folder, at_least))
             return
@@ -78,6 +60,21 @@ def report(
         from ..report.methods import methods_paragraph
 
         print(terminal_text(methods_paragraph(collect(opened, weights=False).asking(at_least))))
+
+
+def _report_numbers(folder: Path, at_least: float | None, *, methods: bool) -> None:
+    from ..report.findings import worst_words
+    from ..report.methods import regression_methods
+    from ..report.regression_page import write_page
+    from ..runs.regression import read_regression_choice
+
+    choice = read_regression_choice(folder, at_least)
+    if methods:
+        print(terminal_text(regression_methods(folder, choice)))
+        return
+    say(f"report: {write_page(folder, choice).resolve()}")
+    if at_least is not None:
+        say(worst_words(choice.nested_test_scores, choice.below, at_least, metric="R²"))
 
 
 def _worst_lines(folder: Path, at_least: float | None) -> list[str]:

@@ -30,7 +30,6 @@ from .options import (
     given_options,
     own_encoders,
 )
-from .regressing import describe_regression, resume_regression, run_regression
 from .reporting import write_report
 from .voice import Quiet, Verbose, say, tell
 
@@ -146,15 +145,12 @@ def perform(
             _check_beside_plan(given)
             again = read_plan(plan)
             options = again.options_here(options, given)
-        if options.target != "classes":
+        if options.task.is_numeric:
             _check_alone(plan=plan, cluster=cluster, tensorboard=tensorboard)
         encoders = own_encoders(options.encoder)
         check_end(tensorboard)
         if dry_run or out is None:
             _dry_run(options, out, encoders, again)
-            return
-        if options.target != "classes":
-            run_regression(options, out)
             return
         from ..runs.lock import Lock
         from ..search.planning import begin
@@ -190,9 +186,6 @@ def _dry_run(options: RunOptions, out: Path | None, encoders: dict[str, Any] | N
 
     if out is not None:
         check_unused(out)
-    if options.target != "classes":
-        _say_described(*describe_regression(options))
-        return
     from ..folds import describe, whole_people
     from ..recordings.concerns import concerns
     from ..runs.preparation import prepare
@@ -231,14 +224,9 @@ def resume(
     from ..runs.ending import longer_words
     from ..runs.lock import Lock
     from ..runs.options import EVERYTHING, parse_time
-    from ..runs.regression import is_regression
     from ..runs.run import Run, check_is_run
     from ..search.planning import give_more
 
-    if is_regression(folder):
-        _check_alone(time=time, cluster=cluster, tensorboard=tensorboard)
-        resume_regression(folder, data)
-        return
     more = None if time is None or time == EVERYTHING else parse_time(time)
     check_is_run(folder)
     check_end(tensorboard)
@@ -247,6 +235,10 @@ def resume(
         if time is not None:
             give_more(opened, more)
         if opened.ledger.recall("complete", bool):
+            if opened.options.task.is_numeric:
+                opened.ledger.close()
+                say_finished(folder)
+                return
             choice = read_choice(folder)
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # stopped after all else was done
@@ -262,8 +254,7 @@ def status(folder: Folder) -> None:
     """How far a run is: jobs done, running, failed, time left."""
     from ..runs.progress import status_lines
 
-    name = "numbers.sqlite" if (folder / "numbers.sqlite").exists() else "ledger.sqlite"
-    say(*status_lines(folder, name))
+    say(*status_lines(folder))
 
 
 DEMO_TIME = "85s"

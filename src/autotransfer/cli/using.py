@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,6 @@ from .options import (
     read_for,
 )
 from .outputs import check_outputs
-from .regressing import give_predictions, predict_numbers
 from .voice import Quiet, VerboseExport, say, tell
 
 if TYPE_CHECKING:
@@ -90,6 +90,41 @@ def predict(
     )
     people = None if scored is None or scores is None else scored.table()
     give_predictions(table, out, people, scores, [*unfinished_words(folder), *notes], quiet=quiet)
+
+
+def predict_numbers(
+    model: Model, raw: Raw, out: Path | None, scores: Path | None, coverage: float | None, *, quiet: bool
+) -> None:
+    """Predict numbers, and score those that are known."""
+    from ..runs.predictions import number_predictions
+
+    table, people, notes = number_predictions(model, raw, coverage)
+    if scores is not None and people is None:
+        raise UserError("the data have no target to score predictions with; leave --scores out")
+    give_predictions(table, out, people, scores, notes, quiet=quiet)
+
+
+def give_predictions(
+    table: pd.DataFrame, out: Path | None, people: pd.DataFrame | None, scores: Path | None, notes: Iterable[str], *,
+    quiet: bool,
+) -> None:  # fmt: skip
+    """Write predictions as CSV to the file `out`, or to standard output, scores of `people` to a file if one is asked
+    for, and notes to standard error."""
+    from ..files import write_atomically
+    from ..runs.csv_tables import csv_of
+
+    if out is None:
+        print(csv_of(table), end="", flush=True)
+    else:
+        write_atomically(out, csv_of(table))
+        say(f"{len(table)} predictions: {out}")
+    written = []
+    if scores is not None and people is not None:
+        write_atomically(scores, csv_of(people))
+        written = [f"scores of each person: {scores}"]
+    if not quiet:
+        for line in (*notes, *written):
+            print(line, file=sys.stderr)
 
 
 def _predict_classes(

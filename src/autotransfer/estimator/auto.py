@@ -4,42 +4,35 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
 from .. import schema
-from ..errors import UserError, one_line, shown
-from ..folds import in_units
+from ..errors import UserError, one_line
 from ..model.encoders import Encoders
 from ..models.loading import load_classifier
 from ..models.model import Model
-from ..recordings import Recordings, save_npz
+from ..recordings import Recordings
 from ..report.collect import collect
 from ..report.page import import_plotly, write
 from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
-from ..runs.options import USUAL_ENCODER, RunOptions, describe_run, resolved
+from ..runs.options import USUAL_ENCODER, RunOptions, describe_run
 from ..runs.preparation import check_packages
-from ..runs.provenance import changed_column, column_digests, fingerprint
 from ..runs.results import results_table, trained
-from ..runs.run import Run, Tell, check_unused, is_run
-from ..search.planning import begin
+from ..runs.run import Run
 from ..search.procedure import conduct
 from ..settings import Setting
 from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION
 from ..training.packing import resolve_device
+from .folders import DATA, open_folder, open_run
 from .inputs import encoder_of, seed_of, warn_of_unknown_rate
 from .window_classifier import WindowClassifier
-
-DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
-IMMATERIAL = {"source", "device", "at_least"}  # options that a resumed run may differ in
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -110,9 +103,9 @@ class AutoTransferClassifier(WindowClassifier):
         warn_of_unknown_rate(recordings.sfreq, type(self).__name__)
         encoders, options, kept = self._own_encoder()[1], self._described(), self.run_folder is not None
         with (
-            _folder(self.run_folder) as folder,
+            open_folder(self.run_folder) as folder,
             Lock(folder),
-            _run(folder, recordings, options, encoders, print if self._verbose else None, kept=kept) as run,
+            open_run(folder, recordings, options, encoders, print if self._verbose else None, kept=kept) as run,
         ):
             choice = self._conduct(run)
             model = load_classifier(folder / "model", encoders)
@@ -168,67 +161,3 @@ def _write_report(summary: Summary, path: Path) -> None:
         write(summary, path)
     except Exception as error:
         warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=4)
-
-
-@contextmanager
-def _folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """The user's folder, or a temporary one."""
-    if run_folder is None:
-        with TemporaryDirectory(prefix="autotransfer-") as name:
-            yield Path(name)
-        return
-    folder = Path(run_folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write to {folder} ({error.strerror}); choose another run_folder") from None
-    yield folder
-
-
-@contextmanager
-def _run(
-    folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None, tell: Tell | None, *,
-    kept: bool,
-) -> Iterator[Run]:  # fmt: skip
-    """The run in the folder, continued if there is one; its ledger is closed afterwards.
-
-    kept: the folder outlives fit, so the arrays are put there, and `autotransfer resume` can go on with it.
-    """
-    if is_run(folder):
-        run = Run.open(folder, encoders)
-        _check_same(run, recordings, options)
-    else:
-        check_unused(folder)
-        if kept:
-            save_npz(folder / DATA, recordings)
-        run = begin(folder, replace(options, source=str(folder / DATA)), encoders, recordings, tell)
-    try:
-        yield run
-    finally:
-        run.ledger.close()
-
-
-def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
-    """Raise if the folder holds a run on other data or with other options."""
-    known, asked = run.recordings, in_units(recordings, run.options.hold_out)
-    same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
-    if not same_names or fingerprint(known) != fingerprint(asked):
-        raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
-    digests = {name: digest for name, digest in column_digests(asked).items() if digest}  # those left out are the run's
-    if (column := changed_column(digests, known)) is not None:
-        raise UserError(
-            f"{run.folder} holds a run on data with another column {shown(column)}; choose another run_folder (None in "
-            "cross-validation)"
-        )
-    stored = run.ledger.recall("asked", RunOptions)
-    if stored is None:  # it was begun in another way
-        stored, options = run.options, resolved(options, run.recordings)
-    begun, wanted = stored.to_dict(), options.to_dict()
-    differing = [name for name in {**wanted, **begun} if name not in IMMATERIAL and begun.get(name) != wanted.get(name)]
-    differing.sort(key=lambda name: name == "max_epochs")  # may follow from another
-    if differing:
-        name = differing[0]
-        raise UserError(
-            f"{run.folder} holds a run with {name}={begun.get(name)!r}, not {wanted.get(name)!r}; choose another "
-            "run_folder"
-        )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -19,12 +17,11 @@ from ..errors import UserError
 from ..recordings.targets import numbers, recordings_with_targets
 from ..report.regression_page import write_run
 from ..runs.lock import Lock
-from ..runs.number_run import NumberRun
 from ..runs.options import describe_run
-from ..runs.run import check_unused
-from ..search.regression import conduct_regression, search_regression
+from ..search.regression import conduct_regression
 from ..tasks.regression import REGRESSION
 from ..training.conformal import around, interval_radius
+from .folders import DATA, open_folder, open_run
 from .inputs import agreed_rate, column_of, ids_of, raw_windows, warn_of_unknown_rate
 from .window_classifier import WindowEstimator
 
@@ -76,10 +73,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         """
         names = ("adaptation", "kinds", "folds", "at_least")
         asked = {name: getattr(self, name) for name in names}
-        options = describe_run({"source": "", "target": REGRESSION} | asked)
-        folder = None if self.run_folder is None else Path(self.run_folder)
-        if folder is not None:
-            check_unused(folder)
+        options = describe_run({"source": DATA, "target": REGRESSION} | asked)
         raw = raw_windows(X)
         n_trials = raw.X.shape[0]
         if y is None:
@@ -91,13 +85,13 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
             replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate)
         )
         warn_of_unknown_rate(rate, type(self).__name__)
-        tell = print if self.verbose else None
-        if folder is None:
-            regression = search_regression(recordings, options, tell)
-        else:
-            run = NumberRun.begin(folder, recordings, options)
-            with Lock(folder), closing(run.ledger):
-                regression = conduct_regression(run, tell, answered=partial(write_run, folder))
+        tell, kept = print if self.verbose else None, self.run_folder is not None
+        with (
+            open_folder(self.run_folder) as folder,
+            Lock(folder),
+            open_run(folder, recordings, options, None, tell, kept=kept) as run,
+        ):
+            regression = conduct_regression(run, tell, answered=partial(write_run, folder) if kept else None)
         self.model_ = regression.model
         self.choice_, self.results_ = schema.to_values(regression.choice), regression.table
         self.held_out_ = np.full(n_trials, np.nan)

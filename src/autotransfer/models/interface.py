@@ -17,7 +17,7 @@ from ..recordings.windows import UNNAMED, names_or_numbers, windows_for_model
 from .card import ModelCard
 from .saving import write_model
 
-LEDGERS = ("ledger.sqlite", "numbers.sqlite")  # of runs, with classes and with a continuous target
+LEDGER = "ledger.sqlite"  # of a run
 
 
 def save_model(model: object, path: str | os.PathLike[str]) -> None:
@@ -30,7 +30,7 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
     if not isinstance(model, WindowModel):
         raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
     try:
-        if any((Path(path) / name).exists() for name in LEDGERS):
+        if (Path(path) / LEDGER).exists():
             raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
         model.save(path)
     except UserError:

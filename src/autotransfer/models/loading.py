@@ -15,7 +15,7 @@ from ..model.encoders import Encoders
 from .binding import check_digest, check_shapes, read_weights, split_file
 from .card import card_from
 from .hub import download
-from .interface import LEDGERS
+from .interface import LEDGER
 from .model import Model
 from .saving import CARD, UNREADABLE, read_folder
 
@@ -97,7 +97,7 @@ def _no_model(asked: Path, missing: Path) -> str:
     run = home.parent if home.name == "model" else home
     if not run.exists():
         return f"there is no folder or file {asked}"
-    if any((run / name).exists() for name in LEDGERS):
+    if (run / LEDGER).exists():
         return (
             f"{run} has no model: a run that is at work has one when its first stage has ended (autotransfer status "
             f"{run}), an interrupted one makes it with: autotransfer resume {run}; a lost one must be restored from a "

@@ -126,8 +126,9 @@ class Recordings:
         return cls(**raw.labelled())
 
     def raw(self) -> Raw:
-        """Return the data in the form in which a reader returns them."""
+        """Return the data in the form in which a reader returns them, without y if it holds numbers."""
         stored = {name: getattr(self, name) for name in STORED}
+        stored |= {} if self.targets is None else {"y": None, "classes": None}
         return Raw(**stored | {"checked": True})
 
     @classmethod

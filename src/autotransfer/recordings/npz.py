@@ -224,16 +224,16 @@ def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
 
 
 def _arrays(recordings: Recordings) -> dict[str, Array]:
-    fields = {name: getattr(recordings, name) for name in ("X", "y", "subject", "session")}
+    fields = {name: getattr(recordings, name) for name in ("X", "subject", "session")} | {"y": recordings.truth}
     arrays = {name: tensor.numpy() for name, tensor in fields.items() if tensor is not None}
     return arrays | {name: column.values for name, column in recordings.columns.items()}
 
 
 def _meta_text(recordings: Recordings) -> str:
-    fields = ("sfreq", "channels", "classes", "subjects", "name")
+    fields = ("sfreq", "channels", *(("classes",) * (recordings.targets is None)), "subjects", "name")
     meta = {field: getattr(recordings, field) for field in fields}
     for field in ("classes", "subjects"):
-        for label in meta[field]:
+        for label in meta.get(field, ()):
             if not storable(label):
                 raise UserError(f"{field} holds {show(label)}, which cannot be saved; use strings or numbers")
     columns = {name: column.labels for name, column in recordings.columns.items() if not column.continuous}

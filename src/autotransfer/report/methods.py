@@ -11,9 +11,8 @@ from typing import Any
 from ..errors import UserError
 from ..runs.data_facts import Data
 from ..runs.ledger import Ledger
-from ..runs.number_run import SOLVED
 from ..runs.options import RunOptions
-from ..runs.regression import NUMBERS, SIMPLE, RegressionChoice
+from ..runs.regression import SIMPLE, RegressionChoice
 from ..runs.study import command_of
 from ..runs.verdict import mean
 from ..search.regression import STRENGTHS, candidate_name
@@ -71,10 +70,10 @@ def methods_paragraph(summary: Summary) -> str:
 
 def regression_methods(folder: Path, choice: RegressionChoice) -> str:
     """Describe a run with a continuous target, from its ledger."""
-    with closing(Ledger(folder / NUMBERS, read_only=True)) as ledger:
+    with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
         data, versions = ledger.recall("data", Data), ledger.recall("versions", dict[str, str])
         options = ledger.recall("options", RunOptions)
-        solved = ledger.entries(SOLVED, records=False)
+        solved = ledger.entries(records=False)
     if data is None or versions is None or options is None:
         raise UserError(f"{folder} does not say what it was made from; run it again into another folder")
     target = options.target.removeprefix("continuous").lstrip(":")

@@ -304,15 +304,13 @@ def entry_key(setting: Setting, first: int, second: int, seed: int) -> str:
     return f"{setting.key}-{min(first, second)}-{max(first, second)}-{seed}"
 
 
-def check_entries(
-    ledger: Ledger, entries: Sequence[Entry], n_groups: int | None = None, *, scored: bool = True
-) -> None:
+def check_entries(ledger: Ledger, entries: Sequence[Entry], n_groups: int) -> None:
     """Raise unless the jobs of a run database agree with the recordings and with its populations.
 
-    n_groups: of people who are held out together; None if nobody knows. scored: records have scores of classes.
+    n_groups: of people who are held out together
     """
     for entry in entries:
-        if not _is_sound(entry, n_groups, scored):
+        if not _is_sound(entry, n_groups):
             raise UserError(f"the ledger {ledger.path} has a damaged job (key {str(entry.key)[:60]!r}); {REMEDY}")
     known = {entry.key for entry in entries}
     for number, keys in ledger.open_populations():
@@ -320,14 +318,15 @@ def check_entries(
             raise UserError(f"population {number} of the ledger {ledger.path} has jobs that are not listed; {REMEDY}")
 
 
-def _is_sound(entry: Entry, n_groups: int | None, scored: bool) -> bool:
-    record = entry.record
+def _is_sound(entry: Entry, n_groups: int) -> bool:
+    record, is_alone = entry.record, entry.validation == n_groups  # nobody validates: see Run.folds
     return (
         all(isinstance(n, int) and 0 <= n < 2**63 for n in (*entry.held_out, entry.seed, entry.starts))
         and entry.validation != entry.test
-        and (n_groups is None or max(entry.held_out) < n_groups)
+        and (is_alone or entry.validation < n_groups)
+        and entry.test < n_groups
         and entry.key == entry_key(entry.setting, *entry.held_out, entry.seed)
         and entry.status in STATUSES
         and (record is not None) == (entry.status in FINISHED)
-        and (record is None or not scored or record.swapped is not None)
+        and (record is None or is_alone or record.swapped is not None)
     )

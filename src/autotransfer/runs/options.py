@@ -107,6 +107,8 @@ class RunOptions:
                 f"folds is {self.folds}; it must be at least {FEWEST_FOLDS}: one group of people tests, one validates, "
                 "the rest train"
             )
+        if self.task.is_numeric and self.device == "cuda":
+            raise UserError("linear models of a continuous target are fitted on the CPU; leave out device cuda")
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)  # the last of them
         Cutting.of(**{name: getattr(self, name) for name in CUTTING})
@@ -155,7 +157,7 @@ class RunOptions:
     @property
     def staged(self) -> bool:
         """Whether families of models are averaged, in stages that each end with an interim result."""
-        return self.adaptation != "none" and self.target == CLASSIFICATION
+        return self.adaptation != "none" and not self.task.is_numeric
 
     @property
     def n_folds(self) -> int | None:

@@ -41,12 +41,9 @@ class JobNumbers(NamedTuple):
         return cls(status, fields["max_epochs"], epochs, seconds, failure)
 
 
-def status_lines(folder: Path, name: str = "ledger.sqlite") -> list[str]:
-    """Return lines that say what is done, running, waiting and failed, and how long the rest may take.
-
-    name: of the run database
-    """
-    with closing(Ledger(folder / name, read_only=True)) as ledger:
+def status_lines(folder: Path) -> list[str]:
+    """Return lines that say what is done, running, waiting and failed, and how long the rest may take."""
+    with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
         try:
             jobs = [JobNumbers.of(*row) for row in ledger.job_numbers()]
         except (sqlite3.OperationalError, ValueError, LookupError, TypeError) as error:

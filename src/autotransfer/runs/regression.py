@@ -17,7 +17,6 @@ from .verdict import BestBaseline, best_baseline, mean, verdict
 Scores = dict[str, float]
 
 CHOICE = "choice.json"
-NUMBERS = "numbers.sqlite"  # the ledger of such a run
 PEER = "ridge on features"  # the simple model: ridge regression on what any signal has
 CONSTANT = "constant"  # the mean of the training people's targets, which is what guessing comes to
 SIMPLE = (PEER, CONSTANT)  # what the delivered model is compared with
@@ -93,11 +92,6 @@ class RegressionChoice:
 
 def write_regression_choice(folder: Path, choice: RegressionChoice) -> None:
     write_atomically(folder / CHOICE, json.dumps(schema.to_values(choice), indent=1))
-
-
-def is_regression(folder: Path) -> bool:
-    """Return whether a folder holds a run with a continuous target."""
-    return (folder / NUMBERS).exists()
 
 
 def read_regression_choice(folder: Path, at_least: float | None = None) -> RegressionChoice:

@@ -44,7 +44,6 @@ from .lock import in_use, no_run, remove_database
 from .options import RunOptions
 from .preparation import Preparation, check_encoder
 from .provenance import changed_column, column_digests, fingerprint
-from .regression import CHOICE, NUMBERS
 from .study import NAME, study_text
 
 WRITTEN = ("results.csv", "report.html", "model")  # that others may have files of the same name
@@ -89,7 +88,7 @@ class Run:
         """Start a run in a folder that was checked with `check_unused`."""
         for line in concerns(whole_people(prepared.recordings).raw()):
             warnings.warn(line, stacklevel=users_line())
-        ledger = begin_folder(folder, "ledger.sqlite", prepared.options, prepared.recordings)
+        ledger = begin_folder(folder, prepared.options, prepared.recordings)
         return cls(folder, ledger, prepared.options, prepared, prepared.encoders)
 
     @classmethod
@@ -151,8 +150,11 @@ class Run:
         return scores if self.data.units is None else self.data.units.by_person(scores)
 
     def folds(self) -> list[tuple[int, int]]:
-        """(validation, test) positions of the groups: each tests once, and the one before it validates."""
+        """(validation, test) positions of the groups: each tests once, and the one before it validates; nobody does if
+        a number is predicted, which is the position after the last group."""
         n = len(self.groups)
+        if self.options.task.is_numeric:
+            return [(n, test) for test in range(n)]
         return [((test - 1) % n, test) for test in range(n)]
 
     def scored_split(self) -> tuple[int, int]:
@@ -238,8 +240,8 @@ def _load_again(folder: Path, options: RunOptions) -> Recordings:
     return options.load()
 
 
-def begin_folder(folder: Path, name: str, options: RunOptions, recordings: Recordings) -> Ledger:
-    """Make the folder of a run with its options and its run database, of that name."""
+def begin_folder(folder: Path, options: RunOptions, recordings: Recordings) -> Ledger:
+    """Make the folder of a run with its options and its run database."""
     source = absolute(options.source) if options.source else ""  # resume may be called from elsewhere
     facts: dict[str, Any] = {
         "options": replace(options, source=source),
@@ -251,7 +253,7 @@ def begin_folder(folder: Path, name: str, options: RunOptions, recordings: Recor
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        ledger = begin_ledger(folder / name, facts)
+        ledger = begin_ledger(folder / "ledger.sqlite", facts)
         if source:  # otherwise the data are arrays in Python
             write_atomically(folder / NAME, study_text(options))
     except OSError as error:
@@ -308,19 +310,19 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
 
 
 def job_of(recordings: Recordings, entry: Entry, folds: int | None = None) -> Job:
-    groups = groups_of(recordings, folds)
+    groups = [*groups_of(recordings, folds), []]  # the last one is nobody
     fold = make_fold(recordings, groups[entry.validation], groups[entry.test])
     return Job(entry.setting, fold, entry.seed)
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether a folder holds a run that predicts classes."""
+    """Return whether a folder holds a run."""
     return (folder / "ledger.sqlite").exists()
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether there is a run of any kind: one with a continuous target has another ledger."""
-    return is_run(folder) or any((folder / name).exists() for name in (NUMBERS, CHOICE))
+    """Return whether a folder holds a run, or what a run has found."""
+    return is_run(folder) or (folder / "choice.json").exists()
 
 
 def check_unused(folder: Path) -> None:

@@ -108,6 +108,10 @@ def candidates_of(prepared: Preparation) -> Candidates:
     options = prepared.options
     recordings = prepared.recordings
     adaptation = options.adaptation
+    if options.task.is_numeric:  # a ridge has strengths of its own
+        forms = closed_forms(adaptation, recordings, options.kinds)
+        linear = [form.replace(shrinkage="auto") for form in forms if form.encoder == "linear"]
+        return Candidates([], list(dict.fromkeys(linear)), [])
     if not options.staged:
         return Candidates(options.settings(), [], [])
     families = families_of(options.kinds)

@@ -12,43 +12,43 @@ linear models are fitted once more on everybody.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save
 from scipy.optimize import nnls
 from torch import Tensor
 
 from ..errors import UserError
 from ..folds import Fold
+from ..jobs import HISTORY, Record
 from ..models.assembly import Part, assemble
 from ..models.model import Model
 from ..models.seen import training_seen
 from ..preprocessing import FittedPreprocessing
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
-from ..runs.number_run import NumberRun
-from ..runs.options import RunOptions
+from ..runs.executor import LOG_PROBS
+from ..runs.ledger import FINISHED, REMEDY, Entry
 from ..runs.regression import CONSTANT, PEER, DeliveredPart, RegressionChoice
+from ..runs.run import Run, Tell
 from ..settings import Setting
 from ..tasks.regression import METRICS, correlation, negative_rmse, r2
 from ..training.conformal import Intervals, held_out_coverage
-from ..training.packing import resolve_device
 from ..training.represented import represented
 from ..training.ridge import Ridge, ridge
 from ..versions import versions
-from .kinds import closed_forms
+from .kinds import candidates_of
 
 Floats = NDArray[np.float64]
-Tell = Callable[[str], None]
 
 STRENGTHS = tuple(10.0**power for power in range(-4, 4))
 COVERAGE = 0.9  # of the intervals that are reported
@@ -85,32 +85,16 @@ def candidate_name(setting: Setting) -> str:
     return setting.name_relative_to(Setting())
 
 
-def linear_candidates(options: RunOptions, recordings: Recordings) -> list[Setting]:
-    """Linear closed forms that fit the recordings, the simple one first; ridge has its own strengths."""
-    forms = closed_forms(options.adaptation or "zero-shot", recordings, options.kinds)
-    plain = [form.replace(shrinkage="auto") for form in forms if form.encoder == "linear"]
-    return list(dict.fromkeys(plain))
-
-
-def search_regression(recordings: Recordings, options: RunOptions, tell: Tell | None = None) -> Regression:
-    """From the folds to the delivered model; nothing is kept on disk."""
-    check_device(options)
-    with TemporaryDirectory(prefix="autotransfer-") as folder:
-        run = NumberRun.begin(Path(folder), recordings, options)
-        with closing(run.ledger):
-            return conduct_regression(run, tell)
-
-
 def conduct_regression(
-    run: NumberRun, tell: Tell | None = None, *, answered: Callable[[Regression], object] | None = None
+    run: Run, tell: Tell | None = None, *, answered: Callable[[Regression], object] | None = None
 ) -> Regression:
-    """Perform what is left of a run; predictions that are in the ledger are not made again. answered: is called with
+    """Perform what is left of a run; predictions that are in its database are not made again. answered: is called with
     the result, to write it."""
     say = (lambda _: None) if tell is None else tell
     search = _Search(run)
-    for setting in linear_candidates(run.options, run.recordings):
+    for setting in candidates_of(run.prepared).solved:
         say(f"{candidate_name(setting)}: {len(run.groups)} groups of people left out")
-        search.add(setting, run.closed_form_predictions(setting, partial(search.solve_fold, setting)))
+        search.add(setting, held_out_numbers(run, setting, partial(search.solve_fold, setting)))
     regression = search.answer()
     if answered is not None:
         answered(regression)
@@ -118,17 +102,52 @@ def conduct_regression(
     return regression
 
 
+def held_out_numbers(run: Run, setting: Setting, solve: Callable[[Fold], Floats]) -> Floats:
+    """Return predictions (S, N) of a linear model with each strength, every window by a fit without its person. They
+    are kept fold by fold; solve: what a fold gives for its test rows (S, n), if it is not there yet."""
+    entries = [run.entry("folds", setting, *fold, run.options.seed) for fold in run.folds()]
+    run.add(entries)
+    statuses, predicted = run.ledger.statuses(), np.empty((len(STRENGTHS), run.recordings.n_trials))
+    for entry in entries:
+        fold = run.job(entry).fold
+        if statuses[entry.key] in FINISHED:
+            predicted[:, fold.test] = _stored(run, entry, fold)
+            continue
+        start = time.perf_counter()
+        predicted[:, fold.test] = solve(fold)
+        tensor = torch.from_numpy(np.ascontiguousarray(predicted[:, fold.test].T))
+        run.ledger.finish(entry.key, _record(time.perf_counter() - start), save({LOG_PROBS: tensor}))
+    return predicted
+
+
+def _stored(run: Run, entry: Entry, fold: Fold) -> Floats:
+    """Return predictions (S, n) of the test rows as they were stored."""
+    stored = run.weights(entry.key).get(LOG_PROBS)
+    if stored is None or stored.shape != (len(fold.test), len(STRENGTHS)) or not bool(stored.isfinite().all()):
+        raise UserError(f"the ledger {run.ledger.path} has damaged predictions (key {entry.key!r}); {REMEDY}")
+    return stored.T.numpy()
+
+
+def _record(seconds: float) -> Record:
+    """Make the record of a linear model that predicts numbers; it has neither scores of classes nor epochs."""
+    nothing = np.zeros((1, 1), dtype=np.int64)
+    return Record(
+        best_epoch=1, epochs=1, validation_score=math.nan, test_score=math.nan, validation_confusion=nothing,
+        test_confusion=nothing, history={name: [] for name in HISTORY}, seconds=seconds, population=1,
+    )  # fmt: skip
+
+
 class _Search:
     """What has been tried so far, and the answer that follows from it."""
 
-    def __init__(self, run: NumberRun) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
         self.recordings = run.recordings
         self.y = run.recordings.truth.numpy()
         subject = self.recordings.subject.numpy()
         self.rows_of = [np.flatnonzero(subject == person) for person in range(self.recordings.n_subjects)]
         self.constant = np.empty(len(self.y))
-        for fold in run.each_fold:
+        for fold in [run.job(run.entry("folds", Setting(), *fold, 0)).fold for fold in run.folds()]:
             self.constant[fold.test] = self.y[fold.train].mean()
         self.tried: list[CandidatePredictions] = []
 
@@ -236,12 +255,6 @@ class _Search:
             "classifier.weight": weights, "classifier.bias": bias,
         }  # fmt: skip
         return Part(setting, [state], [fold], weight)
-
-
-def check_device(options: RunOptions) -> None:
-    resolve_device(options.device)
-    if options.device == "cuda":
-        raise UserError("closed forms of a continuous target are solved on the CPU; leave out device cuda")
 
 
 def _solve(

@@ -56,7 +56,7 @@ class Regression(Task):
     def load(self, source: str, column: str | None, **how: Any) -> Recordings:
         return load_with_targets(source, column, **how)
 
-    options = ("target", "adaptation", "device", "kinds", "folds", "at_least", "time")
+    options = ("target", "metric", "hold_out", "adaptation", "device", "kinds", "folds", "at_least", "time")
 
 
 REGRESSION_TASK = Regression()
