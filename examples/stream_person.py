@@ -22,7 +22,7 @@ rec = at.synthetic(n_subjects=6, trials_per_class=20, n_channels=4, n_times=64, 
 X, y, subjects = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
 new = subjects == 5
 
-clf = at.CensoredClassifier(method=None, standardize="online", max_epochs=15, lr=1e-2, sfreq=rec.sfreq)
+clf = at.CensoredClassifier(method="none", standardize="online", max_epochs=15, lr=1e-2, sfreq=rec.sfreq)
 clf.fit(X[~new], y[~new], subjects=subjects[~new])
 
 # Window by window, as a program of your own would do it.

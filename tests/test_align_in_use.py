@@ -68,7 +68,7 @@ def test_each_person_of_a_file_by_themselves_and_in_order() -> None:
 
 def test_the_validation_score_is_that_of_people_by_themselves() -> None:
     clf = at.CensoredClassifier(
-        method=None, align="online", max_epochs=3, batch_size=16, device="cpu", validation_subjects=["p1", "p3"]
+        method="none", align="online", max_epochs=3, batch_size=16, device="cpu", validation_subjects=["p1", "p3"]
     ).fit(X, Y, subjects=IDS)
     held = np.isin(IDS, ["p1", "p3"])
     predicted = clf.predict(X[held], subjects=IDS[held])

@@ -44,7 +44,14 @@ REST = np.setdiff1d(OWN, FEW)
 @cache
 def single() -> at.CensoredClassifier:
     clf = at.CensoredClassifier(
-        method=None, max_epochs=15, batch_size=64, lr=0.005, standardize="train", sfreq=64, device="cpu", preset="paper"
+        method="none",
+        max_epochs=15,
+        batch_size=64,
+        lr=0.005,
+        standardize="train",
+        sfreq=64,
+        device="cpu",
+        preset="paper",
     )
     return clf.fit(X[SEEN], Y[SEEN], subjects=S[SEEN])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sklearn import metrics
 from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning, NotFittedError, UndefinedMetricWarning
-from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score
+from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from torch import nn
@@ -137,7 +138,7 @@ def test_it_starts_from_what_thirteen_sets_support() -> None:
 
 def test_the_papers_protocol_is_one_word_away() -> None:
     assert at.CensoredClassifier(preset="paper")._setting("eegnet") == at.Setting(method="adversary", strength=0.1)
-    assert at.CensoredClassifier(None, preset="paper")._setting("eegnet") == at.Setting()
+    assert at.CensoredClassifier("none", preset="paper")._setting("eegnet") == at.Setting()
     for preset in ("recommended", "paper"):
         given = {"method": "began", "mode": "conditional", "strength": 0.7, "standardize": "online", "lr": 0.02}
         given |= {
@@ -153,6 +154,14 @@ def test_the_papers_protocol_is_one_word_away() -> None:
     assert at.CensoredClassifier(patience=5)._setting("eegnet").patience == 5
     with pytest.raises(UserError, match="preset"):
         at.CensoredClassifier(preset="papre").fit(X, Y, subjects=SUBJECTS)
+
+
+def test_none_stands_for_the_default_of_every_parameter() -> None:
+    names = [name for name in signature(at.CensoredClassifier).parameters if name != "random_state"]
+    default, unset = at.CensoredClassifier(), at.CensoredClassifier(**dict.fromkeys(names))
+    unset._check_options()
+    assert unset._setting("eegnet") == default._setting("eegnet")
+    assert at.Setting(method="none", strength=1.0) == at.Setting(), "and the word stands for no penalty"
 
 
 def test_a_strength_that_nobody_gives_is_the_methods_own() -> None:
@@ -283,16 +292,19 @@ def test_cross_validation_over_subjects_without_and_with_routing() -> None:
 
 def test_grid_search_over_a_pipeline() -> None:
     pipeline = make_pipeline(FunctionTransformer(np.negative), small(max_epochs=3))
-    grid = {"censoredclassifier__method": [None, "mmd"]}
+    grid = {"censoredclassifier__method": ["none", "mmd"]}
     folds = list(LeaveOneGroupOut().split(X, Y, SUBJECTS))[:2]
     search = GridSearchCV(pipeline, grid, cv=folds, error_score="raise")
     search.fit(X, Y, censoredclassifier__subjects=SUBJECTS)
-    assert search.best_params_["censoredclassifier__method"] in (None, "mmd")
+    assert search.best_params_["censoredclassifier__method"] in ("none", "mmd")
     assert search.predict(X).shape == (48,)
-    assert search.best_estimator_[-1].setting_.method == search.best_params_["censoredclassifier__method"]
+    assert (search.best_estimator_[-1].setting_.method or "none") == search.best_params_["censoredclassifier__method"]
     with sklearn.config_context(enable_metadata_routing=True):
         routed = GridSearchCV(pipeline, grid, cv=folds, error_score="raise").fit(X, Y, subjects=SUBJECTS)
+        ids = {"subjects": SUBJECTS, "groups": SUBJECTS}
+        scores = cross_validate(search.best_estimator_, X, Y, cv=LeaveOneGroupOut(), params=ids, error_score="raise")
     np.testing.assert_array_equal(routed.cv_results_["mean_test_score"], search.cv_results_["mean_test_score"])
+    assert scores["test_score"][:2].mean() == pytest.approx(search.best_score_)
 
 
 def test_codes_feed_another_classifier(fitted: at.CensoredClassifier) -> None:
@@ -387,7 +399,7 @@ def test_score_is_the_reports_metric_unless_another_is_named(fitted: at.Censored
         "cohen_kappa": metrics.cohen_kappa_score(truth, predicted),
     }
     assert len({round(value, 3) for value in expected.values()}) == 4
-    assert fitted.scoring == "balanced_accuracy"
+    assert fitted.scoring is None
     for name, value in expected.items():
         own = copy.copy(fitted).set_params(scoring=name)
         assert own.score(X[few], truth) == pytest.approx(value), name

@@ -52,7 +52,7 @@ def test_spellings_of_one_name_are_one(other: str) -> None:
 
 def test_a_session_warns_once_of_its_first_windows(recwarn: pytest.WarningsRecorder) -> None:
     rec = at.synthetic(n_subjects=4, trials_per_class=6, n_channels=3, n_times=32)
-    fitted = at.CensoredClassifier(encoder="linear", method=None, device="cpu")
+    fitted = at.CensoredClassifier(encoder="linear", method="none", device="cpu")
     session = at.Session(fitted.fit(rec.X.numpy(), rec.y.numpy(), subjects=rec.subject.numpy()))
     windows = rec.X.numpy()[:12]
     for window in windows[:9]:

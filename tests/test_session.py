@@ -140,7 +140,7 @@ def test_people_do_not_meet() -> None:
 
 def test_opened_from_an_estimator_a_model_or_a_folder(tmp_path: Path) -> None:
     y = np.where(REC.y.numpy() == 1, 7, 3)
-    clf = at.CensoredClassifier(method=None, standardize="online", max_epochs=2, batch_size=64, device="cpu")
+    clf = at.CensoredClassifier(method="none", standardize="online", max_epochs=2, batch_size=64, device="cpu")
     with pytest.raises(NotFittedError):
         at.Session(clf)
     clf.fit(REC.X.numpy(), y, subjects=REC.subject.numpy())

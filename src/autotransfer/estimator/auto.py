@@ -22,13 +22,13 @@ from ..report.page import import_plotly, write
 from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.lock import Lock
-from ..runs.options import USUAL_ENCODER, RunOptions, describe_run
+from ..runs.options import RunOptions, describe_run
 from ..runs.preparation import check_packages
 from ..runs.results import results_table, trained
 from ..runs.run import Run
 from ..search.procedure import conduct
 from ..settings import Setting
-from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION
+from ..tasks.classification import CLASSIFICATION
 from ..training.packing import resolve_device
 from .folders import DATA, open_folder, open_run
 from .inputs import encoder_of, seed_of, warn_of_unknown_rate
@@ -83,8 +83,8 @@ class AutoTransferClassifier(WindowClassifier):
     options: Mapping[str, Any] | None = None
 
     @property
-    def scoring(self) -> str:  # type: ignore[override]  # a parameter of the other classifier
-        return self.metric or BALANCED_ACCURACY
+    def scoring(self) -> str | None:  # type: ignore[override]  # a parameter of the other classifier
+        return self.metric
 
     @property
     def _verbose(self) -> bool:
@@ -147,7 +147,7 @@ class AutoTransferClassifier(WindowClassifier):
         return described
 
     def _own_encoder(self) -> tuple[str, Encoders | None]:
-        return encoder_of(USUAL_ENCODER if self.encoder is None else self.encoder)
+        return encoder_of(self.encoder)
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the report, one self-contained HTML file."""

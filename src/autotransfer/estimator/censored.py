@@ -41,7 +41,7 @@ CHANNEL_MASK, ENOUGH_CHANNELS = 0.1, 8
 # Parameters that are fields of a setting and follow from nothing else.
 GIVEN = (
     "estimator", "length_scale", "regularization", "pairs", "fraction", "size", "variant", "critic_lr",
-    "as_printed", "patience", "batch_size", "lr", "weight_decay", "align", "warm_up",
+    "as_printed", "patience", "batch_size", "lr", "weight_decay", "dropout", "align", "warm_up",
 )  # fmt: skip
 # Parameters that say nothing about the training itself, and go with a setting.
 NOT_OF_THE_SETTING = ("sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose")
@@ -60,8 +60,8 @@ class CensoredClassifier(WindowClassifier):
 
     setting: a `Setting` of the whole training. Other parameters of the training are then refused, except an encoder of
         your own, which replaces the setting's
-    preset: "recommended" or "paper", the published protocol; it decides whatever is None
-    method, mode, strength: the penalty, as in `Setting`; method=None: no penalty; "auto": as the preset says
+    preset: "recommended" (default) or "paper", the published protocol; it decides whatever is None
+    method, mode, strength: the penalty, as in `Setting`; "none": no penalty
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed: options of the
         methods that read them, as in `Setting`; other methods ignore them
     warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`
@@ -69,8 +69,8 @@ class CensoredClassifier(WindowClassifier):
     channel_mask: probability with which a channel of a training window is silenced; 0: never
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
     sfreq: sampling rate in Hz, for temporal kernels. Epochs bring their own
-    validation_subjects: "last" of the subjects in sorted order, "random", or a list of subjects in the data; at least
-        three are needed for `predict_set` and `predict(abstain=...)`
+    validation_subjects: "last" of the subjects in sorted order (default), "random", or a list of subjects in the data;
+        at least three are needed for `predict_set` and `predict(abstain=...)`
     random_state: seed of everything random
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: the metric of `score`: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy"
@@ -80,12 +80,12 @@ class CensoredClassifier(WindowClassifier):
     `validation_subjects_`, `best_epoch_`, `validation_score_` (balanced accuracy), `history_` (by epoch) and `model_`.
     """
 
-    method: str | None = "auto"
+    method: str | None = None
     mode: str | None = None
     strength: float | None = None
     _: KW_ONLY
     setting: Setting | None = None
-    preset: str = "recommended"
+    preset: str | None = None
     estimator: str | None = None
     length_scale: str | float | None = None
     regularization: float | None = None
@@ -98,36 +98,36 @@ class CensoredClassifier(WindowClassifier):
     max_epochs: int | None = None
     checkpoint: str | None = None
     patience: int | None = None
-    batch_size: int = 128
-    lr: float = 1e-3
+    batch_size: int | None = None
+    lr: float | None = None
     schedule: str | None = None
-    weight_decay: float = 0.01
-    dropout: float = 0.25
+    weight_decay: float | None = None
+    dropout: float | None = None
     standardize: str | None = None
-    align: str = "none"
+    align: str | None = None
     append_scale: bool | None = None
     log_power: bool | None = None
     channel_mask: float | None = None
-    warm_up: int = 0
-    encoder: str | Factory = "eegnet"
+    warm_up: int | None = None
+    encoder: str | Factory | None = None
     sfreq: float | None = None
-    validation_subjects: str | Collection[Any] = "last"
+    validation_subjects: str | Collection[Any] | None = None
     random_state: Any = 0
-    device: str = "auto"
-    scoring: str = "balanced_accuracy"
+    device: str | None = None
+    scoring: str | None = None
     verbose: bool = False
 
     def _check_options(self) -> None:
         self._setting(encoder_of(self.encoder)[0])
         seed_of(self.random_state)
-        resolve_device(self.device)
+        resolve_device(self.device or "auto")
 
     def _train(self, recordings: Recordings) -> Model:
         seed, encoders = seed_of(self.random_state), encoder_of(self.encoder)[1]
         fold = validation_fold(recordings, self.validation_subjects, seed)
         setting = self.setting_for(len(fold.train), recordings.n_channels)
         job, shown = Job(setting, fold, seed), bool(self.verbose)
-        (outcome,) = train(recordings, [job], self.device, progress=shown, encoders=encoders)
+        (outcome,) = train(recordings, [job], self.device or "auto", progress=shown, encoders=encoders)
         if outcome.failure is not None:
             if outcome.best_epoch == 0:
                 raise UserError(f"{outcome.failure}; try a lower lr or strength")
@@ -149,23 +149,25 @@ class CensoredClassifier(WindowClassifier):
         """The setting before the data are known: epochs may still depend on their size."""
         if self.setting is not None:
             return self._given_setting(encoder)
-        check_choice("preset", self.preset, PRESETS)
+        preset = PRESETS[0] if self.preset is None else self.preset
+        check_choice("preset", preset, PRESETS)
         of_preset = "max_epochs", "checkpoint", "schedule", "standardize", "append_scale", "log_power"
         given = {name: getattr(self, name) for name in of_preset}
         if self.patience is not None and given["checkpoint"] is None:
             given["checkpoint"] = "best"  # nothing else has patience
         asked = {name: value for name, value in given.items() if value is not None}
-        usual = training_of(self.preset, encoder) | asked
+        usual = training_of(preset, encoder) | asked
         if usual["standardize"] == "trial" and "append_scale" not in asked:
             usual["append_scale"] = False  # a scale is not left
         # What an encoder does not read is left out, but for what somebody has asked for.
         read = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
         if "log_power" not in read and not asked.get("log_power"):
             usual.pop("log_power", None)
-        same = {name: getattr(self, name) for name in GIVEN}
+        names = [name for name in GIVEN if name in read or name != "dropout"]
+        same = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return Setting(
-            **penalty_from_preset(self.preset, self.method, self.mode, self.strength), **same, **usual, encoder=encoder,
-            channel_mask=self.channel_mask or None, **({"dropout": self.dropout} if "dropout" in read else {}),
+            **penalty_from_preset(preset, self.method, self.mode, self.strength), **usual, encoder=encoder,
+            channel_mask=self.channel_mask or None, **same,
         )  # fmt: skip
 
     def _given_setting(self, encoder: str) -> Setting:
@@ -189,14 +191,16 @@ class CensoredClassifier(WindowClassifier):
             return setting
         if self.channel_mask is None and channels >= ENOUGH_CHANNELS:
             setting = setting.replace(channel_mask=CHANNEL_MASK)
-        return setting if self.max_epochs is not None else setting.replace(max_epochs=epochs_for(rows, self.batch_size))
+        if self.max_epochs is not None:
+            return setting
+        return setting.replace(max_epochs=epochs_for(rows, setting.training.batch_size))
 
 
 def penalty_from_preset(preset: str, method: str | None, mode: str | None, strength: float | None) -> dict[str, Any]:
-    """Method, mode and strength; "auto" and None take the preset's, and the method's own strength."""
+    """Return method, mode and strength; None takes the preset's, and the method's own strength."""
     usual, usual_mode = RECOMMENDED if preset == "recommended" else PUBLISHED
-    method = usual if method == "auto" else method
-    if strength is None and method is not None:
+    method = usual if method is None else method
+    if strength is None and method != "none":
         check_choice("method", method, CENSORS)
         strength = CENSORS[method].useful[-1]
     penalty = {"method": method, "mode": usual_mode if mode is None else mode}
@@ -234,6 +238,7 @@ def _thresholds(model: Model, recordings: Recordings, fold: Fold) -> Thresholds 
 def validation_fold(recordings: Recordings, subjects: object, seed: int) -> Fold:
     """Return a fold in which all other subjects train and nobody is tested."""
     known = recordings.subjects
+    subjects = "last" if subjects is None else subjects
     if isinstance(subjects, str):
         check_choice("validation_subjects", subjects, ("last", "random"))
         drawn = int(np.random.default_rng(seed).integers(len(known)))

@@ -18,6 +18,7 @@ from ..recordings import Raw, Recordings
 from ..recordings.labels import as_list, check_length
 from ..recordings.messages import show
 from ..recordings.windows import window_array
+from ..runs.options import USUAL_ENCODER
 
 HOW_TO_PASS = (
     "pass fit(X, y, subjects=ids) with one id per trial; "
@@ -125,6 +126,7 @@ def warn_of_unknown_rate(rate: object, kind: str) -> None:
 
 def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
     """The name by which a setting knows the encoder, and the user's own factory under that name."""
+    encoder = USUAL_ENCODER if encoder is None else encoder
     if isinstance(encoder, str) and encoder in ENCODERS:
         return encoder, None
     if isinstance(encoder, nn.Module) or not callable(encoder):

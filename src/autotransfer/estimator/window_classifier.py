@@ -23,6 +23,7 @@ from ..person.calibration import adapt_model
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
 from ..recordings.windows import people_of_windows
+from ..tasks import Metric
 from ..tasks.classification import CLASSIFICATION_TASK
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .inputs import raw_windows, training_recordings
@@ -81,7 +82,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     __metadata_request__score = {"subjects": True}  # noqa: RUF012
 
     classes_: Array
-    scoring: str
+    scoring: str | None
     sfreq: float | None
 
     def __sklearn_tags__(self) -> Any:
@@ -110,7 +111,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         X_target_labeled (n, channels, times), y_target_labeled (n,), X_target_unlabeled (m, channels, times): windows
         of one new person, for `calibrate` and `adapt` after training. MOABB's cross-subject modes pass them.
         """
-        CLASSIFICATION_TASK.metric(self.scoring, "scoring")
+        self._metric()
         self._check_options()
         recordings, classes, named = training_recordings(
             X, y, subjects=subjects, groups=groups, sfreq=self.sfreq, columns=columns
@@ -191,7 +192,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         not in fit are never predicted, and y must hold at least one that was. If y holds one class and the metric is
         not defined for it, the score is NaN, with a warning.
         """
-        metric = CLASSIFICATION_TASK.metric(self.scoring, "scoring")
+        metric = self._metric()
         probability = self.predict_proba(X, subjects)
         weight = None if sample_weight is None else np.asarray(sample_weight)
         value = metric.score(*known_and_unknown(self.classes_.tolist(), y, probability), weight)
@@ -199,6 +200,10 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
             message = f"y holds one class alone, so {metric.label} is not defined; leave such people out"
             warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
         return value
+
+    def _metric(self) -> Metric:
+        """Return the metric of `score`."""
+        return CLASSIFICATION_TASK.metric(self.scoring or CLASSIFICATION_TASK.default_metric, "scoring")
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
         """Return latent features z of all members (N, members · D), side by side, of all candidates."""

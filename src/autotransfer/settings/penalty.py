@@ -33,7 +33,7 @@ class Penalty:
 
 
 def penalty_of(values: dict[str, Any]) -> Penalty | None:
-    """From the keywords of a setting; None for the baseline."""
+    """Return the penalty that keywords of a setting ask for; None if they ask for none."""
     method, strength = values.get("method"), values.get("strength")
     if isinstance(strength, np.generic):
         strength = values["strength"] = strength.item()
@@ -42,7 +42,7 @@ def penalty_of(values: dict[str, Any]) -> Penalty | None:
             raise UserError(f"strength is {shown(strength)}; it must be of type float | None")
         if not 0 <= strength < math.inf:
             raise UserError(f"strength is {shown(strength)}; it must be a finite number of at least 0")
-    if method is None:
+    if method in (None, "none"):
         return None
     check_choice("method", method, CENSORS)
     if strength == 0:
