@@ -21,10 +21,10 @@ from autotransfer.errors import UserError
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.runs.options import DEFAULTS, RunOptions, describe_run, resolved
+from autotransfer.runs.options import CUTTING, DEFAULTS, RunOptions, describe_run, resolved
 from autotransfer.runs.preparation import Preparation
 from autotransfer.runs.study import read_study
-from autotransfer.search.kinds import candidates_of
+from autotransfer.search.kinds import candidates_of, family_of
 from test_registries import with_transform
 from tiny import auto_classifier, tiny, tiny_file
 
@@ -47,9 +47,16 @@ CONSTANTS: dict[str, Any] = {
     "as_printed": True, "mixup": 0.5,
 }  # fmt: skip
 OTHER |= {name: {name: value} for name, value in CONSTANTS.items()}
-# Options that decide what is fitted and on which folds; the others say what is read, scored and written, and where.
-NOT_IN_PLAN = {"time", "device", "at_least", "metric", "target", "clean", "seed", "seeds", "search", "trials"}
-NOT_IN_PLAN |= {"window", "hop", "offset", "events", "pattern", "sfreq", "sep", "decimal", "time_column", "filter"}
+# What an option changes in a run, where that is not the option alone and the settings that are fitted.
+BESIDE = {
+    "search": {"adaptation", "time"}, "trials": {"search", "adaptation", "time"},
+    "rule": {"adaptation", "folds", "time"}, "target": {"metric", "time"},
+    "hop": {"window"}, "events": {"window"}, "standardize": {"adaptation", "time"},
+    "align": {"adaptation", "time"},
+}  # fmt: skip
+FITTED: dict[str, set[str]] = {"folds": {"folds"}, "hold_out": {"held out"}}
+# These say what is read, scored and written, and where, or how often the same settings are fitted.
+FITTED |= {key: set() for key in ("time", "device", "at_least", "metric", "clean", "seed", "seeds", *CUTTING)}
 
 
 def described_by_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> RunOptions:
@@ -102,20 +109,33 @@ def facts(given: dict[str, Any]) -> dict[str, Any]:
     return {"settings": settings, "folds": len(prepared.folds), "held out": prepared.options.hold_out}
 
 
-def test_every_option_changes_the_run() -> None:
-    """Print a table of what each option changes, and find none that changes nothing."""
-    usual, rows = facts({}), {}
-    described = describe_run({"source": "x"}).to_dict()
+def test_every_option_changes_what_it_names_and_nothing_else() -> None:
+    """Print a table of what each option changes in the description and in what is fitted."""
+    usual, described = facts({}), describe_run({"source": "x"}).to_dict()
+    table, unknown = {}, {}
     for name, given in OTHER.items():
         values = describe_run({"source": "x"} | given).to_dict()
-        rows[name] = [key for key in values if values[key] != described.get(key)]
-        if name not in NOT_IN_PLAN:
-            found = facts(given)
-            rows[name] += [f"plan: {key}" for key in usual if found[key] != usual[key]]
-            assert len(rows[name]) > rows[name].count(name), f"{name} does not change what is fitted"
-        assert name in rows[name]
-    for name, changed in rows.items():
-        print(f"{name:14} {', '.join(changed)}")
+        changed = {key for key in values | described if values.get(key) != described.get(key)}
+        is_numeric = name == "target"  # which this data set has not
+        fitted = set() if is_numeric else {key for key, found in facts(given).items() if found != usual[key]}
+        table[name] = changed, fitted
+        expected = {name} | BESIDE.get(name, set()), set() if is_numeric else FITTED.get(name, {"settings"})
+        if table[name] != expected:
+            unknown[name] = table[name], expected
+    for name, (changed, fitted) in table.items():
+        print(f"| {name} | {', '.join(sorted(changed))} | {', '.join(sorted(fitted))} |")
+    assert not unknown
+
+
+def test_families_that_are_not_asked_for_are_not_trained() -> None:
+    def families(**given: Any) -> set[str]:
+        return {family_of(at.Setting(**values)) for values in facts({"kinds": "statistics"} | given)["settings"]}
+
+    assert families() == {"linear", "networks"}
+    assert families(kinds="wearable") == {"linear", "trees", "networks"}
+    assert families(kinds="wearable", networks="none") == {"linear", "trees"}
+    assert families(kinds="wearable,linear") == families(kinds="linear") == {"linear"}
+    assert families(kinds="networks") == {"networks"}
 
 
 def test_constants_reach_every_network_and_only_what_reads_them() -> None:

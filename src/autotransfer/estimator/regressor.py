@@ -36,14 +36,14 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
 
     Ridge regressions on several representations of a window are averaged; held-out people decide strengths and weights.
 
-    adaptation: what the model may use of a new person: "zero-shot", nothing; "online", the windows so far;
+    adaptation: what the model may use of a new person: "zero-shot" (default), nothing; "online", the windows so far;
         "transductive", all windows at once, without their targets
     kinds: signals (emg, eeg, …) or representations to try in addition, separated by commas. An array has no channel
         names to recognize a signal by, so name it
-    folds: groups of people who are held out in turn: a number, "all" for each person alone; None: all, and 10 for more
-        than 20 people
+    folds: groups of people who are held out in turn: a number, or "all" for each person alone; by default all, and 10
+        for more than 20 people
     at_least: the R² that you need of every person; `choice_` and the report name everybody below it
-    run_folder: where choice.json, results.csv, report.html and the model are kept. None: nowhere
+    run_folder: where choice.json, results.csv, report.html and the model are kept; by default nowhere
     sfreq: sampling rate in Hz, for representations of rhythms and bands. Epochs bring their own
     verbose: show progress
 
@@ -53,7 +53,7 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
     `feature_names_in_` (if X named them) and `model_`.
     """
 
-    adaptation: str = "zero-shot"
+    adaptation: str | None = None
     kinds: str | None = None
     folds: int | str | None = None
     at_least: float | None = None
