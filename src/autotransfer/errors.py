@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 import sys
 from collections.abc import Iterable
 from dataclasses import fields
@@ -16,17 +17,19 @@ class UserError(ValueError):
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value for a message, shortened: a stored one may be a page long."""
-    try:
-        text = repr(value)
-    except RecursionError:
-        text = f"a {type(value).__name__} that is nested too deeply"
+    """Write a value for a message, on one line and shortened: a stored one may be a page long."""
+    text = " ".join(_REPR.repr(value).split())
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 1000
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 12
+
+
 def one_line(error: BaseException, most: int = 200) -> str:
-    """The text of another library's exception for a message, shortened."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    """Write another library's exception for a message, on one line and shortened."""
+    text = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
     return text if len(text) <= most else f"{text[:most]}…"
 
 

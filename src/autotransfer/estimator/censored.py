@@ -20,7 +20,6 @@ from ..models.assembly import Part, assemble
 from ..models.model import Model
 from ..recordings import Recordings
 from ..recordings.labels import as_list
-from ..recordings.messages import show
 from ..runs.options import USUAL_ENCODER
 from ..search.kinds import AVERAGED, EEGNET, PENALISED
 from ..settings import Setting
@@ -246,7 +245,7 @@ def validation_fold(recordings: Recordings, subjects: object, seed: int) -> Fold
     else:
         listed = as_list(subjects, "validation_subjects")
         if strange := [subject for subject in listed if subject not in known]:
-            raise UserError(f"validation_subjects names {show(strange[0])}; the data hold {show(list(known))}")
+            raise UserError(f"validation_subjects names {shown(strange[0])}; the data hold {shown(list(known))}")
         chosen = set(map(known.index, listed))
     if not chosen or len(known) - len(chosen) < 2:
         raise UserError(

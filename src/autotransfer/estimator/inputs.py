@@ -12,11 +12,10 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from torch import nn
 
-from ..errors import UserError, users_line
+from ..errors import UserError, shown, users_line
 from ..model.encoders import ENCODERS, Encoders
 from ..recordings import Raw, Recordings
 from ..recordings.labels import as_list, check_length
-from ..recordings.messages import show
 from ..recordings.windows import window_array
 from ..runs.options import USUAL_ENCODER
 
@@ -76,7 +75,7 @@ def _check_kind(labels: NDArray[Any]) -> None:
         try:
             sorted(set(labels))
         except TypeError:
-            raise UserError(f"y holds {show(labels.tolist())}; give numbers alone or text alone") from None
+            raise UserError(f"y holds {shown(labels.tolist())}; give numbers alone or text alone") from None
 
 
 def _columns(of_user: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
@@ -86,11 +85,13 @@ def _columns(of_user: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None
     if of_user is not None:
         items = getattr(of_user, "items", None)
         if not callable(items):
-            raise UserError(f"columns are {show(of_user)}; give a dict or a DataFrame with one value per trial in each")
+            raise UserError(
+                f"columns are {shown(of_user)}; give a dict or a DataFrame with one value per trial in each"
+            )
         columns |= dict(items())
-    lists = {name: as_list(values, f"the column {show(name)}") for name, values in columns.items()}
+    lists = {name: as_list(values, f"the column {shown(name)}") for name, values in columns.items()}
     for name, values in lists.items():
-        check_length(len(values), n_trials, f"the column {show(name)}")
+        check_length(len(values), n_trials, f"the column {shown(name)}")
     return lists.pop("session", None), lists
 
 
@@ -131,7 +132,7 @@ def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
         return encoder, None
     if isinstance(encoder, nn.Module) or not callable(encoder):
         raise UserError(
-            f"encoder is {show(encoder)}; give {', '.join(map(repr, ENCODERS))}, or a class or function "
+            f"encoder is {shown(encoder)}; give {', '.join(map(repr, ENCODERS))}, or a class or function "
             "(n_channels, n_times) -> nn.Module"
         )
     # As --encoder names it on the command line, so that a run's folder tells one factory from another.

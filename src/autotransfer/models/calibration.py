@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..recordings.labels import encode
-from ..recordings.messages import show
 from .candidate import Candidate
 from .card import UNTRIED, ModelCard
 from .ensemble import refuse_candidates
@@ -71,14 +70,14 @@ def known_and_unknown(
 
 
 def unknown_class_words(label: object, known: Iterable[object]) -> str:
-    return f"y has the class {show(label)}; the model knows {show(list(known))}"
+    return f"y has the class {shown(label)}; the model knows {shown(list(known))}"
 
 
 def check_one_person(subject: object, n_windows: int) -> None:
     """Raise where windows are of several people, by `subject` (n,); None: nobody says whose they are."""
     if subject is not None and len(people := encode(subject, n_windows, "subject")[1]) > 1:
         raise UserError(
-            f"the windows are of {len(people)} people ({show(list(people))}); a model is made for one of them: give "
+            f"the windows are of {len(people)} people ({shown(list(people))}); a model is made for one of them: give "
             "the windows of one person"
         )
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from .labels import plain_columns
-from .messages import show
 from .raw import Array, Label, Raw
 
 
@@ -72,7 +71,7 @@ def _match(block: Block, first: Block, slack: int) -> None:
         for having, lacking in ((first, block), (block, first)):
             if extra := [name for name in having.channels if name not in lacking.channels]:
                 raise UserError(
-                    f"{having.name} has the channel {show(extra[0])}, {lacking.name} has not; "
+                    f"{having.name} has the channel {shown(extra[0])}, {lacking.name} has not; "
                     "keep the same channels in all of them"
                 )
     for what, unit, remedy in (

@@ -10,11 +10,10 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..words import count
 from .filters import Filter, filter_of
 from .labels import Column, encode, encode_columns, encode_session, unlabelled_warning, without_unlabelled
-from .messages import show
 from .raw import STORED, Label, Raw
 from .units import Units
 from .windows import axes_concern, channel_names, float32_windows, window_array
@@ -73,7 +72,7 @@ class Recordings:
         filter: object = None,
     ) -> None:
         if not isinstance(name, str):
-            raise UserError(f"name is {show(name)}; it must be a string")
+            raise UserError(f"name is {shown(name)}; it must be a string")
         source = window_array(X)
         names = channel_names(channels, source.shape[1])
         raw = Raw(X=source, y=y, subject=subject, session=session, columns=columns, classes=classes)
@@ -88,7 +87,7 @@ class Recordings:
                 "classes only; to predict numbers: autotransfer run --target continuous (AutoTransferRegressor)"
             )
         if (strange := next((name for name in class_names if not storable(name)), None)) is not None:
-            raise UserError(f"y holds the class {show(strange)}, which no model can store; give numbers or text")
+            raise UserError(f"y holds the class {shown(strange)}, which no model can store; give numbers or text")
         subject_codes, subject_names = encode(subject, n_trials, "subject", subjects)
         _check_enough(class_names, subject_names)
         for warning in (warning for warning in warned if warning is not None):
@@ -206,13 +205,13 @@ class Recordings:
 
 def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:
     if len(subjects) < MIN_SUBJECTS:
-        names = ", ".join(show(label) for label in subjects)
+        names = ", ".join(shown(label) for label in subjects)
         raise UserError(
             f"there are {count(len(subjects), 'subject')} ({names}); at least {MIN_SUBJECTS} are needed, for training, "
             "validation and testing; windows of new people go to predict of a trained model"
         )
     if len(classes) < 2:
-        raise UserError(f"every trial is of the class {show(classes[0])}; at least 2 classes are needed")
+        raise UserError(f"every trial is of the class {shown(classes[0])}; at least 2 classes are needed")
 
 
 def measurement_in(classes: tuple[Label, ...]) -> float | None:
@@ -243,5 +242,5 @@ def check_sfreq(sfreq: Any) -> float | None:
     except (TypeError, ValueError, OverflowError, RuntimeError):
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise UserError(f"sfreq is {show(sfreq)}; it must be a positive number of samples per second, or None")
+        raise UserError(f"sfreq is {shown(sfreq)}; it must be a positive number of samples per second, or None")
     return value

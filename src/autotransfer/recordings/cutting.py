@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import UserError, check_choice, check_positive, check_types
+from ..errors import UserError, check_choice, check_positive, check_types, shown
 from .blocks import Block
 from .filters import Causal, filter_of
-from .messages import show
 from .raw import LARGEST, Array, Label
 
 HOW_TO_MAP = "give names of events and their classes, such as --events T1=left,T2=right (events={'T1': 'left', ...})"
@@ -75,7 +74,7 @@ class Cutting:
         check_positive(self, "window", "hop", "sfreq")
         filter_of(self.filter)
         if self.sep is not None and len(self.sep) != 1:
-            raise UserError(f"sep is {show(self.sep)}; give one character, such as ; or a tab (tab)")
+            raise UserError(f"sep is {shown(self.sep)}; give one character, such as ; or a tab (tab)")
         if self.decimal is not None:
             check_choice("decimal mark", self.decimal, (".", ","))
         if not math.isfinite(self.offset):
@@ -85,7 +84,7 @@ class Cutting:
                 f"{'hop' if self.events is None else 'events'} needs a window; give its length in seconds, --window 1.0"
             )
         if self.events is not None and not any(self.events.values()):
-            raise UserError(f"events are {show(self.events)}, which name no class; {HOW_TO_MAP}")
+            raise UserError(f"events are {shown(self.events)}, which name no class; {HOW_TO_MAP}")
 
     @classmethod
     def of(cls, *, events: object = None, offset: float | None = None, filter: object = None, **values: Any) -> Cutting:
@@ -114,13 +113,13 @@ def events_of(events: object) -> dict[str, str] | None:
     elif isinstance(events, Sequence):
         pairs = {name: name for name in events}
     else:
-        raise UserError(f"events are {show(events)}; {HOW_TO_MAP}")
+        raise UserError(f"events are {shown(events)}; {HOW_TO_MAP}")
     if pairs is None:
         return None
     classes = {}
     for name, label in pairs.items():
         if not isinstance(name, (str, int)) or not isinstance(label, (str, int)) or not str(name).strip():
-            raise UserError(f"events hold {show(name)}: {show(label)}; {HOW_TO_MAP}")
+            raise UserError(f"events hold {shown(name)}: {shown(label)}; {HOW_TO_MAP}")
         classes[str(name).strip()] = str(label).strip()
     if not classes:
         raise UserError(f"events are empty; {HOW_TO_MAP}")
@@ -133,13 +132,13 @@ def _parsed(text: str) -> dict[str, str]:
         try:
             values = json.loads(text)
         except ValueError:
-            raise UserError(f"events are {show(text)}, which is no JSON; {HOW_TO_MAP}") from None
+            raise UserError(f"events are {shown(text)}, which is no JSON; {HOW_TO_MAP}") from None
         return dict(values)
     classes: dict[str, str] = {}
     for part in text.split(","):
         name, equals, label = part.partition("=")
         if name.strip() in classes:
-            raise UserError(f"events have {show(name.strip())} twice; {HOW_TO_MAP}")
+            raise UserError(f"events have {shown(name.strip())} twice; {HOW_TO_MAP}")
         classes[name.strip()] = label.strip() if equals else name.strip()
     return classes
 

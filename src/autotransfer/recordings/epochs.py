@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from .blocks import Block, stacked
 from .cutting import Cutting
 from .labels import plain_columns, plain_values
-from .messages import show
 from .optional import need
 from .raw import Array, Label, Raw
 
@@ -43,7 +42,7 @@ def raw_from_epochs(
     else:
         people = epochs.items() if isinstance(epochs, Mapping) else zip(_ids(epochs), epochs, strict=True)
         how = {"subject": subject, "session": session, "label": label}
-        blocks = [epochs_block(part, f"subject {show(who)}", who=who, **how) for who, part in people]
+        blocks = [epochs_block(part, f"subject {shown(who)}", who=who, **how) for who, part in people]
     return stacked(blocks, name="epochs", hints=HINTS)
 
 
@@ -68,7 +67,7 @@ def epochs_block(
     unknown.
     """
     if not isinstance(epochs, import_mne().BaseEpochs):
-        raise UserError(f"{name}: {show(epochs)} is no mne.Epochs; give mne.Epochs, or a list or dict of them")
+        raise UserError(f"{name}: {shown(epochs)} is no mne.Epochs; give mne.Epochs, or a list or dict of them")
     if not epochs.preload:
         epochs = epochs.copy().drop_bad(verbose="ERROR")  # apply the rejection criteria, which MNE has not done yet
     column = subject if subject is not None or who is not None else _subject_column(epochs)

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError, shown
-from .messages import show
 
 REMEDY = (
     "give a band and the mains in Hz, such as 5-45,notch:50, 20- or -40, or {'highpass': 5, 'notch': [50]}, or none"
@@ -81,13 +80,13 @@ def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
         return None
     given = value.as_dict() if isinstance(value, Filter) else value
     if not isinstance(given, Mapping) or set(given) - {"highpass", "lowpass", "notch", "sections"}:
-        raise UserError(f"filter is {show(value)}; {REMEDY}")
+        raise UserError(f"filter is {shown(value)}; {REMEDY}")
     notch = given.get("notch") or ()
     notches = list(notch) if isinstance(notch, (list, tuple)) else [notch]
     edges = [given.get("highpass"), given.get("lowpass")]
     for hz in (*(edge for edge in edges if edge is not None), *notches):
         if not _finite(hz) or not hz > 0:
-            raise UserError(f"filter is {show(value)}; {REMEDY}")
+            raise UserError(f"filter is {shown(value)}; {REMEDY}")
         if sfreq is not None and hz >= sfreq / 2:
             raise UserError(
                 f"filter has {hz:g} Hz, and signals of {sfreq:g} Hz end below {sfreq / 2:g} Hz; leave that part out, "
@@ -122,12 +121,12 @@ def _sections(value: object) -> tuple[tuple[float, ...], ...]:
     """Check sections from a card or meta, which may be damaged: six finite numbers each, and stable."""
     rows = value or ()
     if not isinstance(rows, (list, tuple)):
-        raise UserError(f"the sections of the filter are {show(value)}; they must be lists of six numbers")
+        raise UserError(f"the sections of the filter are {shown(value)}; they must be lists of six numbers")
     for row in rows:
         whole = isinstance(row, (list, tuple)) and len(row) == 6 and all(map(_finite, row))
         # Roots of z² + a z + b lie within the unit circle where |b| < 1 and |a| < 1 + b.
         if not whole or row[3] != 1 or not (abs(row[5]) < 1 and abs(row[4]) < 1 + row[5]):
-            raise UserError(f"a section of the filter is {show(row)}; it must be six numbers of a stable filter")
+            raise UserError(f"a section of the filter is {shown(row)}; it must be six numbers of a stable filter")
     return tuple(tuple(map(float, row)) for row in rows)
 
 

@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import UserError, plain_value
-from .messages import show
+from ..errors import UserError, plain_value, shown
 from .raw import Array, Label, Raw
 
 TAKEN = ("X", "y", "subject", "session", "scale", "meta")  # names that files and arguments use otherwise
@@ -95,7 +94,7 @@ def encode(values: object, n_trials: int, what: str, names: object = None) -> tu
         raise UserError(f"{what} holds values that cannot be hashed; give one string or number per trial") from None
     if any(map(is_missing, unique)):
         first = next(n for n, label in enumerate(labels) if is_missing(label))
-        raise UserError(f"{what}[{first}] is {show(labels[first])}; drop trials without a label or give them one")
+        raise UserError(f"{what}[{first}] is {shown(labels[first])}; drop trials without a label or give them one")
     if names is None:
         ordered = _in_order(unique)
         known: tuple[Label, ...] = tuple(ordered)
@@ -126,15 +125,15 @@ def encode_columns(columns: object, n_trials: int) -> dict[str, Column]:
         return {}
     items: Callable[[], Iterable[tuple[Any, object]]] | None = getattr(columns, "items", None)
     if not callable(items) or isinstance(columns, type):
-        raise UserError(f"columns are {show(columns)}; give a dict or a DataFrame with one value per trial in each")
+        raise UserError(f"columns are {shown(columns)}; give a dict or a DataFrame with one value per trial in each")
     encoded = {}
     for name, values in items():
         if not is_column_name(name):
             raise UserError(
-                f"a column is called {show(name)}; give it a short printable name without / and \\ that no argument or "
-                "array of Recordings has"
+                f"a column is called {shown(name)}; give it a short printable name without / and \\ that no "
+                "argument or array of Recordings has"
             )
-        encoded[name] = _column(values, n_trials, f"the column {show(name)}")
+        encoded[name] = _column(values, n_trials, f"the column {shown(name)}")
     return encoded
 
 
@@ -145,7 +144,7 @@ def _column(values: object, n_trials: int, what: str) -> Column:
     given = as_list(values, what, n_trials)
     plain = plain_values(given)
     if plain is None:
-        raise UserError(f"{what} holds {show(given)}; give numbers alone or text alone, at least one of them")
+        raise UserError(f"{what} holds {shown(given)}; give numbers alone or text alone, at least one of them")
     known = {value for value in plain if value is not None}
     if any(isinstance(value, float) for value in known):
         return Column(np.array([np.nan if value is None else float(value) for value in plain]))
@@ -162,7 +161,7 @@ def check_length(length: int, n_trials: int, what: str) -> None:
 def as_list(values: object, what: str, n_trials: int | None = None) -> list[Label]:
     """Return plain Python values from a list, an array, a Series or a tensor with one axis, one for each trial."""
     if isinstance(values, (str, bytes, dict, set, frozenset)) or not isinstance(values, Iterable):
-        raise UserError(f"{what} is {show(values)}; give a list or an array with one axis")
+        raise UserError(f"{what} is {shown(values)}; give a list or an array with one axis")
     shape = getattr(values, "shape", None)
     if isinstance(shape, tuple) and len(shape) != 1:
         raise UserError(f"{what} has the shape {tuple(shape)}; give a list or an array with one axis")
@@ -202,8 +201,8 @@ def _named(unique: list[Label], names: object, what: str) -> tuple[list[Label], 
     if all(isinstance(label, (int, float)) and label in range(n) for label in unique):
         if are_names and (other := [label for label in unique if known[int(label)] != label]):
             raise UserError(
-                f"{what} holds {show(other[0])}, and the names given for it, {show(known)}, are numbers themselves: it "
-                f"may be that name or count from 0, to {show(known[int(other[0])])}; give the names as text, or none"
+                f"{what} holds {shown(other[0])}, and the names given for it, {shown(known)}, are numbers themselves: "
+                f"it may be that name or count from 0, to {shown(known[int(other[0])])}; give names as text, or none"
             )
         ordered = sorted(unique)
         return ordered, tuple(known[int(label)] for label in ordered)
@@ -212,7 +211,7 @@ def _named(unique: list[Label], names: object, what: str) -> tuple[list[Label], 
         return ordered, tuple(ordered)
     stray = next(label for label in unique if not (isinstance(label, (int, float)) and label in range(n)))
     raise UserError(
-        f"{what} holds {show(stray)}, for which the {n} names given have no entry; "
+        f"{what} holds {shown(stray)}, for which the {n} names given have no entry; "
         f"name every label: {what} counts from 0 into the names, or holds the names themselves"
     )
 
@@ -224,7 +223,7 @@ def check_distinct(values: list[Label], what: str) -> None:
         raise UserError(f"{what} hold values that cannot be hashed; use strings or numbers") from None
     if repeated:
         twice = next(value for n, value in enumerate(values) if value in values[:n])
-        raise UserError(f"{what} hold {show(twice)} twice; make them distinct")
+        raise UserError(f"{what} hold {shown(twice)} twice; make them distinct")
 
 
 def without_unlabelled(raw: Raw) -> tuple[Raw, int]:

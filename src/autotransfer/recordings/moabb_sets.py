@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, one_line, shown
 from .blocks import Block, stacked
 from .epochs import epochs_block, quiet
 from .labels import as_list, plain_columns
-from .messages import reason, show
 from .optional import need
 from .raw import Raw
 
@@ -45,13 +44,13 @@ def raw_from_moabb(dataset: Any, paradigm: Any = None, subjects: object = None) 
     """Return what Recordings.from_moabb documents, before it is checked."""
     need("moabb", "reading MOABB's data sets", "moabb")
     if not all(hasattr(dataset, field) for field in ("subject_list", "event_id", "paradigm")):
-        raise UserError(f"dataset is {show(dataset)}; give a dataset of moabb.datasets")
+        raise UserError(f"dataset is {shown(dataset)}; give a dataset of moabb.datasets")
     name, cut = type(dataset).__name__, _default_paradigm(dataset) if paradigm is None else paradigm
     if not hasattr(cut, "get_data"):
-        raise UserError(f"paradigm is {show(paradigm)}; give a paradigm of moabb.paradigms")
+        raise UserError(f"paradigm is {shown(paradigm)}; give a paradigm of moabb.paradigms")
     if not cut.is_valid(dataset):
         raise UserError(
-            f"{name} has the paradigm {dataset.paradigm!r} and the events {show(list(dataset.event_id))}, "
+            f"{name} has the paradigm {dataset.paradigm!r} and the events {shown(list(dataset.event_id))}, "
             f"which {type(cut).__name__} does not support; omit the paradigm, or choose another"
         )
     if len(getattr(cut, "filters", None) or ()) != 1:
@@ -59,7 +58,7 @@ def raw_from_moabb(dataset: Any, paradigm: Any = None, subjects: object = None) 
     there = list(dataset.subject_list)
     wanted = there if subjects is None else list(dict.fromkeys(as_list(subjects, "subjects")))
     if strange := [subject for subject in wanted if subject not in there]:
-        raise UserError(f"{name} has no subject {show(strange[0])}; there are {show(there)}")
+        raise UserError(f"{name} has no subject {shown(strange[0])}; there are {shown(there)}")
     blocks = _blocks(dataset, name, cut, wanted)
     return stacked(blocks, name=name, slack=1)  # MNE resamples 3 s to 384 or 385 samples at 128 Hz
 
@@ -88,7 +87,7 @@ def _default_paradigm(dataset: Any) -> Any:
     options: dict[str, Any] = {}
     if name in ("MotorImagery", "SSVEP", "CVEP"):  # avoids a warning that all events are used
         options = {"events": list(dataset.event_id), "n_classes": len(dataset.event_id)}
-    with _quietly(f"the paradigm {name} cannot be made with {show(options)}", "give one"):
+    with _quietly(f"the paradigm {name} cannot be made with {shown(options)}", "give one"):
         return getattr(paradigms, name)(**options)
 
 
@@ -102,4 +101,4 @@ def _quietly(problem: str, remedy: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{problem} ({reason(error)}); {remedy}") from error
+        raise UserError(f"{problem} ({one_line(error)}); {remedy}") from error

@@ -14,9 +14,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.lib import format as npy_format
 
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..machine import memory_left
-from .messages import reason
 from .raw import Array
 
 DEFLATE_LIMIT = 1032  # deflate cannot expand a byte to more than this
@@ -35,7 +34,7 @@ def readable(path: Path, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise UserError(
-            f"{what} of {str(path)!r} cannot be read ({reason(error)}); is the file damaged or cut short?"
+            f"{what} of {str(path)!r} cannot be read ({one_line(error)}); is the file damaged or cut short?"
         ) from error
 
 
@@ -113,23 +112,10 @@ def check_memory(needed: int, what: str, path: Path, remedy: str = AS_FOLDER) ->
 
 
 def available_memory() -> int | None:
-    """Bytes that can be taken without swapping, or the physical memory where the system does not tell; no more than a
-    limit on the address space or a container leaves."""
-    known = [n for n in (_free_memory(), _left_to_map(), memory_left()) if n is not None]
+    """Return the bytes that can be taken without swapping, or the physical memory if the system does not tell; no more
+    than a container leaves."""
+    known = [n for n in (_free_memory(), memory_left()) if n is not None]
     return min(known) if known else None
-
-
-def _left_to_map() -> int | None:
-    """Bytes that `ulimit -v` leaves to this process; None without such a limit."""
-    try:
-        import resource
-
-        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if limit == resource.RLIM_INFINITY:
-            return None
-        return max(0, limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize())
-    except (ImportError, OSError, ValueError):
-        return None  # not Linux
 
 
 def _free_memory() -> int | None:

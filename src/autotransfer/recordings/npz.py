@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, one_line, shown
 from .chunks import window_chunks
 from .container import Recordings, check_sfreq, storable
 from .labels import KINDS, Column, as_list, check_distinct, check_length, is_column_name, plain_columns
-from .messages import reason, show
 from .npy import Header, check_memory, member_header, npy_header, read_member, read_npy, readable
 from .raw import Array, Label, Raw
 
@@ -104,7 +103,7 @@ def _take_stated(meta: dict[str, Any], arrays: dict[str, Array], path: Path) -> 
         stated = tuple(values) if name == "channels" else values[0]
         if meta.setdefault(name, stated) != stated:
             raise UserError(
-                f"{name} of {str(path)!r} is {show(stated)}, and meta says {show(meta[name])}; leave one out"
+                f"{name} of {str(path)!r} is {shown(stated)}, and meta says {shown(meta[name])}; leave one out"
             )
 
 
@@ -159,7 +158,7 @@ def _scaled(X: Array, scale: Array, path: Path) -> Array:
             f"scale must broadcast to X, such as (1, channels, 1)"
         ) from None
     if not np.isfinite(scale).all():
-        raise UserError(f"scale of {str(path)!r} is {show(scale.ravel()[:4].tolist())}; it must hold finite numbers")
+        raise UserError(f"scale of {str(path)!r} is {shown(scale.ravel()[:4].tolist())}; it must hold finite numbers")
     scaled = np.empty(X.shape, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings reports
         for rows in window_chunks(X):
@@ -183,22 +182,22 @@ def _meta(text: str, path: Path) -> dict[str, Any]:
     try:
         meta = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not JSON ({reason(error)}); store json.dumps({{...}}) in it") from None
+        raise UserError(f"{where} is not JSON ({one_line(error)}); store json.dumps({{...}}) in it") from None
     if not isinstance(meta, dict):
-        raise UserError(f"{where} is {show(meta)}; it must be a JSON object such as {{'sfreq': 200}}")
+        raise UserError(f"{where} is {shown(meta)}; it must be a JSON object such as {{'sfreq': 200}}")
     entries = ("sfreq", "name", "filter", "channels", "classes", "subjects")
     known = {key: _tuples(meta[key]) for key in entries if meta.get(key) is not None}
     if not isinstance(known.get("filter"), dict):  # text describes it to readers
         known.pop("filter", None)
     if not isinstance(known.get("name", ""), str):
-        raise UserError(f"name in {where} is {show(known['name'])}; it must be a string")
+        raise UserError(f"name in {where} is {shown(known['name'])}; it must be a string")
     check_sfreq(known.get("sfreq"))
     columns = meta.get("column_labels", {})
     lists = isinstance(columns, dict) and all(isinstance(labels, list) for labels in columns.values())
     if not lists or any(type(label) not in (str, int) for labels in columns.values() for label in labels):
-        raise UserError(f"column_labels in {where} is {show(columns)}; it must give the labels of each as a list")
+        raise UserError(f"column_labels in {where} is {shown(columns)}; it must give the labels of each as a list")
     for name, labels in columns.items():
-        check_distinct(labels, f"the labels of {show(name)} in {where}")
+        check_distinct(labels, f"the labels of {shown(name)} in {where}")
     return known | {"column_labels": columns}
 
 
@@ -235,7 +234,7 @@ def _meta_text(recordings: Recordings) -> str:
     for field in ("classes", "subjects"):
         for label in meta.get(field, ()):
             if not storable(label):
-                raise UserError(f"{field} holds {show(label)}, which cannot be saved; use strings or numbers")
+                raise UserError(f"{field} holds {shown(label)}, which cannot be saved; use strings or numbers")
     columns = {name: column.labels for name, column in recordings.columns.items() if not column.continuous}
     if recordings.filter is not None:
         meta["filter"] = recordings.filter.as_dict()

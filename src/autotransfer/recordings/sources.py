@@ -27,7 +27,6 @@ from .continuous import (
 )
 from .cutting import Cutting
 from .embedded import watch
-from .messages import show
 from .moabb_sets import read_moabb
 from .npz import read_folder, read_npz, save_npz
 from .pattern import Files, split_options
@@ -142,7 +141,7 @@ def _for_training(
 def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     """Read what `load` reads, not validated and perhaps without labels."""
     if not isinstance(source, (str, os.PathLike)):
-        raise UserError(f"cannot load {show(source)}; give a path or the name of an embedded set: {_listed(SETS)}")
+        raise UserError(f"cannot load {shown(source)}; give a path or the name of an embedded set: {_listed(SETS)}")
     text, asked = os.fspath(source), cutting or Cutting()
     if is_read_by_format(text, asked):
         return read_labelled(find_files(text, asked), asked)

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from .container import MIN_SUBJECTS, Recordings, check_sfreq
-from .messages import show
 from .windows import MIN_TIMES
 
 Floats = NDArray[np.float64]
@@ -84,13 +83,13 @@ def synthetic(
 def _check_whole(**numbers: tuple[int, int]) -> None:
     for name, (value, least) in numbers.items():
         if not isinstance(value, int) or value < least:
-            raise UserError(f"{name} is {show(value)}; it must be a whole number of at least {least}")
+            raise UserError(f"{name} is {shown(value)}; it must be a whole number of at least {least}")
 
 
 def _check_strengths(**strengths: float) -> None:
     for name, strength in strengths.items():
         if not 0 <= strength <= 10:
-            raise UserError(f"{name} is {show(strength)}; it must lie between 0 and 10")
+            raise UserError(f"{name} is {shown(strength)}; it must lie between 0 and 10")
 
 
 def _stream(seed: int, part: str) -> np.random.Generator:

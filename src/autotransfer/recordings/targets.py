@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from ..errors import UserError, shown
 from .container import Recordings
 from .labels import Column, as_list, is_empty, named, rows_of, unlabelled_warning
-from .messages import show
 from .raw import Raw
 from .windows import window_array
 
@@ -99,7 +98,7 @@ def _number(value: Any, row: int, what: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.inf
     if not abs(number) < 1e30:
-        raise UserError(f"{what}[{row}] is {show(value)}; a continuous target is a finite number for each window")
+        raise UserError(f"{what}[{row}] is {shown(value)}; a continuous target is a finite number for each window")
     return number
 
 

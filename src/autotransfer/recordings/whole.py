@@ -7,14 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from .container import check_sfreq
-from .continuous import opened, reading
+from ..errors import UserError, shown
+from .continuous import endings, opened, reading
 from .cutting import Continuous, Cutting, Event, known_rate
-from .labels import named
 from .pattern import Files, Labels
 from .raw import Array
-from .sources import find_files, is_continuous, read
-from .windows import channel_names, window_array
+from .sources import find_files, is_continuous
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +34,10 @@ class WholeRecording:
 
 
 def read_whole(source: str, cutting: Cutting | None = None) -> list[WholeRecording]:
-    """Return the recordings of a file or folder. Windows that are cut already are one recording each, with their class
-    as an event that lasts as long as the window. `cutting` says how files are named and written."""
+    """Return the recordings of a file or folder. `cutting` says how files are named and written."""
     cutting = cutting or Cutting()
     if not is_continuous(source):
-        return _trials(source, cutting)
+        raise UserError(f"{shown(source, 400)} holds no continuous recordings; give files of {', '.join(endings())}")
     labelled = find_files(source, cutting)
     return [_whole(path, labels, labelled, cutting) for path, labels in labelled.files]
 
@@ -61,22 +58,3 @@ def _whole(path: Path, labels: Labels, labelled: Files, cutting: Cutting) -> Who
         name=path.name, study=labelled.name, subject=labels["subject"], values=values, times=times,
         channels=recording.channels, sfreq=sfreq, events=tuple(sorted(recording.events)),
     )  # fmt: skip
-
-
-def _trials(source: str, cutting: Cutting) -> list[WholeRecording]:
-    asked = Cutting(sfreq=cutting.sfreq) if cutting.pattern is None else Cutting(pattern=cutting.pattern)
-    raw = read(source, asked)  # refuses a pattern
-    X, sfreq = np.asarray(window_array(raw.X)), known_rate(check_sfreq(raw.sfreq), Path(source))
-    n, channels, length = X.shape
-    names = None if raw.channels is None else channel_names(raw.channels, channels)
-    whose = [""] * n if raw.subject is None else named(raw.subject, n, "subject", raw.subjects)
-    labels = [None] * n if raw.y is None else named(raw.y, n, "y", raw.classes)
-    return [
-        WholeRecording(
-            name=f"trial {row}", study=raw.name, subject=str(whose[row]),
-            values=np.ascontiguousarray(X[row].T, dtype=np.float32), times=np.arange(length) / sfreq, channels=names,
-            sfreq=sfreq,
-            events=() if labels[row] is None else (Event(0.0, length / sfreq, str(labels[row])),),
-        )
-        for row in range(n)
-    ]  # fmt: skip

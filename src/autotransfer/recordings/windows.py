@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, one_line
 from .chunks import window_chunks
 from .labels import as_list, check_distinct, encode
-from .messages import reason
 from .raw import LARGEST as LARGEST
 from .raw import Array
 
@@ -132,7 +131,7 @@ def _numeric_array(X: object) -> Array:
     try:
         source = np.asarray(X)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise UserError(f"X is not an array of numbers ({reason(error)}); give (trials, channels, times)") from None
+        raise UserError(f"X is not an array of numbers ({one_line(error)}); give (trials, channels, times)") from None
     if source.dtype.kind == "c":
         raise UserError(COMPLEX.format(source.dtype))
     if source.dtype.kind not in "biuf":

@@ -162,8 +162,6 @@ def replay(
         seconds = seconds_decoded(decisions.times, stream.window)
         activations[subject].append(decisions.activations)
         scores[subject] += score_events(decisions.activations, happened, seconds=seconds, tolerance=stream.window)
-        if windows and len(recording.times) == windows[0].shape[1]:  # cut already: known as it is in the file
-            windows = [stream.columns.of(recording.values).T]
         digests += [digest for window in windows for digest in window_digests(torch.from_numpy(window)[None])]
         whose += [subject] * len(windows)
     if not digests:
@@ -174,5 +172,5 @@ def replay(
             f"the recordings have no events of the model's classes {', '.join(map(str, classes))}; they have "
             f"{', '.join(names[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
         )
-    seen = seen_words(stream.session.model.card.seen, digests, whose if any(whose) else None)
+    seen = seen_words(stream.session.model.card.seen, digests, whose)
     return ReplayReport(detector, scores, activations, stream.hop, seen)
