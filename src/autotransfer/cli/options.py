@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import wraps
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -48,18 +51,39 @@ def event(help: str) -> Any:
     return Option(help=help, rich_help_panel="Events")
 
 
-# How continuous recordings are cut into windows.
-Window = Annotated[Number, _cut("Seconds of a window.")]
-Hop = Annotated[Number, _cut("Seconds from one window to the next; default: one after the other.")]
-Offset = Annotated[Number, _cut("Seconds from an event, or from the start, to the first window.")]
-Events = Annotated[Text, _cut("Events and their classes: T1=left,T2=right; T0= only ends what came before.")]
-Pattern = Annotated[Text, _cut("What names of files mean: '{subject}/{session}_{class}_*.csv'.")]
-Rate = Annotated[Number, _cut("Sampling rate in Hz of files that do not say it (.csv).")]
-Filter = Annotated[Text, _cut("Filter before cutting: a band in Hz and the mains, 5-45,notch:50.")]
 # How CSV files are written: accepted and documented in docs/formats.md, and not shown by --help.
 Sep = Annotated[Text, Option(help="What separates columns: , ; or tab.", hidden=True)]
 Decimal = Annotated[Text, Option(help="The decimal mark: . or ,", hidden=True)]
 TimeColumn = Annotated[Text, Option(help="The column of times.", hidden=True)]
+CUTTING_OPTIONS: dict[str, Any] = {  # how continuous recordings are read and cut into windows
+    "window": Annotated[Number, _cut("Seconds of a window.")],
+    "hop": Annotated[Number, _cut("Seconds from one window to the next; default: one after the other.")],
+    "offset": Annotated[Number, _cut("Seconds from an event, or from the start, to the first window.")],
+    "events": Annotated[Text, _cut("Events and their classes: T1=left,T2=right; T0= only ends what came before.")],
+    "pattern": Annotated[Text, _cut("What names of files mean: '{subject}/{session}_{class}_*.csv'.")],
+    "sfreq": Annotated[Number, _cut("Sampling rate in Hz of files that do not say it (.csv).")],
+    "sep": Sep,
+    "decimal": Decimal,
+    "time_column": TimeColumn,
+    "filter": Annotated[Text, _cut("Filter before cutting: a band in Hz and the mains, 5-45,notch:50.")],
+}
+
+
+def takes_cutting(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of CUTTING_OPTIONS, which it receives as one dict, `cutting`."""
+    own = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def taking(**given: Any) -> None:
+        cutting = {name: given.pop(name) for name in CUTTING_OPTIONS}
+        command(**given, cutting=cutting)
+
+    parameters = [parameter for name, parameter in own.parameters.items() if name != "cutting"]
+    for name, kind in CUTTING_OPTIONS.items():
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind))
+    taking.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # functions may have one
+    taking.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return taking
 
 
 def given_options(asked: dict[str, Any], constants: Sequence[str], config: Path | None) -> dict[str, Any]:
@@ -87,25 +111,18 @@ def given_options(asked: dict[str, Any], constants: Sequence[str], config: Path 
     return given if config is None else read_study(config) | given
 
 
-def cutting_of(context: Context) -> dict[str, Any]:
-    """Return how a command is to cut continuous recordings, as `Cutting.of` takes it."""
-    from ..runs.options import CUTTING
-
-    return {name: context.params[name] for name in CUTTING}
-
-
-def read_recordings(data: str, context: Context) -> Raw:
+def read_recordings(data: str, cutting: dict[str, Any]) -> Raw:
     from ..recordings import Cutting, read
 
-    return read(data, Cutting.of(**cutting_of(context)))
+    return read(data, Cutting.of(**cutting))
 
 
-def read_for(model: Model, data: str, context: Context) -> Raw:
+def read_for(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
     """Read data for a model: window length and filter are the model's unless the user gives them."""
     from ..recordings import Cutting, is_continuous, read
 
     card = model.card
-    cutting = cutting_of(context)
+    cutting = dict(cutting)
     if is_continuous(data):
         if cutting["window"] is None and card.sfreq is not None:
             cutting["window"] = card.n_times / card.sfreq

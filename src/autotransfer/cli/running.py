@@ -13,22 +13,13 @@ from ..errors import UserError
 from .conducting import carry_through, check_end, say_answer, say_finished, stoppable, workers, writing_events
 from .options import (
     AtLeast,
-    Decimal,
-    Events,
-    Filter,
     Folder,
-    Hop,
     Moved,
-    Offset,
     OwnEncoder,
-    Pattern,
-    Rate,
-    Sep,
-    TimeColumn,
     ToTensorBoard,
-    Window,
     given_options,
     own_encoders,
+    takes_cutting,
 )
 from .reporting import write_report
 from .voice import Quiet, Verbose, say, tell
@@ -58,7 +49,9 @@ def _rare(help: str) -> Any:
     return Option(help=help, hidden=True)
 
 
+@takes_cutting
 def run(
+    cutting: dict[str, Any],
     data: Annotated[str | None, Argument(metavar="DATA", help="Recordings: a file, a folder, or a name.")] = None,
     out: Annotated[Path | None, Option(help="Folder for the run; a dry run needs none.")] = None,
     time: Annotated[str | None, Option(help="Time limit, such as 30m (default) or 2h; none: train everything.")] = None,
@@ -91,16 +84,6 @@ def run(
     as_printed: Annotated[bool, Option("--as-printed", help="Short for --set as_printed=true.", hidden=True)] = False,
     max_epochs: Annotated[int | None, Option("--epochs", help="Short for --set max_epochs=N.", hidden=True)] = None,
     plan: Annotated[Path | None, _rare("Perform RUN/plan.json of another run.")] = None,
-    window: Window = None,
-    hop: Hop = None,
-    offset: Offset = None,
-    events: Events = None,
-    pattern: Pattern = None,
-    sfreq: Rate = None,
-    sep: Sep = None,
-    decimal: Decimal = None,
-    time_column: TimeColumn = None,
-    filter: Filter = None,
     clean: Annotated[bool, Option("--clean", help="Leave out dead channels, lost values and copies.")] = False,
     device: Annotated[str | None, _output("--device", "Where networks train: auto (default), cpu or cuda.")] = None,
     cluster: OnCluster = None,
@@ -114,11 +97,9 @@ def run(
         "source": data, "time": time, "adaptation": adaptation, "encoder": encoder, "target": target, "metric": metric,
         "at_least": at_least, "grid": grid, "kinds": kinds, "hold_out": hold_out, "folds": folds, "seeds": seeds,
         "seed": seed, "networks": networks, "rule": rule, "search": search, "trials": trials, "max_steps": max_steps,
-        "as_printed": as_printed, "max_epochs": max_epochs, "window": window, "hop": hop, "offset": offset,
-        "events": events, "pattern": pattern, "sfreq": sfreq, "sep": sep, "decimal": decimal,
-        "time_column": time_column, "filter": filter, "clean": clean, "device": device,
+        "as_printed": as_printed, "max_epochs": max_epochs, "clean": clean, "device": device,
     }  # fmt: skip
-    given = given_options(asked, set_ or [], config)
+    given = given_options(asked | cutting, set_ or [], config)
     perform(given, out, plan=plan, cluster=cluster, tensorboard=tensorboard, dry_run=dry_run)
 
 

@@ -5,28 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from ..errors import UserError, check_choice
-from .options import (
-    Decimal,
-    Events,
-    Filter,
-    Folder,
-    Hop,
-    Offset,
-    OwnEncoder,
-    Pattern,
-    Rate,
-    Sep,
-    Source,
-    TimeColumn,
-    Window,
-    own_encoders,
-    read_for,
-)
+from .options import Folder, OwnEncoder, Source, own_encoders, read_for, takes_cutting
 from .outputs import check_outputs
 from .voice import Quiet, VerboseExport, say, tell
 
@@ -38,10 +22,11 @@ if TYPE_CHECKING:
     from ..report.person_scores import PersonScores
 
 
+@takes_cutting
 def predict(
-    context: Context,
     folder: Folder,
     data: Source,
+    cutting: dict[str, Any],
     out: Annotated[Path | None, Option(help="CSV file for the predictions; default: standard output.")] = None,
     metric: Annotated[str | None, Option(help="Of windows with labels: a metric.")] = None,
     scores: Annotated[Path | None, Option(help="CSV file for every person's scores and confusions.")] = None,
@@ -50,16 +35,6 @@ def predict(
     ] = None,
     abstain: Annotated[float | None, Option(help="Leave about this share of windows unanswered, such as .2.")] = None,
     adapt: Annotated[str, Option(help="all: use all windows of each person, without labels; none.")] = "none",
-    window: Window = None,
-    hop: Hop = None,
-    offset: Offset = None,
-    events: Events = None,
-    pattern: Pattern = None,
-    sfreq: Rate = None,
-    sep: Sep = None,
-    decimal: Decimal = None,
-    time_column: TimeColumn = None,
-    filter: Filter = None,
     encoder: OwnEncoder = "eegnet",
     quiet: Quiet = False,
 ) -> None:
@@ -77,12 +52,12 @@ def predict(
     if saved.card.task.is_numeric:
         if abstain is not None or adapt != "none" or asked is not None:
             raise UserError("the model predicts a number, and no classes; leave --abstain, --adapt and --metric out")
-        predict_numbers(saved, read_for(saved, data, context), out, scores, coverage, quiet=quiet)
+        predict_numbers(saved, read_for(saved, data, cutting), out, scores, coverage, quiet=quiet)
         return
     if coverage is not None:
         least_probability(saved.card.thresholds, coverage)
     least_confidence(saved.card.thresholds, abstain)
-    raw = read_for(saved, data, context)
+    raw = read_for(saved, data, cutting)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     table, scored, notes = _predict_classes(
@@ -155,21 +130,12 @@ def _predict_classes(
     return table, scored, notes
 
 
+@takes_cutting
 def calibrate(
-    context: Context,
     folder: Folder,
     data: Annotated[str, Argument(metavar="PERSON", help="A few labelled windows of one person.")],
     out: Annotated[Path, Option(help="Folder for the person's model, which predict, export and stream take.")],
-    window: Window = None,
-    hop: Hop = None,
-    offset: Offset = None,
-    events: Events = None,
-    pattern: Pattern = None,
-    sfreq: Rate = None,
-    sep: Sep = None,
-    decimal: Decimal = None,
-    time_column: TimeColumn = None,
-    filter: Filter = None,
+    cutting: dict[str, Any],
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
@@ -187,7 +153,7 @@ def calibrate(
     for known in (folder, out):
         refuse_links(known)
     saved = load_classifier(model_folder(folder), own_encoders(encoder))
-    raw = read_for(saved, data, context)
+    raw = read_for(saved, data, cutting)
     X = saved.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     made, counts = calibrated_with(saved, raw, X)
     replaced = (out / "model" / "model.json").exists()
