@@ -142,7 +142,7 @@ def test_names_give_the_order_of_labels_that_are_names() -> None:
             {"y": Y + 1, "classes": [1, 2, 3]},
             r"y holds 1, and the names given for it, \[1, 2, 3\], are numbers themselves",
         ),
-        ({"classes": [1, 0]}, r"y holds 0, and .* may be that name or count from 0, to 1; give the names as text"),
+        ({"classes": [1, 0]}, r"y holds 0, and .* may be that name or count from 0, to 1; give names as text"),
         ({"classes": ["a", "a"]}, r"names for y hold 'a' twice"),
         ({"y": [None, float("nan")] * 6}, r"no window has a label"),
         ({"subject": ["a", "b", np.nan] * 4}, r"subject\[2\] is nan"),
