@@ -35,7 +35,6 @@ from autotransfer.runs.choice import Choice, Playback, Scores, StageScore, read_
 from autotransfer.runs.options import describe_run
 from autotransfer.runs.run import Run
 from autotransfer.search.average import find_online
-from autotransfer.search.decision import decide
 from autotransfer.search.plan import Plan
 from autotransfer.search.planning import begin
 from autotransfer.search.playback import play_back
@@ -73,20 +72,19 @@ def first_answer(source: str, folder: Path) -> Choice:
     with closing(run.ledger):
         with suppress(Answered):
             conduct(run, print, shown=False, played=1, answered=leave)
-        return replace(read_choice(folder), playback=everybody(run))
+        choice = read_choice(folder)
+        return replace(choice, playback=everybody(run, choice))
 
 
-def everybody(run: Run) -> Playback | None:
+def everybody(run: Run, choice: Choice) -> Playback | None:
     """Replay all subjects with the candidates trained so far."""
     plan, answers = run.ledger.recall("plan", Plan), run.ledger.recall("answers", list[StageScore])
     assert plan is not None, "of a run that has an answer"
     done = plan.stages[: len(answers or [])]
-    candidates = list(dict.fromkeys(setting for stage in done for setting in stage.settings))
-    _, _, nested = decide(run, candidates)
-    assert nested is not None, "of an average"
+    candidates = [named.setting for named in choice.shortlist]
     centred = list(dict.fromkeys(setting for stage in done for setting, _ in stage.online))
     online = find_online(run, candidates, centred)
-    return play_back(run, candidates, nested, run.recordings.n_subjects, online)
+    return play_back(run, choice, run.recordings.n_subjects, online)
 
 
 def rows_of(choice: Choice) -> Iterator[tuple[str, str, float]]:

@@ -19,9 +19,9 @@ from autotransfer.report.comparison import ranking, scores_on_test
 from autotransfer.report.summary import Leak, Summary
 from autotransfer.runs.choice import (
     Answering,
-    Average,
     Calibration,
     Choice,
+    Ensemble,
     NamedSetting,
     Playback,
     Reliability,
@@ -147,13 +147,13 @@ def _choice(run: Summary, chosen: str | None) -> Choice:
     picks = {s: (other if i % 5 == 4 else best).name for i, s in enumerate(run.data.subjects)}
     nested = {s: tests[name][s] for s, name in picks.items()}
     return Choice(
-        chosen=best, paper_network=baseline, best_uncensored=baseline, paper_network_won=best is baseline,
+        chosen=best, paper_network=baseline, best_uncensored=baseline, adaptation="none",
         shortlist=list(named.values()),
         validation_q25={one.name: one.q25 for one in ranked},
         validation_mean={one.name: one.mean for one in ranked},
         test_scores={role: tests[name] for role, name in roles.items()},
-        nested_test_scores=nested, nested_uncensored_test_scores={},
-        nested_choices=picks, delivered_test_scores={}, adaptation="none",
+        nested_test_scores=nested, nested_choices=picks,
+        nested_uncensored_choices=dict.fromkeys(picks, "paper_network"),
         chance=run.data.chance,
         **_beside(nested, len(run.data.classes)),
     )  # fmt: skip
@@ -202,12 +202,13 @@ def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encode
     assert run.choice is not None
     draw, choice = np.random.default_rng(seed), run.choice
     first, *more = dict.fromkeys([choice.chosen.name, "paper_network"])
-    weights = [Weighted(first, "eegnet", 0.45 - 0.1 * len(more), len(run.data.subjects))]
-    weights += [Weighted(name, "eegnet", 0.1, len(run.data.subjects)) for name in more]
+    weights = [Weighted(first, "eegnet", 0.45 - 0.1 * len(more), 0.0)]
+    weights += [Weighted(name, "eegnet", 0.1, 0.0) for name in more]
     for kind, share in KINDS.items():
         kind = own if kind == "my_encoder" else kind
-        weights.append(Weighted(f"candidate of {kind}", kind, share, 0 if share == 0 else 4))
+        weights.append(Weighted(f"candidate of {kind}", kind, share, 0.0))
     weights.sort(key=lambda one: -one.share)
+    weights = [replace(one, exponent=one.share / 1.37) for one in weights]
 
     def less(loss: float) -> dict[str, float]:
         noise = draw.normal(0, 0.004, len(nested))
@@ -216,25 +217,22 @@ def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encode
     nested = {s: min(1.0, v + 0.03) for s, v in choice.nested_test_scores.items()}
     moved = {s: draw.dirichlet([1 + 60 * one.share for one in weights]) for s in nested}
     confidence = [0.32, 0.45, 0.58, 0.71, 0.84, 0.95]
-    found = Average(
-        weights=weights,
-        temperature=1.37,
-        nested_weights={s: dict(zip([one.name for one in weights], own.tolist(), strict=True))
-                        for s, own in moved.items()},
-        choosing_test_scores=less(0.03),
-        equal_test_scores=less(0.012),
-        without_kind={one.kind: less(-0.004 if one.share == 0 else 0.01 + 0.03 * one.share) for one in weights},
-        calibration=Calibration(confidence, [c - 0.02 for c in confidence], [0.05, 0.12, 0.18, 0.2, 0.25, 0.2],
-                                0.021, 0.083),
-    )  # fmt: skip
+    names = [one.name for one in weights]
+    found = Ensemble(weights=[one for one in weights if one.share > 0],
+                     nested={s: dict(zip(names, own.tolist(), strict=True)) for s, own in moved.items()})  # fmt: skip
+    others = {"best_single": less(0.03), "equal_weights": less(0.012), "uncensored": less(0.008)}
+    without = {one.kind: less(-0.004 if one.share == 0 else 0.01 + 0.03 * one.share) for one in weights}
+    calibration = Calibration(
+        confidence, [c - 0.02 for c in confidence], [0.05, 0.12, 0.18, 0.2, 0.25, 0.2], 0.021, 0.083
+    )
     mean = choice.validation_mean | {one.name: 0.5 + 0.1 * one.share for one in weights if "candidate" in one.name}
     q25 = choice.validation_q25 | {name: value - 0.05 for name, value in mean.items() if "candidate" in name}
-    uncensored, ensemble = less(0.008), {"paper_network": less(0.02), "nested": nested}
+    others["paper_network"] = less(0.02)
     return replace(
         run,
         choice=replace(
-            choice, average=found, nested_test_scores=nested, validation_mean=mean, validation_q25=q25,
-            nested_uncensored_test_scores=uncensored, delivered_test_scores=ensemble, playback=played(nested),
+            choice, ensemble=found, nested_test_scores=nested, validation_mean=mean, validation_q25=q25,
+            alternatives=others, without_kind=without, calibration=calibration, playback=played(nested),
         ),
     )  # fmt: skip
 

@@ -14,8 +14,9 @@ from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.run import Run
-from autotransfer.search.decision import decide
-from autotransfer.search.held_out import HeldOutLogProbs, probabilities_of
+from autotransfer.search.evaluation import delivered_log_probs
+from autotransfer.search.evidence import Evidence
+from autotransfer.search.held_out import probabilities_of
 from autotransfer.search.procedure import conduct
 from autotransfer.search.validation import finished_entries, honest_scores, measured_scores
 from tiny import create_run, described, tiny_file
@@ -44,11 +45,9 @@ def test_people_are_scored_by_it_everywhere(run: Run) -> None:
     assert set(choice.other_metrics) >= {"balanced_accuracy", "f1_macro"}
     settings = candidates(run, choice)
     entries = finished_entries(run, settings, run.folds())
-    held_out = HeldOutLogProbs.of(run, settings, entries)
-    _, _, nested = decide(run, settings)
-    assert nested is not None
-    for person, log_p in nested.log_probs.items():
-        expected = np.mean([roc_auc_score(held_out.y[person] == k, np.exp(log_p[:, k])) for k in (0, 1)])
+    evidence = Evidence.of(run, choice.shortlist, entries)
+    for person, log_p in delivered_log_probs(choice, evidence).items():
+        expected = np.mean([roc_auc_score(evidence.y[person] == k, np.exp(log_p[:, k])) for k in (0, 1)])
         assert choice.nested_test_scores[str(person)] == pytest.approx(expected)
     names = {row.key for row in contenders(collect(run, weights=False))}
     assert "nested" in names

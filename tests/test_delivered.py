@@ -15,11 +15,12 @@ from autotransfer.models.assembly import Part, assemble
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.executor import LOG_PROBS
 from autotransfer.runs.run import Run
-from autotransfer.search import decision
-from autotransfer.search.held_out import HeldOutLogProbs
+from autotransfer.search.evaluation import delivered_log_probs, scores_of
+from autotransfer.search.evidence import Evidence
+from autotransfer.search.held_out import held_out_log_probs
 from autotransfer.search.procedure import conduct
-from autotransfer.search.stages import choose
-from autotransfer.search.validation import validation_scores
+from autotransfer.search.selection import select
+from autotransfer.search.validation import finished_entries
 from tiny import create_run, described, tiny_file
 
 
@@ -45,11 +46,13 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
     recordings = run.recordings
     X, y, subject = recordings.X, recordings.y.numpy(), recordings.subject.numpy()
     settings = {run.options.name_of(setting): setting for setting in run.options.settings()}
-    told = choice.delivered_test_scores
+    evidence = evidence_of(run, choice)
+    delivered = scores_of(run, evidence, delivered_log_probs(choice, evidence))
     differ = 0
     for test in range(recordings.n_subjects):
         person, own = str(recordings.subjects[test]), subject == test
-        for role, name in (("paper_network", "paper_network"), ("nested", choice.nested_choices[person])):
+        told = {"paper_network": choice.alternatives["paper_network"][person]}
+        for name, found in (told | {choice.nested_choices[person]: delivered[person]}).items():
             probabilities, single = [], []
             for entry in run.ledger.entries():
                 record = entry.record
@@ -63,12 +66,11 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
                 assert not own[fold.train].any()
                 model = assemble(recordings, [Part(settings[name], [state], [fold])], scores={})
                 probabilities.append(model.predict_proba(X[own]))
-                found = balanced_accuracy_score(y[own], probabilities[-1].argmax(1))
-                assert found == pytest.approx(seen.test_score)
-                single.append(found)
+                single.append(balanced_accuracy_score(y[own], probabilities[-1].argmax(1)))
+                assert single[-1] == pytest.approx(seen.test_score)
             assert len(probabilities) == 4, "two trainings for each of two seeds"
             expected = balanced_accuracy_score(y[own], np.mean(probabilities, 0).argmax(1))
-            assert told[role][person] == pytest.approx(expected)
+            assert found == pytest.approx(expected)
             differ += expected != pytest.approx(np.mean(single))
     assert differ > 0, "an ensemble that is never anything but its members proves nothing"
 
@@ -77,24 +79,23 @@ def test_a_candidate_that_failed_everywhere_knows_nothing(finished: tuple[Run, C
     run, _ = finished
     plain, other = run.options.settings()[:2]
     entries = [replace(e, status="failed") if e.setting == other else e for e in run.ledger.entries()]
-    held_out = HeldOutLogProbs.of(run, [plain, other], entries)
-    np.testing.assert_allclose(np.exp(held_out.of_person(0)[1]), 1 / run.recordings.n_classes)
+    log_probs = held_out_log_probs(run, [plain, other], entries)
+    for predicted in log_probs.values():
+        np.testing.assert_allclose(np.exp(predicted[1]), 1 / run.recordings.n_classes)
 
 
-def test_a_censor_that_validation_adores_is_no_uncensored_choice(
-    finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def evidence_of(run: Run, choice: Choice) -> Evidence:
+    settings = [named.setting for named in choice.shortlist]
+    return Evidence.of(run, choice.shortlist, finished_entries(run, settings, run.folds()))
+
+
+def test_a_censor_that_validation_adores_is_no_uncensored_choice(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
-    censored = {setting.key for setting in run.options.settings() if setting.method is not None}
-
-    def adored(entries: object, *groups: object, **more: object) -> list[object]:
-        return [
-            s._replace(value=1.0) if s.setting in censored else s for s in validation_scores(entries, *groups, **more)
-        ]
-
-    monkeypatch.setitem(decision.RULES, "published", decision.Ranking(adored, choose))
-    again, *_ = decision.decide(run, run.options.settings())
-    assert again.nested_uncensored_test_scores == choice.nested_uncensored_test_scores
+    evidence = evidence_of(run, choice)
+    censored = {named.setting.key for named in choice.shortlist if named.setting.method is not None}
+    scores = tuple(s._replace(value=1.0) if s.setting in censored else s for s in evidence.scores)
+    again = select(replace(evidence, scores=scores), "published")
+    assert again.nested_uncensored_choices == choice.nested_uncensored_choices
     assert again.best_uncensored == choice.best_uncensored
     assert again.chosen.setting.penalty is not None
 
@@ -121,15 +122,10 @@ def test_predictions_that_are_missing_or_damaged_are_told(
             run.held_out_log_probs(entry)
 
 
-def test_a_candidate_whose_trainings_all_failed_is_not_delivered(
-    finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, _ = finished
-    candidates = run.options.settings()
-    entries = [replace(e, status="failed") if e.setting == candidates[1] else e for e in run.ledger.entries()]
-    monkeypatch.setattr(run, "options", replace(run.options, rule="average"))
-    monkeypatch.setattr(run.ledger, "entries", lambda *_, **__: entries)
-    _, weights, _ = decision.decide(run, candidates)
-    assert weights is not None
-    assert weights.exponents[1] == 0
-    assert weights.exponents.sum() > 0
+def test_a_candidate_whose_trainings_all_failed_is_not_delivered(finished: tuple[Run, Choice]) -> None:
+    run, choice = finished
+    named = choice.shortlist
+    entries = [replace(e, status="failed") if e.setting == named[1].setting else e for e in run.ledger.entries()]
+    ensemble = select(Evidence.of(run, named, entries), "average").ensemble
+    assert ensemble is not None
+    assert named[1].name not in ensemble.exponents

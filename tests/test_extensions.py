@@ -263,7 +263,7 @@ def test_a_kind_of_candidates_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert {"perceptron", "medians"} <= {candidate.setting.kind for candidate in choice.shortlist}
     assert "medians of channels" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     auto = auto_classifier("uncensored", kinds="medians", sfreq=16, **BRIEF)
-    assert "medians" in {one["kind"] for one in fitted(auto).choice_["average"]["weights"]}
+    assert "medians" in {one["kind"] for one in fitted(auto).choice_["ensemble"]["weights"]}
 
 
 def test_a_metric_is_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

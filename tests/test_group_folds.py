@@ -12,12 +12,10 @@ from autotransfer.folds import divide, leave_groups_out, name_of
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.options import resolved
 from autotransfer.runs.run import Run
-from autotransfer.search import stages
-from autotransfer.search.average import find_weights
-from autotransfer.search.held_out import HeldOutLogProbs
+from autotransfer.search.evidence import Evidence
 from autotransfer.search.playback import model_without
 from autotransfer.search.procedure import conduct
-from autotransfer.search.validation import finished_entries, honest_scores
+from autotransfer.search.validation import finished_entries
 from autotransfer.training.metrics import balanced_accuracy_of
 from faults import few_closed_forms, quiet
 from tiny import create_run, described, tiny, tiny_file
@@ -78,46 +76,23 @@ def test_people_of_a_group_are_scored_one_by_one() -> None:
     assert alone.test_scores == {}, "one person's score is test_score"
 
 
-def held_out_of(run: Run, choice: Choice) -> HeldOutLogProbs:
-    candidates = [one.setting for one in choice.shortlist]
-    return HeldOutLogProbs.of(run, candidates, finished_entries(run, candidates, run.folds()))
-
-
 def test_nothing_that_held_a_person_out_decides_about_them(finished: tuple[Run, Choice]) -> None:
-    """What trainings that held the group out have said is replaced by noise: weights of the group stay."""
     run, choice = finished
-    held_out = held_out_of(run, choice)
-    among = range(len(held_out.candidates))
-    draw = np.random.default_rng(0)
+    entries = finished_entries(run, [named.setting for named in choice.shortlist], run.folds())
+    evidence = Evidence.of(run, choice.shortlist, entries)
     for group in run.groups:
-        before = find_weights(held_out, among, group).exponents
-        changed = {
-            (fold, person): draw.normal(size=own.shape).astype(np.float32) if set(group) & set(fold) else own
-            for (fold, person), own in held_out.log_probs.items()
-        }
-        noisy = HeldOutLogProbs(held_out.candidates, changed, held_out.y)
-        np.testing.assert_allclose(find_weights(noisy, among, group).exponents, before)
-    assert sorted(map(sorted, held_out.together)) == sorted(run.groups), "weights are found once for a group"
-    weights = choice.average.nested_weights if choice.average else {}
+        known = evidence.without(group[:1])
+        assert known.log_probs
+        assert not any(set(group) & set(fold) for fold, _ in known.log_probs)
+        assert not {score.subject for score in known.scores} & set(group)
+    assert sorted(map(sorted, evidence.together)) == sorted(run.groups), "weights are found once for a group"
+    weights = choice.ensemble.nested if choice.ensemble else {}
     assert weights["0"] == weights["4"]
-
-
-def test_scores_that_choose_leave_out_whatever_held_the_person_out(finished: tuple[Run, Choice]) -> None:
-    run, choice = finished
-    entries = finished_entries(run, [choice.paper_network.setting], run.folds())
-    scores = honest_scores(entries, run.groups)
-    assert len(scores) == 2 * PEOPLE, "everybody by two trainings"
-    for person in range(PEOPLE):
-        group = next(own for own in run.groups if person in own)
-        left = stages.without_subject(scores, person)
-        assert left
-        assert not {score.subject for score in left} & set(group)
 
 
 def test_a_person_is_played_to_models_that_left_them_out(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
-    candidates = [one.setting for one in choice.shortlist]
-    model = model_without(run, candidates, np.ones(len(candidates)), 4)
+    model = model_without(run, {named.setting: 1.0 for named in choice.shortlist}, 4)
     assert model is not None
     assert choice.playback is not None
     assert set(choice.playback.zero_shot["recorded"]) == {str(person) for person in range(PEOPLE)}

@@ -18,11 +18,8 @@ from autotransfer.recordings.units import Units
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search.average import find_nested
-from autotransfer.search.decision import of_whole_people
-from autotransfer.search.held_out import HeldOutLogProbs
+from autotransfer.search.diagnosis import of_whole_people
 from autotransfer.search.procedure import conduct
-from autotransfer.search.validation import finished_entries
 from faults import quiet
 from tiny import create_run, described
 
@@ -126,10 +123,8 @@ def test_people_are_held_out_as_ever_and_units_become_people_again() -> None:
 
 def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
-    tables = [choice.nested_test_scores, *choice.test_scores.values(), *choice.delivered_test_scores.values()]
-    tables += [*choice.baselines.values(), choice.confusions, choice.nested_choices]
-    assert choice.average is not None
-    tables += [choice.average.equal_test_scores, *choice.average.without_kind.values()]
+    tables = [choice.nested_test_scores, *choice.test_scores.values(), *choice.alternatives.values()]
+    tables += [*choice.baselines.values(), choice.confusions, *choice.without_kind.values()]
     assert [sorted(own) for own in tables] == [NAMES] * len(tables)
     rows = pd.read_csv(run.folder / "results.csv")
     plain = rows[rows["setting"] == choice.chosen.name].set_index("test_subject")["test_score"]
@@ -141,11 +136,6 @@ def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, 
     assert choice.playback is None or set(choice.playback.zero_shot["recorded"]) <= set(NAMES)
 
 
-def held_out_of(run: Run, choice: Choice) -> HeldOutLogProbs:
-    candidates = [one.setting for one in choice.shortlist]
-    return HeldOutLogProbs.of(run, candidates, finished_entries(run, candidates, run.folds()))
-
-
 def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choice]) -> None:
     run, _ = finished
     rec = run.recordings
@@ -155,23 +145,6 @@ def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choic
         np.testing.assert_array_equal(own[:, 0], np.flatnonzero(whole_people(rec).subject.numpy() == person))
     del units[0]
     assert sorted(of_whole_people(rec, units)) == list(range(1, PEOPLE))
-
-
-def test_nothing_that_held_a_session_out_decides_about_it(finished: tuple[Run, Choice]) -> None:
-    """Whatever trainings that held it out have said is replaced by noise: what is decided for it stays."""
-    run, choice = finished
-    held_out, draw = held_out_of(run, choice), np.random.default_rng(0)
-    among = range(len(held_out.candidates))
-    before = find_nested(held_out, among)
-    for unit in (0, 3, 8):
-        changed = {
-            (fold, who): np.log(draw.dirichlet(np.ones(2), own.shape[:2])).astype(np.float32) if unit in fold else own
-            for (fold, who), own in held_out.log_probs.items()
-        }
-        after = find_nested(HeldOutLogProbs(held_out.candidates, changed, held_out.y), among)
-        np.testing.assert_allclose(after.weights[unit].exponents, before.weights[unit].exponents)
-        others = [one for one in before.weights if one not in run.groups[0] + run.groups[1]]
-        assert others
 
 
 @pytest.mark.parametrize("standardize", ["train", "online", "transductive"])

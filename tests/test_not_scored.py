@@ -13,8 +13,8 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import check_scorable, scorable
 from autotransfer.recordings import save_npz
-from autotransfer.runs.choice import read_choice
-from autotransfer.search.held_out import HeldOutLogProbs
+from autotransfer.runs.choice import NamedSetting, read_choice
+from autotransfer.search.evidence import Evidence
 from faults import OPTIONS, call, few_settings
 from tiny import create_run, described, tiny
 
@@ -61,11 +61,9 @@ def test_they_are_told_before_a_run_and_are_in_no_mean(
     assert result.code == 0, result.err
     choice, scored = read_choice(run), {"p0", "p2", "p3", "p5"}
     assert choice.not_scored == ["one class", "one trial"]
-    tables = [*choice.test_scores.values(), *choice.delivered_test_scores.values(), choice.nested_test_scores]
-    tables += [choice.nested_uncensored_test_scores]
-    if choice.average is not None:
-        tables += [choice.average.equal_test_scores, choice.average.choosing_test_scores]
-        assert set(choice.average.nested_weights) == scored
+    tables = [*choice.test_scores.values(), *choice.alternatives.values(), choice.nested_test_scores]
+    if choice.ensemble is not None:
+        assert set(choice.ensemble.nested) == scored
     for table in tables:
         assert set(table) == scored
         assert not any(map(math.isnan, table.values()))
@@ -92,19 +90,20 @@ def test_a_split_whose_validation_subject_cannot_be_scored_compares_no_settings(
 def test_weights_do_not_depend_on_them() -> None:
     y = {0: np.array([0, 1] * 4), 1: np.array([0] * 8), 2: np.array([1, 0] * 4)}
 
-    def held_out(sure: float) -> HeldOutLogProbs:
+    def held_out(sure: float) -> Evidence:
         found = {}
         for fold in ((2, 0), (0, 1), (1, 2)):
             for person in fold:
                 p = np.random.default_rng(person).random((2, 8, 2)) if person != 1 else np.full((2, 8, 2), 1 - sure)
                 p[:, :, 0] = sure if person == 1 else p[:, :, 0]
                 found[fold, person] = np.log(p / p.sum(-1, keepdims=True)).astype(np.float32)
-        return HeldOutLogProbs([at.Setting(), at.Setting(lr=0.01)], found, y)
+        candidates = [NamedSetting(str(lr), at.Setting(lr=lr)) for lr in (0.001, 0.01)]
+        return Evidence(tuple(candidates), ("0", "1", "2"), found, y)
 
     from autotransfer.search.average import find_weights
 
     assert held_out(0.9).people == [0, 2]
-    sure, unsure = (find_weights(held_out(p), [0, 1]).exponents for p in (0.9, 0.1))
+    sure, unsure = (find_weights(held_out(p), [0, 1]) for p in (0.9, 0.1))
     np.testing.assert_array_equal(sure, unsure)
 
 

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 import autotransfer as at
 from autotransfer.jobs import Record
 from autotransfer.models.loading import load_model
-from autotransfer.runs.choice import Choice
-from autotransfer.runs.executor import LOG_PROBS
+from autotransfer.runs.choice import Choice, NamedSetting, Selection
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.run import Run
-from autotransfer.search import decision
+from autotransfer.search import selection
+from autotransfer.search.evidence import Evidence
 from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
-from autotransfer.search.stages import choose
-from autotransfer.search.validation import validation_scores
+from autotransfer.search.selection import select
+from autotransfer.search.stages import Score, best_mean
+from autotransfer.search.validation import finished_entries
+from autotransfer.settings import Setting
 from faults import quiet
 from tiny import create_run, described, tiny_file
 
@@ -88,36 +90,6 @@ def test_choice_agrees_with_the_table(finished: tuple[Run, Choice]) -> None:
         assert choice.nested_test_scores[str(subject)] == pytest.approx(tests[nested, subject])
 
 
-def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them(
-    finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, choice = finished
-    candidates = [named.setting for named in choice.shortlist]
-    generator = np.random.default_rng(0)
-    changed, moved = 0, Counter[str]()
-    for subject in range(4):
-
-        def corrupted(
-            entries: object, groups: object = None, *, twins: bool = True, subject: int = subject
-        ) -> list[object]:
-            return [
-                score._replace(value=generator.random()) if score.subject == subject else score
-                for score in validation_scores(entries, groups, twins=twins)
-            ]
-
-        for _ in range(3):
-            monkeypatch.setitem(decision.RULES, "published", decision.Ranking(corrupted, choose))
-            again, *_ = decision.decide(run, candidates)
-            assert again.nested_choices[str(subject)] == choice.nested_choices[str(subject)]
-            for kind in ("nested", "nested_uncensored"):
-                own, before = (getattr(one, f"{kind}_test_scores") for one in (again, choice))
-                assert own[str(subject)] == before[str(subject)]
-                moved[kind] += own != before
-            changed += again.nested_choices != choice.nested_choices
-    assert changed > 0, "the corruption must be able to change other subjects' choices"
-    assert moved["nested"] > 0
-
-
 @pytest.fixture(scope="module")
 def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     return run_tiny(tmp_path_factory.mktemp("averaged"), rule="average", adaptation="zero-shot", seeds=2, max_epochs=3)
@@ -125,53 +97,113 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
 
 def test_the_delivered_model_is_the_average(averaged: tuple[Run, Choice]) -> None:
     run, choice = averaged
-    model, average = load_model(run.folder / "model"), choice.average
+    model, average = load_model(run.folder / "model"), choice.ensemble
     assert average is not None
     assert len(model.parts) == len(average.weights)
-    assert sum(one.share for one in average.weights) == pytest.approx(1)
-    assert sum(model.exponents) == pytest.approx(1 / average.temperature)
-    named = {run.options.name_of(part.setting): part for part in model.parts}
-    logs = []
-    for one, exponent in zip(average.weights, sorted(model.exponents, reverse=True), strict=True):
-        assert one.share == pytest.approx(exponent * average.temperature)
-        assert one.members == named[one.name].card.members
-        logs.append(exponent * np.log(named[one.name].predict_proba(run.recordings.X)))
-    expected = np.exp(np.sum(logs, 0))
-    expected /= expected.sum(1, keepdims=True)
-    np.testing.assert_allclose(model.predict_proba(run.recordings.X), expected, atol=1e-9)
+    assert sum(average.shares.values()) == pytest.approx(1)
+    assert sum(model.card.exponents) == pytest.approx(1 / average.temperature)
+    assert [one.exponent for one in average.weights] == sorted(model.card.exponents, reverse=True)
 
 
-def test_nothing_a_person_has_touched_decides_for_them(
-    averaged: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
+def evidence_of(run: Run, choice: Choice) -> Evidence:
+    settings = [named.setting for named in choice.shortlist]
+    return Evidence.of(run, choice.shortlist, finished_entries(run, settings, run.folds()))
+
+
+def without_truth(evidence: Evidence, subject: int, generator: np.random.Generator) -> Evidence:
+    """Replace everything that the subject took part in: their classes, and scores and predictions of fits that held
+    them out."""
+
+    def noise(log_p: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.log(generator.dirichlet(np.ones(log_p.shape[2]), log_p.shape[:2])).astype(np.float32)
+
+    return replace(
+        evidence,
+        log_probs={(fit, who): noise(p) if subject in fit else p for (fit, who), p in evidence.log_probs.items()},
+        y=evidence.y | {subject: generator.permutation(evidence.y[subject])},
+        scores=tuple(
+            score._replace(value=generator.random()) if subject in {score.subject, *score.others} else score
+            for score in evidence.scores
+        ),
+        pools={},
+    )
+
+
+def selected_without(selection: Selection, subject: str) -> list[object]:
+    ensemble = selection.ensemble
+    weights = [] if ensemble is None else [ensemble.nested[subject], ensemble.nested_uncensored.get(subject)]
+    return [selection.nested_choices[subject], selection.nested_uncensored_choices[subject], *weights]
+
+
+def depends_on_a_subject(evidence: Evidence, rule: str) -> bool:
+    """Whether the selection without a subject changes with what the subject took part in."""
+    before, generator, found, moved = select(evidence, rule), np.random.default_rng(0), False, False
+    for _ in range(3):
+        for subject in evidence.people:
+            after, name = select(without_truth(evidence, subject, generator), rule), evidence.subjects[subject]
+            found |= selected_without(after, name) != selected_without(before, name)
+            moved |= any(selected_without(after, s) != selected_without(before, s) for s in evidence.subjects)
+    assert moved, "what was replaced must be able to change other subjects' selections"
+    return found
+
+
+def test_no_subject_decides_about_themselves(finished: tuple[Run, Choice], averaged: tuple[Run, Choice]) -> None:
+    for rule, done in (("published", finished), ("average", averaged)):
+        evidence = evidence_of(*done)
+        again = select(evidence, rule, done[1].paper_network)
+        assert again == Selection(**{field.name: getattr(done[1], field.name) for field in fields(Selection)})
+        assert not depends_on_a_subject(evidence, rule)
+
+
+def test_a_rule_that_looks_at_the_subject_is_caught(
+    finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every record and prediction of trainings that held a person out is replaced, and so are the person's labels."""
-    run, choice = averaged
-    candidates = [named.setting for named in choice.shortlist]
-    generator, real = np.random.default_rng(0), Run.weights
-    for subject in range(4):
-        entries = [
-            replace(e, record=poisoned(e.record, generator)) if subject in (e.validation, e.test) else e
-            for e in run.ledger.entries()
-        ]
-        touched = {e.key for e in entries if subject in (e.validation, e.test)}
+    evidence = evidence_of(*finished)
 
-        def weights(own: Run, key: str, touched: set[str] = touched) -> dict[str, Tensor]:
-            found = real(own, key)
-            if key in touched:
-                shape = found[LOG_PROBS].shape
-                found[LOG_PROBS] = torch.from_numpy(np.log(generator.dirichlet(np.ones(shape[1]), shape[0]))).float()
-            return found
+    def peek(known: Evidence, among: Sequence[int]) -> NDArray[np.float64]:
+        """Weigh candidates by all scores, also those that the rule is not given."""
+        return np.array([np.mean([s.value for s in stolen if s.setting == c.setting.key]) for c in known.candidates])
 
-        with monkeypatch.context() as patch:
-            patch.setattr(Run, "weights", weights)
-            patch.setattr(run.ledger, "entries", lambda *_, own=entries, **__: own)
-            again, *_ = decision.decide(run, candidates)
-        person = str(subject)
-        assert again.average is not None
-        assert choice.average is not None
-        assert again.average.nested_weights[person] == choice.average.nested_weights[person]
-        assert again.nested_choices[person] == choice.nested_choices[person]
-        assert again.average.nested_weights != choice.average.nested_weights, "or nothing was replaced"
+    monkeypatch.setitem(selection.RULES, "cheat", selection.Rule(best_mean, peek))
+    real = selection.select
+
+    def steal(known: Evidence, rule: str) -> Selection:
+        nonlocal stolen
+        stolen = known.scores
+        return real(known, rule)
+
+    stolen = evidence.scores
+    monkeypatch.setitem(globals(), "select", steal)
+    assert depends_on_a_subject(evidence, "cheat")
+
+
+def test_what_selects_is_given_nothing_of_the_subject(averaged: tuple[Run, Choice]) -> None:
+    evidence = evidence_of(*averaged)
+    for subject in evidence.people:
+        known = evidence.without([subject])
+        assert subject not in known.y
+        assert not any(subject in fit for fit, _ in known.log_probs)
+        assert not any(subject in {score.subject, *score.others} for score in known.scores)
+        others = [who for who in known.pools if who in known.partial]
+        assert not others, "pools that are kept have no fit that held the subject out"
+    held = set(types_in(Evidence))
+    assert held <= {NamedSetting, Setting, Score, np.ndarray, str, int, float, frozenset, tuple, dict, Mapping}, held
+
+
+def types_in(kind: Any) -> Iterator[Any]:
+    """Yield the types of all values that a type can hold, but those in a setting, which is what is selected."""
+    if get_origin(kind) is np.ndarray:
+        yield np.ndarray
+    elif get_origin(kind) is not None:
+        yield get_origin(kind)
+        for argument in get_args(kind):
+            yield from types_in(argument) if argument is not Ellipsis else ()
+    elif kind is not Setting and (is_dataclass(kind) or hasattr(kind, "_fields")):
+        yield from () if kind is Evidence else (kind,)
+        for hint in get_type_hints(kind).values():
+            yield from types_in(hint)
+    else:
+        yield kind
 
 
 def poisoned(record: Record, generator: np.random.Generator) -> Record:
@@ -194,10 +226,9 @@ def test_test_scores_reach_no_choice(
     monkeypatch.setattr(Ledger, "finish", finish)
     (tmp_path / "poisoned").mkdir()
     again = run_tiny(tmp_path / "poisoned", max_epochs=12)[1]
-    decided = ("chosen", "paper_network", "best_uncensored", "paper_network_won", "shortlist", "validation_q25",
-               "validation_mean", "nested_choices", "adaptation")  # fmt: skip
-    assert {name: getattr(again, name) for name in decided} == {name: getattr(choice, name) for name in decided}
-    for name in ("test_scores", "nested_test_scores", "nested_uncensored_test_scores"):
+    for field in fields(Selection):
+        assert getattr(again, field.name) == getattr(choice, field.name)
+    for name in ("test_scores", "nested_test_scores", "alternatives"):
         assert getattr(again, name) != getattr(choice, name), "or nothing was poisoned"
 
 

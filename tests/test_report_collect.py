@@ -13,8 +13,7 @@ from autotransfer.runs import options as options_module
 from autotransfer.runs.choice import NamedSetting, read_choice
 from autotransfer.runs.ledger import Entry
 from autotransfer.runs.run import Run
-from autotransfer.search import decision, procedure
-from autotransfer.search.validation import validation_scores
+from autotransfer.search import procedure, selection
 from report_example import finished
 from report_outline import Outline, figure_data, light
 from tiny import create_run, described, tiny_file
@@ -30,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     few = [Setting(), Setting(batches=CENSORED.training.batches), CENSORED]
     with (
         mock.patch.object(options_module, "grid", return_value=few),
-        mock.patch.dict(decision.RULES, published=decision.Ranking(validation_scores, lambda scores, keys: keys[-1])),
+        mock.patch.dict(selection.RULES, published=selection.Rule(lambda scores, keys: keys[-1])),
     ):
         found = create_run(folder / "run", options)
         procedure.conduct(found, lambda _: None, shown=False)
@@ -71,7 +70,7 @@ def test_leakage_before_a_censor_is_that_of_the_same_preprocessing() -> None:
         jobs = [(chosen, fold) for fold in range(3)] + [(s, fold) for s in settings for fold in range(folds)]
         entries = [Entry("", "folds", setting, 0, fold, 0, "done", 1, record) for setting, fold in jobs]
         named = {"paper_network": NamedSetting("paper_network", plain), "chosen": NamedSetting("chosen", chosen)}
-        return roles(replace(known, **named, paper_network_won=chosen == plain), entries)
+        return roles(replace(known, **named), entries)
 
     both = {"paper_network": plain, "chosen": censored}
     assert found(censored, plain, shuffled, twin) == {**both, "uncensored": twin}

@@ -151,10 +151,11 @@ def test_the_score_is_drawn_against_time() -> None:
 def test_what_kinds_add_is_drawn_with_its_interval() -> None:
     run = averaged()
     assert run.choice is not None
-    assert run.average is not None
+    assert run.ensemble is not None
     figure = figures(run)["contributions"]
-    others = [*(run.average.without_kind[kind] for kind in run.average.kinds)]
-    others += [run.average.choosing_test_scores, run.average.equal_test_scores]
+    others = [run.choice.without_kind[kind] for kind in run.ensemble.kinds]
+    others += [run.choice.without_kind[kind] for kind in run.choice.without_kind if kind not in run.ensemble.kinds]
+    others += [run.choice.alternatives[key] for key in ("best_single", "equal_weights")]
     pairs = [pair for other in others if (pair := paired(run.choice.nested_test_scores, other))]
     dots = [trace for trace in figure.data if trace["mode"] == "markers"]
     lines = [trace for trace in figure.data if trace["mode"] == "lines"]
@@ -178,20 +179,20 @@ def test_candidates_are_those_of_the_choice_in_the_order_of_its_rule() -> None:
 def test_confusion_and_reliability_are_those_of_the_delivered_model() -> None:
     run = averaged()
     assert run.choice is not None
-    assert run.average is not None
+    assert run.choice.calibration is not None
     drawn = figures(run)
     whole = np.sum([np.array(counts) for counts in run.choice.confusions.values()], 0)
     assert [row[3] for row in drawn["confusion"].rows[: whole.size]] == whole.ravel().tolist()
     assert {row[0] for row in drawn["confusion"].rows} == {"everybody", *run.choice.confusions}
-    found, rows = run.average.calibration, drawn["reliability"].rows
+    found, rows = run.choice.calibration, drawn["reliability"].rows
     bins = [row for row in rows if row[0] == "all windows"]
     assert [row[1:] for row in bins] == np.transpose([found.confidence, found.accuracy, found.share]).tolist()
     people = {row[0]: row[2] for row in rows if row[0] != "all windows"}
     assert people == {who: own.accuracy for who, own in run.choice.reliability.items()}
     worst = max(run.choice.reliability.items(), key=lambda item: item[1].overconfidence)[0]
     assert f"subject {worst}" in drawn["reliability"].caption
-    spoiled = replace(run.average, calibration=replace(found, accuracy=[math.nan] * 6))
-    lacking = replace(run, choice=replace(run.choice, average=spoiled, confusions={}, reliability={}))
+    spoiled = replace(found, accuracy=[math.nan] * 6)
+    lacking = replace(run, choice=replace(run.choice, calibration=spoiled, confusions={}, reliability={}))
     assert not {"confusion", "reliability"} & set(figures(lacking)), "a run of an earlier version"
 
 

@@ -17,7 +17,7 @@ from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import answer_lines
 from autotransfer.report.wording import kind_label, kind_words, signed
-from autotransfer.runs.choice import Average, Choice, Weighted
+from autotransfer.runs.choice import Choice, Ensemble, Weighted
 from autotransfer.runs.ending import OVER
 from report_example import averaged, empty, finished, paper_network_won
 from report_outline import Outline, example, figure_data, light, place
@@ -34,9 +34,9 @@ def page(run: Summary, **changes: Any) -> str:
     return Outline(light(replace(run, choice=of(run, **changes)))).text
 
 
-def average_of(run: Summary) -> Average:
-    assert run.average is not None
-    return run.average
+def ensemble_of(run: Summary) -> Ensemble:
+    assert run.ensemble is not None
+    return run.ensemble
 
 
 # ---- page and terminal -----------------------------------------------------------------------------------------------
@@ -76,18 +76,17 @@ def test_rows_of_the_terminal_are_scores_of_the_choice() -> None:
         for row in rows:
             assert any(line.startswith(f"  {row.label} ") and f"mean {row.mean:.3f}" in line for line in lines)
         assert any("balanced accuracy on 12 test subjects (chance .25)" in line for line in lines)
-    average = average_of(averaged())
     scores = {row.key: row.scores for row in rows}
-    assert scores["choosing"] == average.choosing_test_scores
-    assert scores["equal"] == average.equal_test_scores
+    assert scores["choosing"] == choice.alternatives["best_single"]
+    assert scores["equal"] == choice.alternatives["equal_weights"]
     assert any("0.021" in line and "0.083" in line for line in lines), "calibration errors"
 
 
 def test_names_cannot_control_the_terminal() -> None:
     run = averaged()
-    average = average_of(run)
-    rude = replace(average, weights=[replace(average.weights[0], kind="a\x1b[31m\nb")])
-    assert all(line.isprintable() for line in answer_lines(of(run, average=rude)))
+    ensemble = ensemble_of(run)
+    rude = replace(ensemble, weights=[replace(ensemble.weights[0], kind="a\x1b[31m\nb")])
+    assert all(line.isprintable() for line in answer_lines(of(run, ensemble=rude)))
     assert all(line.isprintable() for line in headline(of(run, nested_test_scores={"a\x1b[31m\nb": 0.5})))
 
 
@@ -127,12 +126,8 @@ def test_gains_without_labels_and_with_a_few_are_means_over_people() -> None:
 def test_no_plain_network_is_mentioned_before_it_was_trained() -> None:
     run = averaged()
     choice = of(run)
-    without = [
-        {k: v for k, v in t.items() if k != "paper_network"} for t in (choice.test_scores, choice.delivered_test_scores)
-    ]
-    early = replace(
-        run, choice=replace(choice, paper_network=None, test_scores=without[0], delivered_test_scores=without[1])
-    )
+    without = [{k: v for k, v in t.items() if k != "paper_network"} for t in (choice.test_scores, choice.alternatives)]
+    early = replace(run, choice=of(run, paper_network=None, test_scores=without[0], alternatives=without[1]))
     for tell in (lambda own: "\n".join(answer_lines(of(own))), page, methods_paragraph):
         assert "lain network" in tell(run)
         assert "lain network" not in tell(early)
@@ -145,25 +140,25 @@ def test_the_part_of_censoring_is_the_difference_to_uncensored_candidates() -> N
     plain = {subject: value - 0.01 * (1 + n % 3) for n, (subject, value) in enumerate(nested.items())}
     part = paired(nested, plain)
     assert part is not None
-    (line,) = censoring_words(of(run, nested_uncensored_test_scores=plain))
+    (line,) = censoring_words(of(run, alternatives={"uncensored": plain}))
     assert f"{part.second.mean:.3f}" in line
     assert signed(part.mean) in line
-    assert censoring_words(of(run, nested_uncensored_test_scores=nested)) == []
+    assert censoring_words(of(run, alternatives={"uncensored": nested})) == []
     assert "censoring did not help" in page(paper_network_won())
     assert "no censor was tried" in page(paper_network_won(), shortlist=[of(paper_network_won()).paper_network])
 
 
 def test_how_stable_the_weights_are() -> None:
     run = averaged()
-    weights = [Weighted("heavy", "eegnet", 0.6, 12), Weighted("light", "tangent", 0.4, 12)]
-    average = replace(average_of(run), weights=weights)
+    weights = [Weighted("heavy", "eegnet", 0.6, 0.6), Weighted("light", "tangent", 0.4, 0.4)]
+    ensemble = replace(ensemble_of(run), weights=weights)
     unmoved = {"1": {"heavy": 0.6, "light": 0.4}}
     moved = {"1": {"heavy": 1.0}, "2": {"stranger": 1.0}}  # .4 and 1 of the weight
     for nested, percent in ((unmoved, 0), (moved, 70)):
-        words = stability_words(of(run, average=replace(average, nested_weights=nested)))
+        words = stability_words(of(run, ensemble=replace(ensemble, nested=nested)))
         assert words is not None
         assert f" {percent}\u00a0%" in words
-    assert stability_words(of(run, average=replace(average, nested_weights={}))) is None
+    assert stability_words(of(run, ensemble=replace(ensemble, nested={}))) is None
 
 
 @pytest.mark.parametrize("adaptation", ["online", "transductive"])
@@ -179,13 +174,11 @@ def test_missing_scores_of_an_average_leave_gaps_and_no_claims() -> None:
     """As where there is one kind: nothing is left without it."""
     run = averaged()
     gone = dict.fromkeys(of(run).nested_test_scores, float("nan"))
-    average = replace(
-        average_of(run), without_kind={"eegnet": gone}, choosing_test_scores={}, equal_test_scores=gone, weights=[]
-    )
-    text = page(run, average=average)
+    changes = {"without_kind": {"eegnet": gone}, "alternatives": {"best_single": {}, "equal_weights": gone}}
+    text = page(run, **changes)
     assert "nan" not in text.lower().split()
     assert "equal weights" not in text
-    assert all(line for line in answer_lines(of(run, average=average)))
+    assert all(line for line in answer_lines(of(run, **changes)))
 
 
 def test_every_kind_of_ours_has_a_name() -> None:

@@ -21,7 +21,7 @@ from autotransfer.grids import GRIDS
 from autotransfer.jobs import HISTORY, Record
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.runs.choice import Average, Calibration, Choice, NamedSetting, Weighted
+from autotransfer.runs.choice import Calibration, Choice, Ensemble, NamedSetting, Weighted
 from autotransfer.runs.options import RunOptions
 from autotransfer.settings import Training, field_names
 from mutations import twisted
@@ -45,34 +45,31 @@ def record(*, swapped: Record | None = None, **changes: Any) -> Record:
     return Record(**usual | changes)
 
 
-AVERAGE = Average(
-    weights=[Weighted("rich", "eegnet", 0.7, 12), Weighted("lines", "features", 0.3, 1)],
-    temperature=1.5,
-    nested_weights={"ann": {"rich": 1.0}, "bo": {"rich": 0.5, "lines": 0.5}},
-    choosing_test_scores={"ann": 0.5, "bo": math.nan},
-    equal_test_scores={"ann": 0.5, "bo": 1.0},
-    without_kind={"eegnet": {"ann": 0.25}, "features": {}},
-    calibration=Calibration([0.4, 0.9], [0.5, 0.8], [0.25, 0.75], 0.05, 0.1),
+ENSEMBLE = Ensemble(
+    weights=[Weighted("rich", "eegnet", 0.7, 0.5), Weighted("lines", "features", 0.3, 0.2)],
+    nested={"ann": {"rich": 1.0}, "bo": {"rich": 0.5, "lines": 0.5}},
 )
 
 
-def average_with(**changes: Any) -> dict[str, Any]:
-    """As choice.json would have it."""
-    return schema.to_values(AVERAGE) | changes
+def ensemble_with(**changes: Any) -> dict[str, Any]:
+    """Return the ensemble as choice.json has it."""
+    return schema.to_values(ENSEMBLE) | changes
 
 
 def choice(**changes: Any) -> Choice:
     plain, rich = NamedSetting("paper_network", at.Setting()), NamedSetting("rich", RICH)
     scores = {"ann": 0.5, "bo": 1.0}
     usual: dict[str, Any] = {
-        "chosen": rich, "paper_network": plain, "best_uncensored": plain, "paper_network_won": False,
+        "chosen": rich, "paper_network": plain, "best_uncensored": plain, "adaptation": "online",
         "shortlist": [plain, rich], "validation_q25": {"paper_network": 0.5, "rich": -math.inf},
         "validation_mean": {"paper_network": 0.5, "rich": math.nan},
         "test_scores": dict.fromkeys(("chosen", "paper_network"), scores), "nested_test_scores": scores,
-        "nested_uncensored_test_scores": scores,
-        "nested_choices": {"ann": "rich", "bo": "paper_network"}, "delivered_test_scores": {"nested": scores},
-        "adaptation": "online",
-        "average": AVERAGE,
+        "nested_choices": {"ann": "rich", "bo": "paper_network"},
+        "nested_uncensored_choices": {"ann": "paper_network", "bo": "paper_network"},
+        "alternatives": {"best_single": {"ann": 0.5, "bo": math.nan}, "equal_weights": scores},
+        "without_kind": {"eegnet": {"ann": 0.25}, "features": {}},
+        "calibration": Calibration([0.4, 0.9], [0.5, 0.8], [0.25, 0.75], 0.05, 0.1),
+        "ensemble": ENSEMBLE,
     }  # fmt: skip
     return Choice(**usual | changes)
 
@@ -174,14 +171,13 @@ def test_records_in_records_are_refused(depth: int) -> None:
         ("validation_q25", {"a": HUGE}, "validation_q25.a"),
         ("validation_q25", {"a": True}, "validation_q25.a"),
         ("validation_q25", 0.5, "validation_q25"),
-        ("average", 0.5, "average"),
-        ("average", average_with(weights=[{"name": "x", "kind": "eegnet", "members": 1}]), "share is missing"),
-        ("average", average_with(temperature=0.0), "temperature"),
-        ("average", average_with(temperature=math.inf), "temperature"),
-        ("average", average_with(choosing_test_scores={"ann": 2.0}), "outside"),
-        ("average", average_with(without_kind={"eegnet": {"ann": -1.0}}), "outside"),
-        ("average", average_with(without_kind={"eegnet": 0.5}), "without_kind.eegnet"),
-        ("average", average_with(calibration=None), "calibration"),
+        ("ensemble", 0.5, "ensemble"),
+        ("ensemble", ensemble_with(weights=[{"name": "x", "kind": "eegnet", "share": 1.0}]), "exponent is missing"),
+        ("ensemble", ensemble_with(weights=[]), "exponents"),
+        ("ensemble", ensemble_with(nested={"ann": {"rich": math.inf}}), "exponents"),
+        ("alternatives", {"best_single": {"ann": 2.0}}, "outside"),
+        ("without_kind", {"eegnet": {"ann": -1.0}}, "outside"),
+        ("without_kind", {"eegnet": 0.5}, "without_kind.eegnet"),
         ("two_se", {"name": "x"}, "two_se"),
         ("shortlist", ["paper_network"], "shortlist"),
         ("surprise", 1, "surprise"),

@@ -56,21 +56,20 @@ class Contender:
 
 def choice_rows(choice: Choice) -> list[Contender]:
     """Return what is delivered, the baselines, alternatives from the same candidates, and the plain network."""
-    tests, average = choice.test_scores, choice.average
-    name = "nested choice" if average is None else "average, nested"
+    tests, others, alone = choice.test_scores, choice.alternatives, choice.ensemble is None
+    name = "nested choice" if alone else "average, nested"
     rows = [Contender(DELIVERED, name, None, choice.estimate)]
-    if average is None:
+    if alone:
         rows.append(Contender("published", "as published", choice.chosen.name, tests["chosen"]))
     rows += [
         Contender(f"{PEER} {n}", label, None, scores) for n, (label, scores) in enumerate(choice.baselines.items())
     ]
-    if average is not None:
-        rows.append(Contender("choosing", "best single, nested", None, average.choosing_test_scores))
-        rows.append(Contender("equal", "equal weights, nested", None, average.equal_test_scores))
-    if choice.paper_network is not None:
-        ensemble = choice.delivered_test_scores.get("paper_network", {})
-        rows.append(Contender("ensemble", "ensemble, plain networks", None, ensemble))
-    if average is None and choice.best_uncensored != choice.paper_network:
+    rows += [
+        Contender("choosing", "best single, nested", None, others.get("best_single", {})),
+        Contender("equal", "equal weights, nested", None, others.get("equal_weights", {})),
+        Contender("ensemble", "ensemble, plain networks", None, others.get("paper_network", {})),
+    ]
+    if alone and choice.best_uncensored != choice.paper_network:
         scores = tests.get("best_uncensored", {})
         rows.append(Contender("uncensored", "best uncensored", choice.best_uncensored.name, scores))
     if choice.paper_network is not None:
@@ -117,7 +116,7 @@ def ranking(summary: Summary) -> list[Candidate]:
     for name, scores in scores_on_validation(summary).items():
         values, method = list(scores.values()), summary.settings[name].method or "none"
         candidates.append(Candidate(name, method, float(np.percentile(values, 25)), float(np.mean(values))))
-    if summary.average is not None:
+    if summary.ensemble is not None:
         return sorted(candidates, key=lambda candidate: (-candidate.mean, -candidate.q25))
     return sorted(candidates, key=lambda candidate: (-candidate.q25, -candidate.mean))
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ..folds import SESSION, SUBJECT
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
-from ..runs.choice import HARM, Average, Choice, Playback
+from ..runs.choice import HARM, Choice, Ensemble, Playback
 from ..runs.ending import out_of_time
 from ..runs.regression import LOWEST, RegressionChoice
 from ..runs.verdict import MOST_NAMES, mean, shown_name
@@ -139,18 +139,17 @@ def hold_out_words(hold_out: str) -> str:
 # ---- what is delivered, and what is missing --------------------------------------------------------------------------
 
 
-def average_words(average: Average) -> str:
-    """Return 'average of 12 candidates of 5 kinds: EEGNet 45 %, …'."""
-    used = [candidate.kind for candidate in average.weights if candidate.share > 0]
-    return f"average of {count(len(used), 'candidate')} of {count(len(set(used)), 'kind')}"
+def average_words(ensemble: Ensemble) -> str:
+    """Return, for example, 'average of 12 candidates of 5 kinds'."""
+    return f"average of {count(len(ensemble.weights), 'candidate')} of {count(len(ensemble.kinds), 'kind')}"
 
 
 def delivered_words(choice: Choice) -> str:
     """Name the delivered model in a sentence."""
-    if choice.average is not None:
-        heaviest = next(iter(choice.average.kinds.items()), None)
+    if choice.ensemble is not None:
+        heaviest = next(iter(choice.ensemble.kinds.items()), None)
         words = "" if heaviest is None else f" Most weight, {share(heaviest[1])}, lies on {kind_words(heaviest[0])}."
-        return f"Delivered: an {average_words(choice.average)}.{words}"
+        return f"Delivered: an {average_words(choice.ensemble)}.{words}"
     if not choice.paper_network_won:
         return f"Delivered: {choice.chosen.name}, which validation favored."
     tried = "censoring did not help on these recordings" if choice.censor_tried else "no censor was tried"
@@ -177,7 +176,7 @@ def missing_words(choice: Choice) -> list[str]:
 
 def estimate_words(choice: Choice) -> str:
     """Say how each person's score was kept free of their own labels."""
-    if choice.average is None:
+    if choice.ensemble is None:
         found = "the setting was chosen again without the validation scores measured on that person"
     else:
         found = "weights and temperature were found again without the trainings that held that person out"
@@ -189,13 +188,13 @@ def estimate_words(choice: Choice) -> str:
 
 def stability_words(choice: Choice) -> str | None:
     """Say how much depends on one subject: the weight that moves, or the number of nested choices."""
-    if choice.average is None:
+    if choice.ensemble is None:
         picks = len(set(choice.nested_choices.values()))
         return f"The nested choice varies between {count(picks, 'setting')}." if picks > 1 else None
-    delivered = {candidate.name: candidate.share for candidate in choice.average.weights}
+    delivered = choice.ensemble.shares
     moved = [
         sum(abs(nested.get(name, 0.0) - delivered.get(name, 0.0)) for name in {*nested, *delivered}) / 2
-        for nested in choice.average.nested_weights.values()
+        for nested in choice.ensemble.nested_shares.values()
     ]
     if not moved:
         return None
@@ -204,11 +203,13 @@ def stability_words(choice: Choice) -> str | None:
 
 def censoring_words(choice: Choice) -> list[str]:
     """Say what an ensemble of plain networks scores, and how much of the score is due to censoring."""
-    others = {"An ensemble of plain networks": choice.delivered_test_scores.get("paper_network", {})}
-    others["The same procedure with uncensored candidates only"] = choice.nested_uncensored_test_scores
+    others = {
+        "An ensemble of plain networks": "paper_network",
+        "The same procedure with uncensored candidates only": "uncensored",
+    }
     lines = []
-    for name, scores in others.items():
-        pair = paired(choice.estimate, scores)
+    for name, key in others.items():
+        pair = paired(choice.estimate, choice.alternatives.get(key, {}))
         if pair is not None and pair.ties < pair.n:
             gain = f"the delivered model minus it is {signed(pair.mean)} ({interval(pair)})"
             lines.append(f"{name} scores {score(pair.second.mean)}; {gain}.")

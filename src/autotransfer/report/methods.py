@@ -40,18 +40,16 @@ def methods_paragraph(summary: Summary) -> str:
     if seeds:
         epochs = count(options.max_epochs, "epoch")
         trained = f"networks with {count(len(seeds), 'seed')} ({', '.join(map(str, seeds))}) for at most {epochs}"
-    if choice.average is None:
+    if choice.ensemble is None:
         model = f"the setting {choice.chosen.name}, chosen by the lower quartile of validation scores over people; for "
         model += "each person's own score it was chosen again without theirs."
     else:
         weights = [
-            f"{candidate.name} ({candidate.kind}) {share(candidate.share)}"
-            for candidate in choice.average.weights
-            if candidate.share > 0
+            f"{candidate.name} ({candidate.kind}) {share(candidate.share)}" for candidate in choice.ensemble.weights
         ]
         model = (
             "log-probabilities of the candidates, averaged with weights that minimize the class-balanced log-loss on "
-            f"held-out people, and a temperature ({choice.average.temperature:.2f}); for each person's own score, "
+            f"held-out people, and a temperature ({choice.ensemble.temperature:.2f}); for each person's own score, "
             "weights and temperature were found again without the trainings that held them out (nested). Weights of "
             f"the delivered model: {'; '.join(weights)}."
         )

@@ -79,8 +79,7 @@ def reliability(summary: Summary) -> Figure | None:
         return None
     people = {who: own for who, own in choice.reliability.items() if math.isfinite(own.overconfidence)}
     bins: list[tuple[float, float, float]] = []
-    if choice.average is not None:
-        found = choice.average.calibration
+    if (found := choice.calibration) is not None:
         every = zip(found.confidence, found.accuracy, found.share, strict=False)
         bins = [bin_ for bin_ in every if all(map(math.isfinite, bin_)) and bin_[2] > 0]
     rows: list[list[object]] = [[who, own.confidence, own.accuracy, None] for who, own in people.items()]
@@ -102,10 +101,9 @@ def reliability(summary: Summary) -> Figure | None:
     words = ""
     if worst is not None and (gap := people[worst].overconfidence) > 0:
         words = f" It claims most too much of subject {worst} ({signed(gap)})."
-    if choice.average is not None:
-        errors = choice.average.calibration
-        words += f" Expected calibration error: {score(errors.error)}, without the temperature "
-        words += f"{score(errors.error_before)}."
+    if found is not None:
+        words += f" Expected calibration error: {score(found.error)}, without the temperature "
+        words += f"{score(found.error_before)}."
     both = [value for _, a, b, _ in rows for value in (a, b) if isinstance(value, float)]
     across = plot.score_axis("confidence: probability of the predicted class", [*both, summary.data.chance])
     return Figure(

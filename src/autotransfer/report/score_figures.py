@@ -6,7 +6,6 @@ import math
 from itertools import chain
 
 from ..folds import SUBJECT
-from ..runs.choice import Average
 from ..tasks import label_of
 from ..training.intervals import bootstrap_interval
 from . import plot
@@ -134,16 +133,17 @@ def stages(summary: Summary) -> Figure | None:
 
 def contributions(summary: Summary) -> Figure | None:
     """Draw the average minus itself without one kind, minus the best single candidate, and minus equal weights."""
-    average = summary.average
-    if summary.choice is None or average is None:
+    choice, ensemble = summary.choice, summary.ensemble
+    if choice is None or ensemble is None:
         return None
-    nested = summary.choice.estimate
+    kinds = ensemble.kinds | {kind: 0.0 for kind in choice.without_kind if kind not in ensemble.kinds}
     without = {
-        f"Without {kind_words(kind)} ({share(weight)} of the weights)": average.without_kind.get(kind, {})
-        for kind, weight in _every_kind(average).items()
+        f"Without {kind_words(kind)} ({share(weight)} of the weights)": choice.without_kind.get(kind, {})
+        for kind, weight in kinds.items()
     }
-    others = {"Best single candidate": average.choosing_test_scores, "Equal weights": average.equal_test_scores}
-    pairs = {name: paired(nested, scores) for name, scores in (without | others).items()}
+    others = {"Best single candidate": "best_single", "Equal weights": "equal_weights"}
+    rows = without | {name: choice.alternatives.get(key, {}) for name, key in others.items()}
+    pairs = {name: paired(choice.estimate, scores) for name, scores in rows.items()}
     shown = [(name, pair) for name, pair in pairs.items() if pair is not None]
     if not shown:
         return None
@@ -171,11 +171,6 @@ def contributions(summary: Summary) -> Figure | None:
     )
 
 
-def _every_kind(average: Average) -> dict[str, float]:
-    """Return the share of each kind, those without weight too."""
-    return average.kinds | {kind: 0.0 for kind in average.without_kind if kind not in average.kinds}
-
-
 def candidates(summary: Summary) -> Figure | None:
     """Draw the mean and the lower quartile of each candidate's validation scores, the best first."""
     q25 = {candidate.name: candidate.q25 for candidate in ranking(summary)}
@@ -183,7 +178,7 @@ def candidates(summary: Summary) -> Figure | None:
     if summary.choice is not None:  # candidates of an average may have no trainings of their own
         q25, mean = finite_scores(summary.choice.validation_q25), finite_scores(summary.choice.validation_mean)
     names = sorted((name for name in mean if name in q25), key=lambda name: (-mean[name], -q25[name]))
-    if summary.average is None:
+    if summary.ensemble is None:
         names.sort(key=lambda name: (-q25[name], -mean[name]))
     if not names:
         return None
@@ -194,7 +189,7 @@ def candidates(summary: Summary) -> Figure | None:
     titles = [f"<b>{cut[name]} · chosen</b>" if name == chosen else cut[name] for name in names]
     rule = (
         "The highest lower quartile is chosen, because a mean can be carried by a few easy subjects."
-        if summary.average is None
+        if summary.ensemble is None
         else "The mean decides which single candidate is best; an average of several is delivered."
     )
     shown = [*(value for *_, value in people), *(table[name] for table in (q25, mean) for name in names)]

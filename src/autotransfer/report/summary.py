@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ..runs.choice import Average, Choice
+from ..runs.choice import Choice, Ensemble
 from ..runs.data_facts import Data
 from ..runs.options import RunOptions
 from ..runs.results import Trained
@@ -91,9 +91,9 @@ class Summary:
         return {training.name: training.setting for training in self.trainings}
 
     @property
-    def average(self) -> Average | None:
-        """The delivered average; None if the chosen setting is delivered alone."""
-        return None if self.choice is None else self.choice.average
+    def ensemble(self) -> Ensemble | None:
+        """The delivered ensemble; None if the chosen setting is delivered alone."""
+        return None if self.choice is None else self.choice.ensemble
 
     @property
     def roles(self) -> dict[str, Setting]:

@@ -21,25 +21,25 @@ def answer_lines(choice: Choice, folder: Path | None = None) -> list[str]:
 
     folder: of the run, to say how it can continue.
     """
-    lines, average = headline(choice), choice.average
-    if average is None:
+    lines, ensemble = headline(choice), choice.ensemble
+    if ensemble is None:
         lines.append(f"chosen: {choice.chosen.name}")
         if choice.paper_network_won:
             lines.append(f"{NO_BETTER}, so it was kept.")
     else:
-        used = {short(kind_label(kind), 40): weight for kind, weight in average.kinds.items() if weight > 0}
+        used = {short(kind_label(kind), 40): weight for kind, weight in ensemble.kinds.items()}
         shares = ", ".join(f"{label} {100 * weight:.0f} %" for label, weight in used.items())
-        lines.append(f"{average_words(average)}: {shares}")
+        lines.append(f"{average_words(ensemble)}: {shares}")
     if choice.adaptation in ("online", "transductive"):
         lines.append(f"  {ADAPTATIONS[choice.adaptation]}")
     rows = {short(row.label, 60): spread(list(row.scores.values())) for row in choice_rows(choice)}
     width = max(map(len, rows))
     lines += [f"{metric_words(choice)}:", *(f"  {label:{width}}  {scores}" for label, scores in rows.items())]
-    if average is not None:
-        calibration = average.calibration
+    if ensemble is not None and choice.calibration is not None:
+        error, before = choice.calibration.error, choice.calibration.error_before
         lines.append(
-            f"temperature {average.temperature:.2f}: expected calibration error {score(calibration.error)}, without it "
-            f"{score(calibration.error_before)}"
+            f"temperature {ensemble.temperature:.2f}: expected calibration error {score(error)}, without it "
+            f"{score(before)}"
         )
         lines.append(f"best single candidate: {choice.chosen.name}")
     longer = "" if folder is None else longer_words(choice.ended, folder)

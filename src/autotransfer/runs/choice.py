@@ -52,12 +52,54 @@ class NamedSetting:
 
 @dataclass(frozen=True)
 class Weighted:
-    """A candidate's part in the delivered average."""
+    """A candidate in the weighted ensemble."""
 
     name: str
     kind: str  # eegnet, shallow, features, tangent, templates, or the name of a user's encoder
     share: float  # of the weights; all shares sum to 1
-    members: int  # how many trained models of it are delivered
+    exponent: float  # of its probabilities: the share over the temperature
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ensemble:
+    """Exponents of candidates, which multiply their log-probabilities."""
+
+    weights: list[Weighted]  # the heaviest first
+    nested: dict[str, dict[str, float]]  # by subject, found without them: exponents by name
+    nested_uncensored: dict[str, dict[str, float]] = field(default_factory=dict)  # of candidates without a penalty
+
+    def __post_init__(self) -> None:
+        every = [self.exponents, *self.nested.values(), *self.nested_uncensored.values()]
+        finite = all(beta >= 0 and math.isfinite(beta) for found in every for beta in found.values())
+        if not (finite and all(sum(found.values()) > 0 for found in every)):
+            raise UserError("exponents of the weighted ensemble are not finite and positive")
+
+    @property
+    def exponents(self) -> dict[str, float]:
+        return {weighted.name: weighted.exponent for weighted in self.weights}
+
+    @property
+    def temperature(self) -> float:
+        """By which the weighted log-probabilities are divided."""
+        return 1 / sum(self.exponents.values())
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Shares of the weights by name; they sum to 1."""
+        return {weighted.name: weighted.share for weighted in self.weights}
+
+    @property
+    def nested_shares(self) -> dict[str, dict[str, float]]:
+        totals = {subject: sum(exponents.values()) for subject, exponents in self.nested.items()}
+        return {s: {name: b / totals[s] for name, b in exponents.items()} for s, exponents in self.nested.items()}
+
+    @property
+    def kinds(self) -> dict[str, float]:
+        """Share of each kind, the heaviest first."""
+        shares: dict[str, float] = {}
+        for weighted in self.weights:
+            shares[weighted.kind] = shares.get(weighted.kind, 0.0) + weighted.share
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 @dataclass(frozen=True)
@@ -85,38 +127,6 @@ class Reliability:
     def overconfidence(self) -> float:
         """By how much the model claims too much of the person; below 0: too little."""
         return self.confidence - self.accuracy
-
-
-@dataclass(frozen=True, kw_only=True)
-class Average:
-    """The delivered model: log-probabilities of candidates, weighted. Scores are nested: for each subject everything
-    was decided again without the trainings that held them out."""
-
-    weights: list[Weighted]  # the heaviest first
-    temperature: float  # by which the weighted log-probabilities are divided
-    nested_weights: dict[str, Scores]  # subject -> name -> share
-    choosing_test_scores: Scores  # the best single candidate instead
-    equal_test_scores: Scores  # every candidate with the same weight
-    without_kind: dict[str, Scores]  # kind -> the others with their weights
-    calibration: Calibration
-
-    def __post_init__(self) -> None:
-        _check_scores(self.tables)
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise UserError(f"invalid value for temperature: {self.temperature}")
-
-    @property
-    def tables(self) -> list[Scores]:
-        """Scores on test subjects, by what was done in place of this average."""
-        return [self.choosing_test_scores, self.equal_test_scores, *self.without_kind.values()]
-
-    @property
-    def kinds(self) -> dict[str, float]:
-        """Share of each kind, the heaviest first."""
-        shares: dict[str, float] = {}
-        for weighted in self.weights:
-            shares[weighted.kind] = shares.get(weighted.kind, 0.0) + weighted.share
-        return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 HARM = 0.02  # of a score: whoever loses more is harmed
@@ -230,43 +240,85 @@ class StageScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """The result of a run, as choice.json has it.
+class Selection:
+    """What a run delivers, and what it would have delivered without each subject. No test score has been read."""
 
-    Roles: `chosen`, the best single candidate; `paper_network`, the network as published, None if it was not trained;
-    `best_uncensored`. The delivered model is the average where there is one, else the chosen setting. Scores are
-    balanced accuracies on test subjects.
-    """
-
-    chosen: NamedSetting
-    paper_network: NamedSetting | None
+    shortlist: list[NamedSetting]  # the candidates: settings that were trained on every fold
+    chosen: NamedSetting  # the best single candidate, delivered alone if there is no ensemble
     best_uncensored: NamedSetting
-    paper_network_won: bool
-    shortlist: list[NamedSetting]  # the settings that were trained on every fold
+    paper_network: NamedSetting | None  # the network as published; None if it was not trained
     validation_q25: Scores  # by name of a candidate: lower quartile over validation subjects
     validation_mean: Scores
-    test_scores: dict[str, Scores]  # by role: single networks, as published
-    nested_test_scores: Scores  # what is delivered, decided again for each subject without them
-    nested_uncensored_test_scores: Scores  # the same among uncensored candidates alone
-    nested_choices: dict[str, str]  # subject -> name
-    delivered_test_scores: dict[str, Scores]  # by role, and "nested", …: ensembles of what never saw the subject
-    adaptation: str  # of what is delivered
-    average: Average | None = None  # None: the chosen setting is delivered alone
+    nested_choices: dict[str, str]  # by held-out subject: name of the best single candidate without them
+    nested_uncensored_choices: dict[str, str]
+    adaptation: str  # what the delivered model uses of a new subject
+    ensemble: Ensemble | None = None  # None: the chosen setting is delivered alone
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """Candidates by name."""
+        return {named.name: named.setting for named in self.shortlist}
+
+    @property
+    def delivered(self) -> dict[Setting, float]:
+        """Exponents of what is delivered."""
+        return {self.chosen.setting: 1.0} if self.ensemble is None else self.by_setting(self.ensemble.exponents)
+
+    def by_setting(self, exponents: dict[str, float]) -> dict[Setting, float]:
+        """Return the exponents by setting, in the order of candidates."""
+        return {named.setting: exponents[named.name] for named in self.shortlist if named.name in exponents}
+
+    @property
+    def paper_network_won(self) -> bool:
+        return self.paper_network is not None and self.chosen.setting == self.paper_network.setting
+
+    @property
+    def censor_tried(self) -> bool:
+        return any(named.setting.penalty is not None for named in self.shortlist)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Test scores by subject, of what was selected without them."""
+
+    test_scores: dict[str, Scores]  # by role (chosen, best_uncensored, paper_network): single networks, as published
+    nested_test_scores: Scores  # what is delivered
+    # What could have been delivered instead: best_single, equal_weights, uncensored (no candidate with a penalty), and
+    # paper_network, the ensemble of these networks.
+    alternatives: dict[str, Scores] = field(default_factory=dict)
+    baselines: dict[str, Scores] = field(default_factory=dict)  # by name: simple models on the same folds
+    skipped_baselines: dict[str, str] = field(default_factory=dict)  # by name: why a simple model has no scores
+    metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
+    chance: float | None = None  # what guessing would score; None: nobody knows
+    other_metrics: dict[str, Scores] = field(default_factory=dict)  # by name: of what is delivered
+    not_scored: list[str] = field(default_factory=list)  # people with windows of one class, who are in no scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """Mistakes and confidence of what is delivered, by subject, and what each kind of candidate adds."""
+
+    confusions: dict[str, list[list[int]]] = field(default_factory=dict)  # counts (C, C) of true × predicted class
+    reliability: dict[str, Reliability] = field(default_factory=dict)
+    answering: Answering | None = None  # None: too few people
+    calibration: Calibration | None = None  # of an ensemble
+    without_kind: dict[str, Scores] = field(default_factory=dict)  # kind -> scores of the ensemble without it
+
+    def __post_init__(self) -> None:
+        square = all(len({len(counts), *map(len, counts)}) <= 1 for counts in self.confusions.values())
+        if not square or any(n < 0 for counts in self.confusions.values() for row in counts for n in row):
+            raise UserError("confusions are no square tables of counts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Diagnosis, Evaluation, Selection):
+    """The result of a run, as choice.json has it: what was selected, how it scores, and what the report draws."""
+
     playback: Playback | None = None  # None: nobody could be played back
     left_out: list[str] = field(default_factory=list)  # what a run with --time had no time for
     stages: list[StageScore] = field(default_factory=list)  # what is in it, in order; empty: trained all at once
     ended: str | None = None  # why a run that answers in stages did no more; None: it goes on, or has no stages
-    baselines: dict[str, Scores] = field(default_factory=dict)  # by name: what a few lines give on the same folds
-    not_scored: list[str] = field(default_factory=list)  # people with trials of one class, who are in no scores
     target: str = CLASSIFICATION  # what is predicted, as --target says it
-    metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
-    chance: float | None = None  # what guessing would score; None: nobody knows
-    other_metrics: dict[str, Scores] = field(default_factory=dict)  # by name: of delivered_test_scores["nested"]
-    skipped_baselines: dict[str, str] = field(default_factory=dict)  # by name: why a simple model has no scores
-    # Of what is delivered, by subject, decided without them: counts (C, C) of true × predicted class, and reliability.
-    confusions: dict[str, list[list[int]]] = field(default_factory=dict)
-    reliability: dict[str, Reliability] = field(default_factory=dict)
-    answering: Answering | None = None  # None: too few people
     at_least: float | None = None  # the score that the user asks of every person
     hold_out: str = "subject"  # what was held out: people, their sessions ("session"), or the values of this column
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
@@ -274,22 +326,22 @@ class Choice:
     best_baseline: BestBaseline | None = None
     next_person: NextPerson | None = None
 
+    @classmethod
+    def of(cls, selection: Selection, evaluation: Evaluation, diagnosis: Diagnosis, **facts: Any) -> Choice:
+        return cls(**vars(selection), **vars(evaluation), **vars(diagnosis), **facts)
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         metric = self.task.metric(self.metric)
         lowest = metric.lowest
-        tables = [self.validation_q25, self.validation_mean, self.nested_test_scores]
-        tables += [self.nested_uncensored_test_scores]
-        tables += [*self.test_scores.values(), *self.delivered_test_scores.values(), *self.baselines.values()]
-        tables += [] if self.average is None else self.average.tables
+        tables = [self.validation_q25, self.validation_mean, self.nested_test_scores, *self.test_scores.values()]
+        tables += [*self.alternatives.values(), *self.baselines.values(), *self.without_kind.values()]
         _check_scores(tables, lowest)
         _check_scores(self.other_metrics.values())
         scored = ("chosen",) if self.paper_network is None else ("chosen", "paper_network")
         if not (self.nested_test_scores and all(self.test_scores.get(role) for role in scored)):
             raise UserError("nested_test_scores or test_scores are empty")
         check_at_least(self.at_least, lowest, metric.highest)
-        square = all(len({len(counts), *map(len, counts)}) <= 1 for counts in self.confusions.values())
-        if not square or any(n < 0 for counts in self.confusions.values() for row in counts for n in row):
-            raise UserError("confusions are no square tables of counts")
         peer = best_baseline(self.estimate, self.baselines)
         sentence = verdict(
             self.estimate, peer, task=self.task, interval=self.interval, guesses=self.guesses, metric=self.metric,
@@ -303,10 +355,6 @@ class Choice:
     @property
     def task(self) -> Task:
         return task_of(self.target)
-
-    @property
-    def censor_tried(self) -> bool:
-        return any(named.setting.penalty is not None for named in self.shortlist)
 
     @cached_property
     def estimate(self) -> Scores:
@@ -328,11 +376,6 @@ class Choice:
     def guesses(self) -> bool:
         """Whether what is delivered is not clearly better than guessing: its interval reaches chance."""
         return self.chance is not None and self.interval is not None and self.interval[0] <= self.chance
-
-    @property
-    def settings(self) -> dict[str, Setting]:
-        """By name: everything that was a candidate."""
-        return {named.name: named.setting for named in self.shortlist}
 
 
 def read_choice(folder: Path) -> Choice:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -22,7 +21,6 @@ from ..runs.run import Run
 from ..settings import Setting
 from ..training.train import train
 from ..versions import versions
-from .average import Weights
 
 # Trained networks that an average holds; a prediction waits for all of them. On thirteen sets averages of 14 networks
 # scored as those of 42 did.
@@ -30,24 +28,16 @@ MOST_NETWORKS = 24
 State = dict[str, Tensor]
 
 
-def build_models(
-    run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice,
-    online: tuple[Sequence[Setting], Weights] | None = None,
-) -> None:  # fmt: skip
-    """Write RUN/model. weights: of the candidates; None: only the chosen setting is delivered. online: candidates and
-    weights of the average for sessions."""
-    chosen = choice.chosen.setting
-    exponents = {chosen: 1.0} if weights is None else _exponents(candidates, weights)
+def build_models(run: Run, choice: Choice, online: Mapping[Setting, float] | None = None) -> None:
+    """Write RUN/model. online: exponents of the ensemble for online sessions."""
+    exponents = choice.delivered
     networks = sum(not setting.network.closed_form for setting in exponents)
-    most = None if weights is None else most_of_each(networks)
+    most = None if choice.ensemble is None else most_of_each(networks)
     parts = [Part(setting, *_trained(run, setting, most), exponent) for setting, exponent in exponents.items()]
     played, more = choice.playback, None
     if online is not None and played is not None and played.rule is not None:
-        in_sessions = _exponents(*online)
-        further = [
-            Part(s, *_trained(run, s, most), exponent) for s, exponent in in_sessions.items() if s not in exponents
-        ]
-        more = [in_sessions.get(setting, 0.0) for setting in exponents], further
+        further = [Part(s, *_trained(run, s, most), exponent) for s, exponent in online.items() if s not in exponents]
+        more = [online.get(setting, 0.0) for setting in exponents], further
     _save(run, parts, choice, more)
 
 
@@ -86,26 +76,13 @@ def _save(run: Run, parts: Sequence[Part], choice: Choice, more: tuple[list[floa
     model.save(run.folder / "model")
 
 
-def _exponents(candidates: Sequence[Setting], weights: Weights) -> dict[Setting, float]:
-    pairs = zip(candidates, weights.exponents.tolist(), strict=True)
-    return {setting: exponent for setting, exponent in pairs if exponent > 0}
+def _done(run: Run) -> list[Entry]:
+    return [e for e in run.ledger.entries(records=False) if e.status == "done"]
 
 
 def most_of_each(networks: int) -> int:
-    """Trained networks of each candidate that are delivered, for so many candidates."""
+    """Return how many fits of each network are delivered, for so many networks."""
     return max(2, MOST_NETWORKS // max(networks, 1))
-
-
-def members_of(run: Run, candidates: Sequence[Setting], weights: Weights) -> dict[Setting, int]:
-    """How many trained models of each weighted candidate are delivered."""
-    exponents = _exponents(candidates, weights)
-    most = most_of_each(sum(not setting.network.closed_form for setting in exponents))
-    done = Counter(entry.setting for entry in _done(run))
-    return {setting: 1 if setting.network.closed_form else min(most, done[setting]) for setting in exponents}
-
-
-def _done(run: Run) -> list[Entry]:
-    return [e for e in run.ledger.entries(records=False) if e.status == "done"]
 
 
 def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State], list[Fold]]:

@@ -7,7 +7,7 @@ gain decides what the delivered model does for a new person.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,13 +23,13 @@ from ..models.model import Model
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION, Adaptation
 from ..recordings import Recordings
 from ..recordings.units import Units
-from ..runs.choice import Playback, Scores
+from ..runs.choice import Playback, Scores, Selection
 from ..runs.run import Run
 from ..settings import Setting
 from ..training.centring import CentringRule
 from ..training.metrics import balanced_accuracy_of
 from . import following
-from .average import Nested, OnlineWeights
+from .average import OnlineWeights
 from .labels import (
     SHARES,
     SHARPNESS,
@@ -51,21 +51,22 @@ ORDERS = ("recorded", "balanced", "one-sided", "one class first")
 
 
 def play_back(
-    run: Run, candidates: Sequence[Setting], nested: Nested, most: int = PEOPLE,
-    online: OnlineWeights | None = None,
-) -> Playback | None:  # fmt: skip
+    run: Run, selection: Selection, most: int = PEOPLE, online: OnlineWeights | None = None
+) -> Playback | None:
     """Return what held-out people gain; None if their windows cannot be replayed.
 
     That is so if a model needs all windows of a person at once, or has no effects of people. most: people, at most.
     online: weights of the ensemble for online sessions
     """
-    recordings, people = run.recordings, sorted(nested.weights)
+    recordings = run.recordings
+    nested = {} if selection.ensemble is None else selection.ensemble.nested
+    people = [person for person, name in enumerate(recordings.subjects) if str(name) in nested]
     places = np.unique(np.linspace(0, len(people) - 1, min(most, len(people))).round()).astype(int)
     tables: dict[str, dict[str, Scores]] = {}
     trials: dict[str, dict[str, TrustTrial]] = {}  # by the number of labels and the person
     followed: dict[str, following.Followed] = {}
     for person in (people[place] for place in places):
-        model = model_without(run, candidates, nested.weights[person].exponents, person)
+        model = model_without(run, selection.by_setting(nested[str(recordings.subjects[person])]), person)
         if model is not None and online is not None:
             model = online_without(run, model, online, person)
         if model is None or any(part.effects is None for part in model.parts):
@@ -175,18 +176,18 @@ def online_of(followed: dict[str, following.Followed], method: str) -> dict[str,
     }
 
 
-def model_without(run: Run, candidates: Sequence[Setting], exponents: NDArray[np.float64], person: int) -> Model | None:
-    """The ensemble of trainings that had the person as their test subject."""
-    if any(s.adaptation == "transductive" for s, power in zip(candidates, exponents, strict=True) if power > 0):
+def model_without(run: Run, exponents: Mapping[Setting, float], person: int) -> Model | None:
+    """Return the ensemble of fits that had the person as their test subject."""
+    if any(setting.adaptation == "transductive" for setting in exponents):
         return None
-    parts = _parts_without(run, dict(zip(candidates, exponents.tolist(), strict=True)), person)
+    parts = _parts_without(run, exponents, person)
     return assemble(run.recordings, parts, scores={}, encoders=run.encoders) if parts else None
 
 
 def online_without(run: Run, model: Model, online: OnlineWeights, person: int) -> Model:
     """The same model with the online ensemble, from the same trainings; unchanged where no part of that centres
     people."""
-    exponents = dict(zip(online.settings, online.nested.weights[person].exponents.tolist(), strict=True))
+    exponents = online.nested[person]
     shared = [part.setting for part in model.parts]
     parts = _parts_without(run, {s: exponent for s, exponent in exponents.items() if s not in shared}, person)
     if not any(part.setting.adaptation == "online" for part in parts):
@@ -197,13 +198,11 @@ def online_without(run: Run, model: Model, online: OnlineWeights, person: int) -
     )  # fmt: skip
 
 
-def _parts_without(run: Run, exponents: dict[Setting, float], person: int) -> list[Part]:
+def _parts_without(run: Run, exponents: Mapping[Setting, float], person: int) -> list[Part]:
     """From trainings that had the person as their test subject."""
     entries = [e for e in run.ledger.entries(records=False) if e.status == "done" and person in run.groups[e.test]]
     parts = []
     for setting, exponent in exponents.items():
-        if exponent <= 0:
-            continue
         by_seed = {e.seed: e for e in entries if e.setting == setting}
         used = list(by_seed.values())[: 1 if setting.network.closed_form else NETWORKS]
         if used:

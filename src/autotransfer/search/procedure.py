@@ -11,13 +11,12 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-
-import numpy as np
+from typing import Any
 
 from .. import schema
 from ..files import write_atomically
 from ..machine import FEW, cores, threads
-from ..runs.choice import Choice, Playback, StageScore
+from ..runs.choice import Choice, Ensemble, NamedSetting, Playback, Selection, StageScore
 from ..runs.csv_tables import csv_of
 from ..runs.ending import OVER, out_of_time
 from ..runs.executor import LocalExecutor, OutOfTime
@@ -28,15 +27,17 @@ from ..runs.run import Run, Tell
 from ..settings import Setting
 from ..training.progress import working
 from ..words import clock
-from .average import Nested, OnlineWeights, Weights, find_nested, find_online
-from .decision import decide
-from .held_out import HeldOutLogProbs, trained_candidates
+from .average import OnlineWeights, find_online
+from .diagnosis import diagnose
+from .evaluation import delivered_log_probs, evaluate, scores_of
+from .evidence import Evidence
 from .kinds import candidates_of, list_of
 from .models import build_models
 from .peers import peer_scores
 from .plan import Plan, write_plan
 from .planning import plan_of, with_candidate_stages
 from .playback import PEOPLE, play_back
+from .selection import select
 from .stages import shortlist
 from .stopping import expects_gain, stopped_at
 from .validation import finished_entries, measured_scores, validation_scores
@@ -100,7 +101,7 @@ class Conductor:
         self.stops = run.options.staged and math.isfinite(self.allowed)  # before the limit, if no gain is expected
         self.delivered = run.ledger.recall("answered", int) or 0  # stages
         self.answers = run.ledger.recall("answers", list[StageScore]) or []
-        self.nested: dict[int, Nested] = {}  # by how many answers there were
+        self.nested = run.ledger.recall("nested", list[dict[str, dict[str, float]]]) or []  # weights after each stage
         self.answering = 0.0  # seconds that the slowest interim result took
         run.ledger.remember(plan=plan)
 
@@ -189,12 +190,8 @@ class Conductor:
     def _decided(self, since: float | None) -> Choice:
         run, staged = self.run, self.run.options.staged
         candidates = self._candidates(self.delivered)
-
-        def revise(held_out: HeldOutLogProbs, nested: Nested) -> Nested:
-            return self._revised(since, held_out, nested)
-
         with working("weights and estimates", shown=self.shown):
-            choice, weights, nested = decide(run, candidates, revise if staged else None)
+            choice = self._chosen(since, candidates)
         ended = self._ended(since) if staged else None
         write_results(run)
         last = ended is not None or not staged
@@ -203,25 +200,25 @@ class Conductor:
         peers = {name: run.by_person(scores) for name, scores in scored.items()}
         choice = replace(choice, baselines=peers, skipped_baselines=skipped)
         online = None
-        if nested is not None:
+        if choice.ensemble is not None:
             centred = [setting for stage in self.plan.stages[: self.delivered] for setting, _ in stage.online]
             with working("weights for sessions", shown=self.shown):
                 online = find_online(run, candidates, list(dict.fromkeys(centred)))
-            choice = replace(choice, playback=self._play(candidates, nested, since, online, last=last))
+            choice = replace(choice, playback=self._play(choice, since, online, last=last))
         if out_of_time(ended) or not staged:
             choice = replace(choice, left_out=[stage.name for stage in self.plan.stages[self.delivered :]])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended)
         with working("building models", shown=self.shown):
-            averages = None if online is None else (online.settings, online.weights)
-            build_models(run, candidates, weights, choice, averages)
+            build_models(run, choice, None if online is None else online.exponents)
         if staged and since is None:  # predict can use it from now on
             self.answers[-1] = replace(self.answers[-1], seconds=self.spent)
             choice = replace(choice, stages=self.answers)
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
         write_plan(run.folder, self.plan.as_performed(self.delivered))
-        facts = {"complete": True, "ended": ended or ""} if last else {}
-        run.ledger.remember(answers=self.answers, answered=self.delivered, spent=self.spent, choice=choice, **facts)
+        facts: dict[str, Any] = {"complete": True, "ended": ended or ""} if last else {}
+        facts |= {"answers": self.answers, "nested": self.nested, "answered": self.delivered}
+        run.ledger.remember(spent=self.spent, choice=choice, **facts)
         if self.answered is not None:
             self.answered(run, choice)
         if staged and not last:
@@ -231,16 +228,15 @@ class Conductor:
         return choice
 
     def _play(
-        self, candidates: Sequence[Setting], nested: Nested, since: float | None, online: OnlineWeights | None, *,
-        last: bool,
-    ) -> Playback | None:  # fmt: skip
+        self, selection: Selection, since: float | None, online: OnlineWeights | None, *, last: bool
+    ) -> Playback | None:
         """Held-out people use the first answer, which is quick, and the last. Answers in between keep the playback of
         the first, and so does a last answer that repeats the first."""
         before = self.run.ledger.recall("choice", Choice)
         if before is not None and (not last or (since is not None and len(self.answers) == 1)):
             return before.playback
         with working("held-out people use the model", shown=self.shown):
-            return play_back(self.run, candidates, nested, self.played, online)
+            return play_back(self.run, selection, self.played, online)
 
     def _ended(self, since: float | None) -> str | None:
         """Return why no other stage follows; None if one does."""
@@ -252,44 +248,34 @@ class Conductor:
             return "no more gain was expected"
         return OVER if self.seconds_left <= 0 else None
 
-    def _revised(self, since: float | None, held_out: HeldOutLogProbs, nested: Nested) -> Nested:
-        """Note the answer. People without whom the run would have stopped earlier are scored with the answer of that
-        time."""
-        names = {person: str(self.run.recordings.subjects[person]) for person in nested.log_probs}
-        scores = {names[person]: held_out.score(person, log_p) for person, log_p in nested.log_probs.items()}
-        seconds = self.spent if since is None else since
-        by_person = self.run.by_person(scores)
-        number = self.delivered - 1
-        self.answers.append(StageScore.of(self.plan.stages[number].name, number, seconds, scores, by_person))
-        self.nested[len(self.answers)] = nested
-        if not self.stops:
-            return nested
-        weights, log_probs = dict(nested.weights), dict(nested.log_probs)
-        for block in held_out.together:
-            n = stopped_at(self.answers, {names[person] for person in block})
-            if n == len(self.answers):
-                continue
-            earlier = self._nested_after(n)
-            for person in block:
-                exponents = earlier.weights[person].exponents
-                weights[person] = Weights(np.pad(exponents, (0, len(held_out.candidates) - len(exponents))))
-                log_probs[person] = earlier.log_probs[person]
-        return Nested(weights, log_probs)
+    def _chosen(self, since: float | None, candidates: Sequence[Setting]) -> Choice:
+        """Select from the candidates, then evaluate and diagnose what was selected."""
+        run, name_of = self.run, self.run.options.name_of
+        named = [NamedSetting(name_of(setting), setting) for setting in candidates]
+        paper = next((one for one in named if one.setting == run.options.plain), None)
+        entries = finished_entries(run, candidates, run.folds())
+        evidence = Evidence.of(run, named, entries)
+        selection = select(evidence, run.options.rule, paper)
+        if run.options.staged and selection.ensemble is not None:
+            scores = scores_of(run, evidence, delivered_log_probs(selection, evidence))
+            number, seconds = self.delivered - 1, self.spent if since is None else since
+            name, by_person = self.plan.stages[number].name, run.by_person(scores)
+            self.answers.append(StageScore.of(name, number, seconds, scores, by_person))
+            self.nested = [*self.nested[:number], selection.ensemble.nested]
+            if self.stops:
+                selection = self._as_stopped(selection, selection.ensemble)
+        evaluation = evaluate(run, selection, evidence, entries)
+        facts = {"at_least": run.options.at_least, "hold_out": run.options.hold_out}
+        return Choice.of(selection, evaluation, diagnose(run, selection, evidence), **facts)
 
-    def _nested_after(self, n: int) -> Nested:
-        """Nested weights of the first n answers, fitted again after a resume."""
-        if n not in self.nested:
-            candidates = self._candidates(n)
-            keys = {
-                self.run.entry("", setting, *fold, seed).key
-                for stage in self.plan.stages[:n]
-                for setting, seed in stage.trainings
-                for fold in self.run.folds()
-            }
-            entries = [entry for entry in self.run.ledger.entries() if entry.key in keys]
-            held_out = HeldOutLogProbs.of(self.run, candidates, entries)
-            self.nested[n] = find_nested(held_out, trained_candidates(candidates, entries))
-        return self.nested[n]
+    def _as_stopped(self, selection: Selection, ensemble: Ensemble) -> Selection:
+        """Give each person, without whom the run would have stopped earlier, the weights of that time."""
+        subjects, nested = list(map(str, self.run.recordings.subjects)), dict(ensemble.nested)
+        for group in self.run.groups:
+            people = {subjects[person] for person in group} & set(nested)
+            earlier = self.nested[stopped_at(self.answers, people) - 1]
+            nested |= {person: earlier[person] for person in people}
+        return replace(selection, ensemble=replace(ensemble, nested=nested))
 
 
 def write_results(run: Run) -> None:
