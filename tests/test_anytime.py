@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,9 @@ from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models import saving
 from autotransfer.models.loading import load_model
-from autotransfer.runs import executor
 from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished_words
+from autotransfer.runs.ending import OVER
+from autotransfer.runs.ledger import UNDELIVERED
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import status_lines
 from autotransfer.runs.run import Run
@@ -33,7 +35,8 @@ from tiny import create_run, described, tiny_file
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
-STAGES = ["closed forms", "eegnet, seed 0", "shallow, seed 0", "eegnet as published, seed 0"]
+LINEAR = ["two linear models", "other linear models"]
+STAGES = [*LINEAR, "eegnet, seed 0", "shallow, seed 0", "eegnet (paper), seed 0"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -207,28 +210,28 @@ def test_a_kill_at_any_write_leaves_a_whole_model(
 
 @pytest.mark.slow
 def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Path) -> None:
-    """Three of its stages, as a run had left it when the time was over."""
+    """Four of its stages, as a run had left it when the time was over."""
     performed = read_plan(whole)
-    short = replace(performed, stages=performed.stages[:3])
+    short = replace(performed, stages=performed.stages[:4])
     runs = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         own = replace(options(tmp_path / name), time="1s")
         run = begin(tmp_path / name / "run", replace(short.options, source=own.source), again=short)
         choice = conduct(run, quiet, shown=False)
-        assert [stage.name for stage in choice.stages] == STAGES[:3]
+        assert [stage.name for stage in choice.stages] == STAGES[:4]
         assert choice.ended == "everything in its plan was trained"
         run.ledger.close()
         runs.append(run.folder)
     assert_same(*runs)
-    assert read_choice(runs[0]).stages[2].scores == read_choice(whole).stages[2].scores
+    assert read_choice(runs[0]).stages[3].scores == read_choice(whole).stages[3].scores
 
 
 def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> None:
     run = start(tmp_path, time="0.001s")
     choice = conduct(run, quiet, shown=False, played=0)
     assert [stage.name for stage in choice.stages] == STAGES[:1]
-    assert choice.ended == "the time was over"
+    assert choice.ended == OVER
     assert choice.left_out == STAGES[1:]
     assert {entry.setting.network.closed_form for entry in run.ledger.entries()} == {True}
     assert read_plan(run.folder).stages[0].name == STAGES[0]
@@ -245,7 +248,7 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
     assert longer in status_lines(run.folder)[0]
     (run.folder / "report.html").unlink()  # as if it was stopped after all else was done
     again = told("resume", run.folder)
-    assert f"ended: the time was over{longer}" in again
+    assert f"ended: {OVER}{longer}" in again
     assert (run.folder / "report.html").exists()
     assert "everything in its plan was trained" in told("resume", run.folder, "--time", "none")
     assert "--time" not in told("resume", run.folder)
@@ -258,26 +261,33 @@ def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) ->
         told("resume", run.folder, "--time", "10m")
 
 
-def test_a_stage_that_time_ends_is_given_up_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_that_time_ends_is_not_delivered_and_completed_by_resume(tmp_path: Path, whole: Path) -> None:
+    """Time decides how far a run gets: interim results are those of a run with any other clock."""
     run = start(tmp_path, time="1h")
-    real = executor.time.monotonic
-    begun: list[float] = []
+    real = time.monotonic
 
     def late() -> float:
-        working = run.ledger.recall("answered", int) == 1
-        if working and not begun:
-            begun.append(real())
-        return real() + (7200 if begun and len(_running(run)) else 0)
+        """Return the time, two hours later once the first network is in training."""
+        return real() + 7200 * bool(run.ledger.recall("answered", int) == 2 and _running(run))
 
-    monkeypatch.setattr(executor.time, "monotonic", late)
-    choice = conduct(run, quiet, shown=False)
-    assert [stage.name for stage in choice.stages] == STAGES[:1]
-    assert choice.ended == "the time was over"
-    assert choice.left_out == STAGES[1:]
-    assert all(entry.status == "done" and entry.setting.network.closed_form for entry in run.ledger.entries())
-    assert not run.ledger.open_populations()
-    assert not list(run.folder.glob("*.checkpoint"))
+    told_lines: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", late)
+        choice = conduct(run, told_lines.append, shown=False)
+    assert [stage.name for stage in choice.stages] == STAGES[:2]
+    assert [stage.scores for stage in choice.stages] == [stage.scores for stage in read_choice(whole).stages[:2]]
+    assert choice.ended == OVER
+    assert choice.left_out == STAGES[2:]
+    assert any(line.startswith(f"{STAGES[2]} takes too long") for line in told_lines)
+    assert all(entry.setting.network.closed_form for entry in run.ledger.entries())
+    hidden = [entry for entry in run.ledger.entries(hidden=True) if entry.stage == UNDELIVERED]
+    assert {entry.setting.encoder for entry in hidden} == {"eegnet"}
     run.ledger.close()
+    told("resume", run.folder, "--time", "none")
+    assert_same(run.folder, whole)
+    again = Run.open(run.folder)
+    assert {entry.starts for entry in again.ledger.entries()} == {1}, "it went on where it was stopped"
+    again.ledger.close()
 
 
 def _running(run: Run) -> list[str]:
@@ -308,7 +318,7 @@ def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
     monkeypatch.setattr(procedure, "expects_gain", decide)
     run = start(tmp_path, time="1h")
     choice = conduct(run, quiet, shown=False)
-    assert len(choice.stages) == 4
+    assert len(choice.stages) == 5
     assert choice.ensemble is not None
     for name, score in choice.nested_test_scores.items():
         assert score == choice.stages[1 if name == "0" else -1].scores[name]

@@ -170,7 +170,7 @@ def test_dry_run_trains_nothing(tmp_path: Path) -> None:
     work = "96 trainings of up to 5 epochs: 8 candidates on 4 folds with 3 seeds, and 8 models in closed form"
     counted = re.search(rf"^# {work}(?:, (\d+) of them once more for sessions)?$", result.stdout, re.MULTILINE)
     assert counted is not None
-    solved = re.findall(r"closed forms.*: (\d+) trainings", result.stdout)
+    solved = re.findall(r"linear models: (\d+) fits", result.stdout)
     assert sum(map(int, solved)) == 4 * (8 + int(counted[1] or 0)), "the lines of the stages count the same"
     assert "fold 0: test 0" in result.stdout
     assert not (tmp_path / "run").exists()

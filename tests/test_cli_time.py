@@ -41,8 +41,8 @@ def test_many_people_are_grouped_and_told_why(many: Path) -> None:
 
 def test_a_dry_run_lists_the_same_stages_whatever_the_time(many: Path) -> None:
     short, whole = (told("run", many, "--dry-run", "--time", time) for time in ("60s", "none"))
-    assert "1. closed forms" in short
-    assert "2. eegnet, seed 0" in short
+    assert "1. two linear models" in short
+    assert "3. eegnet, seed 0" in short
     assert "it ends after 1:00" in short
     assert "it ends after" not in whole
     stages = [[line for line in text.splitlines() if line.endswith("fits")] for text in (short, whole)]

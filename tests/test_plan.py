@@ -58,8 +58,10 @@ def test_a_limit_is_usual_where_kinds_are_averaged_and_nowhere_else() -> None:
 
 def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
     plan = planned(time="none")
-    first, second, third, *rest = plan.stages
+    first, others, second, third, *rest = plan.stages
     assert closed(first)
+    assert closed(others)
+    assert [setting.kind for setting in first.settings] == ["features", "tangent"]
     assert [one.trainings[0].setting.kind for one in (second, third)] == ["eegnet", "shallow"]
     assert not any(map(closed, rest))
     last = [setting.penalty is not None for stage in rest for setting, _ in stage.trainings]
@@ -69,6 +71,17 @@ def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
     every = candidates_of(prepared(options())).networks
     trained = {training for stage in plan.stages for training in stage.trainings}
     assert {(one, seed) for one in every for seed in range(3)} <= trained, "everything is in it"
+
+
+def test_an_encoder_of_the_users_is_trained_first_after_the_linear_models() -> None:
+    plan = planned(encoder="shallow")
+    assert [setting.kind for setting in plan.stages[0].settings] == ["features", "tangent"]
+    assert plan.stages[1].settings == [plan.options.plain]
+    assert [stage.always for stage in plan.stages[:3]] == [False, True, False]
+    for changes in ({"networks": "none"}, {"kinds": "linear"}):
+        with pytest.raises(UserError, match="encoder is 'shallow'"):
+            planned(encoder="shallow", **changes)
+        assert not any(not stage.settings[0].network.closed_form for stage in planned(**changes).stages)
 
 
 def closed(stage: Stage) -> bool:

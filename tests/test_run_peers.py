@@ -88,7 +88,7 @@ def test_every_peer_has_scores_or_says_why_not(averaged: tuple[Run, Choice], mon
     assert skipped["choosy"] == "it takes images"
     scores, skipped = peer_scores(run)
     assert scores == choice.baselines, "what takes minutes follows"
-    assert skipped["broken"] == "it failed: a matrix is singular"
+    assert "a matrix is singular" in skipped["broken"]
     told = replace(choice, skipped_baselines=skipped)
     assert any("a matrix is singular" in line for line in answer_lines(told))
     assert "a matrix is singular" in render(replace(summary, choice=told))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-OVER = "the time was over"
+OVER = "there was no time for the next stage"
 
 
 def out_of_time(ended: str | None) -> bool:

@@ -54,15 +54,19 @@ class Executor(Protocol):
         """Train every population of the ledger that has not ended, and note each job the moment it is finished."""
 
 
+HOPELESS = 1.5  # times the seconds left that a stage may need, and is still trained: estimates are rough
+SHOWN = 0.05  # share of a stage after which its first estimate is believed
+
+
 class OutOfTime(Exception):
-    """The moment until which an executor may work is over."""
+    """A stage cannot be completed in time."""
 
 
 class LocalExecutor:
     """One population after another, each checkpointed every few seconds. It keeps nothing from one run to the next."""
 
     workers = 1
-    until = math.inf  # of the monotonic clock: what is not finished then is given up
+    until = math.inf  # of the monotonic clock: training stops there, and keeps what it has
 
     def device(self, asked: str) -> torch.device:
         return resolve_device(asked)
@@ -93,6 +97,8 @@ class LocalExecutor:
         known = {entry.key: entry for entry in run.ledger.entries(records=False)}
         todo = [key for key in open_population.keys if known[key].status not in FINISHED]
         if todo:
+            if time.monotonic() > self.until:
+                raise OutOfTime
             with signals_wait():
                 self._train_members(run, todo, known, path, device, bar)
         path.unlink(missing_ok=True)
@@ -114,20 +120,28 @@ class LocalExecutor:
         def after_epoch(population: Trainer) -> None:
             nonlocal last
             bar.epoch(population)
-            if time.monotonic() > self.until:
-                raise OutOfTime
-            due = asked_to_stop() or time.monotonic() - last > CHECKPOINT_EVERY
+            over = self._is_hopeless(bar)
+            due = over or asked_to_stop() or time.monotonic() - last > CHECKPOINT_EVERY
             if population.jobs and due:
                 save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
                 if math.isfinite(bar.left):
                     run.ledger.remember(pulse=[bar.left, time.time()])
                 last = time.monotonic()
+            if population.jobs and over:
+                raise OutOfTime
             raise_if_asked()
 
         for outcome in train_population(population, after_epoch=after_epoch):
             key = members[id(outcome.job)]
             run.ledger.finish(key, outcome.record(), tensors_of(outcome))
             bar.finished(outcome)
+
+    def _is_hopeless(self, bar: Progress) -> bool:
+        """Whether the time is over, or what is left to train clearly takes longer than the time that is left."""
+        seconds_left, needed = self.until - time.monotonic(), bar.seconds_needed
+        # Linear models take one epoch each, and some much longer than others: nothing follows from the first.
+        is_known = math.isfinite(needed) and bar.total > bar.members and bar.done > SHOWN * bar.total
+        return seconds_left < 0 or (is_known and needed > HOPELESS * seconds_left)
 
     def _population(
         self, run: Work, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device

@@ -40,6 +40,7 @@ T = TypeVar("T")
 FINISHED = ("done", "failed")
 STATUSES = ("waiting", "running", *FINISHED)
 STAGES = {"search": "stage one", "folds": "stage two", "sessions": "models for sessions"}
+UNDELIVERED = "undelivered"  # stage of jobs that a run had no time to complete: kept for `resume`, and read by nothing
 REMEDY = "restore the run's folder from a copy, or start a new run"
 PATIENCE = 30.0  # seconds to wait for another program that has locked the file
 REMEMBERED = 1000  # records, each some 200 kB after 500 epochs
@@ -171,7 +172,7 @@ class Ledger:
     # jobs
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Note jobs to be done; those already known stay as they are.
+        """Note jobs to be done; those already known stay as they are, and those that were set aside are taken up.
 
         A job's number counts what was noted before it in this process, known or not: as a resumed run notes the same
         jobs in the same order, one that was lost from the file comes back in its old place.
@@ -179,17 +180,34 @@ class Ledger:
         with self.transaction() as connection:
             for entry in entries:
                 connection.execute(
-                    "INSERT OR IGNORE INTO jobs (key, number, stage, setting, validation, test, seed) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (entry.key, self._noted, entry.stage, entry.setting.to_json(), *entry.held_out, entry.seed),
+                    "INSERT INTO jobs (key, number, stage, setting, validation, test, seed) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?) "
+                    "ON CONFLICT (key) DO UPDATE SET stage = excluded.stage WHERE stage = ?",
+                    (
+                        entry.key,
+                        self._noted,
+                        entry.stage,
+                        entry.setting.to_json(),
+                        *entry.held_out,
+                        entry.seed,
+                        UNDELIVERED,
+                    ),
                 )
                 self._noted += 1
 
-    def entries(self, stage: str | None = None, *, records: bool = True) -> list[Entry]:
-        """Jobs in the order in which they were noted. records=False: without what came of them, which is long."""
+    def set_aside(self, keys: Sequence[str]) -> None:
+        """Hide jobs of a stage that was not completed, until they are added again."""
+        with self.transaction() as connection:
+            connection.executemany("UPDATE jobs SET stage = ? WHERE key = ?", [(UNDELIVERED, key) for key in keys])
+
+    def entries(self, stage: str | None = None, *, records: bool = True, hidden: bool = False) -> list[Entry]:
+        """Return jobs in the order in which they were noted.
+
+        records: with what came of them, which is long. hidden: with those that were set aside
+        """
         columns = f"key, stage, setting, validation, test, seed, status, starts, {'record' if records else 'NULL'}"
-        where, values = ("", ()) if stage is None else ("WHERE stage = ?", (stage,))
-        rows = self._ask(f"SELECT {columns} FROM jobs {where} ORDER BY number, key", values)
+        where, value = ("stage != ?", "" if hidden else UNDELIVERED) if stage is None else ("stage = ?", stage)
+        rows = self._ask(f"SELECT {columns} FROM jobs WHERE {where} ORDER BY number, key", (value,))
         return [self._entry(*row) for row in rows]
 
     @cached_property
@@ -230,14 +248,16 @@ class Ledger:
             record = f"replace({record}, '{value}', 'null')"
         values = f"json_extract({record}, '$.epochs', '$.seconds', '$.failure')"
         return self._ask(
-            f"SELECT setting, status, CASE WHEN record IS NOT NULL THEN {values} END FROM jobs ORDER BY number, key"
+            f"SELECT setting, status, CASE WHEN record IS NOT NULL THEN {values} END FROM jobs WHERE stage != ? "
+            "ORDER BY number, key",
+            (UNDELIVERED,),
         )
 
     def statuses(self) -> dict[str, str]:
         return dict(self._ask("SELECT key, status FROM jobs"))
 
     def counts(self) -> dict[str, int]:
-        return dict(self._ask("SELECT status, count(*) FROM jobs GROUP BY status"))
+        return dict(self._ask("SELECT status, count(*) FROM jobs WHERE stage != ? GROUP BY status", (UNDELIVERED,)))
 
     def stage_words(self) -> str:
         """The stages that jobs are left of, as progress and status call them."""
@@ -270,9 +290,11 @@ class Ledger:
     # populations
 
     def open_populations(self) -> list[OpenPopulation]:
-        """Populations that have not ended, the oldest first."""
+        """Return the populations that have not ended, the oldest first, without those that were set aside."""
         rows = self._ask("SELECT number, keys FROM populations WHERE status != 'done' ORDER BY number")
-        return [OpenPopulation(n, self._checked(f"population {n}", list[str], keys)) for n, keys in rows]
+        hidden = {key for (key,) in self._ask("SELECT key FROM jobs WHERE stage = ?", (UNDELIVERED,))}
+        every = [OpenPopulation(n, self._checked(f"population {n}", list[str], keys)) for n, keys in rows]
+        return [population for population in every if hidden.isdisjoint(population.keys)]
 
     def add_populations(self, compositions: Sequence[Sequence[str]]) -> None:
         with self.transaction() as connection:
@@ -283,14 +305,6 @@ class Ledger:
     def end_population(self, number: int) -> None:
         with self.transaction() as connection:
             connection.execute("UPDATE populations SET status = 'done' WHERE number = ?", (number,))
-
-    def drop(self, keys: Sequence[str]) -> list[int]:
-        """Delete jobs. Returns the numbers of the populations that they were in, which end with them."""
-        numbers = [population.number for population in self.open_populations() if set(keys) & set(population.keys)]
-        with self.transaction() as connection:
-            connection.executemany("DELETE FROM jobs WHERE key = ?", [(key,) for key in keys])
-            connection.executemany("UPDATE populations SET status = 'done' WHERE number = ?", [(n,) for n in numbers])
-        return numbers
 
     def halve_population(self, number: int, first: Sequence[str], second: Sequence[str]) -> None:
         """Replace a population by two: the first keeps its number, and with it its turn; the second comes last."""

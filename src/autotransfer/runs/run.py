@@ -125,7 +125,7 @@ class Run:
                 ledger.check()
             if not lazy or source is not None:
                 _ = run.prepared
-            check_entries(ledger, ledger.entries(), len(run.groups))
+            check_entries(ledger, ledger.entries(hidden=True), len(run.groups))
             if source is not None and not read_only:
                 ledger.remember(options=options)
         except BaseException:
@@ -185,11 +185,6 @@ class Run:
 
     def add(self, entries: Iterable[Entry]) -> None:
         self.ledger.add(entries)
-
-    def drop(self, keys: Sequence[str]) -> None:
-        """Delete jobs and the checkpoints of their populations."""
-        for number in self.ledger.drop(keys):
-            (self.folder / f"population-{number}.checkpoint").unlink(missing_ok=True)
 
     # work
 

@@ -21,6 +21,7 @@ from ..model.encoders import ENCODERS
 from ..preprocessing import Preprocessing
 from ..preprocessing.represent import REPRESENTATIONS, representation_class
 from ..recordings import Recordings
+from ..runs.options import USUAL_ENCODER
 from ..runs.preparation import Preparation
 from ..settings import Setting
 
@@ -95,39 +96,40 @@ class Candidates(NamedTuple):
     """What options ask for on some recordings."""
 
     networks: list[Setting]  # the plain one first; empty if no network is to be trained
-    solved: list[Setting]  # closed forms for the first answer
-    costly: list[Setting]  # closed forms that take minutes, of runs that answer in stages
+    linear: list[Setting]  # linear models that take seconds
+    costly: list[Setting]  # trees, and linear models that take minutes
 
     @property
     def every(self) -> list[Setting]:
         """All that the average may contain."""
-        return [*self.networks, *self.solved, *self.costly]
+        return [*self.networks, *self.linear, *self.costly]
 
 
 def candidates_of(prepared: Preparation) -> Candidates:
-    options = prepared.options
-    recordings = prepared.recordings
-    adaptation = options.adaptation
+    """Return what options ask for on these recordings."""
+    options, recordings = prepared.options, prepared.recordings
+    adaptation, families = options.adaptation, families_of(options.kinds)
     if options.task.is_numeric:  # a ridge has strengths of its own
         forms = closed_forms(adaptation, recordings, options.kinds)
-        linear = [form.replace(shrinkage="auto") for form in forms if form.encoder == "linear"]
-        return Candidates([], list(dict.fromkeys(linear)), [])
+        numeric = [form.replace(shrinkage="auto") for form in forms if form.encoder == "linear"]
+        return Candidates([], list(dict.fromkeys(numeric)), [])
     if not options.staged:
         return Candidates(options.settings(), [], [])
-    families = families_of(options.kinds)
-    solved = closed_forms(adaptation, recordings, options.kinds) if "linear" in families else []
+    linear = closed_forms(adaptation, recordings, options.kinds) if "linear" in families else []
     every = closed_forms(adaptation, recordings, options.kinds, costly=True)
-    costly = [form for form in every if form not in solved and family_of(form) in families]
+    costly = [form for form in every if form not in linear and family_of(form) in families]
     trained = list[Setting]()
     if options.networks != "none" and "networks" in families:
         trained = networks(options.settings(), recordings, adaptation, options.networks, options.encoder)
+    elif options.encoder != USUAL_ENCODER:
+        raise UserError(f"encoder is {shown(options.encoder)}, and no network is to be trained; leave one of them out")
     if options.constants:
-        solved, costly, trained = (
-            list(dict.fromkeys(map(options.with_constants, every))) for every in (solved, costly, trained)
+        linear, costly, trained = (
+            list(dict.fromkeys(map(options.with_constants, every))) for every in (linear, costly, trained)
         )
-    if not (trained or solved or costly):
+    if not (trained or linear or costly):
         raise UserError(f"kinds is {shown(options.kinds)}, and there is no such model for these recordings; add linear")
-    return Candidates(trained, solved, costly)
+    return Candidates(trained, linear, costly)
 
 
 def families_of(kinds: str | None) -> list[str]:

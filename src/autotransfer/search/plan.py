@@ -24,7 +24,6 @@ from ..runs.preparation import Preparation
 from ..settings import Setting
 
 PLAN = "plan.json"
-CLOSED_FORMS = "closed forms"  # the first stage
 
 
 class PlannedTraining(NamedTuple):
@@ -50,6 +49,7 @@ class Stage:
 
     name: str
     trainings: list[PlannedTraining]
+    always: bool = False  # whether it is completed if time is over
     online: list[PlannedTraining] = field(default_factory=list)  # only for the average for sessions
 
     @classmethod
@@ -62,10 +62,6 @@ class Stage:
     @property
     def settings(self) -> list[Setting]:
         return list(dict.fromkeys(setting for setting, _ in self.trainings))
-
-    @property
-    def words(self) -> str:
-        return f"{self.name} (linear models, solved at once)" if self.name == CLOSED_FORMS else self.name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ def stage_lines(plan: Plan) -> Iterator[str]:
     """Yield a line for each stage."""
     for number, stage in enumerate(plan.stages, 1):
         fits = plan.folds * (len(stage.trainings) + len(stage.online))
-        yield f"  {number}. {stage.words}: {count(fits, 'fit')}"
+        yield f"  {number}. {stage.name}: {count(fits, 'fit')}"
 
 
 def work_words(plan: Plan) -> str:

@@ -13,12 +13,12 @@ from ..augment import AUGMENTATIONS
 from ..errors import UserError
 from ..model.encoders import Encoders
 from ..recordings import Recordings
-from ..runs.options import RunOptions
+from ..runs.options import USUAL_ENCODER, RunOptions
 from ..runs.preparation import Preparation, prepare
 from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
 from .kinds import Candidates, candidates_of, list_of
-from .plan import CLOSED_FORMS, Plan, PlannedTraining, Stage
+from .plan import Plan, PlannedTraining, Stage
 from .plan_words import limit_words, why_folds
 from .stages import SHORTLIST_PER_METHOD
 
@@ -44,31 +44,54 @@ def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
 
 
 def _staged(plan: Plan, candidates: Candidates) -> Plan:
-    """With a stage for the closed forms that are quick, then one for each network and seed, without penalties first."""
-    settings, quick, costly = candidates
-    first, *further = plan.options.every_seed
+    """Return the plan with two linear models first, so that there is a result within a minute, then a user's own
+    encoder, other linear models, and one stage for each network and seed, without penalties first."""
+    settings, linear, costly = candidates
+    options, (first, *further) = plan.options, plan.options.every_seed
+    two = first_two(linear, options.adaptation)
     unpenalised = [setting for setting in settings if setting.penalty is None]
+    own = unpenalised[:1] if options.encoder != USUAL_ENCODER else []
     kinds = [setting.kind for setting in unpenalised]
-    main = [s for place, s in enumerate(unpenalised) if place and kinds.index(s.kind, 1) == place] or unpenalised
-    rest = [setting for setting in unpenalised if setting not in main]
+    main = [s for place, s in enumerate(unpenalised) if place and kinds.index(s.kind, 1) == place]
+    main = main or unpenalised[len(own) :]
+    rest = [setting for setting in unpenalised if setting not in (*own, *main)]
+    networks = [setting for setting in (*own, *main, *rest) if not setting.network.closed_form]
 
-    def stage(setting: Setting, seed: int) -> Stage:
-        return Stage.of(network_name(setting, seed, plan.options.plain), [setting], [seed])
+    def stage(setting: Setting, seed: int, *, always: bool = False) -> Stage:
+        return replace(Stage.of(network_name(setting, seed, options.plain), [setting], [seed]), always=always)
 
-    stages = [Stage.of(CLOSED_FORMS, quick, [first])] if quick else []
+    stages = [_linear_stage("two linear models", two, options)] if two else []
+    stages += [stage(setting, first, always=True) for setting in own]
+    others = [setting for setting in linear if setting not in two]
+    stages += [_linear_stage("other linear models", others, options)] if others else []
     stages += [stage(setting, first) for setting in main]
-    stages += [Stage.of("costlier closed forms", costly, [first])] if costly else []
+    stages += [Stage.of("trees and costlier linear models", costly, [first])] if costly else []
     stages += [stage(setting, first) for setting in rest]
-    stages += [stage(setting, seed) for seed in further for setting in (*main, *rest)]
-    penalised: dict[str, list[Setting]] = {}
+    stages += [stage(setting, seed) for seed in further for setting in networks]
+    penalized: dict[str, list[Setting]] = {}
     for setting in settings:
         if setting.penalty is not None:
-            penalised.setdefault(setting.kind, []).append(setting)
-    stages += [Stage.of(f"{kind} with penalties", every, [first, *further]) for kind, every in penalised.items()]
-    if quick and plan.options.adaptation == "zero-shot":  # sessions may use a person's windows: the same, centred
-        online = [PlannedTraining(form.replace(centre="online"), first) for form in quick if form.encoder == "linear"]
-        stages[0] = replace(stages[0], online=online)
+            penalized.setdefault(setting.kind, []).append(setting)
+    stages += [Stage.of(f"{kind} with penalties", every, [first, *further]) for kind, every in penalized.items()]
     return replace(plan, stages=stages)
+
+
+def first_two(linear: Sequence[Setting], adaptation: str) -> list[Setting]:
+    """Return one linear model of each of the first two families, which uses as much of a new person as the run may."""
+    by_kind: dict[str, Setting] = {}
+    for setting in sorted(linear, key=lambda setting: setting.adaptation != adaptation):
+        by_kind.setdefault(setting.kind, setting)
+    return list(by_kind.values())[:2]
+
+
+def _linear_stage(name: str, settings: Sequence[Setting], options: RunOptions) -> Stage:
+    """Return a stage of linear models. In online sessions a zero-shot model may use the person's windows, so each has
+    a second form, which is centered."""
+    stage = Stage.of(name, settings, [options.seed])
+    if options.adaptation != "zero-shot":
+        return stage
+    centered = [PlannedTraining(s.replace(centre="online"), options.seed) for s in settings if s.encoder == "linear"]
+    return replace(stage, online=centered)
 
 
 def with_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
@@ -84,7 +107,7 @@ def with_candidate_stages(plan: Plan, candidates: Sequence[Setting]) -> Plan:
 def network_name(setting: Setting, seed: int, plain: Setting) -> str:
     """A short name of a network: how it differs from the main one of its kind."""
     if setting == plain:
-        return f"{setting.kind} as published, seed {seed}"
+        return f"{setting.kind} {'(paper)' if setting.kind == USUAL_ENCODER else 'as given'}, seed {seed}"
     values = setting.preprocessing.values()
     traits = [
         name for name, kind in AUGMENTATIONS.items() if any(isinstance(step, kind) for step in setting.augmentation)

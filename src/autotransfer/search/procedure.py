@@ -16,18 +16,18 @@ from typing import Any
 from .. import schema
 from ..files import write_atomically
 from ..machine import FEW, cores, threads
-from ..runs.choice import Choice, Ensemble, NamedSetting, Playback, Selection, StageScore
+from ..runs.choice import Choice, Ensemble, NamedSetting, Selection, StageScore
 from ..runs.csv_tables import csv_of
 from ..runs.ending import OVER, out_of_time
 from ..runs.executor import LocalExecutor, OutOfTime
-from ..runs.ledger import Entry
+from ..runs.ledger import FINISHED, Entry
 from ..runs.preparation import check_packages
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell
 from ..settings import Setting
 from ..training.progress import working
 from ..words import clock
-from .average import OnlineWeights, find_online
+from .average import find_online
 from .diagnosis import diagnose
 from .evaluation import delivered_log_probs, evaluate, scores_of
 from .evidence import Evidence
@@ -57,7 +57,7 @@ def conduct(
         if plan.searched:
             shortlist = search_stage(run, tell, shown=shown)
             if not plan.stages:
-                plan = with_candidate_stages(plan, [*shortlist, *candidates_of(run.prepared).solved])
+                plan = with_candidate_stages(plan, shortlist)
         return Conductor(run, plan, tell, shown=shown, played=played, answered=answered).perform()
 
 
@@ -145,25 +145,34 @@ class Conductor:
     def _train(self, number: int) -> bool:
         """Train a stage on all folds. Return whether it was completed."""
         run, stage, entries = self.run, self.plan.stages[number], self._entries(number)
-        if number and self.seconds_left <= 0:
+        always, statuses = number == 0 or stage.always, run.ledger.statuses()
+        is_trained = all(statuses.get(entry.key) in FINISHED for entry in entries)
+        if not (always or is_trained) and self.seconds_left <= 0:
+            self._set_aside(number)
             return False
         run.add(entries)
-        until = time.monotonic() + self.seconds_left if number else math.inf
+        until = math.inf if always else time.monotonic() + self.seconds_left
         run.ledger.remember(limit=[until - time.monotonic(), time.time()] if math.isfinite(until) else [])
-        self.tell(f"stage {number + 1} of {len(self.plan.stages)}: {stage.words} on {len(run.folds())} folds")
+        self.tell(f"stage {number + 1} of {len(self.plan.stages)}: {stage.name} on {len(run.folds())} folds")
         if isinstance(run.executor, LocalExecutor):
             run.executor.until = until
         began = time.monotonic()
         try:
             run.work(shown=self.shown, label=stage.name, counted=entries)
         except OutOfTime:
-            run.drop([entry.key for entry in entries])
-            spent = clock(time.monotonic() - began)
-            self.tell(f"{stage.name} was not completed in time and is not delivered; {spent} were spent on it")
+            self._set_aside(number)
+            spent, whole = clock(time.monotonic() - began), clock(self.spent)
+            self.tell(f"{stage.name} takes too long and is not delivered: {spent} of {whole} were spent on it")
             return False
         finally:
             run.ledger.remember(spent=self.spent)
         return True
+
+    def _set_aside(self, number: int) -> None:
+        """Hide the fits of a stage that was not completed. They stay in the run database for `resume`."""
+        delivered = {entry.key for n in range(self.delivered) for entry in self._entries(n)}
+        keys = [entry.key for entry in self._entries(number) if entry.key not in delivered]
+        self.run.ledger.set_aside(keys)
 
     # answers
 
@@ -200,11 +209,12 @@ class Conductor:
         peers = {name: run.by_person(scores) for name, scores in scored.items()}
         choice = replace(choice, baselines=peers, skipped_baselines=skipped)
         online = None
-        if choice.ensemble is not None:
+        if choice.ensemble is not None and last:
             centred = [setting for stage in self.plan.stages[: self.delivered] for setting, _ in stage.online]
             with working("weights for sessions", shown=self.shown):
                 online = find_online(run, candidates, list(dict.fromkeys(centred)))
-            choice = replace(choice, playback=self._play(choice, since, online, last=last))
+            with working("held-out people use the model", shown=self.shown):
+                choice = replace(choice, playback=play_back(run, choice, self.played, online))
         if out_of_time(ended) or not staged:
             choice = replace(choice, left_out=[stage.name for stage in self.plan.stages[self.delivered :]])
         if staged:
@@ -227,17 +237,6 @@ class Conductor:
             self.tell(f"answer after {clock(stage.seconds)}: {stage.score:.3f} on {whom} left out; predict can use it")
         return choice
 
-    def _play(
-        self, selection: Selection, since: float | None, online: OnlineWeights | None, *, last: bool
-    ) -> Playback | None:
-        """Held-out people use the first answer, which is quick, and the last. Answers in between keep the playback of
-        the first, and so does a last answer that repeats the first."""
-        before = self.run.ledger.recall("choice", Choice)
-        if before is not None and (not last or (since is not None and len(self.answers) == 1)):
-            return before.playback
-        with working("held-out people use the model", shown=self.shown):
-            return play_back(self.run, selection, self.played, online)
-
     def _ended(self, since: float | None) -> str | None:
         """Return why no other stage follows; None if one does."""
         if self.delivered == len(self.plan.stages):
@@ -246,7 +245,8 @@ class Conductor:
             return OVER
         if self.stops and not expects_gain([answer.scores for answer in self.answers]):
             return "no more gain was expected"
-        return OVER if self.seconds_left <= 0 else None
+        always = self.plan.stages[self.delivered].always
+        return OVER if self.seconds_left <= 0 and not always else None
 
     def _chosen(self, since: float | None, candidates: Sequence[Setting]) -> Choice:
         """Select from the candidates, then evaluate and diagnose what was selected."""

@@ -92,7 +92,7 @@ def conduct_regression(
     the result, to write it."""
     say = (lambda _: None) if tell is None else tell
     search = _Search(run)
-    for setting in candidates_of(run.prepared).solved:
+    for setting in candidates_of(run.prepared).linear:
         say(f"{candidate_name(setting)}: {len(run.groups)} groups of people left out")
         search.add(setting, held_out_numbers(run, setting, partial(search.solve_fold, setting)))
     regression = search.answer()

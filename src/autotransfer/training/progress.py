@@ -129,10 +129,10 @@ class Progress:
     @property
     def left(self) -> float:
         """Seconds, at most those to `until`."""
-        return min(self._estimate, max(0.0, self.until - time.monotonic()))
+        return min(self.seconds_needed, max(0.0, self.until - time.monotonic()))
 
     @property
-    def _estimate(self) -> float:
+    def seconds_needed(self) -> float:
         """Seconds; infinite until the second epoch. The first one includes work that is done once."""
         spent, (before, begun) = time.perf_counter() - self.start, self.began or (0.0, 0)
         if self.done >= self.total:
