@@ -142,7 +142,7 @@ def _short(setting: Setting) -> str:
 
 
 def run_rows(run: Path, timed: int, *, export: bool = False) -> Iterator[str]:
-    model = load_classifier(run / "model" if (run / "model").is_dir() else run)
+    model = load_classifier(run)
     windows = sample_windows(model, 64, torch.Generator().manual_seed(0))
     channels, times = windows.shape[1:]
     title = f"{run.name}, {channels} × {times}"

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from .grids import grid as grid
     from .jobs import Job as Job
     from .model.eegnet import EEGNet as EEGNet
-    from .models.interface import save_model as save_model
     from .models.loading import from_pretrained as from_pretrained
     from .models.loading import load_model as load_model
+    from .models.loading import save_model as save_model
     from .models.outcome import train as train
     from .person.session import Session as Session
     from .recordings import Recordings as Recordings
@@ -49,8 +49,7 @@ _NAMES = {  # by module
     ".grids": "grid",
     ".jobs": "Job",
     ".model.eegnet": "EEGNet",
-    ".models.interface": "save_model",
-    ".models.loading": "from_pretrained load_model",
+    ".models.loading": "from_pretrained load_model save_model",
     ".models.outcome": "train",
     ".person.session": "Session",
     ".recordings": "Recordings load",

@@ -40,7 +40,7 @@ def predict(
 ) -> None:
     """Predict the class, or the number, of new windows with a run's model. Where the data have labels, standard error
     gets scores by person and a confusion table."""
-    from ..models.loading import load_model, model_folder
+    from ..models.loading import load_model
     from ..runs.choice import unfinished_words
     from ..tasks.classification import CLASSIFICATION_TASK, metric_of_card
     from ..training.conformal import least_confidence, least_probability
@@ -48,7 +48,7 @@ def predict(
     check_choice("adapt", adapt, ("all", "none"))
     asked = None if metric is None else CLASSIFICATION_TASK.metric_name(metric)
     check_outputs(data, out=out, scores=scores)
-    saved = load_model(model_folder(folder), own_encoders(encoder))
+    saved = load_model(folder, own_encoders(encoder))
     if saved.card.task.is_numeric:
         if abstain is not None or adapt != "none" or asked is not None:
             raise UserError("the model predicts a number, and no classes; leave --abstain, --adapt and --metric out")
@@ -140,7 +140,7 @@ def calibrate(
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
     from ..models.calibration import untried_words
-    from ..models.loading import load_classifier, model_folder
+    from ..models.loading import load_classifier
     from ..person.calibration import calibrated_with, training_words
     from ..recordings.container import check_sfreq
     from ..runs.lock import refuse_links
@@ -152,7 +152,7 @@ def calibrate(
         raise UserError(f"{out} is a file; choose another --out, a folder for the person's model")
     for known in (folder, out):
         refuse_links(known)
-    saved = load_classifier(model_folder(folder), own_encoders(encoder))
+    saved = load_classifier(folder, own_encoders(encoder))
     raw = read_for(saved, data, cutting)
     X = saved.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     made, counts = calibrated_with(saved, raw, X)

@@ -108,7 +108,7 @@ class AutoTransferClassifier(WindowClassifier):
             open_run(folder, recordings, options, encoders, print if self._verbose else None, kept=kept) as run,
         ):
             choice = self._conduct(run)
-            model = load_classifier(folder / "model", encoders)
+            model = load_classifier(folder, encoders)
             summary = replace(
                 collect(run), source="the arrays handed to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
             )

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..errors import UserError, check_choice
 from ..files import write_atomically
 from ..model.encoders import Encoders
-from ..models.loading import MARK, load_classifier, model_folder
+from ..models.loading import MARK, load_classifier
 from ..models.model import Model
 from ..recordings.optional import pip_install
 from ..runs.lock import refuse_links
@@ -75,7 +75,7 @@ def export_model(
         if run.is_dir():
             refuse_links(run)
         target = run / f"model{form.suffix}" if out is None else Path(out)
-        saved = load_classifier(model_folder(run), encoders)
+        saved = load_classifier(run, encoders)
     if format != "safetensors":
         saved.graph()  # refused before any other work
     check_target(target, format)

@@ -14,7 +14,6 @@ from ..errors import UserError, shown
 from ..recordings.labels import encode
 from .candidate import Candidate
 from .card import UNTRIED, ModelCard
-from .ensemble import refuse_candidates
 
 LABELS = (1, 2, 5, 10)  # of each class, with which held-out people are calibrated
 
@@ -83,10 +82,6 @@ def check_one_person(subject: object, n_windows: int) -> None:
 
 
 def check_effects(candidates: Sequence[Candidate]) -> None:
-    """Raise where the model does not know how people differ."""
-    refuse_candidates(candidates, _check_effects)
-
-
-def _check_effects(candidate: Candidate) -> None:
-    if candidate.effects is None:
+    """Raise if a candidate does not know how people differ."""
+    if any(candidate.effects is None for candidate in candidates):
         raise UserError("the model does not know how people differ (it was trained on one person); make it again")

@@ -313,9 +313,4 @@ def refuse_candidates(candidates: Sequence[Candidate], check: Callable[[Candidat
         except UserError as error:
             if len(candidates) == 1:
                 raise
-            plain = Setting(
-                encoder=candidate.setting.encoder, network=candidate.setting.network,
-                training=candidate.setting.training,
-            )  # fmt: skip
-            name = f"{candidate.setting.encoder} {candidate.setting.name_relative_to(plain)}"
-            raise UserError(f"{error} (the candidate {name!r})") from None
+            raise UserError(f"{error} (the candidate {candidate.setting.kind!r})") from None

@@ -1,4 +1,4 @@
-"""Models back from their folders and files, checked before anything is made of them."""
+"""Models written to folders, and read from folders and files, which are checked before anything is made of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,31 @@ from ..model.encoders import Encoders
 from .binding import check_digest, check_shapes, read_weights, split_file
 from .card import card_from
 from .hub import download
-from .interface import LEDGER
 from .model import Model
 from .saving import CARD, UNREADABLE, read_folder
 
+LEDGER = "ledger.sqlite"  # of a run
 MARK = "autotransfer_version"  # in every exported file, as plain text
+
+
+def save_model(model: object, path: str | os.PathLike[str]) -> None:
+    """Write a model to a folder, from which `load_model` reads it.
+
+    model: what `load_model` or `Outcome.model()` gave, or a fitted estimator
+    path: the folder; a model that is there already is replaced
+    """
+    model = getattr(model, "model_", model)
+    if not isinstance(model, Model):
+        raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
+    try:
+        if (Path(path) / LEDGER).exists():
+            raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
+        model.save(path)
+    except UserError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: the name holds a null character
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot write to {shown(str(path))} ({reason}); choose another folder") from None
 
 
 def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
@@ -69,12 +89,6 @@ def from_pretrained(
     if not folder.is_dir():
         folder = download(str(source), revision=revision, token=token)
     return load_model(folder, encoders)
-
-
-def model_folder(folder: Path) -> Path:
-    """Return the folder of a run's model, or the folder itself if it is a model's, as people share it."""
-    alone = (folder / CARD).is_file() and not (folder / "model").exists()
-    return folder if alone else folder / "model"
 
 
 def load_classifier(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:

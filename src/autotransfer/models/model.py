@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -17,8 +19,11 @@ from ..errors import UserError, check_choice, shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest
 from ..preprocessing.transform import with_prefix
+from ..recordings.concerns import unlike_training
+from ..recordings.container import check_sfreq
+from ..recordings.raw import Raw
 from ..recordings.targets import numbers
-from ..recordings.windows import people_of_windows
+from ..recordings.windows import UNNAMED, names_or_numbers, people_of_windows, windows_for_model
 from ..settings import Setting
 from ..training.conformal import (
     around,
@@ -37,12 +42,12 @@ from .card import UNTRIED, ModelCard, OnlineCard, as_array
 from .ensemble import Ensemble, Floats, Learn, refuse_candidates
 from .graph import Graph
 from .hub import push_to_hub
-from .interface import WindowModel
 from .online import ALL, OnlineEnsemble, softmax
+from .saving import write_model
 from .seen import calibration_seen
 
 
-class Model(WindowModel):
+class Model:
     """log p(class | window) = Σ exponent · log p of each candidate, normalized. Takes raw windows; every candidate
     prepares them in its own way. A single network or linear model is an ensemble of one candidate.
 
@@ -53,8 +58,6 @@ class Model(WindowModel):
         they need not sum to 1
     online_parts: further candidates (E,), of the online ensemble alone
     """
-
-    card: ModelCard
 
     def __init__(self, card: ModelCard, parts: Sequence[Candidate], online_parts: Sequence[Candidate] = ()) -> None:
         self.card, self.parts, self.online_parts = card, list(parts), list(online_parts)
@@ -92,6 +95,48 @@ class Model(WindowModel):
             for k, part in enumerate(parts)
             for name, tensor in part.tensors().items()
         }
+
+    def __repr__(self) -> str:
+        """Say in a line what the model was made for."""
+        card = self.card
+        rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz"
+        answer = f"classes {', '.join(map(str, card.classes))}" if card.classes else "a number"
+        windows = f"windows of {len(card.channels)} channels × {card.n_times} samples{rate}"
+        return f"<Model of {card.name!r}: {windows} → {answer}; {card.subjects} training people>"
+
+    def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
+        """Return windows (N, channels, times) float32 that the model takes; refuse any others, naming the difference.
+
+        channels: names of the data's channels. They are found by name, in any order and among others.
+        """
+        return windows_for_model(X, self.card, channels, sfreq)
+
+    def read(self, raw: Raw) -> Tensor:
+        """Return the windows (N, channels, times) of a reader that the model takes, with a warning for what the data do
+        not say, and for what looks unlike training."""
+        X = self.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
+        named = not all(UNNAMED.fullmatch(name) for name in self.card.channels)
+        if named and all(UNNAMED.fullmatch(name) for name in names_or_numbers(raw.channels, X.shape[1])):
+            names = shown(", ".join(self.card.channels), 100)
+            warnings.warn(
+                f"the data do not name their channels, which are taken to be {names}, in this order", stacklevel=2
+            )
+        if raw.sfreq is None and self.card.sfreq is not None:
+            warnings.warn(
+                f"the data do not say their sampling rate; the model expects {self.card.sfreq:g} Hz", stacklevel=2
+            )
+        return self.warn_of(X, raw.subject)
+
+    def warn_of(self, X: Tensor, subject: object = None) -> Tensor:
+        """Checked windows (N, channels, times) as they are, with a warning where they look unlike those of training.
+        subject (N,): whose each is, None: one person's."""
+        for line in unlike_training(X, self.card.channels, self.card.scale, subject):
+            warnings.warn(line, stacklevel=3)
+        return X
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the model to a folder, which `load_model` reads; a model that is there is replaced."""
+        write_model(Path(folder), self.card, self.tensors())
 
     @cached_property
     def ensemble(self) -> Ensemble:

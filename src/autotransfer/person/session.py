@@ -332,4 +332,4 @@ def _from_folder(folder: Path, encoders: Encoders | None) -> Model:
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}; give that of a run, or at.load_model of an exported file")
     refuse_links(folder)
-    return load_classifier(folder / "model" if (folder / "model").is_dir() else folder, encoders)
+    return load_classifier(folder, encoders)
