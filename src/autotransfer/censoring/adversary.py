@@ -31,7 +31,7 @@ class Adversary(SubjectCritic):
         return self.cross_entropy(term, term.z.detach(), frozen=False)
 
     def cross_entropy(self, term: Term, z: Tensor, *, frozen: bool) -> Tensor:
-        """(P,)"""
+        """Return the cross entropy (P,)."""
         logits: Tensor = self.critic(with_labels(z, (term.context, self.contexts)), frozen=frozen)
         target = term.nuisance.clamp(min=0)[..., None]
         nll = -logits.log_softmax(-1).gather(-1, target)[..., 0]

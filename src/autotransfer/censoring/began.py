@@ -109,7 +109,7 @@ class BEGAN(Method):
         self.balance.zero_()
 
     def losses(self, term: Term, z: Tensor, key: Tensor, *, frozen: bool) -> tuple[Tensor, Tensor]:
-        """real and fake, (P,) each."""
+        """Return the losses of real and fake, (P,) each."""
         if self.options.as_printed:
             error = self.errors(z, z, frozen=frozen)
             per_context, per_group = shares(find_sets(term), self.nuisances)
@@ -134,13 +134,13 @@ class BEGAN(Method):
         return real, fake
 
     def errors(self, x: Tensor, z: Tensor, *, frozen: bool) -> Tensor:
-        """|z − D(x)|, mean over dimensions: (P, B, inputs), (P, B, D) -> (P, B)."""
+        """Return |z − D(x)|, mean over dimensions: (P, B, inputs), (P, B, D) -> (P, B)."""
         restored: Tensor = self.critic(x, frozen=frozen)
         return (z - restored).abs().mean(-1)
 
 
 def another_subject(term: Term, groups: Groups, key: Tensor) -> Tensor:
-    """For every row the subject of another group of its context: (P, B).
+    """Return the subject of another group of its context for every row: (P, B).
 
     The context's groups stand in a random circle, drawn by hashing their ids, and each takes the id of the
     next: as groups they trade ids, none keeps its own, and no row's place in the batch matters.

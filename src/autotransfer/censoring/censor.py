@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def code_path(method: type[Method], options: MethodOptions) -> tuple[object, ...]:
-    """Members that agree in this run the same code; their other options are numbers per member."""
+    """Return what members must agree in to run the same code; their other options are numbers per member."""
     return tuple((name, value) for name, value in asdict(options).items() if name not in method.per_member)
 
 
@@ -175,7 +175,7 @@ class Censor(nn.Module):
         return make_terms(self.mode, z, labels[0], labels[1], branches=self.branches, labels=of_terms)
 
     def _for_critics(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
-        """Terms of other codes than before; what critics have seen of those is forgotten with their labels."""
+        """Return terms of other codes than before; what critics have seen of those is forgotten with their labels."""
         self._labels.forget()
         return self._terms(z, y, s)
 
@@ -199,7 +199,7 @@ class Censor(nn.Module):
 
 
 def _ids(name: str, ids: object, z: Tensor) -> Tensor:
-    """Ids as a tensor; arrays and lists move to the device of z."""
+    """Return ids as a tensor; arrays and lists move to the device of z."""
     if isinstance(ids, Tensor):
         return ids
     if isinstance(ids, np.ma.MaskedArray) and np.ma.is_masked(ids):

@@ -38,7 +38,7 @@ class Contrast(NamedTuple):
     weight: Tensor  # (P, B): every context weighs the same
 
     def difference(self) -> Tensor:
-        """Mean of T over the joint less its mean over the product: (P,)."""
+        """Return the mean of T over the joint less its mean over the product: (P,)."""
         return (self.weight * ((self.joint - self.product) * self.value).sum(-1)).sum(-1)
 
 
@@ -62,7 +62,7 @@ class ContrastMethod(SubjectCritic):
 
 
 def joint_and_product(nuisance: Tensor, groups: Groups, nuisances: int) -> tuple[Tensor, Tensor]:
-    """`Contrast.joint` and `Contrast.product`, (P, B, subjects) each."""
+    """Return `Contrast.joint` and `Contrast.product`, (P, B, subjects) each."""
     ids = torch.arange(nuisances, device=nuisance.device)
     joint = ((nuisance[..., None] == ids) & groups.counts[..., None]).to(groups.context_rows.dtype)
     return joint, groups.context.to(joint.dtype) @ joint / groups.context_rows[..., None]

@@ -59,7 +59,7 @@ class MLP(nn.Module):
         self.weight2, self.bias2 = draw(3, hidden, outputs, hidden), draw(4, hidden, outputs)
 
     def forward(self, x: Tensor, *, frozen: bool) -> Tensor:
-        """x (P, B, inputs) -> (P, B, outputs); frozen: the parameters get no gradient."""
+        """Map x (P, B, inputs) to (P, B, outputs); frozen: the parameters get no gradient."""
 
         def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
             if frozen:
@@ -72,7 +72,7 @@ class MLP(nn.Module):
 
 
 def with_labels(z: Tensor, *labels: tuple[Tensor, int]) -> Tensor:
-    """z (P, B, D) with a one-hot code appended for each (ids (P, B), number of ids) that is not constant."""
+    """Return z (P, B, D) with a one-hot code appended for each (ids (P, B), number of ids) that is not constant."""
     codes = [(ids[..., None] == torch.arange(n, device=z.device)).to(z.dtype) for ids, n in labels if n > 1]
     return torch.cat([z, *codes], -1)
 
@@ -83,7 +83,7 @@ def label_width(*counts: int) -> int:
 
 
 def to_unit_variance(z: Tensor, weight: Tensor) -> Tensor:
-    """z (P, B, D) with mean 0 and variance 1 in every dimension, under row weights (P, B) that sum to 1."""
+    """Return z (P, B, D) with mean 0 and variance 1 in every dimension, under row weights (P, B) that sum to 1."""
     centred = z - (weight[..., None] * z).sum(-2, keepdim=True)
     variance = (weight[..., None] * centred.square()).sum(-2, keepdim=True)
     return centred * (variance + 1e-6).rsqrt()  # a dead dimension stays at 0

@@ -37,7 +37,7 @@ class DensityRatio(ContrastMethod):
 
 
 def logistic_loss(contrast: Contrast) -> Tensor:
-    """(P,)"""
+    """Return the logistic loss (P,)."""
     value, joint, product, weight = contrast
     # log σ(T) = −softplus(−T), which torch rounds in one way for all places of a tensor, and softplus does not.
     log_odds = joint * logsigmoid(value) + product * logsigmoid(-value)

@@ -15,7 +15,8 @@ from . import signs
 
 
 def ridge_solve_(matrix: Tensor, ridge: Tensor, vectors: Tensor) -> Tensor:
-    """(matrix + diag(ridge))⁻¹ vectors: (P, N, N), (P, N) or (P, 1), (P, N, D) -> (P, N, D). The matrix is used up.
+    """Return (matrix + diag(ridge))⁻¹ vectors: (P, N, N), (P, N) or (P, 1), (P, N, D) -> (P, N, D). The matrix is used
+    up.
 
     The ridge is kept above the rounding error of the matrix, so that the factorisation exists.
     """
@@ -24,7 +25,7 @@ def ridge_solve_(matrix: Tensor, ridge: Tensor, vectors: Tensor) -> Tensor:
 
 
 def definite_solve_(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """matrix⁻¹ vectors for positive definite matrices, which are used up: (P, N, N), (P, N, D) -> (P, N, D)."""
+    """Return matrix⁻¹ vectors for positive definite matrices, which are used up: (P, N, N), (P, N, D) -> (P, N, D)."""
     if gpu.available(matrix) and matrix.shape[-1] <= gpu.SOLVED:
         return gpu.solve_(matrix, vectors)
     factor, _ = torch.linalg.cholesky_ex(matrix)  # the checked form would make the host wait for the device
@@ -36,7 +37,7 @@ def definite_solve_(matrix: Tensor, vectors: Tensor) -> Tensor:
 
 
 def positive_part(matrix: Tensor) -> Tensor:
-    """The nearest positive semi-definite matrix: (P, N, N) -> (P, N, N)."""
+    """Return the nearest positive semi-definite matrix: (P, N, N) -> (P, N, N)."""
     if by_products(matrix):
         return signs.positive_part(matrix)
     values, basis = _eigh(matrix)
@@ -44,7 +45,8 @@ def positive_part(matrix: Tensor) -> Tensor:
 
 
 def cutoff_solve(matrix: Tensor, threshold: Tensor, vectors: Tensor) -> Tensor:
-    """The inverse on the eigenvectors with μ > threshold, 0 elsewhere: (P, N, N), (P, 1), (P, N, D) -> (P, N, D)."""
+    """Apply the inverse on the eigenvectors with μ > threshold, 0 elsewhere: (P, N, N), (P, 1), (P, N, D) -> (P, N,
+    D)."""
     if not by_products(matrix):
         values, basis = _eigh(matrix)
         mu = values.to(torch.float64)  # (P, N): costs nothing here
@@ -62,7 +64,7 @@ def by_products(matrix: Tensor) -> bool:
 
 
 def nu_solve(matrix: Tensor, vectors: Tensor, regularization: Tensor, stops: Sequence[int] | None = None) -> Tensor:
-    """The ν-method's iterates for K x = vectors, ν = 1, after each member's number of steps t:
+    """Return the ν-method's iterates for K x = vectors, ν = 1, after each member's number of steps t:
 
         x_t = x_{t−1} + m_t (x_{t−1} − x_{t−2}) + ω_t (vectors − K x_{t−1})
 
@@ -93,11 +95,11 @@ def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def nu_steps(regularization: Tensor) -> Tensor:
-    """t = ⌊1/√γ⌋ + 1 steps; the millionth keeps 1/√0.01 from falling to 9.99…"""
+    """Return t = ⌊1/√γ⌋ + 1 steps; the millionth keeps 1/√0.01 from falling to 9.99…"""
     return torch.floor(1 / regularization.sqrt() + 1e-6) + 1
 
 
 def nu_rates(t: int) -> tuple[float, float]:
-    """Momentum and step length of the t-th step, ν = 1."""
+    """Return momentum and step length of the t-th step, ν = 1."""
     momentum = (t - 1) * (2 * t - 3) * (2 * t + 1) / ((t + 1) * (2 * t + 3) * (2 * t - 1))
     return momentum, 4 * (2 * t + 1) * t / ((t + 1) * (2 * t + 3))

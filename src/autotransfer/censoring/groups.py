@@ -29,7 +29,7 @@ class Groups(NamedTuple):
 
 
 def find_groups(term: Term, min_rows: int) -> Groups:
-    """The counting rule, as masks and sizes in the dtype of z."""
+    """Apply the counting rule: groups as masks and sizes in the dtype of z."""
 
     def find() -> Groups:
         if gpu.available(term.z):
@@ -63,7 +63,7 @@ def _find_groups(contexts: Tensor, nuisances: Tensor, min_rows: int, dtype: torc
 
 
 def equal_shares(counts: Tensor, rows: Tensor) -> Tensor:
-    """Row weights that sum to 1 and give every set the same share (all 0 where nothing counts).
+    """Return row weights that sum to 1 and give every set the same share (all 0 where nothing counts).
 
     counts (P, B) bool, rows (P, B) the size of the set that holds row i -> (P, B).
     """
@@ -72,5 +72,5 @@ def equal_shares(counts: Tensor, rows: Tensor) -> Tensor:
 
 
 def over_context(values: Tensor, context: Tensor) -> Tensor:
-    """For every row the sum over its context: (P, B) and the mask (P, B, B) in the dtype of z -> (P, B)."""
+    """Return for every row the sum over its context: (P, B) and the mask (P, B, B) in the dtype of z -> (P, B)."""
     return (context * values[..., None, :]).sum(-1)

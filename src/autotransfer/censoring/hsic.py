@@ -54,7 +54,7 @@ def of_nuisance(term: Term, groups: Groups) -> OfNuisance:
 
 
 def hsic(k: Tensor, l: Tensor, context: Tensor) -> Tensor:  # noqa: E741
-    """The unbiased estimate in each row's context: kernels (P, B, B), 0 at i = j and between contexts -> (P, B)."""
+    """Return the unbiased estimate in each row's context (P, B): kernels (P, B, B), 0 at i = j and between contexts."""
     m = context.sum(-1).clamp(min=4)  # a context has at least four rows
     k1, l1 = k.sum(-1), l.sum(-1)
     trace, of_k, of_l, of_both = (over_context(rows, context) for rows in ((k * l).sum(-1), k1, l1, k1 * l1))

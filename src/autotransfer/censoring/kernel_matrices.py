@@ -53,7 +53,7 @@ class KernelMethod(Method):
     Options = KernelOptions
 
     def distances(self, z: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Squared distances (P, B, B) of z (P, B, D), and inverse scales of pairs: see `pair_scales`."""
+        """Return squared distances (P, B, B) of z (P, B, D), and inverse scales of pairs: see `pair_scales`."""
         d2, beta, _ = self.unpaired(z, context)
         return d2, pair_scales(beta, self.options.length_scale)
 
@@ -74,18 +74,18 @@ def check_length_scale(length_scale: str | float) -> str | float:
 
 
 def centred(z: Tensor) -> Tensor:
-    """z (P, B, D) less a constant per member: distances are the same, and float32 keeps more of them."""
+    """Return z (P, B, D) less a constant per member: distances are the same, and float32 keeps more of them."""
     return z - z.detach().mean(-2, keepdim=True)
 
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """|x_i − y_j|² by one matrix product: (P, A, D), (P, B, D) -> (P, A, B)."""
+    """Return |x_i − y_j|² by one matrix product: (P, A, D), (P, B, D) -> (P, A, B)."""
     xx, yy = x.square().sum(-1), y.square().sum(-1)
     return torch.baddbmm(xx[..., :, None] + yy[..., None, :], x, y.mT, alpha=-2).clamp(min=0)
 
 
 def own_distances(z: Tensor) -> Tensor:
-    """|z_i − z_j|² with an exact zero on the diagonal: (P, B, D) -> (P, B, B)."""
+    """Return |z_i − z_j|² with an exact zero on the diagonal: (P, B, D) -> (P, B, B)."""
     z = centred(z)
     if gpu.available(z):
         return pairs.own_distances(z)
@@ -93,13 +93,13 @@ def own_distances(z: Tensor) -> Tensor:
 
 
 def diagonal(z: Tensor) -> Tensor:
-    """(P, B, ...) -> (B, B) bool, True where i = j."""
+    """Map (P, B, ...) to (B, B) bool, True where i = j."""
     return torch.eye(z.shape[1], dtype=torch.bool, device=z.device)
 
 
 @torch.no_grad()
 def inverse_scales(d2: Tensor, same: Tensor, length_scale: str | float) -> Tensor:
-    """β (R·P, B) from squared distances (P, B, B) and masks of the blocks that share a scale (R·P, B, B)."""
+    """Return β (R·P, B) from squared distances (P, B, B) and masks of the blocks that share a scale (R·P, B, B)."""
     if length_scale == "median":
         sigma = median_distances(d2, same)
         # More than half of the pairs coincide: any finite scale will do.
@@ -113,19 +113,19 @@ def inverse_scales(d2: Tensor, same: Tensor, length_scale: str | float) -> Tenso
 
 
 def pair_scales(beta: Tensor, length_scale: str | float) -> Tensor:
-    """β_ij = (β_i + β_j)/2: (P, B) -> (P, B, B), or (P, B, 1) where all rows of a block have the same."""
+    """Return β_ij = (β_i + β_j)/2: (P, B) -> (P, B, B), or (P, B, 1) where all rows of a block have the same."""
     if length_scale != "perplexity":
         return beta[..., None]
     return (beta[..., :, None] + beta[..., None, :]) / 2
 
 
 def rbf(d2: Tensor, beta: Tensor) -> Tensor:
-    """exp(−βd²) = exp(−d²/2σ²), elementwise."""
+    """Return exp(−βd²) = exp(−d²/2σ²), elementwise."""
     return torch.exp(-beta * d2)
 
 
 def median_distances(d2: Tensor, same: Tensor) -> Tensor:
-    """For every row the median distance over pairs i < j of its block: (P, B, B), (R·P, B, B) -> (R·P, B).
+    """Return for every row the median distance over pairs i < j of its block: (P, B, B), (R·P, B, B) -> (R·P, B).
 
     R masks may share their distances. 0 for a row without a partner.
     """
@@ -160,7 +160,7 @@ def _median_distances(d2: Tensor, same: Tensor) -> Tensor:
 
 
 def perplexity_scales(d2: Tensor, same: Tensor) -> Tensor:
-    """For every row the β_i at which its neighbours' entropy is log(perplexity): -> (P, B).
+    """Return for every row the β_i at which its neighbours' entropy is log(perplexity): -> (P, B).
 
     Neighbours are the other rows of the block, p_ij ∝ exp(−β_i d²_ij). The perplexity is 30, but at
     most (n−1)/3 and at least 1.5; with one neighbour every β is right, and we take σ = its distance.
@@ -178,8 +178,8 @@ def perplexity_scales(d2: Tensor, same: Tensor) -> Tensor:
 
 
 def _log_scale(nearness: Tensor, wanted: Tensor) -> Tensor:
-    """log β (P, B) at which the weights exp(β · nearness) (P, B, B) have the entropy `wanted` (P, B): a few halvings of
-    the bracket, then Newton's steps, none of which may leave it."""
+    """Return log β (P, B) at which the weights exp(β · nearness) (P, B, B) have the entropy `wanted` (P, B): a few
+    halvings of the bracket, then Newton's steps, none of which may leave it."""
     if cpu.available(nearness):
         return cpu.log_scale(nearness, wanted, _BRACKET, _HALVINGS, _NEWTONS)
     low, high = torch.full_like(wanted, -_BRACKET), torch.full_like(wanted, _BRACKET)

@@ -26,11 +26,11 @@ class MethodOptions:
 
     @property
     def words(self) -> list[str]:
-        """Parts of a setting's name that tell settings of this method apart."""
+        """Return parts of a setting's name that tell settings of this method apart."""
         return self._differing()
 
     def _differing(self, *without: str) -> list[str]:
-        """Fields that differ from their defaults, without these."""
+        """Return fields that differ from their defaults, without these."""
         values = {field: getattr(self, field.name) for field in fields(self) if field.name not in without}
         differing = {field.name: value for field, value in values.items() if value not in (field.default, None)}
         return [name.replace("_", " ") if value is True else f"{name} {value}" for name, value in differing.items()]
@@ -61,27 +61,27 @@ class Method(nn.Module, ABC):
 
     @classmethod
     def variations(cls) -> list[MethodOptions]:
-        """The options that the published grid tries."""
+        """Return the options that the published grid tries."""
         return [cls.Options()]
 
     @classmethod
     def suggest(cls, trial: optuna.Trial) -> MethodOptions:
-        """Options that Optuna samples."""
+        """Return options that Optuna samples."""
         return cls.Options()
 
     @abstractmethod
     def dependence(self, term: Term, key: Tensor) -> Tensor:
-        """(P,): differentiable in term.z; the critic frozen."""
+        """Return the estimate (P,), differentiable in term.z; the critic is frozen."""
 
     def critic_loss(self, term: Term, key: Tensor) -> Tensor | None:
-        """(P,): what the critic minimises, term.z held fixed; None: there is no critic."""
+        """Return what the critic minimises, (P,), term.z held fixed; None: there is no critic."""
         return None
 
     def after_step(self, active: Tensor) -> None:
-        """Once per main step; active (P,) bool: the members that took it."""
+        """Move on after a main step; active (P,) bool: the members that took it."""
 
 
 def member_numbers(options: Sequence[MethodOptions], name: str, members: int | None) -> Tensor:
-    """An option of each member: (P,), or () for a single model; float64 so that 0.01 stays 0.01."""
+    """Return an option of each member: (P,), or () for a single model; float64 so that 0.01 stays 0.01."""
     values = torch.tensor([getattr(of_member, name) for of_member in options], dtype=torch.float64)
     return values[0] if members is None else values

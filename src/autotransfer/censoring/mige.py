@@ -112,7 +112,7 @@ class MIGE(Method):
 
     @torch.no_grad()
     def gradient(self, z: Tensor, groups: Groups) -> Tensor:
-        """∂I/∂z: (P, B, D) -> (P, B, D), 0 in rows that do not count."""
+        """Return ∂I/∂z: (P, B, D) -> (P, B, D), 0 in rows that do not count."""
         gamma = self.gamma.reshape(-1)
         # The scores in the groups and in their contexts side by side: half the operations, one set of distances.
         same = torch.stack([groups.group, groups.context])
@@ -137,7 +137,7 @@ class MIGE(Method):
 
 
 def stein_identity(score: Tensor, z: Tensor, block: Tensor, context: Tensor) -> Tensor:
-    """The score projected so that Σ_i s_i = 0 in every block, and Σ_i s_id z_id = −n in every context.
+    """Return the score projected so that Σ_i s_i = 0 in every block, and Σ_i s_id z_id = −n in every context.
 
     score, z: (..., B, D); block, context: (..., B, B) masks. The second sum runs over a context, so that it is
     safe for groups of two rows. As both entropies of a context obey it, so does their difference obey

@@ -58,7 +58,7 @@ class PairwiseMMDOptions(MMDOptions):
 
 
 def other_rows_kernel(d2: Tensor, beta: Tensor) -> Tensor:
-    """RBF kernel with nothing on the diagonal: (P, B, B), β (P, B, B) or (P, B, 1) -> (P, B, B)."""
+    """Return the RBF kernel with nothing on the diagonal: (P, B, B), β (P, B, B) or (P, B, 1) -> (P, B, B)."""
     return rbf(d2, beta).masked_fill(diagonal(d2), 0.0)
 
 
@@ -92,12 +92,12 @@ class MMD(KernelMethod):
 
 
 def groups_against_contexts(d2: Tensor, beta: Tensor, groups: Groups) -> Tensor:
-    """The estimate of MMD from distances (P, B, B) and inverse scales of pairs: -> (P,)."""
+    """Return the estimate of MMD (P,) from distances (P, B, B) and inverse scales of pairs."""
     return mean_discrepancy(other_rows_kernel(d2, beta), groups)
 
 
 def mean_discrepancy(kernel: Tensor, groups: Groups) -> Tensor:
-    """The estimate of MMD for any kernel (P, B, B) with nothing on its diagonal: -> (P,)."""
+    """Return the estimate of MMD (P,) for any kernel (P, B, B) with nothing on its diagonal."""
     # Mean kernel of row i with the others of its context and of its group: (P, B)
     to_context = (kernel * groups.context).sum(-1) / (groups.context_rows - 1).clamp(min=1)
     to_group = (kernel * groups.group).sum(-1) / (groups.group_rows - 1).clamp(min=1)
@@ -146,7 +146,7 @@ class PairwiseMMD(KernelMethod):
         return groups_against_groups(*self.distances(term.z, groups.context), groups, selection)
 
     def selection(self, term: Term, key: Tensor, rank: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """(P, B, B) bool: whether the subjects of rows i and j, in this order, form a selected pair.
+        """Tell whether the subjects of rows i and j, in this order, form a selected pair: (P, B, B) bool.
 
         rank: of key (P,) and hashed subjects (P, B): the place of each row's subject in a random order, (P, B).
         """
@@ -160,18 +160,19 @@ class PairwiseMMD(KernelMethod):
         return torch.ones((*subject.shape, subject.shape[-1]), dtype=torch.bool, device=subject.device)
 
     def rank_of_present(self, groups: Groups, key: Tensor, subject: Tensor) -> Tensor:
-        """Among those that count, so that a clique is never empty because its subjects are not in the batch."""
+        """Return ranks among subjects that count, so that a clique is never empty because its subjects are not in
+        the batch."""
         before = groups.context & (subject[..., None, :] < subject[..., :, None])
         return (before / groups.group_rows[..., None, :]).sum(-1).round()
 
     def rank_of_all(self, key: Tensor, subject: Tensor) -> Tensor:
-        """Among all subjects there are, as printed."""
+        """Return ranks among all subjects there are, as printed."""
         everybody = fold_in(key[:, None], torch.arange(self.nuisances, device=key.device))  # (P, M)
         return (everybody[:, None, :] < subject[..., None]).sum(-1)
 
 
 def groups_against_groups(d2: Tensor, beta: Tensor, groups: Groups, selection: Tensor) -> Tensor:
-    """The estimate of pairwise MMD over the selected pairs of rows (P, B, B) bool: -> (P,)."""
+    """Return the estimate of pairwise MMD (P,) over the selected pairs of rows (P, B, B) bool."""
     kernel = other_rows_kernel(d2, beta)
     selected = groups.context & ~groups.group & selection
     weight = 1 / groups.group_rows

@@ -44,7 +44,7 @@ class Sets(NamedTuple):
 
 
 def find_sets(term: Term) -> Sets:
-    """Every set there is, however small, in the dtype of z."""
+    """Return every set there is, however small, in the dtype of z."""
 
     def find() -> Sets:
         present = term.context >= 0
@@ -57,18 +57,19 @@ def find_sets(term: Term) -> Sets:
 
 
 def row_sums(term: Term, contexts: int) -> Tensor:
-    """Weights (P, B) of the adversary's rows: 1 each, or 1/|S_c| where there is a set for every class."""
+    """Return weights (P, B) of the adversary's rows: 1 each, or 1/|S_c| where there is a set for every class."""
     sets = find_sets(term)
     return sets.present if contexts == 1 else sets.present / sets.context_rows
 
 
 def shares(sets: Sets, nuisances: int) -> tuple[Tensor, Tensor]:
-    """Weights of rows in Σ_c mean over S_c, and in Σ_c Σ_m 1/M mean over S_cm: two (P, B)."""
+    """Return weights of rows in Σ_c mean over S_c, and in Σ_c Σ_m 1/M mean over S_cm: two (P, B)."""
     return sets.present / sets.context_rows, sets.present / (nuisances * sets.group_rows)
 
 
 def mmd(d2: Tensor, beta: Tensor, sets: Sets) -> Tensor:
-    """Σ over S_cm of at least two rows of MMD²(S_c, S_cm), a row's pair with itself kept in the cross term: (P,)."""
+    """Return Σ over S_cm of at least two rows of MMD²(S_c, S_cm), a row's pair with itself kept in the cross term:
+    (P,)."""
     kernel = rbf(d2, beta)
     to_context, to_group = (kernel * sets.context).sum(-1), (kernel * sets.group).sum(-1)
     self_pairs = kernel.diagonal(dim1=-2, dim2=-1)
@@ -82,7 +83,7 @@ def mmd(d2: Tensor, beta: Tensor, sets: Sets) -> Tensor:
 
 
 def pairwise_mmd(d2: Tensor, beta: Tensor, sets: Sets, selection: Tensor) -> Tensor:
-    """Σ over the selected ordered pairs (r, t) of subjects, and classes c, of MMD²(S_cr, S_ct): (P,).
+    """Return Σ over the selected ordered pairs (r, t) of subjects, and classes c, of MMD²(S_cr, S_ct): (P,).
 
     selection: (P, B, B) bool, whether the subjects of rows i and j, in this order, are selected.
     """

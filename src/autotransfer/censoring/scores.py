@@ -44,11 +44,11 @@ class Fit(NamedTuple):
     definite: bool  # False: the kernel may have negative eigenvalues
 
     def positive(self) -> Tensor:
-        """K̃ without negative eigenvalues."""
+        """Return K̃ without negative eigenvalues."""
         return self.kernel if self.definite else positive_part(self.kernel)
 
     def ridge_solved(self, scale: float | Tensor) -> Tensor:
-        """(K̃ + scale · γ)⁻¹ ζ."""
+        """Return (K̃ + scale · γ)⁻¹ ζ."""
         return ridge_solve_(self.positive(), scale * self.gamma.to(self.rows.dtype), self.zeta)
 
 
@@ -56,7 +56,7 @@ def tikhonov(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
     regularization: float | Tensor = 0.01,
 ) -> Tensor:  # fmt: skip
-    """Ridge regression of the score in the kernel's space; γ is the ridge on K/n."""
+    """Estimate by ridge regression of the score in the kernel's space; γ is the ridge on K/n."""
     return _estimate(z, same, length_scale, regularization, lambda fit: fit.ridge_solved(1.0))
 
 
@@ -64,7 +64,7 @@ def stein(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
     regularization: float | Tensor = 0.001,
 ) -> Tensor:  # fmt: skip
-    """Stein's identity inverted with a ridge n²γ on K: Tikhonov's estimate with nγ in place of γ."""
+    """Estimate by Stein's identity, inverted with a ridge n²γ on K: Tikhonov's estimate with nγ in place of γ."""
     return _estimate(z, same, length_scale, regularization, lambda fit: fit.ridge_solved(fit.rows))
 
 
@@ -72,7 +72,7 @@ def ssge(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
     regularization: float | Tensor = 0.01,
 ) -> Tensor:  # fmt: skip
-    """Stein's identity in the leading eigenfunctions of the kernel: those with eigenvalue above γ."""
+    """Estimate by Stein's identity in the leading eigenfunctions of the kernel: those with eigenvalue above γ."""
     return _estimate(z, same, length_scale, regularization, lambda fit: cutoff_solve(fit.kernel, fit.gamma, fit.zeta))
 
 
@@ -80,7 +80,7 @@ def nu_method(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
     regularization: float | Tensor = 0.01, stops: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """The accelerated iteration for the same regression, stopped after t steps: no matrix is inverted.
+    """Estimate by the accelerated iteration for the same regression, stopped after t steps: no matrix is inverted.
 
     stops: all the t that occur (filters.nu_steps), if known; spares a look at a regularization on the device.
     """
@@ -97,7 +97,7 @@ def _estimate(
     z: Tensor, same: Tensor | None, length_scale: str | float, regularization: float | Tensor,
     filtered: Callable[[Fit], Tensor],
 ) -> Tensor:  # fmt: skip
-    """The formula; filtered: filter(K̃) ζ."""
+    """Compute the formula; filtered: filter(K̃) ζ."""
     leading, sample, mask, gamma = _flatten(z, same, length_scale, regularization)
     sample = kernel_matrices.centred(sample)
     d2 = kernel_matrices.own_distances(sample)
@@ -115,7 +115,7 @@ def _estimate(
 
 
 def _normalised(z: Tensor, d2: Tensor, beta: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """K̃ (P, N, N), D^{-1/2} b (P, N, D) and the block sizes n (P, N); b_i = Σ_j W_ij (z_i − z_j), W = 2βK."""
+    """Return K̃ (P, N, N), D^{-1/2} b (P, N, D) and the block sizes n (P, N); b_i = Σ_j W_ij (z_i − z_j), W = 2βK."""
     rows = mask.sum(-1).clamp(min=1).to(z.dtype)
     root = rows.rsqrt()[..., None]
     gram = kernel_matrices.rbf(d2, beta) * mask
@@ -126,7 +126,7 @@ def _normalised(z: Tensor, d2: Tensor, beta: Tensor, mask: Tensor) -> tuple[Tens
 def _flatten(
     z: Tensor, same: Tensor | None, length_scale: str | float, regularization: float | Tensor
 ) -> tuple[torch.Size, Tensor, Tensor, Tensor]:
-    """The scores' leading axes, z's and before them any more that the mask has, and with all of them as one:
+    """Return the scores' leading axes, z's and before them any more that the mask has, and with all of them as one:
 
     z (P, N, D), mask (M, N, N), γ (M, 1) in float64, M = P or R·P.
     """

@@ -23,7 +23,7 @@ ON_CHIP = 128  # rows of a matrix that the kernel can hold
 
 
 def sign(matrix: Tensor) -> Tensor:
-    """sign of a symmetric matrix with eigenvalues in [−1, 1]: (P, N, N) -> (P, N, N)."""
+    """Return the sign of a symmetric matrix with eigenvalues in [−1, 1]: (P, N, N) -> (P, N, N)."""
     if gpu.available(matrix) and matrix.shape[-1] <= ON_CHIP:
         return gpu.sign(matrix, STEPS)
     x = matrix
@@ -34,13 +34,13 @@ def sign(matrix: Tensor) -> Tensor:
 
 
 def positive_part(matrix: Tensor) -> Tensor:
-    """The nearest positive semi-definite matrix: (P, N, N) -> (P, N, N)."""
+    """Return the nearest positive semi-definite matrix: (P, N, N) -> (P, N, N)."""
     part = torch.baddbmm(matrix, sign(matrix), matrix, beta=0.25, alpha=0.25)
     return part + part.mT
 
 
 def above(matrix: Tensor, threshold: Tensor) -> Tensor:
-    """The projector onto the eigenvectors with eigenvalues above a threshold: (P, N, N), (P,) -> (P, N, N)."""
+    """Return the projector onto the eigenvectors with eigenvalues above a threshold: (P, N, N), (P,) -> (P, N, N)."""
     lowered = matrix.clone()
     lowered.diagonal(dim1=-2, dim2=-1).sub_(threshold[:, None])
     kept = sign(lowered).mul_(0.5)

@@ -67,8 +67,8 @@ class TermSpec(NamedTuple):
 
 
 def term_dims(mode: str, branches: Sequence[int]) -> list[int]:
-    """The width of z in every term of the mode. branches: widths of the branches of z, one after the other; each is
-    split, so that no half of z has a branch to itself."""
+    """Return the width of z in every term of the mode. branches: widths of the branches of z, one after the other;
+    each is split, so that no half of z has a branch to itself."""
     check_choice("mode", mode, MODES)
     for rule in MODES[mode]:
         for width in branches:
@@ -81,7 +81,7 @@ def term_dims(mode: str, branches: Sequence[int]) -> list[int]:
 
 
 def part_of(z: Tensor, branches: Sequence[int], rule: Rule) -> Tensor:
-    """A rule's slice of every branch of z (..., D), side by side."""
+    """Return a rule's slice of every branch of z (..., D), side by side."""
     if rule.parts == 1:
         return z
     slices = [branch.chunk(rule.parts, -1)[rule.part] for branch in torch.split(z, list(branches), -1)]
@@ -104,7 +104,7 @@ class Labels(NamedTuple):
 
 
 def make_labels(mode: str, y: Tensor, s: Tensor) -> dict[bool, Labels]:
-    """y and s (P, B) -> the labels of the mode's terms, by whether the class is the context.
+    """Map y and s (P, B) to the labels of the mode's terms, by whether the class is the context.
 
     Rows with s < 0 are padding; so are, where the class is the context, rows with y < 0.
     """
@@ -115,7 +115,7 @@ def make_terms(
     mode: str, z: Tensor, y: Tensor, s: Tensor, *, branches: Sequence[int] | None = None,
     labels: dict[bool, Labels] | None = None,
 ) -> list[Term]:  # fmt: skip
-    """z (P, B, D), y and s (P, B) -> the terms of the mode. branches: see
+    """Map z (P, B, D), y and s (P, B) to the terms of the mode. branches: see
     `term_dims`; None: z is one branch. labels: of `make_labels`; None: made here."""
     labels = make_labels(mode, y, s) if labels is None else labels
     terms = []

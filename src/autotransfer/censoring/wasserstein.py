@@ -29,7 +29,7 @@ class Wasserstein(ContrastMethod):
         return -self.distance(term, term.z.detach(), frozen=False)
 
     def distance(self, term: Term, z: Tensor, *, frozen: bool) -> Tensor:
-        """(P,)"""
+        """Return the distance (P,)."""
         contrast = self.contrast(term, z, frozen=frozen)
         steepest = steepest_slopes(self.critic, z.shape[-1])
         steepest = steepest.detach() if frozen else steepest
@@ -37,7 +37,7 @@ class Wasserstein(ContrastMethod):
 
 
 def steepest_slopes(critic: MLP, dim: int) -> Tensor:
-    """A Lipschitz constant of each output in the first `dim` inputs: (P, outputs).
+    """Return a Lipschitz constant of each output in the first `dim` inputs: (P, outputs).
 
     Output o is Σ_h w2[o, h] · relu(w1[h] · x + b1[h]) + b2[o], and a hidden unit is no steeper than |w1[h]|, so the
     output is no steeper than Σ_h |w2[o, h]| · |w1[h]|: in closed form, with an ordinary gradient, and reached where the

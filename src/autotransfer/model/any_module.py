@@ -31,7 +31,7 @@ KNOWN_AS = {
 
 
 def build(factory: Factory, size: Size) -> nn.Module:
-    """A module from a user's factory: by the keywords it has, else as factory(n_channels, n_times).
+    """Return a module from a user's factory: by the keywords it has, else as factory(n_channels, n_times).
 
     A module with a `final_layer` (braindecode's convention) gives what goes into that layer.
     """
@@ -121,7 +121,7 @@ class AnyModule(Stack):
         return z
 
     def _run(self, stacked: bool, x: Tensor, keys: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """z (P, B, D) and the floating buffers as the modules leave them; the stored ones are not touched,
+        """Return z (P, B, D) and the floating buffers as the modules leave them; the stored ones are not touched,
         because autograd may still need their old values."""
         parameters: dict[str, Tensor] = dict(self.module.named_parameters())
         buffers = {name: b for name, b in self.module.named_buffers() if b.is_floating_point()}
@@ -174,8 +174,8 @@ class AnyModule(Stack):
 
 
 def saved_bytes(make: Callable[[], nn.Module], size: Size, batch: int) -> int:
-    """Bytes that a training step keeps for its backward pass with so many windows, in float32: those of two and of four
-    windows tell what each window adds to what weights need."""
+    """Estimate the bytes that a training step keeps for its backward pass with so many windows, in float32: those of
+    two and of four windows tell what each window adds to what weights need."""
     totals: list[int] = []
 
     def count(tensor: Tensor) -> Tensor:
@@ -194,7 +194,7 @@ def saved_bytes(make: Callable[[], nn.Module], size: Size, batch: int) -> int:
 
 
 def latent_dim(module: nn.Module, window: Tensor) -> int:
-    """Numbers of the code of one window; a module that has none for windows (2, channels, times) is refused."""
+    """Return numbers of the code of one window; a module that has none for windows (2, channels, times) is refused."""
     training = module.training
     try:
         with torch.no_grad():
@@ -211,7 +211,7 @@ def latent_dim(module: nn.Module, window: Tensor) -> int:
 
 
 def _stack(modules: Sequence[nn.Module]) -> nn.Module:
-    """The first module with every parameter and floating buffer replaced by all members' (P, …)."""
+    """Return the first module with every parameter and floating buffer replaced by all members' (P, …)."""
     skeleton = copy.deepcopy(modules[0]).train()
     for name, layer in skeleton.named_modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is None and layer.track_running_stats:

@@ -66,8 +66,8 @@ class _Block(Function):
 def laid_out(
     x: Tensor | Levelled, group: Tensor | None, taps: int, pool: int = 1, most: int | None = None
 ) -> LaidOut | None:
-    """Windows (G, B, C, T) as kernels of the block read them; None where there are none for these windows, filters or
-    this width of pooling, or there are more than `most` channels. group: (P,), None where G = P."""
+    """Return windows (G, B, C, T) as kernels of the block read them; None where there are none for these windows,
+    filters or this width of pooling, or there are more than `most` channels. group: (P,), None where G = P."""
     signals = x if isinstance(x, Tensor) else x.signals
     if signals.requires_grad or not cpu.available(signals, pool=pool, taps=taps):
         return None
@@ -80,9 +80,9 @@ def first_block(
     norm: BatchNorm, x: Tensor | Levelled, windows: LaidOut, spatial: Tensor, w: Tensor, form: Form,
     dropping: Dropping | None = None, offset: Tensor | None = None, active: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Windows x mixed by `spatial` (P, F, C + L), filtered by w (P, F / depth, K): units (P, F, B, T') and mean squares
-    of stretches (P, F, B, S), of which a form may have but one. `offset` and `active` as in BatchNorm, which is in
-    training mode and stands behind the filters."""
+    """Map windows x, mixed by `spatial` (P, F, C + L) and filtered by w (P, F / depth, K), to units (P, F, B, T')
+    and mean squares of stretches (P, F, B, S), of which a form may have but one. `offset` and `active` as in
+    BatchNorm, which is in training mode and stands behind the filters."""
     constant = None
     if isinstance(x, Levelled):
         channels = x.signals.shape[2]
@@ -131,8 +131,9 @@ class _SecondBlock(Function):
 def second_block(
     norm: BatchNorm, x: Tensor, w: Tensor, spatial: Tensor, pool: int, dropping: Dropping, active: Tensor | None
 ) -> Tensor | None:
-    """Signals (P, C, B, T), each filtered by its w (P, C, K), mixed by `spatial` (P, F, C), normalised, through ELU,
-    pooled, with dropout: (P, B, F, T // pool). None where no kernel serves, or the normalisation does not learn."""
+    """Take signals (P, C, B, T), each filtered by its w (P, C, K), mixed by `spatial` (P, F, C), normalised,
+    through ELU, pooled, with dropout: (P, B, F, T // pool). None where no kernel serves, or the normalisation does
+    not learn."""
     if not norm.training or not cpu.available(x, pool=pool, taps=w.shape[-1]):
         return None
     size, form = spatial.shape[:2], Form(padding(w.shape[-1])[0], pool, 0, 0, norm.eps)

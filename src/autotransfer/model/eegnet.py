@@ -131,7 +131,7 @@ class EEGNet(Stack):
         self._initialise(seeds)
 
     def _initialise(self, seeds: Sequence[int] | None) -> None:
-        """torch's default weights; with seeds, each member's are a function of its own seed."""
+        """Draw torch's default weights; with seeds, each member's are a function of its own seed."""
         if seeds is None:
             seeds = torch.randint(2**62, (1 if self.members is None else self.members,)).tolist()
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -150,7 +150,7 @@ class EEGNet(Stack):
         drop: Tensor | None = None,
         active: Tensor | None = None,
     ) -> Tensor:
-        """Latent codes. The keywords serve stacked training; none of them is needed otherwise.
+        """Return latent codes. The keywords serve stacked training; none of them is needed otherwise.
 
         x: (B, C, T) shared by all members, (P, B, C, T), (G, B, C, T) with group, or Levelled
         group: (P,) which of the G batches a member reads
@@ -177,7 +177,7 @@ class EEGNet(Stack):
         self, x: Tensor | Levelled, group: Tensor | None, moments: Moments | None, draws: Draws | None,
         active: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """Windows -> units (P, F, B, T') and, if codes have power, mean squares of stretches (P, F, B, S)."""
+        """Map windows to units (P, F, B, T') and, if codes have power, mean squares of stretches (P, F, B, S)."""
         _, batch, _, times = (x.signals if isinstance(x, Levelled) else x).shape
         spatial = self.spatial.reshape(-1, *self.spatial.shape[-2:])
         members, wide, _ = spatial.shape
@@ -206,7 +206,7 @@ class EEGNet(Stack):
         return h, None if squares is None else pooled_again(squares, self.pools[1])
 
     def _second_block(self, h: Tensor, draws: Draws | None, active: Tensor | None) -> Tensor:
-        """Units (P, F, B, T') -> codes (P, B, D)."""
+        """Map units (P, F, B, T') to codes (P, B, D)."""
         members, wide, batch, times = h.shape
         w, pointwise = self.depthwise.reshape(members, wide, -1), self.pointwise.reshape(members, -1, wide)
         if draws is not None:
@@ -233,8 +233,8 @@ class EEGNet(Stack):
         self, norm: BatchNorm, v: Tensor, batch: int, pool: int, offset: Tensor | None, draws: Draws | None,
         active: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """Normalisation, ELU, pooling, dropout: (P, F, B·T) -> (P, F, B, T // pool). Where the code has power, the
-        first block's mean squares of v as well, in the same shape."""
+        """Apply normalisation, ELU, pooling, dropout: (P, F, B·T) -> (P, F, B, T // pool). Where the code has power,
+        the first block's mean squares of v as well, in the same shape."""
         times, layer = v.shape[-1] // batch, 1 if norm is self.norm2 else 2
         squared = self.power_norm is not None and norm is self.norm2
         if draws is not None and norm.training:  # a frozen one has its stored statistics, with dropout or not
@@ -323,7 +323,7 @@ class EEGNetGraph(nn.Module):
 
 @torch.no_grad()
 def folded(net: EEGNet) -> dict[str, Tensor]:
-    """The tensors of the graph, float64. P members, W filters each, of C channels."""
+    """Return the tensors of the graph, float64. P members, W filters each, of C channels."""
     members, wide, channels = net.spatial.reshape(-1, *net.spatial.shape[-2:]).shape
     spatial = net.spatial.double().reshape(members, wide, channels)
     scale1, shift1 = _affine(net.norm1, members)  # (P, F1); every temporal filter serves `depth` spatial ones
@@ -351,6 +351,6 @@ def folded(net: EEGNet) -> dict[str, Tensor]:
 
 
 def _affine(norm: BatchNorm, members: int) -> tuple[Tensor, Tensor]:
-    """The stored normalisation as scale and shift (P, F), float64."""
+    """Return the stored normalisation as scale and shift (P, F), float64."""
     scale, shift = norm.folded()
     return scale.reshape(members, -1), shift.reshape(members, -1)

@@ -38,15 +38,15 @@ class EncoderOptions:
         raise NotImplementedError(f"{type(self).__name__} has neither module nor stack")
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Stack:
-        """P members, each with the weights of its own seed."""
+        """Make P members, each with the weights of its own seed."""
         return AnyModule(lambda: self.module(size), size, members, seeds=seeds)
 
     def moments_kernel(self, sfreq: float | None) -> int:
-        """The filter length for which it can make use of tabulated window moments; 0: it asks for none."""
+        """Return the filter length for which it can make use of tabulated window moments; 0: it asks for none."""
         return 0
 
     def program(self, sfreq: float | None) -> tuple[object, ...]:
-        """Members that agree in this have parameters of the same shapes."""
+        """Return what members must agree in to have parameters of the same shapes."""
         return tuple((name, value) for name, value in asdict(self).items() if name not in self.per_member)
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:

@@ -48,7 +48,7 @@ class OwnEncoder(EncoderOptions):
 
 
 def encoder_options(name: str, options: EncoderOptions, encoders: Encoders | None) -> EncoderOptions:
-    """The options of a setting's encoder, with the factory where it is the user's own."""
+    """Return the options of a setting's encoder, with the factory where it is the user's own."""
     return options if name in ENCODERS else OwnEncoder(factory=find_factory(name, encoders))
 
 

@@ -43,7 +43,7 @@ class Evoked(Templates):
         return self.codes(x, members, logarithm)
 
     def codes(self, x: Tensor, members: slice, log_of: Callable[[Tensor], Tensor]) -> Tensor:
-        """log_of: matrices (..., 2F, 2F) -> their logarithms."""
+        """Compute codes. log_of: matrices (..., 2F, 2F) -> their logarithms."""
         signals, _ = centred(self.filters[members, None].to(torch.float64) @ x.to(torch.float64))  # (M, B, F, T)
         responses = self.templates[members, None].to(torch.float64).expand_as(signals)
         both = torch.cat([responses, signals], -2)

@@ -20,7 +20,7 @@ TILE = 32  # least times per tile of a long signal: smaller products are slower 
 
 
 def _toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
-    """w: (N, K) -> (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
+    """Map w (N, K) to matrices (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
     kernel = w.shape[-1]
     g = F.pad(w, (times - 1 - offset, rows - kernel + offset))
     return g.unfold(-1, times, 1).flip(-1)
@@ -49,7 +49,7 @@ class _ToeplitzProduct(Function):
 
 
 def _sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
-    """(N, rows, times) -> (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
+    """Map (N, rows, times) to sums (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
     rows, times = full.shape[1:]
     below = max(times + kernel - 1 - offset - rows, 0)
     full = F.pad(full, (0, 0, offset, below))

@@ -24,8 +24,8 @@ from .moments import Levelled
 
 
 def transposed(matrix: Tensor) -> Tensor:
-    """(N, i, j) -> (N, j, i). On a CPU copied: batched products with a small transposed operand are up to
-    a hundred times slower there than the copy."""
+    """Transpose (N, i, j) to (N, j, i). On a CPU it is copied: batched products with a small transposed operand are
+    up to a hundred times slower there than the copy."""
     turned = matrix.transpose(1, 2)
     return turned.contiguous() if turned.device.type == "cpu" else turned
 
@@ -35,14 +35,14 @@ THIN_PRODUCTS = platform.machine() not in ("x86_64", "AMD64")
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    """(P, i, k) × (P, k, n) with short sides i and k."""
+    """Multiply (P, i, k) × (P, k, n) with short sides i and k."""
     if gpu.available(a):
         return gpu.product(a, b)
     return cpu.product(a, b) if THIN_PRODUCTS and cpu.available(a) else torch.bmm(a, b)
 
 
 def _product_along(a: Tensor, b: Tensor) -> Tensor:
-    """(P, i, n) × (P, j, n)ᵀ -> (P, i, j), summed over many n."""
+    """Multiply (P, i, n) × (P, j, n)ᵀ to (P, i, j), summed over many n."""
     if gpu.available(a):
         return gpu.product(a, b.transpose(1, 2))
     return cpu.product(a, b.transpose(1, 2)) if cpu.available(a) else torch.bmm(a, transposed(b))
@@ -66,7 +66,7 @@ class _Product(Function):
 
 
 def mix_channels(w: Tensor, h: Tensor) -> Tensor:
-    """(P, out, in) × (P, in, n) -> (P, out, n)."""
+    """Multiply (P, out, in) × (P, in, n) to (P, out, n)."""
     mixed: Tensor = apply(_Product, w, h)
     return mixed
 
@@ -89,7 +89,7 @@ class _SharedProduct(Function):
 
 
 def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
-    """Data (G, in, n) mixed by each member's w (P, out, in) -> (P, out, n); group: (P,), None where G = P."""
+    """Mix data (G, in, n) by each member's w (P, out, in) to (P, out, n); group: (P,), None where G = P."""
     kernels = None if x.requires_grad else kernels_for(x)
     if kernels is not None:
         mixed: Tensor = apply(_SharedProduct, kernels, w, x, group)
@@ -98,7 +98,7 @@ def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
 
 
 def mix_levelled(w: Tensor, x: Levelled, group: Tensor | None) -> Tensor:
-    """Windows mixed by each member's w (P, out, C + L) -> (P, out, B·T); group: (P,), None where G = P. Channels of one
+    """Mix windows by each member's w (P, out, C + L) to (P, out, B·T); group: (P,), None where G = P. Channels of one
     value a window are not drawn out over time."""
     channels = x.signals.shape[2]
     mixed = mix_signals(w[..., :channels], x.signals.transpose(1, 2).flatten(2), group)
@@ -167,7 +167,7 @@ class _EluPool(Function):
 
 
 def elu_pool(h: Tensor, pool: int) -> Tensor:
-    """ELU, then average pooling: (..., times) -> (..., times // pool); a remainder of times is dropped."""
+    """Apply ELU, then average pooling: (..., times) -> (..., times // pool); a remainder of times is dropped."""
     times = h.shape[-1] // pool * pool
     pooled: Tensor = apply(_EluPool, h[..., :times], pool)
     return pooled
@@ -202,17 +202,17 @@ class BatchNorm(nn.Module):
             self.running_var.view(mean.shape).lerp_(var * (count / max(count - 1, 1)), rate)
 
     def affine(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-        """The normalisation by given (P, F) statistics, as scale and shift."""
+        """Return the normalisation by given (P, F) statistics, as scale and shift."""
         scale = self.weight.reshape(mean.shape) * (var + self.eps).rsqrt()
         return scale, self.bias.reshape(mean.shape) - mean * scale
 
     def folded(self) -> tuple[Tensor, Tensor]:
-        """The normalisation by stored statistics as scale and shift, float64, for export."""
+        """Return the normalisation by stored statistics as scale and shift, float64, for export."""
         scale = self.weight.double() * (self.running_var.double() + self.eps).rsqrt()
         return scale, self.bias.double() - self.running_mean.double() * scale
 
     def forward(self, v: Tensor, offset: Tensor | None = None, active: Tensor | None = None) -> Tensor:
-        """v: (P, F, n). `offset` (P, F) is a constant that belongs to v but was never added to it."""
+        """Normalize v (P, F, n). `offset` (P, F) is a constant that belongs to v but was never added to it."""
         size = v.shape[:2]
         if self.training:
             weight, bias = self.weight.reshape(size), self.bias.reshape(size)
@@ -224,7 +224,7 @@ class BatchNorm(nn.Module):
         return torch.addcmul(shift[..., None], v, scale[..., None])
 
     def stored(self, size: Sequence[int], offset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The normalisation by stored statistics of signals (P, F) to which `offset` was never added."""
+        """Return the normalisation by stored statistics of signals (P, F) to which `offset` was never added."""
         scale, shift = self.affine(self.running_mean.view(size), self.running_var.view(size))
         return scale, shift if offset is None else shift + offset * scale
 
@@ -247,7 +247,7 @@ class Linear(nn.Module):
 
 
 def fill_uniform(parameter: Tensor, fan_in: int, generators: list[torch.Generator]) -> None:
-    """torch's default for convolutions and linear layers, U(±1/√fan_in), each member from its own generator.
+    """Draw torch's default for convolutions and linear layers, U(±1/√fan_in), each member from its own generator.
 
     parameter: (P, ...), or (...) for a single generator. Drawn in float32 on the CPU, so that a seed means
     the same weights on every device and in every dtype.

@@ -34,7 +34,7 @@ class Levelled(NamedTuple):
         return self.signals.shape[2] + self.levels.shape[2]
 
     def times(self, factors: Tensor) -> Levelled:
-        """Every channel multiplied by its factor (G, B, C + L)."""
+        """Return every channel multiplied by its factor (G, B, C + L)."""
         channels = self.signals.shape[2]
         return Levelled(self.signals * factors[..., :channels, None], self.levels * factors[..., channels:])
 
@@ -48,13 +48,13 @@ class Moments(NamedTuple):
 
 
 def padding(kernel: int) -> tuple[int, int]:
-    """Zeros to the left and right of a signal that keep its length ("same")."""
+    """Return zeros to the left and right of a signal that keep its length ("same")."""
     left = (kernel - 1) // 2
     return left, kernel - 1 - left
 
 
 def lag_sums(x: Tensor, kernel: int, n_constant: int = 0) -> Tensor:
-    """x: (..., rows, times) -> (..., 1 + K), sums over rows and times of x[t] and of x[t] x[t + lag]. By FFT: one
+    """Map x (..., rows, times) to (..., 1 + K), sums over rows and times of x[t] and of x[t] x[t + lag]. By FFT: one
     transform instead of K products; in float32 on a CPU by a kernel, which takes a quarter of the time.
     n_constant: so many rows, the last ones, have one value each, and need none."""
     times, signals = x.shape[-1], x[..., : x.shape[-2] - n_constant, :]
@@ -74,7 +74,8 @@ def lag_sums(x: Tensor, kernel: int, n_constant: int = 0) -> Tensor:
 
 
 def edge_sums(x: Tensor, kernel: int) -> Tensor:
-    """x: (..., rows, times) -> (..., E): what windows that start inside the padding miss, on the left and on the right.
+    """Map x (..., rows, times) to (..., E): what windows that start inside the padding miss, on the left and on the
+    right.
 
     The sums first, then the products above the diagonal, and zeros up to `n_sums`.
     """
@@ -89,12 +90,13 @@ def edge_sums(x: Tensor, kernel: int) -> Tensor:
 
 
 def window_sums(x: Tensor, kernel: int) -> Tensor:
-    """x: (..., rows, times) -> (..., n_sums): all that its moments need. Sums of several windows are those of all."""
+    """Map x (..., rows, times) to (..., n_sums): all that its moments need. Sums of several windows are those of
+    all."""
     return torch.cat([lag_sums(x, kernel), edge_sums(x, kernel)], -1)
 
 
 def level_sums(levels: Tensor, times: int, kernel: int) -> Tensor:
-    """levels (..., L) -> (..., n_sums): the sums of L rows that have one value each, at so many times."""
+    """Map levels (..., L) to (..., n_sums): the sums of L rows that have one value each, at so many times."""
     one, linear = _of_one(times, kernel, levels.dtype, levels.device)
     total, squares = levels.sum(-1, keepdim=True), levels.square().sum(-1, keepdim=True)
     return torch.where(linear, total, squares) * one
@@ -102,20 +104,21 @@ def level_sums(levels: Tensor, times: int, kernel: int) -> Tensor:
 
 @cache
 def _of_one(times: int, kernel: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The sums (n_sums,) of a row of ones, and which of them are of samples, not of products of two."""
+    """Return the sums (n_sums,) of a row of ones, and which of them are of samples, not of products of two."""
     sums = window_sums(torch.ones(1, times, dtype=torch.float64), kernel).round()  # whole numbers
     return sums.to(device, dtype), linear_sums(kernel, device)
 
 
 @cache
 def linear_sums(kernel: int, device: torch.device) -> Tensor:
-    """(n_sums,) which sums are of samples, not of products of two: the total, and what windows miss at the edges."""
+    """Tell which sums (n_sums,) are of samples, not of products of two: the total, and what windows miss at the
+    edges."""
     place = torch.arange(n_sums(kernel))
     return ((place == 0) | ((place > kernel) & (place < 2 * kernel))).to(device)
 
 
 def levelled_moments(x: Levelled, kernel: int) -> Moments:
-    """Moments of the padded windows of each of G groups."""
+    """Return moments of the padded windows of each of G groups."""
     _, batch, _, times = x.signals.shape
     rows = x.signals.transpose(1, 2).flatten(1, 2)
     sums = window_sums(rows, kernel) + level_sums(x.levels.flatten(1), times, kernel)
@@ -131,8 +134,9 @@ def n_sums(kernel: int) -> int:
 
 @cache
 def _places(kernel: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Indices into the sums of a window: of the sum that the mean at tap k lacks (K,), and for each pair of taps (K, K)
-    of their lag and of the product that it lacks. Where nothing is lacking they point at the zero at the end."""
+    """Return indices into the sums of a window: of the sum that the mean at tap k lacks (K,), and for each pair of
+    taps (K, K) of their lag and of the product that it lacks. Where nothing is lacking they point at the zero at the
+    end."""
     left, right = padding(kernel)
     zero, k = n_sums(kernel) - 1, torch.arange(kernel)
     lags = 1 + (k[:, None] - k).abs()
@@ -147,7 +151,7 @@ def _places(kernel: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _triangle(n: int, begin: int) -> Tensor:
-    """(n, n) the places from `begin` on of a symmetric matrix of which the upper half is kept."""
+    """Return the places (n, n) from `begin` on of a symmetric matrix of which the upper half is kept."""
     i, j = torch.triu_indices(n, n)
     places = torch.empty(n, n, dtype=torch.long)
     places[i, j] = places[j, i] = begin + torch.arange(len(i))
@@ -155,7 +159,7 @@ def _triangle(n: int, begin: int) -> Tensor:
 
 
 def _cumulate_diagonals(a: Tensor) -> Tensor:
-    """(..., n, n) -> sums along each diagonal from its start: out[i, j] = Σ_{s≥0} a[i-s, j-s]."""
+    """Map (..., n, n) to sums along each diagonal from its start: out[i, j] = Σ_{s≥0} a[i-s, j-s]."""
     shift = 1
     while shift < a.shape[-1]:  # doubling: each pass covers twice as many terms
         a = a + F.pad(a, (shift, 0, shift, 0))[..., : a.shape[-2], : a.shape[-1]]
@@ -164,7 +168,7 @@ def _cumulate_diagonals(a: Tensor) -> Tensor:
 
 
 def _edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """x: (..., rows, times), its first n samples -> what windows that start inside the padding miss.
+    """Map the first n samples of x (..., rows, times) to what windows that start inside the padding miss.
 
     Returns cumulated sums (..., n) and cumulated diagonal products (..., n, n).
     """
@@ -177,8 +181,8 @@ def _edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def in_pieces(x: Tensor) -> Tensor:
-    """(..., rows, n) -> (..., pieces, rows / pieces, n): one piece, or as many as keep a GPU busy, whose library gives
-    a sum over many rows to a single processor."""
+    """Cut (..., rows, n) into (..., pieces, rows / pieces, n): one piece, or as many as keep a GPU busy, whose
+    library gives a sum over many rows to a single processor."""
     pieces, rows = 1, x.shape[-2]
     if x.device.type == "cuda":
         several = max(PRODUCTS // max(math.prod(x.shape[:-2]), 1), 1)
@@ -187,12 +191,12 @@ def in_pieces(x: Tensor) -> Tensor:
 
 
 def window_moments(x: Tensor, kernel: int) -> Moments:
-    """x: (..., rows, times) -> moments of its padded windows."""
+    """Map x (..., rows, times) to moments of its padded windows."""
     return moments_of(window_sums(x, kernel), kernel, x.shape[-2] * x.shape[-1])
 
 
 def moments_of(sums: Tensor, kernel: int, positions: int) -> Moments:
-    """sums: (..., n_sums) of windows with so many rows × times."""
+    """Return the moments of sums (..., n_sums) of windows with so many rows × times."""
     missed, lags, products = _places(kernel, sums.device)
     mean = (sums[..., :1] - sums[..., missed]) / positions
     second = (sums[..., lags] - sums[..., products]) / positions

@@ -46,14 +46,14 @@ def draws_of(
 
 
 def dropped(h: Tensor, layer: int, draws: Draws | None, usual: float) -> Tensor:
-    """Units (P, F, B, T) of a network in training, after dropout."""
+    """Return units (P, F, B, T) of a network in training, after dropout."""
     if draws is None:
         return torch.nn.functional.dropout(h, usual)
     return kept(draws.of_layer(layer, h[0].numel()), h)
 
 
 def kept(dropping: Dropping, h: Tensor) -> Tensor:
-    """Units (P, F, B, T) with dropped ones 0 and the others scaled up."""
+    """Return units (P, F, B, T) with dropped ones 0 and the others scaled up."""
     halves = dropping.halves if dropping.group is None else dropping.halves[dropping.group]
     keep = (halves >= dropping.threshold[:, None]).view(h.shape)
     return h * keep * dropping.boost.to(h.dtype).view(-1, 1, 1, 1)
@@ -85,7 +85,7 @@ def norm_pool(
     kernels: Kernels, norm: BatchNorm, v: Tensor, times: int, pool: int, dropping: Dropping,
     offset: Tensor | None = None, active: Tensor | None = None, *, squared: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """v: (P, F, B·T) -> (P, F, B, T // pool), and if wanted the mean squares of v in the same shape; `offset` and
+    """Map v (P, F, B·T) to (P, F, B, T // pool), and if wanted the mean squares of v in the same shape; `offset` and
     `active` as in BatchNorm, which is in training mode."""
     size = v.shape[:2]
     weight, bias = norm.weight.reshape(size), norm.bias.reshape(size)

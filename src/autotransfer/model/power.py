@@ -48,13 +48,13 @@ class _SquarePool(Function):
 
 
 def square_pool(v: Tensor, pool: int) -> Tensor:
-    """Squares, then their mean over `pool` neighbours: (..., times) -> (..., times // pool)."""
+    """Average squares over `pool` neighbours: (..., times) to (..., times // pool)."""
     squares: Tensor = apply(_SquarePool, v, pool)
     return squares
 
 
 def pooled_again(squares: Tensor, pool: int) -> Tensor:
-    """Mean squares (..., times), pooled once more: (..., times // pool)."""
+    """Return mean squares (..., times), pooled once more: (..., times // pool)."""
     steps = squares.shape[-1] // pool
     segments = squares[..., : steps * pool].reshape(*squares.shape[:-1], steps, pool)
     return segments.mean(-1)
@@ -66,7 +66,7 @@ def log_of(power: Tensor) -> Tensor:
 
 
 def log_power(squares: Tensor, pool: int) -> Tensor:
-    """Mean squares (..., times), pooled once more, as logarithms (..., times // pool)."""
+    """Return mean squares (..., times), pooled once more, as logarithms (..., times // pool)."""
     return log_of(pooled_again(squares, pool))
 
 
@@ -93,8 +93,8 @@ class _Codes(Function):
 
 
 def codes_of_power(norm: BatchNorm, power: Tensor, dropping: Dropping, active: Tensor | None) -> Tensor | None:
-    """Power (P, F, B, S) -> codes (P, B, F·S): logarithms, normalised, with dropout. None where no kernel serves, or
-    the normalisation does not learn."""
+    """Map power (P, F, B, S) to codes (P, B, F·S): logarithms, normalised, with dropout. None where no kernel
+    serves, or the normalisation does not learn."""
     if not norm.training or not cpu.available(power):
         return None
     size = power.shape[:2]

@@ -175,7 +175,7 @@ class Shallow(Stack):
         return power.transpose(1, 2).flatten(2)
 
     def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
-        """Windows (G, B, C, T) -> mean squares (P, F, B, S) of the normalised signals."""
+        """Map windows (G, B, C, T) to mean squares (P, F, B, S) of the normalised signals."""
         members, batch, times = self.spatial.shape[0], x.shape[1], x.shape[3]
         signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
         data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
@@ -200,7 +200,7 @@ class Shallow(Stack):
         return torch.addcmul(level.square(), spread, scale.square()[..., None, None])
 
     def _cut(self, v: Tensor) -> Tensor:
-        """Signals (N, B, T) in stretches: (N, B, S, L)."""
+        """Return signals (N, B, T) in stretches: (N, B, S, L)."""
         return v[..., : self.stretches * self.length].reshape(*v.shape[:2], self.stretches, self.length)
 
     def graph(self) -> nn.Module:

@@ -34,11 +34,11 @@ class SolvedOptions(EncoderOptions):
             raise UserError(f"shrinkage is {shown(share)}; it must be 'auto' or lie in [0, 1]")
 
     def program(self, sfreq: float | None) -> tuple[object, ...]:
-        """Shrinkage is a number per member: it changes no shape, and no code."""
+        """Leave out shrinkage, a number per member: it changes no shape, and no code."""
         return tuple(pair for pair in super().program(sfreq) if pair[0] != "shrinkage")  # type: ignore[index]  # pairs
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
-        """Codes of a batch, and the classifier with its snapshots."""
+        """Estimate the bytes of codes of a batch, and of the classifier with its snapshots."""
         return itemsize * self.latent_dim(size) * (2 * batch + 8 * size.classes + 8)
 
     @abstractmethod
@@ -59,10 +59,11 @@ class Solved(Stack):
 
     @abstractmethod
     def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
-        """Windows (M or 1, B, C, T) of M members -> codes before they are standardized (M or 1, B, D)."""
+        """Map windows (M or 1, B, C, T) of M members to codes before they are standardized (M or 1, B, D)."""
 
     def raw_in_graph(self, x: Tensor) -> Tensor:
-        """`raw` of all members in operations that every format of export has; overridden where `raw` has others."""
+        """Compute `raw` of all members in operations that every format of export has; overridden where `raw` has
+        others."""
         return self.raw(x)
 
     def fit_(self, members: Sequence[int], batches: Batches) -> None:
@@ -83,11 +84,11 @@ class Solved(Stack):
         return (exact - self.shift[first].double()) * self.inv_std[first].double()
 
     def head(self) -> Tensor | None:
-        """Weights (K, D) of the classifier where the codes imply them; None: it is solved."""
+        """Return weights (K, D) of the classifier where the codes imply them; None: it is solved."""
         return None
 
     def forward(self, x: Tensor, *, group: Tensor | None = None, **_: Any) -> Tensor:
-        """Codes (P, B, D). The other keywords of a Stack serve training and are ignored."""
+        """Return codes (P, B, D). The other keywords of a Stack serve training and are ignored."""
         if x.dim() == 3:
             x = x[None]
         elif group is not None:
@@ -98,7 +99,7 @@ class Solved(Stack):
         return self.standardized(raw[0] if len(raw) == 1 else torch.cat(raw))
 
     def standardized(self, raw: Tensor) -> Tensor:
-        """Raw codes (P or 1, B, D) -> codes (P, B, D)."""
+        """Map raw codes (P or 1, B, D) to codes (P, B, D)."""
         return (raw - self.shift[:, None]) * self.inv_std[:, None]
 
     def graph(self) -> nn.Module:

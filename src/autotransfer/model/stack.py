@@ -33,7 +33,7 @@ class Stack(nn.Module):
 
     @abstractmethod
     def graph(self) -> nn.Module:
-        """Windows (P or 1, N, C, T) -> codes (P, N, D) in plain operations, in eval mode, for export."""
+        """Map windows (P or 1, N, C, T) to codes (P, N, D) in plain operations, in eval mode, for export."""
 
 
 def member_of(stack: nn.Module, member: int) -> nn.Module:
@@ -57,6 +57,6 @@ class InTurn(nn.Module):
         self.networks = nn.ModuleList(member_of(stack, member) for member in range(members))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(P or 1, N, C, T) -> (P, N, D)."""
+        """Map (P or 1, N, C, T) to (P, N, D)."""
         last = x.shape[0] - 1
         return torch.stack([network(x[min(k, last)]).flatten(1) for k, network in enumerate(self.networks)])

@@ -36,7 +36,7 @@ class TemplatesOptions(SolvedOptions):
         check_at_most(self, template_filters=10**4)
 
     def filters(self, size: Size) -> int:
-        """For each class."""
+        """Return the number of spatial filters of each class."""
         return min(self.template_filters, size.channels, max(1, MOST_FILTERS // size.classes))
 
     def latent_dim(self, size: Size) -> int:
@@ -80,8 +80,8 @@ class Templates(Solved):
 
 
 def statistics(batches: Batches, classes: int) -> tuple[Tensor, Tensor, int]:
-    """Mean response of every class (K, C, T), 0 for one without windows; covariance of all samples (C, C), and how many
-    these are. float64."""
+    """Return the mean response of every class (K, C, T), 0 for one without windows; covariance of all samples (C, C),
+    and how many these are. float64."""
     response: Tensor | None = None
     for x, y in batches():
         exact = x.double()
@@ -102,7 +102,7 @@ def statistics(batches: Batches, classes: int) -> tuple[Tensor, Tensor, int]:
 
 
 def xdawn(response: Tensor, covariance: Tensor, samples: int, n_filters: int) -> Tensor:
-    """Spatial filters (K, f, C) of unit length for mean responses (K, C, T): eigenvectors w of the largest λ in
+    """Return spatial filters (K, f, C) of unit length for mean responses (K, C, T): eigenvectors w of the largest λ in
     S w = λ Σ w, S the covariance of the response, Σ that of everything."""
     deviation, _ = centred(response)
     signal = shrunk(deviation @ deviation.mT / response.shape[-1], response.shape[-1])
@@ -122,7 +122,8 @@ def xdawn(response: Tensor, covariance: Tensor, samples: int, n_filters: int) ->
 
 
 def shrunk(covariance: Tensor, samples: int) -> Tensor:
-    """(..., C, C) drawn towards a multiple of the identity by the oracle approximating share (Chen et al. 2010)."""
+    """Return covariances (..., C, C) drawn towards a multiple of the identity by the oracle approximating share
+    (Chen et al. 2010)."""
     channels = covariance.shape[-1]
     square = covariance.square().mean((-2, -1))
     average = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)

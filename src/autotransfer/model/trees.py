@@ -99,7 +99,7 @@ class Trees(Solved):
             self.votes[member] = votes.to(self.votes)
 
     def standardize_(self, members: Sequence[int], rows: Tensor) -> Tensor:
-        """Votes are in one unit already."""
+        """Return the rows as they are: votes are in one unit already."""
         return rows.double()
 
     def head(self) -> Tensor:
@@ -107,8 +107,8 @@ class Trees(Solved):
 
 
 def complete(tree: Any, depth: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]]:
-    """scikit-learn's tree as one of this depth: features and thresholds (2^d − 1,) of its nodes, shares of the classes
-    (2^d, K) of its leaves."""
+    """Return scikit-learn's tree as one of this depth: features and thresholds (2^d − 1,) of its nodes, shares of
+    the classes (2^d, K) of its leaves."""
     nodes = 2**depth - 1
     feature, threshold = np.zeros(nodes, np.int64), np.full(nodes, np.finfo(np.float32).max, np.float32)
     votes = np.zeros((nodes + 1, tree.value.shape[2]))
@@ -127,6 +127,6 @@ def complete(tree: Any, depth: int) -> tuple[NDArray[np.int64], NDArray[np.float
 
 
 def at_most(value: float) -> np.float32:
-    """The largest single-precision number that is not above this one: what lies below either lies below both."""
+    """Return the largest single-precision number that is not above this one: what lies below either lies below both."""
     near = np.float32(value)
     return near if float(near) <= value else np.nextafter(near, np.float32(-math.inf))

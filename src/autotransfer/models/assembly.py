@@ -163,8 +163,8 @@ def _codes(candidate: Candidate, recordings: Recordings, rows: Tensor, subject: 
 
 
 def _spread_rows(recordings: Recordings) -> Tensor:
-    """About ENOUGH rows (n,) in order, of every person and class alike, spread over their windows. Moments need no
-    more, and networks are slow."""
+    """Select about ENOUGH rows (n,) in order, of every person and class alike, spread over their windows. Moments
+    need no more, and networks are slow."""
 
     def select() -> Tensor:
         cells = (recordings.subject * recordings.n_classes + recordings.y).numpy()

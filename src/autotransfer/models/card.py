@@ -141,8 +141,8 @@ def card_from(values: Any) -> ModelCard:
 
 
 def as_array(classes: list[Any]) -> NDArray[Any]:
-    """(classes,), of objects where their types differ, or where no type of integers holds all of them: NumPy would turn
-    numbers into text if there is text as well, and the integers into floats."""
+    """Return an array (classes,), of objects where their types differ, or where no type of integers holds all of
+    them: NumPy would turn numbers into text if there is text as well, and the integers into floats."""
     array = np.array(classes) if len({type(value) for value in classes}) == 1 else None
     if array is not None and not (array.dtype.kind == "f" and isinstance(classes[0], int)):
         return array

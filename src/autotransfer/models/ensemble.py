@@ -141,8 +141,8 @@ class Ensemble:
 
     @cached_property
     def effects(self) -> tuple[list[Effects], list[Tensor]]:
-        """How people differ in the codes of each stack, with equally many directions, and weights (P,) of its members'
-        corrections."""
+        """Return how people differ in the codes of each stack, with equally many directions, and weights (P,) of its
+        members' corrections."""
         weights = torch.split(self.combination.member_weights.float(), [len(stack) for stack in self.stacks])
         effects = [stack.effects for stack in self.stacks if stack.effects is not None]
         directions = max(known.means.shape[-1] for known in effects)
@@ -181,7 +181,7 @@ class Combination(nn.Module):
         self.register_buffer("tiny", torch.tensor(TINY, dtype=torch.float64))
 
     def forward(self, codes: Sequence[Tensor]) -> Tensor:
-        """Codes of each stack (P, n, D) -> log-probabilities (n, classes) float64."""
+        """Map codes of each stack (P, n, D) to log-probabilities (n, classes) float64."""
         logits = self.logits(codes)
         if not self.is_corrected:
             return self.pool(logits, self.mean, self.exponents)
@@ -269,7 +269,7 @@ class CandidateStack:
 
 
 def _likeness(candidate: Candidate) -> object:
-    """Candidates that agree in this have the same transforms, and networks of the same shapes."""
+    """Return what candidates must agree in to have the same transforms, and networks of the same shapes."""
     setting = candidate.setting
     if setting.encoder not in ENCODERS:  # the user's own, of which nothing is known
         return id(candidate)

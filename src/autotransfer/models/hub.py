@@ -37,7 +37,7 @@ def download(repository: str, *, revision: str | None = None, token: str | None 
 
 
 def _repository(text: str) -> str:
-    """USER/NAME; a UserError where it is none."""
+    """Return USER/NAME; raise if the text is none."""
     name = text.removeprefix(HUB)
     if REPOSITORY.fullmatch(name) is None:
         raise UserError(f"there is no folder {shown(text)}, and it is no repository; give a folder, or USER/NAME")

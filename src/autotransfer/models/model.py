@@ -128,8 +128,8 @@ class Model:
         return self.warn_of(X, raw.subject)
 
     def warn_of(self, X: Tensor, subject: object = None) -> Tensor:
-        """Checked windows (N, channels, times) as they are, with a warning where they look unlike those of training.
-        subject (N,): whose each is, None: one person's."""
+        """Return checked windows (N, channels, times) as they are, with a warning where they look unlike those of
+        training. subject (N,): whose each is, None: one person's."""
         for line in unlike_training(X, self.card.channels, self.card.scale, subject):
             warnings.warn(line, stacklevel=3)
         return X
@@ -140,12 +140,12 @@ class Model:
 
     @cached_property
     def ensemble(self) -> Ensemble:
-        """The candidates arranged for prediction."""
+        """Return the candidates arranged for prediction."""
         return Ensemble(self.parts, self.card.exponents, self.card.constant if self.card.task.is_numeric else None)
 
     @cached_property
     def online(self) -> OnlineEnsemble | None:
-        """The online ensemble; None if there is none, or if the model is one person's already."""
+        """Return the online ensemble; None if there is none, or if the model is one person's already."""
         if self.card.online is None or self.is_calibrated:
             return None
         return self.online_ensemble(self.card.online.rule)
@@ -172,7 +172,7 @@ class Model:
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """(classes,): what the columns of `predict_proba` stand for."""
+        """Return what the columns of `predict_proba` stand for, (classes,)."""
         return as_array(self.card.classes)
 
     # ---- one person --------------------------------------------------------------------------------------------------

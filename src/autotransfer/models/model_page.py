@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -69,30 +68,18 @@ def _held_out(card: ModelCard) -> str:
 
 
 def _measured(card: ModelCard) -> Iterable[str]:
-    """Write the verdict and what to expect of the next person; of a model that is no run's, the score alone."""
-    scores = card.scores
-    sentence, score = scores.get("verdict"), _score(scores)
-    if isinstance(sentence, str) and sentence:
-        yield _markdown(sentence, SENTENCE)
-    elif score is None:
+    """Write the verdict of a run and what to expect of the next person."""
+    sentence, hold_out = card.scores.get("verdict"), str(card.scores.get("hold_out", "subject"))
+    if not isinstance(sentence, str) or not sentence:
         yield UNMEASURED
         return
-    else:
-        metric = str(scores.get("metric", "balanced_accuracy"))
-        yield f"{metric.replace('_', ' ').capitalize()} {score:.3f} on people it has not seen."
+    yield _markdown(sentence, SENTENCE)
     with suppress(TypeError, ValueError):
-        expected = NextPerson(**scores["next_person"]) if scores.get("next_person") else None
-        if forecast := next_words(expected, str(scores.get("hold_out", "subject"))):
+        expected = NextPerson(**card.scores["next_person"]) if card.scores.get("next_person") else None
+        if forecast := next_words(expected, hold_out):
             yield f"\n{_markdown(forecast, SENTENCE)}"
-    unit = "each of these people" if scores.get("hold_out", "subject") == "subject" else "these windows"
+    unit = "each of these people" if hold_out == "subject" else "these windows"
     yield f"\nWhat predicted {unit} was neither trained on them nor chosen by their scores."
-
-
-def _score(scores: dict[str, Any]) -> float | None:
-    """Return the score on people left out; a score by which the training was stopped is none."""
-    value = scores.get("nested_test_mean")
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if known and value is not None else None
 
 
 def _some_of(values: Iterable[Any], most: int = 40) -> str:

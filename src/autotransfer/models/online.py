@@ -77,7 +77,7 @@ class OnlineEnsemble:
         return windows.settled + self._pool(windows.logits - offset)
 
     def _follow(self, windows: ZeroShot, orders: np.ndarray, known: Known) -> tuple[Floats, Known]:
-        """orders: (n, ...) -> (n, lanes..., C)."""
+        """Map windows in orders (n, ...) to log-probabilities (n, lanes..., C)."""
         u = self.centred.beside(windows.logits)
         predictions = []
         for place in orders:
@@ -88,7 +88,7 @@ class OnlineEnsemble:
         return np.stack(predictions), known
 
     def _pool(self, logits: Floats) -> Floats:
-        """(..., P, C) -> (..., C)."""
+        """Pool logits (..., P, C) to log-probabilities (..., C)."""
         return np.asarray(self.exponents @ np.log(np.maximum(self.mean @ softmax(logits), TINY)))
 
 

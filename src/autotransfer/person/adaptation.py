@@ -52,19 +52,19 @@ class AdaptationMethod(ABC):
 
     @abstractmethod
     def begin(self) -> State:
-        """The state before the first window."""
+        """Return the state before the first window."""
 
     @abstractmethod
     def count(self, known: State, x: Tensor, p: Tensor) -> State:
-        """The state after one more window: its projected codes (..., P, R) and class probabilities (..., C)."""
+        """Return the state after one more window: its projected codes (..., P, R) and class probabilities (..., C)."""
 
     def posterior(self, known: State) -> Effects:
-        """Effects that include what is known of the person."""
+        """Return effects that include what is known of the person."""
         return self.everyone
 
     @abstractmethod
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
-        """Weights (..., P, R, C) and bias (..., P, C) that correct the logits of a projected code."""
+        """Return weights (..., P, R, C) and bias (..., P, C) that correct the logits of a projected code."""
 
 
 class Shift(AdaptationMethod):
@@ -179,13 +179,14 @@ NO_ADAPTATION = "none"
 
 
 def entropy(p: Tensor) -> Tensor:
-    """(..., C) -> (...)."""
+    """Return the entropy (...) of probabilities (..., C)."""
     nats: Tensor = torch.special.entr(p).sum(-1)
     return nats
 
 
 def all_members(stacks: Sequence[Effects]) -> Effects:
-    """Effects of the members of all stacks, with equally many directions; without projections, whose codes differ."""
+    """Return effects of the members of all stacks, with equally many directions; without projections, whose codes
+    differ."""
     _, *fields = zip(*stacks, strict=True)
     return Effects(torch.empty(0), *map(torch.cat, fields))
 
@@ -216,8 +217,8 @@ class Adaptation:
         self._correction = weight.flatten(-3, -2), (self._weights[:, None] * bias).sum(-2)
 
     def follow(self, x: Tensor, log_p: Tensor) -> Tensor:
-        """The next windows: projected codes (n, ..., P, R), log-probabilities (n, ..., C) up to a constant -> those of
-        the person (n, ..., C). Each is corrected by the windows before it, then counts itself."""
+        """Map projected codes (n, ..., P, R) and log-probabilities (n, ..., C) of the next windows, up to a
+        constant, to those of the person (n, ..., C). Each is corrected by the windows before it, then counts itself."""
         corrected = []
         for code, of_window in zip(x, log_p, strict=True):
             weight, bias = self._correction
@@ -228,8 +229,8 @@ class Adaptation:
         return torch.stack(corrected)
 
     def calibration(self, codes: Sequence[Tensor], y: Tensor, known: Tensor) -> Tensor:
-        """What labels would add to the log-probabilities of all windows: codes (P, n, D) of each stack, classes (n,),
-        `known` (n,): which of them are labelled -> (n, C)."""
+        """Return what labels would add to the log-probabilities of all windows (n, C): codes (P, n, D) of each stack,
+        classes (n,), `known` (n,): which of them are labelled."""
         total = torch.zeros(())
         for effects, z, weights in zip(self.effects, codes, self.weights, strict=True):
             x, n_classes = effects.project(z), effects.means.shape[1]

@@ -47,7 +47,7 @@ class Recent:
         self._kept: deque[Reading] = deque(maxlen=RECENT)
 
     def add(self, X: Tensor, codes: Sequence[Tensor], log_p: Tensor) -> None:
-        """The next windows (n, channels, times), codes (P, n, D) of each stack and log-probabilities (n, C)."""
+        """Add the next windows (n, channels, times), codes (P, n, D) of each stack and log-probabilities (n, C)."""
         n = X.shape[0]
         for row in range(max(0, n - RECENT), n):
             self._kept.append(Reading(X[row].clone(), [z[:, row : row + 1] for z in codes], log_p[row]))
@@ -57,24 +57,24 @@ class Recent:
         return self._kept[-1]
 
     def find(self, window: Tensor) -> Reading | None:
-        """The latest that is this window (channels, times); None where it is not among them."""
+        """Return the latest that is this window (channels, times); None where it is not among them."""
         return next((reading for reading in reversed(self._kept) if torch.equal(reading.window, window)), None)
 
     def projected_codes(self, reading: Reading) -> Tensor:
-        """(P, R), of one window at a time: together they would round otherwise."""
+        """Return projected codes (P, R), of one window at a time: together they would round otherwise."""
         if reading.projected is None:
             reading.projected = self._project(reading.codes)[0]
         return reading.projected
 
     def together(self, more: Reading | None = None) -> tuple[Tensor, Tensor]:
-        """Projected codes (n, P, R) and log-probabilities (n, C) of all of them, and of one more."""
+        """Return projected codes (n, P, R) and log-probabilities (n, C) of all of them, and of one more."""
         readings = [*self._kept, *([] if more is None else [more])]
         return torch.stack([*map(self.projected_codes, readings)]), torch.stack([reading.log_p for reading in readings])
 
 
 def expected_gain(labels: Labels, x: Tensor, log_p: Tensor, recent_x: Tensor, recent_log_p: Tensor) -> float:
-    """Of a label of a window with the projected codes x (P, R) and log-probabilities (C,), judged by the person's last
-    windows (n, P, R) and (n, C). 0 where held-out people gained by no number of labels."""
+    """Return the gain of a label of a window with the projected codes x (P, R) and log-probabilities (C,), judged by
+    the person's last windows (n, P, R) and (n, C). 0 where held-out people gained by no number of labels."""
     helped = [number for number in LABELS if lost_with(labels.card, number) is None]
     if not helped:
         return 0.0

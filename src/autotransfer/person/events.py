@@ -74,7 +74,7 @@ class EventDetector:
         self.reset()
 
     def reset(self) -> None:
-        """The next window begins a recording."""
+        """Begin another recording with the next window."""
         self._votes: deque[int] = deque(maxlen=self.windows)
         self._active: int | None = None
         self._last: int | None = None  # the class that was active last
@@ -82,9 +82,9 @@ class EventDetector:
         self._time = -math.inf  # of the last window
 
     def feed(self, probability: NDArray[np.float64], time: float, *, gap: bool = False) -> Activation | None:
-        """The probabilities (n_classes,) of the next window, whose last sample came at `time` (s). gap: whether windows
-        are missing before it, so that votes are counted anew. Where the time does not rise, another recording begins,
-        as after `reset`."""
+        """Take the probabilities (n_classes,) of the next window, whose last sample came at `time` (s). gap: whether
+        windows are missing before it, so that votes are counted anew. Where the time does not rise, another
+        recording begins, as after `reset`."""
         p = _floats("probabilities of a window", probability)
         if p.shape != (len(self.classes),) or not np.isfinite(p).all() or p.min() < 0 or p.max() > 1 + 1e-6:
             raise UserError(f"probabilities of a window are {shown(p)}; give one from 0 to 1 for each class")
@@ -111,7 +111,8 @@ class EventDetector:
 
 
 def debounce_of(text: str, hop: float) -> tuple[int, int]:
-    """From the command line: N/M windows, or SECONDSs, all windows for so long; hop: seconds between windows."""
+    """Read a rule of the command line: N/M windows, or SECONDSs, all windows for so long; hop: seconds between
+    windows."""
     if match := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text):
         return _checked_debounce((int(match[1]), int(match[2])))
     if match := re.fullmatch(r"(\d{1,6}(?:\.\d*)?|\.\d+)\s*s", text):
@@ -148,7 +149,7 @@ def _floats(name: str, values: object) -> NDArray[np.float64]:
 
 
 def _place(rest: object, classes: Sequence[Any]) -> int:
-    """Of the class itself, or of one that is written alike: a command line has only texts."""
+    """Return the place of the class itself, or of one that is written alike: a command line has only texts."""
     label = plain_value(rest)
     itself = [place for place, known in enumerate(classes) if type(known) is type(label) and known == label]
     written = [place for place, known in enumerate(classes) if str(known) == str(label)]
@@ -172,20 +173,20 @@ class EventScores:
 
     @property
     def share_detected(self) -> float | None:
-        """None where there were no events."""
+        """Return the share of events that were detected; None if there were no events."""
         return self.detected / self.events if self.events else None
 
     @property
     def false_per_hour(self) -> float | None:
-        """False activations in an hour of signal, with events or without; None where nothing was decoded."""
+        """Return false activations in an hour of signal, with events or without; None where nothing was decoded."""
         return 3600 * self.false / self.seconds if self.seconds > 0 else None
 
     def delay(self, share: float = 0.5) -> float | None:
-        """The quantile of the times to detection (s); the median by default."""
+        """Return the quantile of the times to detection (s); the median by default."""
         return float(np.quantile(self.delays, share)) if self.delays else None
 
     def as_dict(self) -> dict[str, float | int | None]:
-        """For JSON."""
+        """Return the scores as JSON holds them."""
         return {
             "events": self.events, "detected": self.detected, "share_detected": self.share_detected,
             "false_activations": self.false, "hours": self.seconds / 3600, "false_per_hour": self.false_per_hour,
@@ -200,7 +201,7 @@ def score_events(
     seconds: float,
     tolerance: float = 0.0,
 ) -> EventScores:
-    """How activations match the events of one recording.
+    """Score how activations match the events of one recording.
 
     An event is detected by the first activation of its class from its onset to its end, or `tolerance` later. Every
     other activation is false: of another class, outside all events, or a second one in an event.
@@ -238,7 +239,7 @@ def score_events(
 def events_between(
     events: Sequence[Event], mapping: dict[str, str] | None, classes: Sequence[Any], rest: object, end: float
 ) -> tuple[Event, ...]:
-    """Events as classes of the model, each with a duration: without one it lasts until the next, or to the end.
+    """Return events as classes of the model, each with a duration: without one it lasts until the next, or to the end.
 
     mapping: classes by names of events, where an empty class only ends the event before; None: events have the names of
     classes.

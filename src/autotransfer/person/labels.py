@@ -53,7 +53,7 @@ class Labels:
         return int(self.evidence.counts.sum())
 
     def add(self, x: Tensor, y: Tensor) -> None:
-        """Projected codes (n, P, R) of windows of classes (n,)."""
+        """Add projected codes (n, P, R) of windows of classes (n,)."""
         more = self.everyone.evidence(x.transpose(0, 1), torch.nn.functional.one_hot(y, len(self.evidence.counts)))
         self.evidence = Evidence(self.evidence.sums + more.sums, self.evidence.counts + more.counts)
         self._correct()
@@ -78,14 +78,16 @@ class Labels:
         return posterior, weight.flatten(-3, -2), share * (self._weights[:, None] * bias).sum(-2)
 
     def correct(self, x: Tensor, log_p: Tensor) -> Tensor:
-        """Projected codes (n, P, R), log-probabilities (n, C) up to a number for each window -> those of the person."""
+        """Map projected codes (n, P, R) and log-probabilities (n, C), up to a number for each window, to those of
+        the person."""
         if not self.counted:
             return log_p
         weight, bias = self._correction
         return self.sharpness * (log_p + (x.flatten(1) @ weight + bias))
 
     def effects_and_weights(self) -> tuple[list[Effects], list[Tensor]]:
-        """Effects and weights of each stack, as those of a calibrated model: adaptation without labels starts here."""
+        """Return effects and weights of each stack, as those of a calibrated model: adaptation without labels starts
+        here."""
         sizes = [len(weights) for weights in self.weights]
         posteriors = zip(*(torch.split(field, sizes) for field in self.posterior[1:]), strict=True)
         stacks = zip(self.effects, posteriors, strict=True)

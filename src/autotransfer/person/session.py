@@ -110,8 +110,8 @@ class Session:
         self._labels: Labels | None = None  # made with the first label: not every model can take any
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
-        """The person's next raw window (channels, times) -> (classes,), or the next n windows in order (n, channels,
-        times) -> (n, classes)."""
+        """Map the person's next raw window (channels, times) to probabilities (classes,), or the next n windows in
+        order (n, channels, times) to (n, classes)."""
         windows, single = self._check(window)
         if self._first is not None:
             self._look_at_first(windows)
@@ -143,7 +143,7 @@ class Session:
         return codes, log_p
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
-        """Windows (n, channels, times) that the model takes, and whether a single one was given."""
+        """Return windows (n, channels, times) that the model takes, and whether a single one was given."""
         single = _n_axes(window) == 2
         if single:
             window = window[None] if isinstance(window, (np.ndarray, Tensor)) else [window]
@@ -159,14 +159,14 @@ class Session:
         self._first = None if enough else [*self._first, windows.clone()]  # the caller may reuse its memory
 
     def predict(self, window: object) -> Any:
-        """The likeliest class of the next window, one of `classes_`; of n windows an array (n,)."""
+        """Return the likeliest class of the next window, one of `classes_`; of n windows an array (n,)."""
         return decisions(self.predict_proba(window), self.classes_, None)
 
     # ---- labels ----------------------------------------------------------------------------------------------------
 
     @property
     def n_labels(self) -> int:
-        """Labelled windows so far."""
+        """Return the number of labelled windows so far."""
         return 0 if self._labels is None else self._labels.n_labels
 
     def label(self, window: object, y: object) -> None:
@@ -186,7 +186,7 @@ class Session:
         self._follow_labels()
 
     def expected_gain(self, window: object) -> float:
-        """How much a label of a window (channels, times) is expected to change: the share, from 0 to 1, of the
+        """Return how much a label of a window (channels, times) is expected to change: the share, from 0 to 1, of the
         probability of the person's last windows that would move to other classes. 0 where held-out people gained by no
         number of labels. The window may have been predicted before; it does not count as the next one."""
         windows, single = self._check(window)
@@ -201,8 +201,8 @@ class Session:
             return expected_gain(labels, self._recent.projected_codes(reading), reading.log_p, of_recent, log_p)
 
     def ask(self, window: object, at_least: float = WORTH) -> bool:
-        """Whether a label of this window (channels, times) is worth asking for: whether its `expected_gain` is at least
-        `at_least`."""
+        """Tell whether a label of this window (channels, times) is worth asking for: whether its `expected_gain` is
+        at least `at_least`."""
         if isinstance(at_least, bool) or not isinstance(at_least, (int, float)) or not at_least >= 0:
             raise UserError(f"at_least is {shown(at_least)}; it must be a number from 0 to 1")
         return self.expected_gain(window) >= at_least
@@ -243,7 +243,7 @@ class Session:
     # ---- what is known of the person -----------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Tensor]:
-        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME, adaptation.NAME or online.NAME."""
+        """Return tensors that windows have moved, as stacks.0.TRANSFORM.NAME, adaptation.NAME or online.NAME."""
         state = {
             f"stacks.{k}.{name}": tensor
             for k, person in enumerate(self._people)
@@ -256,7 +256,7 @@ class Session:
         return state | {f"online.{name}": torch.from_numpy(array) for name, array in self._online_state.items()}
 
     def _restore(self, state: dict[str, Tensor]) -> None:
-        """ValueError where it does not fit."""
+        """Restore what `_state` gave; ValueError if it does not fit."""
         if labels := with_prefix("labels.", state):
             self._taking_labels().restore(labels)
         expected = self._state()
@@ -271,7 +271,7 @@ class Session:
             person.restore(with_prefix(f"stacks.{k}.", state))
 
     def save(self, path: str | Path) -> None:
-        """What is known of the person, as one file, which `load` opens again with the same model."""
+        """Save what is known of the person as one file, which `load` opens again with the same model."""
         header = {"model": model_digest(self.model), "n_windows": self.n_windows, "adapts": self.adapts}
         self._catch_up()
         write_session(Path(path), header, self._state())
@@ -285,8 +285,8 @@ class Session:
         encoders: Encoders | None = None,
         channels: object = None,
     ) -> Self:
-        """The session that `save` wrote, with the model that it was opened with; another one is refused. channels: of
-        the windows that will come now, as when a session is opened."""
+        """Load the session that `save` wrote, with the model that it was opened with; another one is refused.
+        channels: of the windows that will come now, as when a session is opened."""
         try:
             header, state = read_session(Path(path))
             session = cls(model, adapt=header["adapts"], encoders=encoders, channels=channels)

@@ -34,7 +34,7 @@ def write_session(path: Path, header: dict[str, Any], state: State) -> None:
 
 
 def read_session(path: Path) -> tuple[dict[str, Any], State]:
-    """Header and tensors; ValueError, TypeError, KeyError or SafetensorError where the file is no session's."""
+    """Read header and tensors; ValueError, TypeError, KeyError or SafetensorError where the file is no session's."""
     try:
         content = read_plain(path)
     except OSError as error:
@@ -57,14 +57,15 @@ def read_session(path: Path) -> tuple[dict[str, Any], State]:
 
 
 def model_digest(model: Model) -> str:
-    """Changes with any number of a model and anything that its card says."""
+    """Return a digest that changes with any number of a model and anything that its card says."""
     card = json.loads(json.dumps(asdict(model.card), default=str))
     weights = save({name: tensor.clone().contiguous() for name, tensor in model.tensors().items()})
     return model_digests(card, weights)["card"]
 
 
 def check_state(state: State, expected: State, prefix: str) -> State:
-    """The tensors below a prefix; ValueError where they do not have the names, shapes and types of the expected."""
+    """Return the tensors below a prefix; ValueError where they do not have the names, shapes and types of the
+    expected."""
     tensors = with_prefix(prefix, state)
     for name, like in expected.items():
         tensor = tensors.get(name, torch.empty(0))

@@ -40,7 +40,7 @@ STEP = 64  # windows of a new person worked on at once
 
 
 def strongest(adaptations: Iterable[str]) -> str:
-    """The adaptation that uses most of a new person's unlabelled windows."""
+    """Return the adaptation that uses most of a new person's unlabelled windows."""
     return max(adaptations, key=("none", "online", "transductive").index, default="none")
 
 
@@ -56,7 +56,7 @@ class Preprocessing:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
-        """From the fields of a Setting: the value of each transform, and of its other fields."""
+        """Make the chain from the fields of a Setting: the value of each transform, and of its other fields."""
         transforms = []
         for name, kind in TRANSFORMS.items():
             value = plain_value(values.get(name, kind.default))
@@ -66,7 +66,7 @@ class Preprocessing:
         return cls(tuple(transforms))
 
     def values(self) -> dict[str, Any]:
-        """The fields of a Setting that make the same; 'none' for a default that is left out."""
+        """Return the fields of a Setting that make the same; 'none' for a default that is left out."""
         present = {type(transform): transform for transform in self.transforms}
         values: dict[str, Any] = {}
         for name, kind in TRANSFORMS.items():
@@ -78,23 +78,24 @@ class Preprocessing:
 
     @property
     def adaptation(self) -> str:
-        """What a new person's own unlabelled windows are used for: none (zero-shot), online (each window is prepared
-        with those before it) or transductive (with all of them, later ones too)."""
+        """Return what a new person's own unlabelled windows are used for: none (zero-shot), online (each window is
+        prepared with those before it) or transductive (with all of them, later ones too)."""
         return strongest(transform.adaptation for transform in self.transforms)
 
     @property
     def counts(self) -> bool:
-        """Whether samples are counted, so that rounding may move a number by one of them."""
+        """Tell whether samples are counted, so that rounding may move a number by one of them."""
         return any(isinstance(step, Represent) and step.of_windows.counts for step in self.transforms)
 
     @property
     def sfreq(self) -> float | None:
-        """The sampling rate in Hz that windows are taken to have; None where it makes no difference."""
+        """Return the sampling rate in Hz that windows are taken to have; None where it makes no difference."""
         return next((step.sfreq for step in self.transforms if isinstance(step, Represent)), None)
 
     @property
     def follows(self) -> bool:
-        """Whether some transform is online: it prepares a new person's windows differently from a training person's."""
+        """Tell whether some transform is online: it prepares a new person's windows differently from a training
+        person's."""
         return any(transform.adaptation == "online" for transform in self.transforms)
 
     @property
@@ -107,7 +108,7 @@ class Preprocessing:
         return channels, times
 
     def signals(self, channels: int, times: int) -> int:
-        """How many channels of prepared windows, the first ones, are signals over time."""
+        """Return how many channels of prepared windows, the first ones, are signals over time."""
         signals = channels
         for transform in self.transforms:
             signals = transform.signals(signals, times)
@@ -115,28 +116,28 @@ class Preprocessing:
         return signals
 
     def n_constant(self, channels: int, times: int) -> int:
-        """How many channels of prepared windows, the last ones, have one value throughout a window."""
+        """Return how many channels of prepared windows, the last ones, have one value throughout a window."""
         if not self.transforms:
             return 0
         return self.transforms[-1].n_constant(*Preprocessing(self.transforms[:-1]).shape(channels, times))
 
     @property
     def by_fold(self) -> int:
-        """The place of the first transform by which training windows depend on the fold; all that comes before it is
-        the same for everybody."""
+        """Return the place of the first transform by which training windows depend on the fold; all that comes
+        before it is the same for everybody."""
         places = [place for place, transform in enumerate(self.transforms) if transform.by_fold]
         return places[0] if places else len(self.transforms)
 
     @property
     def repeated(self) -> bool:
-        """Whether training windows are transformed again in every step: by more than the shift and scale of a fold,
-        which they get while they are gathered."""
+        """Tell whether training windows are transformed again in every step: by more than the shift and scale of a
+        fold, which they get while they are gathered."""
         return self.transforms[self.by_fold :] not in ((), (Standardize("train"),))
 
     @property
     def represented(self) -> int:
-        """How many transforms lead to a representation of every window that neither its person nor the fold changes;
-        0 where there is none."""
+        """Return how many transforms lead to a representation of every window that neither its person nor the fold
+        changes; 0 where there is none."""
         for place, transform in enumerate(self.transforms):
             if transform.by_fold or transform.adaptation != "none":
                 return 0
@@ -153,14 +154,15 @@ class Preprocessing:
         like: Tensor | None = None,
         ready: tuple[int, Tensor] | None = None,
     ) -> FittedPreprocessing:
-        """X: (N, C, T) raw windows; subject: (N,); training: the rows of each of G groups. The rest: see Stage."""
+        """Fit the transforms one after the other. X: (N, C, T) raw windows; subject: (N,); training: the rows of
+        each of G groups. The rest: see Stage."""
         steps: list[tuple[Transform, Fitted]] = []
         for transform in self.transforms:
             steps.append((transform, transform.fit(Stage(X, subject, steps, derived, like, ready), training)))
         return FittedPreprocessing(self, [fitted for _, fitted in steps])
 
     def restore(self, tensors: dict[str, Tensor]) -> FittedPreprocessing:
-        """Of a saved model, from the tensors of `FittedPreprocessing.state_dict()`."""
+        """Restore the fitted transforms of a saved model from the tensors of `FittedPreprocessing.state_dict()`."""
         steps = []
         for name, transform in self.named():
             try:
@@ -189,7 +191,7 @@ class FittedPreprocessing(nn.Module):
         return [step for step in self.children() if isinstance(step, Fitted)]
 
     def forward(self, x: Tensor, people: Tensor | None = None, *, start: int = 0, stop: int | None = None) -> Tensor:
-        """Windows (G or 1, B, C, T) of people (G or 1, B) through the transforms from `start` up to `stop`."""
+        """Take windows (G or 1, B, C, T) of people (G or 1, B) through the transforms from `start` up to `stop`."""
         for step in self.steps[start:stop]:
             x = step(x, people)
         return x
@@ -200,17 +202,18 @@ class FittedPreprocessing(nn.Module):
             step.select(groups)
 
     def of_group(self, group: int) -> FittedPreprocessing:
-        """The same for one group alone; statistics are views."""
+        """Return the transforms of one group alone; statistics are views."""
         return FittedPreprocessing(self.spec, [step.of_group(group) for step in self.steps])
 
     def follow(self, start: int = 0) -> Person:
-        """One new person, for each of the G groups, whose windows have been through the transforms before `start`."""
+        """Return one new person, for each of the G groups, whose windows have been through the transforms before
+        `start`."""
         names = [name for name, _ in self.spec.named()]
         followers = {name: step.follow() for name, step in zip(names[start:], self.steps[start:], strict=True)}
         return Person(followers, at_once=self.spec.adaptation == "transductive")
 
     def prefixes(self) -> list[object]:
-        """Of each transform, with all before it, a key that is equal where they do the same to the same windows; as far
+        """Return a key of each transform with all before it, equal if they do the same to the same windows; as far
         as they do it to every window by itself."""
         keys: list[object] = []
         statistics: tuple[bytes, ...] = ()
@@ -222,7 +225,8 @@ class FittedPreprocessing(nn.Module):
         return keys
 
     def graph(self) -> nn.Module:
-        """Raw windows (1, N, C, T) -> (P or 1, N, C', T') in plain operations; refused where a graph cannot do it."""
+        """Map raw windows (1, N, C, T) to (P or 1, N, C', T') in plain operations; refused where a graph cannot do
+        it."""
         return nn.Sequential(*(step.graph() for step in self.steps))
 
 
@@ -239,7 +243,7 @@ class Person:
             follower.second_wanted = after.reads_second
 
     def feed(self, X: Tensor, keys: Sequence[object] = (), known: dict[object, Batch] | None = None) -> Tensor:
-        """Raw windows (n, C, T), n ≥ 1 -> prepared ones (P or 1, n, C', T').
+        """Map raw windows (n, C, T), n ≥ 1 to prepared ones (P or 1, n, C', T').
 
         keys: of the first transforms, each with all before it; what `known` has under one of them was done to these
         very windows already, and what is done is added to it
@@ -257,11 +261,11 @@ class Person:
         return batch.x
 
     def state(self) -> dict[str, Tensor]:
-        """What is remembered of the person, as TRANSFORM.NAME; nothing where no transform is online."""
+        """Return what is remembered of the person, as TRANSFORM.NAME; nothing where no transform is online."""
         return {f"{name}.{key}": t for name, step in self.followers.items() for key, t in step.state().items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """What `state()` gave; ValueError where it does not fit."""
+        """Restore what `state()` gave; ValueError if it does not fit."""
         for name, follower in self.followers.items():
             try:
                 follower.restore(with_prefix(f"{name}.", state))

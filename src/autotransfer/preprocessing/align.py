@@ -90,26 +90,27 @@ class FollowedAlign(Summing):
 
 
 def moments(windows: Tensor) -> Tensor:
-    """(..., channels, times) -> second moments X Xᵀ / times (..., channels, channels), float64."""
+    """Map (..., channels, times) to second moments X Xᵀ / times (..., channels, channels), float64."""
     x = windows.double()
     return x @ x.mT / x.shape[-1]
 
 
 def shrunk(second: Tensor) -> Tensor:
-    """(..., channels, channels) -> the same, drawn towards a multiple of the identity. Linear, so that the mean of
-    shrunk moments is the shrunk mean."""
+    """Return second moments (..., channels, channels) drawn towards a multiple of the identity. Linear, so that the
+    mean of shrunk moments is the shrunk mean."""
     average = second.diagonal(dim1=-2, dim2=-1).mean(-1)
     identity = torch.eye(second.shape[-1], dtype=second.dtype, device=second.device)
     return (1 - SHRINKAGE) * second + SHRINKAGE * average[..., None, None] * identity
 
 
 def covariance(windows: Tensor) -> Tensor:
-    """(..., channels, times) -> shrunk second moments (..., channels, channels), float64."""
+    """Map (..., channels, times) to shrunk second moments (..., channels, channels), float64."""
     return shrunk(moments(windows))
 
 
 def inverse_root(R: Tensor) -> Tensor:
-    """R^{-1/2} of symmetric matrices (..., channels, channels), float64: the symmetric one. Of 0, the identity."""
+    """Return R^{-1/2} of symmetric matrices (..., channels, channels), float64: the symmetric one. Of 0, the
+    identity."""
     values, vectors = torch.linalg.eigh(R)
     largest = values[..., -1:]
     values = torch.where(largest > 0, torch.maximum(values, FLOOR * largest), 1.0)

@@ -50,7 +50,7 @@ class AppendScale(Transform):
 
 class WithScale(Fitted):
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        """(..., C, T) -> (..., 3C, T)."""
+        """Map (..., C, T) to (..., 3C, T)."""
         if not x.requires_grad and cpu.available(x):
             return cpu.append_scale(x, FLAT, QUIET)
         shapes, scale = parted(x)
@@ -58,7 +58,7 @@ class WithScale(Fitted):
 
 
 def parted(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Windows (..., C, T) as shapes (..., C, T), each with mean 0 and deviation 1, and mean and logarithm of the
+    """Return windows (..., C, T) as shapes (..., C, T), each with mean 0 and deviation 1, and mean and logarithm of the
     deviation of every channel (..., 2C, 1)."""
     exact = x.double()  # what float32 leaves of a flat channel less its mean would become its shape
     mean = exact.mean(-1, keepdim=True)

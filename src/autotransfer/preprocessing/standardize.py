@@ -48,7 +48,7 @@ class Standardize(Adapting):
 class FittedScale(Fitted):
     @classmethod
     def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        """As `Transform.fit`."""
+        """Fit as `Transform.fit` does."""
         return cls()
 
 
@@ -118,7 +118,8 @@ class PersonScale(FittedScale):
 
 
 def person_scale(stage: Stage, groups: int) -> Scale:
-    """Of everybody in the recordings, for every group, or once where groups make no difference: (G or 1, S, C)."""
+    """Return the scale of everybody in the recordings, for every group, or once where groups make no difference: (G
+    or 1, S, C)."""
     stages = [stage.of_group(group) for group in range(groups)] if stage.by_fold else [stage]
     scales = [scale_of(window_sums(group), group.subject, group.n_subjects) for group in stages]
     return Scale(*map(torch.stack, zip(*scales, strict=True)))
@@ -134,7 +135,7 @@ class OnlineScale(OnlineOnly, PersonScale):
 
     @classmethod
     def of(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        """The prior is a mean over people, each counting the same. Its deviation is the root of the mean variance
+        """Fit the prior, a mean over people, each counting the same. Its deviation is the root of the mean variance
         within people: how much one person varies, not how much people differ."""
         scale = person_scale(stage, len(training))
         variance = torch.where(scale.inv_std > 0, scale.inv_std**-2, 0.0)
@@ -169,7 +170,7 @@ class FollowedScale(Follower):
         self.products = self.prior.new_zeros(*self.prior.shape, self.prior.shape[-1])
 
     def feed(self, batch: Batch) -> Batch:
-        """With the windows, where it is wanted, Σ x xᵀ / T over windows 0..i, all of them standardized as window i.
+        """Return with the windows, if it is wanted, Σ x xᵀ / T over windows 0..i, all of them standardized as window i.
         Earlier windows are not kept for it: their sums, taken about the prior's shift, suffice."""
         x = batch.x.double()
         mean = x.mean(-1)
@@ -234,14 +235,14 @@ class WindowSums(NamedTuple):
 
 
 def sums_of(x: Tensor) -> WindowSums:
-    """x: (N, channels, times)."""
+    """Return the sums of windows x (N, channels, times)."""
     total = x.sum(-1, dtype=torch.float64)
     squares = (x - (total / x.shape[-1])[..., None]).square().sum(-1)
     return WindowSums(total, squares, *torch.aminmax(x, dim=-1), x.shape[-1])
 
 
 def window_sums(stage: Stage) -> WindowSums:
-    """Of all windows, in one pass, known once for the recordings."""
+    """Return the sums of all windows, computed in one pass, once for the recordings."""
 
     def measure() -> WindowSums:
         _, channels, times = stage.X.shape
@@ -260,13 +261,13 @@ class Scale(NamedTuple):
     inv_std: Tensor
 
     def to(self, like: Tensor) -> Scale:
-        """In the dtype and on the device of windows."""
+        """Return the scale in the dtype and on the device of windows."""
         largest = torch.finfo(like.dtype).max
         return Scale(self.shift.to(like), self.inv_std.clamp(max=largest).to(like))
 
 
 def scale_of(sums: WindowSums, group: Tensor, n_groups: int) -> Scale:
-    """Mean and one over the standard deviation of each group; group (N,) says to which a window belongs."""
+    """Return the mean and one over the standard deviation of each group; group (N,) says to which a window belongs."""
     channels = sums.total.shape[1]
     zeros = torch.zeros(n_groups, channels, dtype=torch.float64, device=sums.total.device)
     count = torch.bincount(group, minlength=n_groups).clamp(min=1).to(torch.float64)[:, None] * sums.times

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def with_prefix(prefix: str, values: Mapping[str, Named]) -> dict[str, Named]:
-    """The entries whose names begin with the prefix, under the rest of their names."""
+    """Return the entries whose names begin with the prefix, under the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
@@ -48,39 +48,41 @@ class Transform(ABC):
 
     @property
     def adaptation(self) -> str:
-        """What it uses of a new person: nothing ("none"), windows so far ("online") or all of them ("transductive")."""
+        """Return what it uses of a new person: nothing ("none"), windows so far ("online") or all of them
+        ("transductive")."""
         return "none"
 
     @property
     def by_fold(self) -> bool:
-        """Whether windows of training people depend on who else is trained on."""
+        """Tell whether windows of training people depend on who else is trained on."""
         return False
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        """Channels and times of its output. A transform that makes several channels of each puts the first of all
-        channels before the second of all."""
+        """Return channels and times of its output. A transform that makes several channels of each puts the first of
+        all channels before the second of all."""
         return channels, times
 
     def signals(self, channels: int, times: int) -> int:
-        """How many channels of its output, the first ones, are signals over time, if so many of its input are."""
+        """Return how many channels of its output, the first ones, are signals over time, if so many of its input
+        are."""
         return self.shape(channels, times)[0]
 
     def n_constant(self, channels: int, times: int) -> int:
-        """How many channels of its output, the last ones, have one value throughout a window."""
+        """Return how many channels of its output, the last ones, have one value throughout a window."""
         return 0
 
     @abstractmethod
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        """Statistics for G groups of training rows. stage: all windows, as the transforms before leave them."""
+        """Fit statistics for G groups of training rows. stage: all windows, as the transforms before leave them."""
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
-        """The fitted transform of a saved model, from the tensors of its `state_dict()`. Overridden where there are
-        statistics to restore."""
+        """Return the fitted transform of a saved model, from the tensors of its `state_dict()`. Overridden where
+        there are statistics to restore."""
         return self.fit(Stage(torch.empty(0, 1, 1), torch.empty(0, dtype=torch.int64)), [])
 
     @property
     def words(self) -> dict[str, Any]:
-        """Fields by name, without the first."""
+        """Return fields by name, without the first."""
         return {field.name: getattr(self, field.name) for field in fields(self)[1:]}
 
 
@@ -106,7 +108,7 @@ class Adapting(Transform):
     @property
     @abstractmethod
     def fitted_class(self) -> type[Fitted]:
-        """That of this kind."""
+        """Return the class of the fitted transform of this kind."""
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
         fitted_class = self.fitted_class
@@ -128,14 +130,15 @@ class Fitted(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        """Windows (G or 1, B, C, T) -> (G or 1, B, C', T').
+        """Map windows (G or 1, B, C, T) to (G or 1, B, C', T').
 
         people: (G or 1, B), the subject of each window, as numbered in the recordings it was fitted on. None: all
         windows are one new person's.
         """
 
     def affine(self) -> tuple[Tensor, Tensor] | None:
-        """Shift and factor (G, C) where that is all it does to a window, so that gathering can do it in passing."""
+        """Return shift and factor (G, C) where that is all it does to a window, so that gathering can do it in
+        passing."""
         return None
 
     def select(self, groups: Tensor) -> None:
@@ -145,7 +148,7 @@ class Fitted(nn.Module, ABC):
                 self._buffers[name] = buffer[groups]
 
     def of_group(self, group: int) -> Self:
-        """The same for one group alone; statistics are views."""
+        """Return the transform of one group alone; statistics are views."""
         alone = copy.copy(self)
         alone._buffers = {
             name: buffer[group : group + 1] if buffer is not None and len(buffer) > 1 else buffer
@@ -154,11 +157,11 @@ class Fitted(nn.Module, ABC):
         return alone
 
     def follow(self) -> Follower:
-        """For one new person, whose windows come in order."""
+        """Return a follower for one new person, whose windows come in order."""
         return Stateless(self)
 
     def graph(self) -> nn.Module:
-        """The same in plain operations, for export; a UserError where a graph cannot do it."""
+        """Make a module that does the same in plain operations, for export; a UserError if a graph cannot do it."""
         return self
 
 
@@ -181,7 +184,7 @@ class OnlineOnly(Fitted):
 
 
 def entries_of(table: Tensor, people: Tensor) -> Tensor:
-    """Entries (G, B, ...) of a table (G or 1, S, ...) of the people of the recordings for people (G or 1, B)."""
+    """Return entries (G, B, ...) of a table (G or 1, S, ...) of the people of the recordings for people (G or 1, B)."""
     return table[torch.arange(len(table), device=table.device)[:, None], people]
 
 
@@ -201,11 +204,11 @@ class Follower(ABC):
 
     @abstractmethod
     def feed(self, batch: Batch) -> Batch:
-        """The next windows of the person; earlier ones are remembered as far as they matter. What is remembered is
-        replaced, never changed in place: a state that was given away stays as it is."""
+        """Prepare the next windows of the person; earlier ones are remembered as far as they matter. What is
+        remembered is replaced, never changed in place: a state that was given away stays as it is."""
 
     def state(self) -> dict[str, Tensor]:
-        """All that is remembered of the person's windows."""
+        """Return all that is remembered of the person's windows."""
         return {name: getattr(self, name) for name in self.remembers}
 
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -240,7 +243,7 @@ class Summing(Follower):
         self.n, self.total = torch.zeros((), dtype=torch.int64, device=total.device), total
 
     def remember(self, total: Tensor) -> Tensor:
-        """Sums (P, n, ...) up to each of the next windows -> how many windows each of them is of (n,), float64."""
+        """Map sums (P, n, ...) up to each of the next windows to how many windows each of them is of (n,), float64."""
         count = self.n + torch.arange(1, total.shape[1] + 1, dtype=torch.float64, device=total.device)
         self.n, self.total = self.n + total.shape[1], total[:, -1]
         return count
@@ -278,24 +281,24 @@ class Stage:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Channels and times of a window."""
+        """Return channels and times of a window."""
         channels, times = self.X.shape[1:]
         for transform, _ in self.steps:
             channels, times = transform.shape(channels, times)
         return channels, times
 
     def people(self, rows: Rows) -> Tensor:
-        """The people whose rows these are, each once."""
+        """Return the people whose rows these are, each once."""
         people: Tensor = self.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
         return people
 
     def of_group(self, group: int) -> Stage:
-        """The same windows as one group has them."""
+        """Return the same windows as one group has them."""
         steps = [(transform, fitted.of_group(group)) for transform, fitted in self.steps]
         return Stage(self.X, self.subject, steps, self._derived, self.like, self.ready)
 
     def windows(self, rows: Tensor | slice) -> Tensor:
-        """(n, C, T), where groups make no difference or there is one."""
+        """Return windows (n, C, T), if groups make no difference or there is one."""
         done, X = (0, self.X) if self.ready is None or self.ready[0] > len(self.steps) else self.ready
         x, people = X[rows][None].to(self.like), self.subject[rows][None]
         for _, fitted in self.steps[done:]:
@@ -303,13 +306,13 @@ class Stage:
         return x[0]
 
     def chunks(self, values_per_row: int) -> Iterator[tuple[slice, Tensor]]:
-        """Every window in order, in pieces of moderate size."""
+        """Yield every window in order, in pieces of moderate size."""
         for rows in row_chunks(len(self.X), values_per_row):
             yield rows, self.windows(rows)
 
     def of_people(self, what: str, measure: Callable[[Tensor], Tensor], groups: int) -> Tensor:
-        """The mean over each person's windows of what `measure` gives for windows (n, C, T), (n, ...) float64: for
-        every group, or once where groups make no difference, (G or 1, S, ...)."""
+        """Return the mean over each person's windows of what `measure` gives for windows (n, C, T), (n, ...)
+        float64: for every group, or once where groups make no difference, (G or 1, S, ...)."""
         stages = [self.of_group(group) for group in range(groups)] if self.by_fold else [self]
         return torch.stack([stage.known(what, partial(stage._of_people, measure)) for stage in stages])
 
@@ -325,12 +328,12 @@ class Stage:
         return total / count.view(-1, *[1] * (total.dim() - 1))
 
     def priors(self, of_people: Tensor, training: Sequence[Rows]) -> Tensor:
-        """What `of_people` gave, averaged over the training people of each group: (G, ...)."""
+        """Return what `of_people` gave, averaged over the training people of each group: (G, ...)."""
         return torch.stack([of_people[g if self.by_fold else 0, self.people(rows)].mean(0)
                             for g, rows in enumerate(training)])  # fmt: skip
 
     def of_groups(self, make: Callable[[int, Rows], T], training: Sequence[Rows]) -> list[T]:
-        """What `make` gives for each group and its rows, once where several have the same rows."""
+        """Return what `make` gives for each group and its rows, once where several have the same rows."""
         known: dict[bytes, T] = {}
         for group, rows in enumerate(training):
             if rows.tobytes() not in known:
@@ -338,7 +341,8 @@ class Stage:
         return [known[rows.tobytes()] for rows in training]
 
     def known(self, what: object, make: Callable[[], Any]) -> Any:
-        """The value that `make` gives, computed once for these recordings where it does not depend on the fold."""
+        """Return the value that `make` gives, computed once for these recordings where it does not depend on the
+        fold."""
         if self.by_fold:
             return make()
         key = (what, tuple(transform for transform, _ in self.steps), self.like.dtype, str(self.like.device))

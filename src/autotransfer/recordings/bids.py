@@ -24,12 +24,12 @@ NAME = re.compile(rf"sub-.*_({'|'.join(KINDS)})({'|'.join(map(re.escape, ENDINGS
 
 
 def is_bids(folder: Path) -> bool:
-    """Whether a folder says that it is one."""
+    """Tell whether a folder says that it is one."""
     return os.path.isfile(folder / "dataset_description.json")
 
 
 def bids_files(text: str, cutting: Cutting) -> Files:
-    """FOLDER, optionally with ?entity=value,value&..., entities as in ENTITIES."""
+    """Return the files of FOLDER, optionally with ?entity=value,value&..., entities as in ENTITIES."""
     path, options = split_options(text)
     folder = Path(os.path.expanduser(path))  # Path's own raises where nobody has that name
     if not os.path.isdir(folder):
@@ -43,7 +43,7 @@ def bids_files(text: str, cutting: Cutting) -> Files:
 
 
 def _chosen(folder: Path, options: dict[str, str]) -> list[Path]:
-    """The recordings of raw data, in order: derivatives, and later parts of split files, are left out."""
+    """Return the recordings of raw data, in order: derivatives, and later parts of split files, are left out."""
     files = [path for path in files_below(folder) if path.relative_to(folder).parts[0].startswith("sub-")]
     recordings = [path for path in files if NAME.fullmatch(path.name) and not re.search(r"_split-0*[2-9]", path.name)]
     if not recordings:

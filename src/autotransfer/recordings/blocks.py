@@ -110,6 +110,6 @@ def _joined(parts: list[list[Label] | None]) -> list[Label] | None:
 
 
 def _joined_columns(parts: list[dict[str, list[Label]]]) -> dict[str, list[Label]]:
-    """Columns that every block has, where they hold the same kind of values."""
+    """Return columns that every block has, where they hold the same kind of values."""
     common = [name for name in parts[0] if all(name in part for part in parts)]
     return plain_columns({name: [value for part in parts for value in part[name]] for name in common})

@@ -160,7 +160,7 @@ class Recordings:
 
     @property
     def truth(self) -> Tensor:
-        """What is predicted for each window (N,): its class, or its number."""
+        """Return what is predicted for each window (N,): its class, or its number."""
         return self.y if self.targets is None else self.targets
 
     @property
@@ -185,7 +185,7 @@ class Recordings:
 
     @property
     def people(self) -> tuple[Label, ...]:
-        """Names of the people, whatever `subject` counts."""
+        """Return names of the people, whatever `subject` counts."""
         return self.subjects if self.units is None else self.units.everybody
 
     def __repr__(self) -> str:
@@ -215,18 +215,18 @@ def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> No
 
 
 def measurement_in(classes: tuple[Label, ...]) -> float | None:
-    """One of the labels that shows that they are measurements, and no classes; None where they may be classes."""
+    """Return a label that shows that labels are measurements, and no classes; None if they may be classes."""
     fraction = next((label for label in classes if isinstance(label, float) and not label.is_integer()), None)
     return fraction if len(classes) > MOST_FRACTIONS else None
 
 
 def storable(label: Label) -> bool:
-    """Whether JSON, as in a model's card or in meta of a file, can hold a label: dates and bytes it cannot."""
+    """Tell whether JSON, as in a model's card or in meta of a file, can hold a label: dates and bytes it cannot."""
     return all(map(storable, label)) if type(label) is tuple else isinstance(label, (str, int, float))
 
 
 def check_recordings(recordings: object, what: str) -> None:
-    """what: needs them."""
+    """Raise unless these are Recordings. what: what needs them."""
     if not isinstance(recordings, Recordings):
         raise UserError(
             f"{what} needs Recordings, not {type(recordings).__name__}; make them with at.Recordings or at.load"
@@ -234,7 +234,7 @@ def check_recordings(recordings: object, what: str) -> None:
 
 
 def check_sfreq(sfreq: Any) -> float | None:
-    """The sampling rate in Hz as a float, or None when it is unknown."""
+    """Return the sampling rate in Hz as a float, or None when it is unknown."""
     if sfreq is None:
         return None
     try:

@@ -240,14 +240,14 @@ def _check_channels(table: Table, roles: Roles, columns: dict[int, Any]) -> None
 
 
 def _is_ramp(values: Floats) -> bool:
-    """Whether values rise in steps so even that no signal is like it."""
+    """Tell whether values rise in steps so even that no signal is like it."""
     steps = np.diff(values)
     middle = float(np.median(steps)) if len(steps) else 0.0
     return middle > 0 and bool(np.mean(np.abs(steps - middle) <= STEADY * middle) >= 0.95)
 
 
 def _is_label(values: Floats) -> bool:
-    """Whether whole numbers, not all of them 0, change in few rows."""
+    """Tell whether whole numbers, not all of them 0, change in few rows."""
     known = values[np.isfinite(values)]
     return bool(known.any() and (known == np.rint(known)).all() and np.mean(np.diff(known) != 0) <= LONG)
 

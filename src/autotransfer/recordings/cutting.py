@@ -88,8 +88,8 @@ class Cutting:
 
     @classmethod
     def of(cls, *, events: object = None, offset: float | None = None, filter: object = None, **values: Any) -> Cutting:
-        """From what a user gives: events as a dict, a list of names or text (see `events_of`), a filter as a dict or
-        text (see `parse_filter`)."""
+        """Make a description from what a user gives: events as a dict, a list of names or text (see `events_of`), a
+        filter as a dict or text (see `parse_filter`)."""
         band = filter_of(filter)
         if values.get("sep") in ("tab", "\\t"):
             values["sep"] = "\t"
@@ -100,12 +100,13 @@ class Cutting:
 
     @property
     def given(self) -> list[str]:
-        """Names of the options that the user gave."""
+        """Return names of the options that the user gave."""
         return [name for name, value in asdict(self).items() if value is not None and (name, value) != ("offset", 0.0)]
 
 
 def events_of(events: object) -> dict[str, str] | None:
-    """{name: class} from a dict, from names that are classes themselves, or from text: T1=left,T2=right or JSON."""
+    """Return {name: class} from a dict, from names that are classes themselves, or from text: T1=left,T2=right or
+    JSON."""
     if events is None or isinstance(events, Mapping):
         pairs = events
     elif isinstance(events, str):
@@ -127,7 +128,7 @@ def events_of(events: object) -> dict[str, str] | None:
 
 
 def _parsed(text: str) -> dict[str, str]:
-    """Text of the command line; JSON for names that have a comma or an equals sign."""
+    """Read the text of the command line; JSON for names that have a comma or an equals sign."""
     if text.lstrip().startswith("{"):
         try:
             values = json.loads(text)
@@ -144,7 +145,7 @@ def _parsed(text: str) -> dict[str, str]:
 
 
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Block:
-    """The windows of one recording; y from the events, or `label` for all of it, or unknown."""
+    """Return the windows of one recording; y from the events, or `label` for all of it, or unknown."""
     events = dict(Counter(event.name for event in recording.events))
     about: dict[str, Any] = {"channels": recording.channels, "sfreq": recording.sfreq, "name": repr(path.name)}
     about |= {"events": events, "notes": recording.notes}
@@ -163,8 +164,8 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
 
 
 def _filtered(recording: Continuous, spec: dict[str, Any], path: Path) -> Continuous:
-    """The recording after a causal filter. As in a stream, the filter starts anew after every gap and after values that
-    are not finite, which stay as they are."""
+    """Return the recording after a causal filter. As in a stream, the filter starts anew after every gap and after
+    values that are not finite, which stay as they are."""
     n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
     causal = Causal(filter_of(spec, sfreq), sfreq, len(recording.channels))
     with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values
@@ -179,7 +180,7 @@ def _filtered(recording: Continuous, spec: dict[str, Any], path: Path) -> Contin
 
 
 def _length(recording: Continuous, cutting: Cutting, path: Path) -> int:
-    """Samples of a window."""
+    """Return the number of samples of a window."""
     if cutting.window is None:
         return recording.n_times
     sfreq = known_rate(recording.sfreq, path)
@@ -192,14 +193,14 @@ def _length(recording: Continuous, cutting: Cutting, path: Path) -> int:
 
 
 def known_rate(sfreq: float | None, path: Path) -> float:
-    """The sampling rate in Hz, where it is needed."""
+    """Return the sampling rate in Hz, where it is needed."""
     if sfreq is None:
         raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
     return sfreq
 
 
 def _placed(recording: Continuous, cutting: Cutting, label: str | None) -> Iterator[tuple[int, Label]]:
-    """First sample and class of every window, including windows that are not complete."""
+    """Yield the first sample and class of every window, including windows that are not complete."""
     sfreq = recording.sfreq or 1.0
     end = recording.n_times / sfreq if recording.times is None else float(recording.times[-1] + 1 / sfreq)
     if cutting.window is None:
@@ -222,14 +223,14 @@ def _placed(recording: Continuous, cutting: Cutting, label: str | None) -> Itera
 
 
 def _every(begin: float, end: float, window: float, hop: float) -> Iterator[float]:
-    """Seconds at which windows start that end by `end`, a thousandth of a window more or less."""
+    """Yield the seconds at which windows start that end by `end`, a thousandth of a window more or less."""
     count = math.floor((end - begin - 0.999 * window) / hop) + 1
     for n in range(count):
         yield begin + n * hop
 
 
 def _sample(recording: Continuous, seconds: float) -> int:
-    """The sample at that time; -1: there is none."""
+    """Return the sample at that time; -1: there is none."""
     sfreq = recording.sfreq or 1.0
     if recording.times is None:
         return max(round(seconds * sfreq), -1)
@@ -239,7 +240,7 @@ def _sample(recording: Continuous, seconds: float) -> int:
 
 
 def _whole(recording: Continuous, start: int, length: int) -> bool:
-    """Whether a window lies within the recording, has no hole, and touches no bad stretch."""
+    """Tell whether a window lies within the recording, has no hole, and touches no bad stretch."""
     stop, sfreq = start + length, recording.sfreq or 1.0
     if start < 0 or stop > recording.n_times:
         return False

@@ -27,7 +27,7 @@ def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Cont
 
 
 def continuous_of(raw: Any) -> Continuous:
-    """Of any mne.io.Raw. Values stay in MNE's units, such as volts."""
+    """Return the recording of any mne.io.Raw. Values stay in MNE's units, such as volts."""
     mne = need("mne", "reading recordings", "mne")
     picks = data_channels(raw.info)
 
@@ -54,8 +54,8 @@ def _annotations(raw: Any) -> Iterator[Event]:
 
 
 def _from_their_onset(events: list[Event], mne: Any, path: Path) -> tuple[list[Event], int]:
-    """Events with their own onset, and how many of them begin before the recording: MNE moves such an onset to the
-    first sample, where a window would hold the middle of the event."""
+    """Return events with their own onset, and how many of them begin before the recording: MNE moves such an onset
+    to the first sample, where a window would hold the middle of the event."""
     if not any(event.onset == 0 and event.duration > 0 for event in events):
         return events, 0
     stated = mne.read_annotations(path)
@@ -71,7 +71,7 @@ def _from_their_onset(events: list[Event], mne: Any, path: Path) -> tuple[list[E
 
 
 def _triggers(mne: Any, raw: Any) -> Iterator[Event]:
-    """Changes of trigger channels, named by their value."""
+    """Yield changes of trigger channels, named by their value."""
     if "stim" not in raw.get_channel_types():
         return
     for sample, _, code in mne.find_events(raw, shortest_event=1, initial_event=True):

@@ -15,7 +15,7 @@ WATCH_SECONDS = 4.0
 
 
 def watch() -> Recordings:
-    """Smartwatch motion: 10 people doing 7 shoulder exercises, 6 axes at 50 Hz, cut into windows of 4 s.
+    """Load smartwatch motion: 10 people doing 7 shoulder exercises, 6 axes at 50 Hz, cut into windows of 4 s.
 
     From seglearn's `load_watch` (BSD; Burns et al., arXiv 1802.01489): 140 recordings of 20 repetitions.
     """

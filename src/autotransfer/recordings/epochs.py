@@ -27,7 +27,7 @@ def import_mne() -> Any:
 
 @contextmanager
 def quiet(mne: Any) -> Iterator[None]:
-    """Without MNE's logs and warnings, such as of names of files, or of filters that a header does not state."""
+    """Silence MNE's logs and warnings, such as those of names of files, or of filters that a header does not state."""
     with warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):
         warnings.simplefilter("ignore")
         yield
@@ -92,7 +92,7 @@ def epochs_block(
 
 
 def data_channels(info: Any) -> list[int]:
-    """MNE's data channels (EEG, MEG, ECoG, ...) or, without any, all but triggers, as for EMG.
+    """Return MNE's data channels (EEG, MEG, ECoG, ...) or, without any, all but triggers, as for EMG.
 
     Bad channels are kept: they differ between subjects, but a model needs the same channels for all.
     """

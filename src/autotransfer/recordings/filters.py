@@ -38,7 +38,7 @@ class Filter:
     sections: tuple[tuple[float, ...], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """As meta and cards of models hold it."""
+        """Return the filter as meta and cards of models hold it."""
         known = {"highpass": self.highpass, "lowpass": self.lowpass, "notch": list(self.notch)}
         return known | ({"sections": [list(section) for section in self.sections]} if self.sections else {})
 
@@ -48,8 +48,8 @@ class Filter:
         return ", ".join([band] * bool(band) + [f"notch {hz:g} Hz" for hz in self.notch])
 
     def designed(self, sfreq: float) -> Filter:
-        """The filter with sections for a rate in Hz: a Butterworth filter, and a notch for each mains frequency. Known
-        sections are kept."""
+        """Return the filter with sections for a rate in Hz: a Butterworth filter, and a notch for each mains
+        frequency. Known sections are kept."""
         if self.sections:
             return self
         from scipy.signal import butter, iirnotch, sosfilt_zi, tf2sos  # takes long to import, and few filter
@@ -72,8 +72,8 @@ class Filter:
 
 
 def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
-    """From a dict, text (see `parse_filter`), a Filter or None; a filter that passes everything is None. Frequencies
-    must lie below half of `sfreq`."""
+    """Return a filter from a dict, text (see `parse_filter`), a Filter or None; a filter that passes everything is
+    None. Frequencies must lie below half of `sfreq`."""
     if isinstance(value, str):
         value = parse_filter(value)
     if value is None or (isinstance(value, Filter) and value == Filter()):
@@ -100,7 +100,7 @@ def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
 
 
 def parse_filter(text: str) -> Filter | None:
-    """5-45, 20- or -40 in Hz, and notch:50, in any order with commas between; none is none."""
+    """Read a filter such as 5-45, 20- or -40 in Hz, and notch:50, in any order with commas between; none is none."""
     edges: list[float | None] = [None, None]
     notches: list[float] = []
     for part in text.split(",") if text.strip() != "none" else []:
@@ -144,7 +144,7 @@ class Causal:
         self.state: NDArray[np.float64] | None = None
 
     def feed(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The next samples (n, channels), n ≥ 1."""
+        """Filter the next samples (n, channels), n ≥ 1."""
         if self.sections is None:
             return values
         from scipy.signal import sosfilt, sosfilt_zi  # takes long to import, and few filter

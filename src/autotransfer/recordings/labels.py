@@ -35,7 +35,7 @@ class Column:
 
 
 def is_column_name(name: object) -> bool:
-    """Whether a column can be called so: a folder has a file of each name."""
+    """Tell whether a column can be called so: a folder has a file of each name."""
     return (
         isinstance(name, str)
         and name not in TAKEN
@@ -48,7 +48,8 @@ def is_column_name(name: object) -> bool:
 
 
 def plain_values(values: Iterable[Any]) -> list[Value] | None:
-    """Values as numbers or text, None where missing. None unless all known values are numbers, or all are text."""
+    """Return values as numbers or text, None where missing. None unless all known values are numbers, or all are
+    text."""
     plain: list[Value] = []
     for value in map(plain_value, values):
         missing = is_empty(value) or (isinstance(value, float) and math.isinf(value))
@@ -60,13 +61,13 @@ def plain_values(values: Iterable[Any]) -> list[Value] | None:
 
 
 def plain_columns(columns: Mapping[Any, Iterable[Any]]) -> dict[str, list[Value]]:
-    """The entries of a table that can be columns; others are left out."""
+    """Return the entries of a table that can be columns; others are left out."""
     named = {name: values for name, values in columns.items() if is_column_name(name)}
     return {name: plain for name, values in named.items() if (plain := plain_values(values)) is not None}
 
 
 def is_missing(value: Any) -> bool:
-    """None, NaN, NaT or NA, also within a tuple."""
+    """Tell whether a value is None, NaN, NaT or NA, also within a tuple."""
     if type(value) is tuple:
         return any(map(is_missing, value))
     try:
@@ -76,12 +77,12 @@ def is_missing(value: Any) -> bool:
 
 
 def is_empty(value: Any) -> bool:
-    """Missing, or text without letters."""
+    """Tell whether a value is missing, or text without letters."""
     return is_missing(value) or (isinstance(value, str) and not value.strip())
 
 
 def encode(values: object, n_trials: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:
-    """Integers 0..K-1, (N,) int64, and the K labels they stand for.
+    """Return integers 0..K-1, (N,) int64, and the K labels they stand for.
 
     Labels are in sorted order where they can be sorted, else in the order of their first appearance.
     With `names`, values that are integers in range(len(names)) are indices into them; values that are
@@ -246,7 +247,7 @@ def without_unlabelled(raw: Raw) -> tuple[Raw, int]:
 
 
 def rows_of(raw: Raw, rows: NDArray[np.int64]) -> Raw:
-    """Some of the windows (n,)."""
+    """Return some of the windows, (n,)."""
     labels = {name: getattr(raw, name) for name in ("y", "subject", "session")}
     parts: dict[str, Any] = {
         name: None if values is None else _some(values, rows, name) for name, values in labels.items()

@@ -64,7 +64,7 @@ def raw_from_moabb(dataset: Any, paradigm: Any = None, subjects: object = None) 
 
 
 def _blocks(dataset: Any, name: str, paradigm: Any, subjects: list[Any]) -> Iterator[Block]:
-    """One subject at a time, so that memory holds little more than the float32 windows."""
+    """Yield one subject at a time, so that memory holds little more than the float32 windows."""
     for subject in subjects:
         with _quietly(f"MOABB cannot give {name}, subject {subject}", DOWNLOADING):
             epochs, labels, about = paradigm.get_data(dataset, subjects=[subject], return_epochs=True)

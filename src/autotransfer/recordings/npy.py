@@ -24,7 +24,7 @@ AS_FOLDER = "store it as a folder of .npy files with float32 X, which is read fr
 
 @contextmanager
 def readable(path: Path, what: str) -> Iterator[None]:
-    """Any failure inside becomes one UserError that names the file and the part.
+    """Turn any failure inside into one UserError that names the file and the part.
 
     Damaged files make zipfile, zlib, NumPy, SciPy and MNE raise many types of exceptions, so this catches all.
     """
@@ -50,7 +50,7 @@ class Header(NamedTuple):
 
 
 def member_header(archive: zipfile.ZipFile, name: str, path: Path) -> Header:
-    """The header of the array `name` of an .npz, checked against the stored size."""
+    """Return the header of the array `name` of an .npz, checked against the stored size."""
     with readable(path, name):
         info = archive.getinfo(f"{name}.npy")
         if info.file_size > DEFLATE_LIMIT * info.compress_size + 1024:
@@ -60,13 +60,13 @@ def member_header(archive: zipfile.ZipFile, name: str, path: Path) -> Header:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, path: Path) -> Array:
-    """The array `name` of an .npz, after `member_header` has checked it."""
+    """Return the array `name` of an .npz, after `member_header` has checked it."""
     with readable(path, name), archive.open(f"{name}.npy") as stream:
         return npy_format.read_array(stream, allow_pickle=False)
 
 
 def read_npy(path: Path, *, mapped: bool = False) -> Array:
-    """The array in one .npy file; `mapped`: left in the file and read when used."""
+    """Return the array in one .npy file; `mapped`: left in the file and read when used."""
     with readable(path, path.stem):
         header = npy_header(path)
         if not mapped:
@@ -76,7 +76,7 @@ def read_npy(path: Path, *, mapped: bool = False) -> Array:
 
 
 def npy_header(path: Path) -> Header:
-    """The header of one .npy file, checked against its size."""
+    """Return the header of one .npy file, checked against its size."""
     with readable(path, path.stem), path.open("rb") as stream:
         return _header(stream, os.fstat(stream.fileno()).st_size, path.stem, path)
 

@@ -127,7 +127,7 @@ def _raw(path: Path, arrays: dict[str, Array], meta_text: str | None) -> Raw:
 
 
 def _columns(arrays: dict[str, Array], labels: dict[str, list[Label]], path: Path) -> dict[str, Any]:
-    """Columns by name. labels: what whole numbers stand for, as `save_npz` writes them; -1 is missing."""
+    """Return columns by name. labels: what whole numbers stand for, as `save_npz` writes them; -1 is missing."""
     columns: dict[str, Any] = {}
     for name, array in arrays.items():
         names = labels.get(name)
@@ -144,7 +144,7 @@ def _columns(arrays: dict[str, Array], labels: dict[str, list[Label]], path: Pat
 
 
 def _scaled(X: Array, scale: Array, path: Path) -> Array:
-    """scale · X as float32, in blocks of trials."""
+    """Return scale · X as float32, in blocks of trials."""
     if X.ndim != 3:
         return X  # refused for its shape when it becomes Recordings
     for name, array in (("X", X), ("scale", scale)):

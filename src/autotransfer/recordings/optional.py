@@ -15,7 +15,7 @@ def pip_install(*packages: str) -> str:
 
 
 def need(module: str, purpose: str, *packages: str) -> Any:
-    """The module, or a UserError that says what it is needed for and how to get it.
+    """Import a module; a UserError says what it is needed for and how to get it.
 
     packages: what pip has to install for it, by the names that PyPI knows.
     """

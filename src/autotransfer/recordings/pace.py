@@ -39,7 +39,7 @@ RESTART = 3.0  # steps inserted where a clock begins again: more than cutting ta
 
 
 def timed(times: Floats) -> NDArray[np.bool_]:
-    """Which stamps (n,) are times."""
+    """Return which stamps (n,) are times."""
     usable: NDArray[np.bool_] = np.abs(times) <= LATEST  # False for NaN
     return usable
 
@@ -54,14 +54,14 @@ class Pace:
         self.last = 0.0
 
     def learn(self, times: Floats) -> None:
-        """Jitter, from the first stamps (n,)."""
+        """Estimate the jitter from the first stamps (n,)."""
         back = self.step - np.diff(times[timed(times)])
         back = back[(back > 0) & (back < LARGEST)]
         self.jitter = float(back.max()) if len(back) else 0.0
 
     def missing(self, times: Floats) -> NDArray[np.int64]:
-        """How many samples are missing before each of the next ones (n,); BACK where a recording begins anew, UNTIMED
-        where a stamp is no time."""
+        """Return how many samples are missing before each of the next ones (n,); BACK where a recording begins anew,
+        UNTIMED where a stamp is no time."""
         missing = np.zeros(len(times), np.int64)
         if self.expected is not None:
             late = times - (self.expected + self.step * np.arange(len(times)))
@@ -100,7 +100,8 @@ class Pace:
 
 
 def missing_in(times: Floats, sfreq: float, n_times: int) -> NDArray[np.int64]:
-    """`Pace.missing` of all stamps (n,) of a file, of which windows of n_times are decoded, as a stream finds it."""
+    """Return `Pace.missing` of all stamps (n,) of a file, of which windows of n_times are decoded, as a stream finds
+    it."""
     pace = Pace(sfreq)
     pace.learn(times[: -(-n_times // PIECE) * PIECE])
     pieces = [pace.missing(times[start : start + PIECE]) for start in range(0, len(times), PIECE)]
@@ -141,7 +142,8 @@ class Clock:
         return cls(stamps, rate, n_times, 1.0 if hop is None else hop * rate)
 
     def _ends(self, stamps: Floats, rate: float, missing: NDArray[np.int64], begin: int) -> tuple[Floats, Floats]:
-        """Of a recording from sample `begin` on: stamps and seconds at both ends of every stretch without losses."""
+        """Return stamps and seconds at both ends of every stretch without losses, of a recording from sample `begin`
+        on."""
         shown, seconds = [], []
         for first, end in pairwise([0, *(np.flatnonzero(missing[1:] > 0) + 1).tolist(), len(missing)]):
             samples = begin + first + np.flatnonzero(~self.untimed[begin + first : begin + end])
@@ -156,8 +158,8 @@ class Clock:
         return np.maximum.accumulate(np.array(shown)), np.array(seconds)
 
     def seconds(self, stamps: Floats) -> Floats:
-        """When events with these stamps (m,) happened, in seconds from the first sample, lost samples counted: in the
-        recording that a stamp lies in, or next to."""
+        """Return when events with these stamps (m,) happened, in seconds from the first sample, lost samples
+        counted: in the recording that a stamp lies in, or next to."""
         onsets, nearest = np.full(len(stamps), np.nan), np.full(len(stamps), np.inf)
         for shown, seconds in self._recordings:
             if len(shown) == 0:

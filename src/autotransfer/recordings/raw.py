@@ -36,7 +36,7 @@ class Raw:
     checked: bool = False  # whether it comes from Recordings, which have given their warnings
 
     def labelled(self) -> dict[str, Any]:
-        """The arguments of Recordings; y and subject are required."""
+        """Return the arguments of Recordings; y and subject are required."""
         for name in ("y", "subject"):
             if getattr(self, name) is None:
                 hint = self.hints.get(name, f"{name} must give one label per trial")

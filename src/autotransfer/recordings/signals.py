@@ -30,12 +30,12 @@ class Signals(NamedTuple):
 
     @property
     def constant(self) -> Array:
-        """(S, C) bool: one value in all windows."""
+        """Tell whether a channel has one value in all windows, (S, C) bool."""
         return np.asarray(self.low == self.high)
 
     @property
     def scales(self) -> Floats:
-        """(S,) the median spread over channels that vary; NaN without any."""
+        """Return the median spread over channels that vary, (S,); NaN without any."""
         varying = np.where((self.spread > 0) & ~self.constant, self.spread, np.nan)
         return np.array([np.nanmedian(row) if np.isfinite(row).any() else np.nan for row in varying])
 

@@ -204,7 +204,7 @@ def absolute(source: str) -> str:
 
 
 def place_of(source: str) -> Path | None:
-    """The file or folder that a source is read from; None where there is none, as of an embedded set."""
+    """Return the file or folder that a source is read from; None where there is none, as of an embedded set."""
     if source in SETS:
         return None
     path = Path(_parts(source.removeprefix(BIDS))[0])
@@ -212,7 +212,8 @@ def place_of(source: str) -> Path | None:
 
 
 def _parts(source: str) -> tuple[str, str]:
-    """The path of a source, and what follows it from the question mark on, which may also be part of a file's name."""
+    """Return the path of a source, and what follows it from the question mark on, which may also be part of a file's
+    name."""
     path, mark, options = source.partition("?")
     return (source, "") if os.path.exists(source) else (path, mark + options)
 

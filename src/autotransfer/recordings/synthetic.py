@@ -34,7 +34,7 @@ def synthetic(
     noise: float = 0.7,
     seed: int = 0,
 ) -> Recordings:
-    """Oscillating sources, mixed differently for each subject.
+    """Make recordings of oscillating sources, mixed differently for each subject.
 
     A trial of class k and subject s, with one random phase φ and ψ per trial, t in seconds:
 
@@ -97,7 +97,7 @@ def _stream(seed: int, part: str) -> np.random.Generator:
 
 
 def _wave(frequency: Floats, phase: Floats, t: Floats) -> Floats:
-    """frequency, phase: (N,); t: (times,) -> (N, times) of unit power."""
+    """Return waves (N, times) of unit power for frequency and phase (N,) at t (times,)."""
     wave: Floats = math.sqrt(2) * np.cos(2 * math.pi * frequency[:, None] * t + phase[:, None])
     return wave
 
@@ -105,7 +105,7 @@ def _wave(frequency: Floats, phase: Floats, t: Floats) -> Floats:
 def _class_counts(
     n_subjects: int, n_classes: int, trials_per_class: int, label_shift: float, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Trials of each subject and class, (subjects, classes): equal sums, every class at least once."""
+    """Return trials of each subject and class, (subjects, classes): equal sums, every class at least once."""
     weights = np.exp(label_shift * rng.standard_normal((n_subjects, n_classes)))
     spare = n_classes * (trials_per_class - 1)
     share = spare * weights / weights.sum(1, keepdims=True)
@@ -117,7 +117,7 @@ def _class_counts(
 
 
 def _orthogonal(n: int, rng: np.random.Generator) -> Floats:
-    """Rows that form a random orthonormal basis (n, n)."""
+    """Return rows that form a random orthonormal basis (n, n)."""
     q, r = np.linalg.qr(rng.standard_normal((n, n)))
     basis: Floats = q * np.sign(np.diag(r))
     return basis

@@ -47,8 +47,8 @@ def recordings_with_targets(raw: Raw, column: str | None = None) -> Recordings:
 
 
 def with_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]:
-    """The windows without the target among their columns and channels, and its values (N,), NaN where it is missing;
-    None where there is none, which a prediction does not need.
+    """Return the windows without the target among their columns and channels, and its values (N,), NaN where it is
+    missing; None where there is none, which a prediction does not need.
 
     name: of a column beside the data, or of a channel, whose mean over the window is the target; None: y
     """
@@ -74,7 +74,7 @@ def with_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]:
 
 
 def _named(column: Any) -> Any:
-    """The values of a column whose whole numbers or texts are stored as codes."""
+    """Return the values of a column whose whole numbers or texts are stored as codes."""
     if not isinstance(column, Column):
         return column
     assert column.labels is not None, "codes stand for labels"
@@ -82,7 +82,7 @@ def _named(column: Any) -> Any:
 
 
 def numbers(y: object, n_trials: int, what: str = "y") -> Floats:
-    """(N,) floats from numbers, or from text that is numbers; NaN where one is missing."""
+    """Return floats (N,) from numbers, or from text that is numbers; NaN where one is missing."""
     dtype = getattr(y, "dtype", None)
     if getattr(dtype, "kind", None) in ("m", "M"):  # which would be taken for counts of its unit
         raise UserError(f"{what} holds times ({dtype}); give numbers, such as the seconds since a start")
@@ -103,7 +103,7 @@ def _number(value: Any, row: int, what: str) -> float:
 
 
 def _bins(values: Floats) -> NDArray[np.int64]:
-    """Places among quantiles (N,), at least two of which occur."""
+    """Return places among quantiles (N,), at least two of which occur."""
     edges = np.unique(np.quantile(values, np.arange(1, BINS) / BINS))
     edges = edges[edges > values.min()]
     return np.searchsorted(edges if len(edges) else values.max(keepdims=True), values, "right")

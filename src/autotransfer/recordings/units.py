@@ -26,11 +26,11 @@ class Units:
 
     @property
     def everybody(self) -> tuple[str, ...]:
-        """Every person once, in their order."""
+        """Return every person once, in their order."""
         return tuple(dict.fromkeys(self.people))
 
     def by_person(self, scores: dict[str, float]) -> dict[str, float]:
-        """Mean score of each person, by name, over those of their units that have one."""
+        """Return mean score of each person, by name, over those of their units that have one."""
         whose = dict(zip(self.names, self.people, strict=True))
         values: dict[str, list[float]] = {person: [] for person in self.everybody}
         for unit, score in scores.items():

@@ -16,7 +16,7 @@ UNDEFINED = "undefined"  # the name of an annotation whose code has no symbol: N
 
 
 def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
-    """`options["annotator"]` is the ending of the file of annotations, atr unless given."""
+    """Open a record. `options["annotator"]` is the ending of the file of annotations, atr unless given."""
     wfdb = need("wfdb", "reading WFDB records", "wfdb")
     stem = str(path.absolute().with_suffix(""))
     header = wfdb.rdheader(stem)
@@ -36,7 +36,8 @@ def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuo
 
 
 def _annotations(wfdb: Any, path: Path, stem: str, annotator: str | None, sfreq: float) -> list[Event]:
-    """Named by their symbol, such as N for a normal beat, or by the text where that says more, such as (AFIB."""
+    """Return the annotations, named by their symbol, such as N for a normal beat, or by the text where that says
+    more, such as (AFIB."""
     ending = annotator or "atr"
     file = path.with_suffix(f".{ending}")
     if not file.is_file():

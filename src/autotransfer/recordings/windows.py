@@ -43,7 +43,7 @@ class MadeFor(Protocol):
 
 
 def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfreq: float | None = None) -> Tensor:
-    """X (N, channels, times) float32, refused unless it is what a model was made for.
+    """Return X (N, channels, times) float32, refused unless it is what a model was made for.
 
     channels, sfreq: names and rate of the data; None where they are unknown
     """
@@ -73,9 +73,9 @@ def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfr
 
 
 def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Places of the wanted channels among those of the data, whatever their order and whatever else is there, and the
-    wanted ones that are missing. Names may differ in case, spaces and dots at their end (Fc5., FC5)
-    where that leaves no doubt."""
+    """Return places of the wanted channels among those of the data, whatever their order and whatever else is there,
+    and the wanted ones that are missing. Names may differ in case, spaces and dots at their end (Fc5., FC5) where
+    that leaves no doubt."""
     plain, plain_wanted = ([BLANK.sub("", name.casefold()) for name in group] for group in (names, wanted))
     if len({*plain}) < len(plain) or len({*plain_wanted}) < len(plain_wanted) or "" in (*plain, *plain_wanted):
         plain, plain_wanted = list(names), list(wanted)
@@ -84,13 +84,13 @@ def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[in
 
 
 def check_channel_count(n_channels: int, expected: Sequence[str], listed: str = "") -> None:
-    """listed: what else is known of the data's channels."""
+    """Raise unless the data have as many channels as the model. listed: what else is known of the data's channels."""
     if n_channels != len(expected):
         raise UserError(f"the model takes {len(expected)} channels, the data have {n_channels}{listed}")
 
 
 def check_rate(sfreq: float | None, expected: float | None, tolerance: float, what: str = "model") -> None:
-    """Rates in Hz, None where unknown; tolerance: a share of the rate; what: expects it."""
+    """Raise if two rates in Hz differ, None where unknown; tolerance: a share of the rate; what: what expects it."""
     if sfreq is not None and expected is not None and abs(sfreq - expected) > tolerance * expected:
         raise UserError(f"the data are sampled at {sfreq:g} Hz, the {what} expects {expected:g} Hz; resample them")
 
@@ -101,7 +101,7 @@ def people_of_windows(subjects: object, n_windows: int) -> Tensor | None:
 
 
 def window_array(X: object) -> Array | Tensor:
-    """X as an array or tensor of real numbers with three axes, none of them empty; values untouched."""
+    """Return X as an array or tensor of real numbers with three axes, none of them empty; values untouched."""
     if isinstance(X, Tensor) and X.is_complex():
         raise UserError(COMPLEX.format(str(X.dtype).removeprefix("torch.")))
     if isinstance(X, Tensor) and (X.is_quantized or X.is_nested or X.is_meta or X.layout is not torch.strided):
@@ -147,13 +147,13 @@ def _masked(X: object, lists: int = 2) -> int:
 
 
 def names_or_numbers(channels: object, n_channels: int) -> list[str]:
-    """Names of channels as given, whether or not they fit, or ch0, ch1, ... where none are given."""
+    """Return names of channels as given, whether or not they fit, or ch0, ch1, ... where none are given."""
     given = (f"ch{c}" for c in range(n_channels)) if channels is None else as_list(channels, "channels")
     return [str(name) for name in given]
 
 
 def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
-    """Names (channels,) as given, or ch0, ch1, ...; refused unless there is a different one for each channel."""
+    """Return names (channels,) as given, or ch0, ch1, ...; refused unless there is a different one for each channel."""
     names = names_or_numbers(channels, n_channels)
     if len(names) != n_channels:
         raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
@@ -162,7 +162,7 @@ def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
 
 
 def axes_concern(shape: tuple[int, ...], names: tuple[str, ...]) -> str | None:
-    """A warning where the channels of X (N, channels, times) are probably on the last axis."""
+    """Return a warning where the channels of X (N, channels, times) are probably on the last axis."""
     if shape[1] <= shape[2] or not all(UNNAMED.fullmatch(name) for name in names):
         return None
     return (
@@ -172,7 +172,7 @@ def axes_concern(shape: tuple[int, ...], names: tuple[str, ...]) -> str | None:
 
 
 def float32_windows(source: Array | Tensor, names: tuple[str, ...], *, allow_constant: bool) -> Tensor:
-    """X (N, channels, times) float32 after every value is checked.
+    """Return X (N, channels, times) float32 after every value is checked.
 
     allow_constant: whether a channel may have one value throughout, which is normal in a single trial but in a whole
     study means a dead electrode. A float32 array is not copied: a memory-mapped file stays mapped.
@@ -217,7 +217,8 @@ def _as_float32(source: Array | Tensor) -> Tensor:
 
 
 def _unusable(places: Tensor, source: Array | Tensor, names: tuple[str, ...]) -> UserError:
-    """places: (n, 2) trial and channel of windows that hold NaN, infinite or too large values."""
+    """Describe windows that cannot be used. places: (n, 2) trial and channel of windows that hold NaN, infinite or
+    too large values."""
     lost = [not np.isfinite(np.asarray(source[t, c], np.float64)).all() for t, c in places.tolist()]
     broken = any(lost)  # otherwise finite as given, so beyond what float32 or training can hold
     places = places[torch.tensor(lost)] if broken else places

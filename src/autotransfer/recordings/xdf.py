@@ -15,8 +15,8 @@ from .pace import Clock
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
-    """`options["stream"]` names the stream of samples where there are several. Clocks are synchronised by pyxdf; which
-    samples are lost is found as in a stream, from the stamps as they were recorded."""
+    """Open a recording. `options["stream"]` names the stream of samples where there are several. Clocks are
+    synchronised by pyxdf; which samples are lost is found as in a stream, from the stamps as they were recorded."""
     streams, signal, values = sampled_stream(path, options.get("stream"))
     stamps, rate = np.asarray(signal["time_stamps"], dtype=np.float64), _rate(signal)
     clock = Clock.of(stamps, rate, cutting)
@@ -66,19 +66,19 @@ def _rate(stream: Any) -> float:
 
 
 def _markers(stream: Any, clock: Clock) -> list[Event]:
-    """Events of a stream without a rate: its first channel of text or numbers."""
+    """Return events of a stream without a rate: its first channel of text or numbers."""
     names = [row[0] if np.ndim(row) else row for row in stream["time_series"]]
     onsets = clock.seconds(np.asarray(stream["time_stamps"], dtype=np.float64)).tolist()
     return [Event(onset, 0.0, _text(name)) for onset, name in zip(onsets, names, strict=True)]
 
 
 def _text(name: Any) -> str:
-    """Markers of numbers are whole ones, whatever type they were sent as."""
+    """Return a marker as text: numbers are whole ones, whatever type they were sent as."""
     return str(name).strip() if isinstance(name, str) or name != int(name) else str(int(name))
 
 
 def stream_labels(info: Any, n_channels: int) -> tuple[str, ...] | None:
-    """Names of the channels in the description of a stream, where all have one of their own."""
+    """Return names of the channels in the description of a stream, where all have one of their own."""
     try:
         labels = [str(channel["label"][0]) for channel in info["desc"][0]["channels"][0]["channel"]]
     except (KeyError, IndexError, TypeError):

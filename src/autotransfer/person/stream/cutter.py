@@ -92,7 +92,7 @@ class Cutter:
             yield from self._take(chunk)
 
     def finish(self) -> Iterator[Event]:
-        """The recording has ended."""
+        """End the recording."""
         yield from self._release()
         if self.lost:
             yield self._gap(self.pace.last)

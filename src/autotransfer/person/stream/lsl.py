@@ -62,7 +62,7 @@ class LslSource:
         return names if len(names) == info.n_channels == len(set(names)) else None
 
     def _connect(self, within: float) -> Any:
-        """An open inlet, or None where there is no such stream yet."""
+        """Return an open inlet, or None if there is no such stream yet."""
         streams = self.lsl.resolve_streams(timeout=within, name=self.stream)
         if not streams:
             return None
@@ -118,7 +118,7 @@ class LslSource:
             self.inlet = None
 
     def now(self) -> float:
-        """On the clock of time stamps."""
+        """Return the time on the clock of time stamps."""
         return float(self.lsl.local_clock())
 
 

@@ -122,7 +122,7 @@ class Stream:
         self.summary = StreamSummary()
 
     def describe(self) -> list[str]:
-        """What will be done, in a few lines."""
+        """Describe what will be done, in a few lines."""
         lines = list(self.notes)
         samples = f"filtered {self.filter}" if self.filter else "as they come"
         made_with = filter_of(self.session.model.card.filter)
@@ -220,7 +220,8 @@ class Stream:
 
 
 def filter_from(text: str, notch: Sequence[float], card: object) -> Filter | None:
-    """The filter of a command line: `auto` (that of the model's card), or text for `parse_filter`; notches in Hz."""
+    """Return the filter of a command line: `auto` (that of the model's card), or text for `parse_filter`; notches in
+    Hz."""
     band = filter_of(card) if text == "auto" else parse_filter(text)
     if not notch:
         return band

@@ -27,7 +27,7 @@ class Sink(Protocol):
 
 
 def open_sink(text: str | None, classes: Sequence[object], source: str, *, events: bool = False) -> Sink:
-    """lsl:NAME, FILE.csv, or None for standard output. events: whether activations have a column of their own."""
+    """Open lsl:NAME, FILE.csv, or None for standard output. events: whether activations have a column of their own."""
     names = [str(name) for name in classes]
     if text is None:
         return CsvSink(sys.stdout, names, events)

@@ -42,7 +42,7 @@ class Source(Protocol):
     trial: int | None  # samples of each trial, which no window reaches beyond; None: there are no trials
 
     def chunks(self) -> Iterator[Chunk | None]:
-        """Samples as they come; None now and then where none do."""
+        """Yield samples as they come; None now and then if none do."""
 
     def close(self) -> None: ...
 
@@ -54,7 +54,7 @@ class Columns(NamedTuple):
     notes: tuple[str, ...] = ()  # for the user
 
     def of(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Samples (n, channels of the source) -> (n, channels of the model)."""
+        """Map samples (n, channels of the source) to (n, channels of the model)."""
         return values[:, self.places]
 
 
@@ -77,7 +77,7 @@ def match_channels(source: Source, model: Model, *, by_position: bool = False) -
 
 
 def match_rate(source: Source, sfreq: float | None) -> float:
-    """The rate in Hz, which source and model must share. A source that states none gets the model's."""
+    """Return the rate in Hz, which source and model must share. A source that states none gets the model's."""
     if source.sfreq is None:
         if sfreq is None:
             raise UserError(f"neither {source.name} nor the model says how fast it is sampled; give --sfreq")
@@ -92,8 +92,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def open_source(text: str, sfreq: float | None = None) -> Source:
-    """text: lsl:NAME, FILE.npz, or FILE.xdf, where ?stream=NAME picks one of several streams. sfreq: the rate in Hz of
-    a source that does not state it; one that contradicts the source is refused."""
+    """Open a source. text: lsl:NAME, FILE.npz, or FILE.xdf, where ?stream=NAME picks one of several streams. sfreq:
+    the rate in Hz of a source that does not state it; one that contradicts the source is refused."""
     rate = check_sfreq(sfreq)
     source = _open_source(text)
     if rate is None or source.sfreq is None:

@@ -92,7 +92,7 @@ class Represent(Transform):
 
 
 def _numbers(value: object) -> tuple[float, ...] | None:
-    """Constants as a tuple, whatever sequence they came in: JSON knows lists alone."""
+    """Return constants as a tuple, whatever sequence they came in: JSON knows lists alone."""
     if value is None:
         return None
     many = value if isinstance(value, (list, tuple)) else [value]

@@ -56,6 +56,6 @@ class BandTangent(Representation):
 
 @cache
 def _inside(counts: tuple[int, ...]) -> Tensor:
-    """(bands, 2 bins): 1 where a cosine or a sine belongs to the band."""
+    """Return a matrix (bands, 2 bins): 1 where a cosine or a sine belongs to the band."""
     of_bin = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     return (of_bin == torch.arange(len(counts))[:, None]).to(torch.float64).repeat(1, 2)

@@ -57,13 +57,13 @@ class FineBands(Bands):
 
 
 def references(channels: int) -> int:
-    """As recorded, and against the mean of all channels where there are several."""
+    """Return the number of references: as recorded and, of several channels, against the mean of all."""
     return 1 if channels == 1 else 2
 
 
 @cache
 def _means(counts: tuple[int, ...]) -> Tensor:
-    """(2 bins, bands): the mean over the frequencies of each band, of cosines and sines alike."""
+    """Return a matrix (2 bins, bands): the mean over the frequencies of each band, of cosines and sines alike."""
     columns = (torch.full((count, 1), 1 / count, dtype=torch.float64) for count in counts)
     matrix: Tensor = torch.block_diag(*columns)  # type: ignore[no-untyped-call]  # torch's
     return matrix.repeat(2, 1)

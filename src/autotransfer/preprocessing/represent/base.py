@@ -41,32 +41,32 @@ class Representation(ABC):
 
     @property
     def rate(self) -> float:
-        """sfreq of a representation that reads it."""
+        """Return sfreq of a representation that reads it."""
         assert self.sfreq is not None, "it reads it"
         return self.sfreq
 
     @abstractmethod
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        """R and S. Where channels keep apart R is C, else 1."""
+        """Return R and S. Where channels keep apart R is C, else 1."""
 
     @abstractmethod
     def numbers(self, x: Tensor) -> Tensor:
-        """Windows (..., C, T) in any floating dtype -> (..., R, S) in float64."""
+        """Map windows (..., C, T) in any floating dtype to (..., R, S) in float64."""
 
     def numbers_in_graph(self, x: Tensor) -> Tensor:
-        """The same in operations that every format of export has; overridden where `numbers` has others."""
+        """Compute `numbers` in operations that every format of export has; overridden where `numbers` has others."""
         return self.numbers(x)
 
     def room(self, channels: int, times: int) -> int:
-        """How many numbers one window needs in memory meanwhile; decides how many windows are taken at once."""
+        """Return how many numbers one window needs in memory meanwhile; decides how many windows are taken at once."""
         return 4 * channels * max(channels, times)
 
     def graph(self) -> nn.Module:
-        """For export; overridden by a UserError where no graph can do it."""
+        """Make the module for export; overridden by a UserError if no graph can do it."""
         return InGraph(self.numbers_in_graph)
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        """See `Transform.fit`. Overridden, with `restore` and `by_fold`, where there are statistics to fit."""
+        """Fit as `Transform.fit` does. Overridden, with `restore` and `by_fold`, where there are statistics to fit."""
         return EveryWindow(self)
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
@@ -104,7 +104,8 @@ class InGraph(nn.Module):
 
 
 def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor], room: int) -> Tensor:
-    """work on windows (G, B, C, T), some at a time, each of which needs room for so many numbers; in the dtype of x."""
+    """Apply work to windows (G, B, C, T), some at a time, each of which needs room for so many numbers; in the dtype
+    of x."""
     groups, batch = (int(n) for n in x.shape[:2])
     rows = x.flatten(0, 1)
     pieces = [work(rows[piece]).to(x.dtype) for piece in row_chunks(groups * batch, room)]
@@ -116,7 +117,8 @@ def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor], room: int) -> Tensor:
 
 
 def stretches(x: Tensor, most: int = POINTS) -> Tensor:
-    """(..., T) -> means of `most` stretches, or T if that is less (..., S), as equal as can be; longer ones first."""
+    """Map (..., T) to means (..., S) of `most` stretches, or T if that is less, as equal as can be; longer ones
+    first."""
     times = int(x.shape[-1])  # the other sizes are left alone: in a graph the number of windows is not known yet
     count = min(most, times)
     length, longer = divmod(times, count)
@@ -127,8 +129,8 @@ def stretches(x: Tensor, most: int = POINTS) -> Tensor:
 
 
 def centred(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Windows (..., C, T) in float64 less their means, and the means (..., C, 1). Exactly 0 for a flat channel: less
-    its first sample it has no rounding left to be taken for a signal."""
+    """Return windows (..., C, T) in float64 less their means, and the means (..., C, 1). Exactly 0 for a flat
+    channel: less its first sample it has no rounding left to be taken for a signal."""
     exact = x.to(torch.float64)
     first = exact[..., :1]
     moved = exact - first
@@ -137,15 +139,16 @@ def centred(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def deviation(x: Tensor) -> Tensor:
-    """Of (..., T) about the mean: (...)."""
+    """Return the deviation (...) of (..., T) about the mean."""
     return centred(x)[0].square().mean(-1).sqrt()
 
 
 def log(x: Tensor) -> Tensor:
-    """Of what is not negative; finite for 0."""
+    """Return the logarithm of what is not negative; finite for 0."""
     return x.clamp(min=QUIET).log()
 
 
 def log_power(x: Tensor) -> Tensor:
-    """Of squares: finite for 0, and as far down as `log` goes for their roots (magnetic fields are 1e-13 tesla)."""
+    """Return the logarithm of squares: finite for 0, and as far down as `log` goes for their roots (magnetic fields
+    are 1e-13 tesla)."""
     return x.clamp(min=QUIET**2).log()

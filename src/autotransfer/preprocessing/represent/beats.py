@@ -29,7 +29,7 @@ class Beats(Representation):
 
     @property
     def _half(self) -> int:
-        """Samples before and after."""
+        """Return samples before and after."""
         return max(1, round(AROUND * self.rate))
 
     def numbers(self, x: Tensor) -> Tensor:

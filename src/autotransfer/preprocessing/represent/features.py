@@ -29,7 +29,8 @@ class Features(Representation):
 
 
 def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """(..., C, T) -> (..., C, means + bands + 2), float64. power_of: signals (..., T) -> |spectrum|² (..., T // 2)."""
+    """Map (..., C, T) to (..., C, means + bands + 2), float64. power_of: signals (..., T) -> |spectrum|² (..., T //
+    2)."""
     signal, mean = centred(x)
     means = stretches(signal) + mean
     bands = stretches(power_of(signal))
@@ -39,7 +40,7 @@ def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def spectrum(x: Tensor) -> Tensor:
-    """Power at each frequency but 0 of signals (..., T) under a Hann window: (..., T // 2)."""
+    """Return the power at each frequency but 0 of signals (..., T) under a Hann window: (..., T // 2)."""
     window = hann(int(x.shape[-1])).to(x)
     power: Tensor = torch.fft.rfft(x * window)[..., 1:].abs().square()
     return power
@@ -51,7 +52,7 @@ def hann(times: int) -> Tensor:
 
 
 def products(x: Tensor) -> Tensor:
-    """The same in products with the matrices of the transform, for graphs."""
+    """Compute `spectrum` in products with the matrices of the transform, for graphs."""
     times = x.shape[-1]
     angle = np.outer(np.arange(times), np.arange(1, times // 2 + 1)) % times * (2 * math.pi / times)
     window = np.hanning(times)[:, None]

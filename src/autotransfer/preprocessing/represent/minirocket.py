@@ -84,7 +84,7 @@ class MiniRocketGraph(nn.Module):
         self.register_buffer("thresholds", thresholds)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(P or 1, N, C, T) -> (P, N, 1, numbers)."""
+        """Map (P or 1, N, C, T) to (P, N, 1, numbers)."""
         responses = [convolved(windows) for windows in x]  # once where groups have the same windows
         groups = len(self.thresholds)
         both = zip(responses if len(responses) == groups else responses * groups, self.thresholds, strict=True)
@@ -92,19 +92,19 @@ class MiniRocketGraph(nn.Module):
 
 
 def exceeding(x: Tensor, thresholds: Tensor) -> Tensor:
-    """Windows (n, C, T), thresholds (D · 84, 3) -> shares of samples above (n, 1, D · 84 · 3), float64."""
+    """Map windows (n, C, T), thresholds (D · 84, 3) to shares of samples above (n, 1, D · 84 · 3), float64."""
     return shares_above(convolved(x), thresholds, torch.float64)
 
 
 def shares_above(responses: Tensor, thresholds: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """(n, D · 84, T), (D · 84, 3) -> (n, 1, D · 84 · 3). float32 holds numbers of samples exactly, and half of it has
-    to be moved."""
+    """Map responses (n, D · 84, T) and thresholds (D · 84, 3) to shares (n, 1, D · 84 · 3). float32 holds numbers of
+    samples exactly, and half of it has to be moved."""
     above = responses[..., None, :] > thresholds[..., None].to(responses.device)
     return (above.to(dtype).sum(-1) / responses.shape[-1]).flatten(-2)[..., None, :]
 
 
 def convolved(x: Tensor) -> Tensor:
-    """Windows (n, C, T) -> (n, D · 84, T), float64, dilation by dilation."""
+    """Map windows (n, C, T) to (n, D · 84, T), float64, dilation by dilation."""
     channels, times = int(x.shape[-2]), int(x.shape[-1])
     spans, middle = dilations(times), WEIGHTS // 2
     beyond = middle * spans[-1]
@@ -122,15 +122,15 @@ def convolved(x: Tensor) -> Tensor:
 
 @cache
 def dilations(times: int) -> tuple[int, ...]:
-    """Up to DILATIONS, evenly spaced in their logarithms, the largest of which spans the window."""
+    """Return up to DILATIONS dilations, evenly spaced in their logarithms, the largest of which spans the window."""
     largest = max(1.0, (times - 1) / (WEIGHTS - 1))
     return tuple(sorted({int(d) for d in np.geomspace(1, largest, DILATIONS) + 1e-9}))
 
 
 @cache
 def kernels(channels: int, count: int) -> Tensor:
-    """(D, 84, 9 · C), weight by weight, for so many dilations: each kernel sums channels that are drawn for it, more
-    often few than many."""
+    """Return kernels (D, 84, 9 · C), weight by weight, for so many dilations: each kernel sums channels that are
+    drawn for it, more often few than many."""
     matrix = np.zeros((count, len(KERNELS), WEIGHTS, channels))
     for place, k in np.ndindex(count, len(KERNELS)):
         drawn = uniform(as_keys([key_of("minirocket", channels, place, k)]), channels + 1)[0].numpy()
@@ -142,7 +142,8 @@ def kernels(channels: int, count: int) -> Tensor:
 
 
 def thresholds(stage: Stage, rows: Rows) -> Tensor:
-    """(D · 84, 3): quantiles of what each kernel gives for some of these windows, at levels that fill (0, 1) evenly."""
+    """Return thresholds (D · 84, 3): quantiles of what each kernel gives for some of these windows, at levels that
+    fill (0, 1) evenly."""
     examples = rows[np.unique(np.linspace(0, len(rows) - 1, EXAMPLES).astype(np.int64))]
     ranked = convolved(stage.windows(torch.from_numpy(examples))).transpose(0, 1).flatten(1).sort(1).values
     level = np.arange(1, THRESHOLDS * len(ranked) + 1) * GOLDEN % 1

@@ -80,14 +80,14 @@ class Bank(NamedTuple):
 
 
 def whitened(covariance: Tensor, products: Tensor) -> Tensor:
-    """L⁻¹ B of covariances L Lᵀ (..., C, C) and B (..., C, K)."""
+    """Return L⁻¹ B of covariances L Lᵀ (..., C, C) and B (..., C, K)."""
     root = torch.linalg.cholesky(covariance)
     white: Tensor = torch.linalg.solve_triangular(root, products, upper=False)
     return white
 
 
 def whitened_by_elimination(covariance: Tensor, products: Tensor) -> Tensor:
-    """The same row by row, for graphs: what formats of export have no decomposition for."""
+    """Compute `whitened` row by row, for graphs: what formats of export have no decomposition for."""
     channels = int(covariance.shape[-1])
     both = torch.cat([covariance, products], -1)
     rows = []

@@ -22,7 +22,8 @@ def segment_length(sfreq: float, times: int) -> int:
 
 
 def segments(x: Tensor, length: int) -> Tensor:
-    """(..., T) -> (..., n, length), each half over the next; the window's last samples may be in none."""
+    """Cut (..., T) into segments (..., n, length), each half over the next; the window's last samples may be in
+    none."""
     times = int(x.shape[-1])
     starts = range(0, times - length + 1, length - length // 2)
     return torch.stack([x[..., start : start + length] for start in starts], -2)
@@ -30,7 +31,7 @@ def segments(x: Tensor, length: int) -> Tensor:
 
 @cache
 def bands_within(name: str, bands: tuple[Band, ...], sfreq: float, times: int) -> Bins:
-    """The bins of each band, without bands that hold no multiple of the resolution."""
+    """Return the bins of each band, without bands that hold no multiple of the resolution."""
     step = sfreq / segment_length(sfreq, times)
     highest = (segment_length(sfreq, times) - 1) // 2
     bins = (tuple(k for k in range(1, highest + 1) if low <= k * step < high) for low, high in bands)
@@ -43,7 +44,7 @@ def bands_within(name: str, bands: tuple[Band, ...], sfreq: float, times: int) -
 
 @cache
 def fourier(length: int, bins: tuple[int, ...]) -> Tensor:
-    """(length, 2 bins), cosines first: coefficients of a segment less its mean under a Hann window."""
+    """Return waves (length, 2 bins), cosines first, for coefficients of a segment less its mean under a Hann window."""
     angle = np.outer(np.arange(length), np.array(bins)) % length * (2 * math.pi / length)
     hann = 0.5 - 0.5 * np.cos(2 * math.pi * np.arange(length) / length)
     waves = hann[:, None] * np.concatenate([np.cos(angle), np.sin(angle)], 1)

@@ -57,7 +57,8 @@ class Statistics(Representation):
 
 
 def statistics(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """(..., C, T) -> (..., 1, 26 C + C(C − 1)/2), float64. power_of: signals (..., T) -> |spectrum|² (..., T // 2)."""
+    """Map (..., C, T) to (..., 1, 26 C + C(C − 1)/2), float64. power_of: signals (..., T) -> |spectrum|² (..., T //
+    2)."""
     signal, mean = centred(x)
     channels, times = int(x.shape[-2]), int(x.shape[-1])
     fixed = _fixed(channels, times, x.device)
@@ -97,12 +98,12 @@ def _mean(x: Tensor) -> Tensor:
 
 
 def _means(*signals: Tensor) -> tuple[Tensor, ...]:
-    """Of tensors (..., T) of one shape: (..., 1) each."""
+    """Return the means (..., 1) of tensors (..., T) of one shape."""
     return torch.stack(signals).mean(-1, keepdim=True).unbind()
 
 
 def _of_spectrum(power: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of |spectrum|² (..., F): entropy from 0 to 1, mean and deviation of frequency. 0 for silence."""
+    """Return entropy from 0 to 1, mean and deviation of frequency of |spectrum|² (..., F). 0 for silence."""
     total = power.sum(-1, keepdim=True)
     share = power / (total + (total == 0).to(total.dtype))
     entropy = -(share * log(share)).sum(-1, keepdim=True) / math.log(int(power.shape[-1]))

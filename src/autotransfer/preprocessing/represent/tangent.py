@@ -37,13 +37,13 @@ class Tangent(Representation):
 
 
 def tangent(x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """(..., C, T) -> (..., 1, C + C(C + 1)/2), float64. log_of: matrices (..., C, C) -> their logarithms."""
+    """Map (..., C, T) to (..., 1, C + C(C + 1)/2), float64. log_of: matrices (..., C, C) -> their logarithms."""
     return tangent_of(centred(x)[0], int(x.shape[-1]), log_of)
 
 
 def tangent_of(signals: Tensor, samples: int | Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """The same of signals (..., C, T) with mean 0. samples: how many of T count, the others being 0; a tensor that
-    (..., 1, 1) broadcasts with, where that differs."""
+    """Map signals (..., C, T) with mean 0 to tangent vectors. samples: how many of T count, the others being 0; a
+    tensor that (..., 1, 1) broadcasts with, where that differs."""
     channels = int(signals.shape[-2])
     spread = (signals.square().sum(-1, keepdim=True) / samples).sqrt()
     flat = (spread == 0).to(spread.dtype)
@@ -58,14 +58,16 @@ def tangent_of(signals: Tensor, samples: int | Tensor, log_of: Callable[[Tensor]
 
 @cache
 def _upper(channels: int) -> tuple[Tensor, Tensor]:
-    """Places of the upper triangle in a flattened matrix, and what makes the norm of these entries the matrix's."""
+    """Return places of the upper triangle in a flattened matrix, and what makes the norm of these entries the
+    matrix's."""
     rows, columns = np.triu_indices(channels)
     weight = np.where(rows == columns, 1.0, math.sqrt(2.0))
     return torch.from_numpy(rows * channels + columns), torch.from_numpy(weight)
 
 
 def shrunk(correlation: Tensor, samples: int | Tensor) -> Tensor:
-    """Correlations (..., C, C) drawn towards the identity by the oracle approximating share (Chen et al. 2010)."""
+    """Return correlations (..., C, C) drawn towards the identity by the oracle approximating share (Chen et al.
+    2010)."""
     channels = int(correlation.shape[-1])
     square = correlation.square().mean((-2, -1), keepdim=True)
     below = (samples + 1) * (square - 1 / channels)
@@ -75,14 +77,15 @@ def shrunk(correlation: Tensor, samples: int | Tensor) -> Tensor:
 
 
 def logarithm(matrix: Tensor) -> Tensor:
-    """Of symmetric positive matrices (..., C, C)."""
+    """Return the logarithm of symmetric positive matrices (..., C, C)."""
     values, vectors = torch.linalg.eigh(matrix)
     log: Tensor = (vectors * values.clamp(min=QUIET).log()[..., None, :]) @ vectors.mT
     return log
 
 
 def logarithm_by_roots(matrix: Tensor) -> Tensor:
-    """The same for correlations in products alone: log A = 64 log A^(1/64), and a series for what is near 1.
+    """Compute the logarithm of correlations in products alone: log A = 64 log A^(1/64), and a series for what is near
+    1.
 
     Divided by the trace, C, eigenvalues lie in (0, 1], where the coupled iteration of Newton and Schulz converges to
     the square root: Y -> Y (3 − ZY) / 2, Z -> (3 − ZY) Z / 2 from Y = A, Z = 1. Scaled it takes half the steps.
@@ -106,9 +109,9 @@ def logarithm_by_roots(matrix: Tensor) -> Tensor:
 
 
 def _scales(lowest: float) -> list[float]:
-    """What to scale each step of Newton and Schulz by for roots of eigenvalues in [lowest, 1] (Chen and Chow 2014): a
-    step x -> αx (3 − α²x²) / 2 with α² = 3 / (1 + l + l²) takes l and 1 to the same number and none above 1, so that a
-    small l grows by 2.6 and not by 1.5. One plain step ends it."""
+    """Return what to scale each step of Newton and Schulz by for roots of eigenvalues in [lowest, 1] (Chen and Chow
+    2014): a step x -> αx (3 − α²x²) / 2 with α² = 3 / (1 + l + l²) takes l and 1 to the same number and none above
+    1, so that a small l grows by 2.6 and not by 1.5. One plain step ends it."""
     scales = []
     while 1 - lowest > 1e-8:  # the step after squares this
         scale = math.sqrt(3 / (1 + lowest + lowest**2))

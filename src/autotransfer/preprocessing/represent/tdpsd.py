@@ -42,7 +42,7 @@ class TDPSD(Representation):
 
 
 def moments(x: Tensor) -> Tensor:
-    """(..., T) -> (..., 6), all logarithms."""
+    """Map (..., T) to moments (..., 6), all logarithms."""
     steps = x.shape[-1] - 1
     slope = difference(x)
     bend = difference(slope)
@@ -56,6 +56,6 @@ def moments(x: Tensor) -> Tensor:
 
 
 def raised(square: Tensor) -> Tensor:
-    """A squared moment (...) as the power of its root."""
+    """Return a squared moment (...) as the power of its root."""
     power = (square + torch.finfo(square.dtype).tiny) ** (POWER / 2) / POWER
     return power.clamp(min=LEAST)  # once more: exporters write `tiny` in single precision, where it is 0

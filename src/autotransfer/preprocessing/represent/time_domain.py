@@ -86,30 +86,30 @@ class LS9(LS4):
 
 
 def difference(x: Tensor) -> Tensor:
-    """From sample to sample: (..., T) -> (..., T - 1)."""
+    """Return the difference from sample to sample: (..., T) to (..., T - 1)."""
     return x[..., 1:] - x[..., :-1]
 
 
 def size(x: Tensor) -> Tensor:
-    """Mean absolute value of (..., T): (...)."""
+    """Return the mean absolute value of (..., T): (...)."""
     return x.abs().mean(-1)
 
 
 def deviation_of(x: Tensor) -> Tensor:
-    """Root mean square of (..., T): (...)."""
+    """Return the root mean square of (..., T): (...)."""
     # Away from 0, where the root has no slope; bounded once more because exporters drop a number as small as `tiny`.
     return (x.square().mean(-1) + torch.finfo(x.dtype).tiny).sqrt().clamp(min=QUIET)
 
 
 def crossings(x: Tensor) -> Tensor:
-    """Share of the steps of (..., T) in which the sign changes: (...). A product of tiny samples would be 0."""
+    """Return the share of steps of (..., T) in which the sign changes: (...). A product of tiny samples would be 0."""
     positive, negative = x > 0, x < 0
     changes = (positive[..., 1:] & negative[..., :-1]) | (negative[..., 1:] & positive[..., :-1])
     return changes.to(x.dtype).mean(-1)
 
 
 def l_scale(x: Tensor) -> Tensor:
-    """Second L-moment of (..., T), half the mean distance of two samples: (...)."""
+    """Return the second L-moment of (..., T), half the mean distance of two samples: (...)."""
     times = int(x.shape[-1])
     rank = torch.arange(1, times + 1, dtype=x.dtype, device=x.device)
     weight = (2 * rank - times - 1) / (times * (times - 1))
@@ -117,8 +117,8 @@ def l_scale(x: Tensor) -> Tensor:
 
 
 def mean_root(x: Tensor) -> Tensor:
-    """Modulus of the mean of complex square roots of (..., T): roots of positive samples are real, of negative ones
-    imaginary."""
+    """Return the modulus of the mean of complex square roots of (..., T): roots of positive samples are real, of
+    negative ones imaginary."""
     # A root has no slope at 0: what is below the least normal number is 0 in every respect. Where exporters drop that
     # number the result is 0, which `log` bounds as well.
     root = (x.abs() + torch.finfo(x.dtype).tiny).sqrt()
@@ -127,8 +127,8 @@ def mean_root(x: Tensor) -> Tensor:
 
 
 def autoregression(x: Tensor, order: int = ORDER) -> Tensor:
-    """Coefficients a of x_t + Σ a_i x_{t-i} = e_t for signals (..., T), by Burg's method: (..., order). In every step
-    the reflection makes the errors of prediction forwards and backwards least."""
+    """Return coefficients a of x_t + Σ a_i x_{t-i} = e_t for signals (..., T), by Burg's method: (..., order). In
+    every step the reflection makes the errors of prediction forwards and backwards least."""
     forward, backward = x[..., 1:], x[..., :-1]
     a = torch.ones_like(x[..., :1])
     for _ in range(order):
