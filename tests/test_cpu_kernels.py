@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from autotransfer import cpu, kernels
@@ -29,16 +28,11 @@ from autotransfer.cpu.blocks import (
 )  # fmt: skip
 from autotransfer.cpu.boundary import instruction_set, library
 from autotransfer.gpu import Dropping
-from autotransfer.gpu.autograd import apply
 from autotransfer.kernels import description, kernels_for
-from autotransfer.model import layers
 from autotransfer.model.eegnet import MIXED_AGAIN, EEGNet
-from autotransfer.model.moments import edge_sums
-from autotransfer.model.norm_pool import kept
-from autotransfer.model.power import square_pool
 from autotransfer.randomness import as_keys
 from autotransfer.versions import versions
-from sanitizing import block_case, codes_case, plain_block, plain_codes, plain_second, second_case, with_gradients
+from sanitizing import CASES, block_case, codes_case, run_case, second_case
 
 compiled = pytest.mark.skipif(library() is None, reason="the kernels are not built")
 
@@ -50,109 +44,12 @@ def threads() -> object:
     torch.set_num_threads(before)
 
 
-def close(found: Tensor, exact: Tensor, digits: float = 2e-6) -> None:
-    """To float32's accuracy, of the largest value."""
-    assert found.dtype == torch.float32
-    assert (found - exact).abs().max() <= digits * exact.abs().max()
-
-
 @compiled
-@pytest.mark.parametrize(
-    ("count", "rows", "times", "kernel"),
-    [(3, 5, 37, 9), (2, 128, 128, 64), (2, 13, 200, 64), (5, 64, 32, 16), (2, 3, 8, 64), (1, 1, 1, 1), (2, 9, 50, 100),
-     (2, 7, 21, 33), (3, 33, 96, 16)],
-)  # fmt: skip
-def test_filters_and_their_gradients(count: int, rows: int, times: int, kernel: int) -> None:
-    left = (kernel - 1) // 2
-    x, grad, w = torch.randn(count, rows, times), torch.randn(count, rows, times), torch.randn(count, kernel)
-    windows = F.pad(x.double(), (left, kernel - 1 - left)).unfold(-1, kernel, 1)  # (N, R, T, K)
-    outputs = (windows * w.double()[:, None, None]).sum(-1)
-    close(cpu.correlate(x, w, left), outputs)
-    close(cpu.correlate(x, w.flip(1), left, flipped=True), outputs)
-    close(cpu.correlate_gradient(x, grad, kernel, left), (windows * grad.double()[..., None]).sum((1, 2)))
-
-
-@compiled
-@pytest.mark.parametrize(
-    ("batch", "times", "taps", "pool", "length"),
-    [
-        (64, 100, 64, 4, 32),
-        (5, 128, 26, 0, 16),
-        (16, 25, 40, 4, 25),
-        (33, 9, 3, 3, 0),
-        (2, 50, 7, 0, 16),
-        (7, 37, 90, 0, 4),
-    ],
-)
-@pytest.mark.parametrize("constant", [False, True])
-def test_first_blocks_and_their_gradients(
-    batch: int, times: int, taps: int, pool: int, length: int, constant: bool
-) -> None:
-    """With levels that are large beside the signals, windows that fill no vector, and samples that fill no stretch."""
-    torch.manual_seed(0)
-    form = Form((taps - 1) // 2, pool, times // length if length else 0, length, 1e-5)
-    x, group, weights, dropping = block_case(3, 2, 3, 2, 5, batch, times, taps, form, constant)
-    x += 2.0
-    exact = Weights(*(None if one is None else one.double().requires_grad_() for one in weights))  # type: ignore[arg-type]
-    *made, mean, variance = plain_block(x.double(), group, exact, form, dropping)
-    units, power, state = block_forward(lay_out(x, group), weights, form, dropping)
-    close(state.mean, mean.detach(), 5e-6)
-    close(state.variance, variance.detach(), 5e-6)
-    slopes = [None if one is None else torch.randn(one.shape) for one in made]
-    for found, wanted in zip((units, power), made, strict=True):
-        assert (found is None) == (wanted is None)
-        if found is not None and wanted is not None:
-            close(found, wanted.detach(), 1e-5)
-    grads = block_backward(*slopes, lay_out(x, group), weights, form, dropping, state)
-    wanted_grads = iter(
-        with_gradients([one for one in made if one is not None], [one for one in slopes if one is not None], exact)
-    )
-    for found in grads:
-        if found is not None:
-            close(found, next(wanted_grads), 2e-5)
-
-
-@compiled
-@pytest.mark.parametrize(
-    ("batch", "times", "taps", "pool", "features", "channels"),
-    [(64, 25, 16, 8, 16, 16), (5, 32, 16, 4, 3, 5), (17, 9, 7, 2, 4, 3), (33, 45, 16, 8, 1, 2)],
-)
-def test_second_blocks_and_their_gradients(
-    batch: int, times: int, taps: int, pool: int, features: int, channels: int
-) -> None:
-    torch.manual_seed(0)
-    form = Form((taps - 1) // 2, pool, 0, 0, 1e-5)
-    x, weights, dropping = second_case(3, 2, features, channels, batch, times, taps, form)
-    exact = Weights(*(None if one is None else one.double().requires_grad_() for one in weights))  # type: ignore[arg-type]
-    signals = x.double().requires_grad_()
-    wanted, mean, variance = plain_second(signals, exact, form, dropping)
-    found, state = second_forward(x, weights, form, dropping)
-    close(found, wanted.detach(), 5e-6)
-    close(state.mean, mean.detach(), 5e-6)
-    close(state.variance, variance.detach(), 5e-6)
-    slopes = torch.randn(wanted.shape)
-    grad_x, grads = second_backward(slopes, x, weights, form, dropping, state)
-    inputs = [signals, *(tensor for tensor in exact if tensor is not None)]
-    made = [grad_x, *(tensor for tensor in grads if tensor is not None)]
-    for one, other in zip(made, torch.autograd.grad((wanted * slopes).sum(), inputs), strict=True):
-        close(one, other, 2e-5)
-
-
-@compiled
-@pytest.mark.parametrize(("batch", "stretches"), [(64, 8), (7, 3), (100, 11), (9, 1)])
-def test_codes_of_power_and_their_gradients(batch: int, stretches: int) -> None:
-    torch.manual_seed(0)
-    given, dropping = codes_case(3, 2, 4, batch, stretches)
-    exact = [tensor.double().requires_grad_() for tensor in given]
-    wanted, mean, variance = plain_codes(*exact, dropping)
-    found, state = codes_forward(*given, dropping, 1e-2, 1e-3)
-    close(found, wanted.detach())
-    close(state.mean, mean.detach())
-    close(state.variance, variance.detach())
-    slopes = torch.randn(wanted.shape)
-    back = codes_backward(slopes, *given, dropping, state, 1e-2, 1e-3)
-    for one, other in zip(back, torch.autograd.grad((wanted * slopes).sum(), exact), strict=True):
-        close(one, other, 5e-6)
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_compute_what_plain_torch_does(name: str) -> None:
+    """Outputs and gradients, on random shapes."""
+    for seed in range(8):
+        run_case(name, seed)
 
 
 @compiled
@@ -172,46 +69,6 @@ def test_logarithms_are_exact_to_two_units_in_the_last_place() -> None:
         bad, *(ones[:, :3] for _ in range(2)), Dropping(dropping.halves[:, :3], None, dropping.drop), 0.0, 1.0
     )
     assert state.logs.flatten().isfinite().tolist() == [False, False, True]
-
-
-@compiled
-@pytest.mark.parametrize(
-    ("rows", "inner", "columns"), [(16, 8, 700), (5, 61, 64), (40, 3, 2049), (1, 1, 1), (7, 130, 37), (16, 1, 300)]
-)
-@pytest.mark.parametrize("group", [None, [2, 0, 2, 1, 0, 0, 2], [0] * 7])
-def test_thin_products_and_their_gradients(rows: int, inner: int, columns: int, group: list[int] | None) -> None:
-    whose = None if group is None else torch.tensor(group)
-    signals = torch.randn(7 if group is None else max(group) + 1, inner, columns)
-    w, grad = torch.randn(7, rows, inner), torch.randn(7, rows, columns)
-    own = (signals if whose is None else signals[whose]).double()
-    mixed, gradient = cpu.product(w, signals, whose), cpu.product(grad, signals.transpose(1, 2), whose)
-    close(mixed, w.double() @ own)
-    close(gradient, grad.double() @ own.mT)
-    torch.set_num_threads(1)  # where members share what is laid out: bit by bit the same, and so is one alone
-    assert torch.equal(cpu.product(w, signals, whose), mixed)
-    assert torch.equal(cpu.product(grad, signals.transpose(1, 2), whose), gradient)
-    one = torch.tensor([0])
-    for member in range(7):
-        theirs = own[member].float()[None]
-        assert torch.equal(cpu.product(w[member, None], theirs, one)[0], mixed[member])
-        assert torch.equal(cpu.product(grad[member, None], theirs.transpose(1, 2))[0], gradient[member])
-
-
-@compiled
-@pytest.mark.parametrize(("rows", "times", "kernel"), [(512, 100, 64), (3, 40, 9), (70, 20, 64), (1, 1, 1), (5, 9, 2)])
-def test_edges_of_windows(rows: int, times: int, kernel: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = torch.randn(2, 3, rows, times)
-    found = edge_sums(x, kernel)
-    monkeypatch.setattr(cpu, "available", lambda *_, **__: False)
-    close(found, edge_sums(x.double(), kernel))
-
-
-def plain(v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int) -> list[Tensor]:
-    """Outputs, mean squares, mean and variance one after the other."""
-    members, features, n = v.shape
-    normal, mean, var = apply(layers._Normalise, v, gamma, beta, None, 1e-5)
-    shape = (members, features, n // times, times)
-    return [kept(dropping, layers.elu_pool(normal.view(shape), pool)), square_pool(v.view(shape), pool), mean, var]
 
 
 @compiled
@@ -279,6 +136,8 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
     power, power_dropping = codes_case(5, 5, 3, 9, 7)
     second_form = Form(7, 8, 0, 0, 1e-5)
     second, second_weights, second_dropping = second_case(5, 5, 5, 3, 19, 50, 16, second_form)
+    signals, thin, wide = torch.randn(2, 8, 700), torch.randn(5, 16, 8), torch.randn(5, 16, 700)
+    whose = torch.tensor([1, 0, 1, 1, 0])
     cases = [(form, block_case(5, 5, 3, 2, 4, 19, 50, 16, form, True)) for form in forms]
 
     def outputs(p: slice) -> list[Tensor]:
@@ -295,6 +154,7 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
         made, kept = second_forward(second[p], weights, second_form, drops)
         grad_second, back = second_backward(made, second[p], weights, second_form, drops, kept)
         codes += [made, kept.mean, kept.variance, grad_second, *(one for one in back if one is not None)]
+        codes += [cpu.product(thin[p], signals, whose[p]), cpu.product(wide[p], signals.transpose(1, 2), whose[p])]
         blocks = [of_block(form, *given, p) for form, given in cases]
         return [out, squares, mean, var, *pooled, cpu.correlate(x[filters], w[filters], 7),
                 cpu.correlate_gradient(x[filters], x[filters], 16, 7), *codes, *blocks[0], *blocks[1]]  # fmt: skip
