@@ -6,10 +6,9 @@ import base64
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+from browser import Browser
 
-from browser import Browser  # noqa: E402
+ROOT = Path(__file__).parent.parent
 
 SCREENS = {  # the first screen: width, height, and whether it is dark
     "report_answer": (860, 760, False),

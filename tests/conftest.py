@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]  # helpers of the tests, and benchmarks/
+# Helpers of the tests, benchmarks/, and the browser that draws pictures of reports.
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "docs")]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,6 +6,7 @@ import contextlib
 import io
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -32,7 +33,14 @@ from tiny import create_run, described
 EPOCHS = 6
 OPTIONS = {"max_epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "adaptation": "none",
            "seeds": 1}  # fmt: skip
-ARGUMENTS = [word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def words_of(**changes: object) -> list[str]:
+    """Return OPTIONS with changes as words of the command line."""
+    return [word for name, value in (OPTIONS | changes).items() for word in ("--set", f"{name}={value}")]
+
+
+ARGUMENTS = words_of()
 
 
 # runs in this process
@@ -125,6 +133,9 @@ def assert_same_run(folder: Path, expected: Path) -> None:
 # the command line in this process
 
 
+PROGRESS = re.compile(r" elapsed|: \d+:\d\d$")  # lines that are no error; the second of what takes longer than usual
+
+
 class Result(NamedTuple):
     code: int
     out: str
@@ -150,7 +161,7 @@ def call(*arguments: object) -> Result:
 
 
 def assert_one_line(result: Result, code: int, *words: str) -> None:
-    lines = [line for line in result.err.strip().splitlines() if "elapsed" not in line]  # progress is no error
+    lines = [line for line in result.err.strip().splitlines() if not PROGRESS.search(line)]
     assert result.code == code, result
     assert len(lines) == 1, result.err
     for word in words:

@@ -51,6 +51,7 @@ from faults import (
     quiet,
     table_of,
     whole_run,
+    words_of,
 )  # fmt: skip
 from tiny import tiny, tiny_file
 
@@ -266,7 +267,7 @@ def test_members_that_diverge_fail_alone(tmp_path: Path, source: Path) -> None:
 
 
 def test_when_everything_diverges_one_line_says_so(tmp_path: Path, source: Path) -> None:
-    result = call("run", source, *ARGUMENTS, "--set", "lr=1e30", "--out", tmp_path / "run")
+    result = call("run", source, *words_of(lr=1e30), "--out", tmp_path / "run")
     assert_one_line(result, 2, "every training", "failed", "smaller lr")
     assert "failed: baseline: the weights became nan in epoch 1" in call("status", tmp_path / "run").out
 
@@ -369,7 +370,7 @@ def test_the_second_writer_leaves_and_a_dead_one_does_not_block(
 ) -> None:
     folder = tmp_path / "run"
     arguments = [*ARGUMENTS, "--out", folder]
-    first = Command("run", source, *arguments, "--epochs", 3000, log=tmp_path / "first")
+    first = Command("run", source, *words_of(max_epochs=3000), "--out", folder, log=tmp_path / "first")
     while not list(folder.glob("*.checkpoint")):
         assert first.running(), first.said()
         time.sleep(0.01)

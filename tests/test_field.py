@@ -66,17 +66,6 @@ def test_the_largest_canonical_correlation_is_that_of_scikit_learn() -> None:
         assert value == pytest.approx(abs(np.corrcoef(first[:, 0], second[:, 0])[0, 1]), abs=1e-4)
 
 
-def test_a_component_of_one_source_is_its_matched_filter() -> None:
-    """A source that is the same in every trial, in noise of a known covariance: the best filter is its inverse times
-    the source's pattern."""
-    draw = np.random.default_rng(2)
-    mixing, pattern = draw.standard_normal((4, 4)), draw.standard_normal(4)
-    noise = np.einsum("cd,ndt->nct", mixing, draw.standard_normal((200, 4, 256)))
-    w = field_peers.component(noise + pattern[:, None] * np.sin(2 * np.pi * 13 * np.arange(256) / SFREQ))
-    best = np.linalg.solve(mixing @ mixing.T, pattern)
-    assert abs(w @ best) / np.linalg.norm(w) / np.linalg.norm(best) > 0.999
-
-
 def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,17 +117,6 @@ def test_ridge_of_inner_products_is_that_of_scikit_learn(n_classes: int) -> None
     assert (ours == theirs.predict(values[test])).all()
     assert len(np.unique(ours)) == n_classes
     assert theirs.alpha_ not in (field_peers.STRENGTHS[0], 1.0)
-
-
-@pytest.mark.parametrize(
-    ("family", "package"), [("catch22", "pycatch22"), ("minirocket", "aeon"), ("libemg", "librosa")]
-)
-def test_libraries_of_the_field(family: str, package: str) -> None:
-    pytest.importorskip(package)
-    rec = at.synthetic(n_subjects=3, trials_per_class=12, n_channels=2, n_times=64)
-    rows = evaluated(rec, family)
-    assert {row["adaptation"] for row in rows} == {"zero-shot", "transductive"}
-    assert all(np.isfinite(row["score"]) for row in rows)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,6 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export import export_model
-from autotransfer.export.formats import FORMATS
 from autotransfer.export.proof import sample_windows
 from autotransfer.model.stack import Size
 from autotransfer.models.assembly import Part, assemble
@@ -211,52 +209,7 @@ def test_tensors_from_a_stranger_are_refused_in_one_line(tmp_path: Path, change:
 # one window after the other
 
 
-@pytest.mark.parametrize("sizes", [[1] * 12, [5, 1, 6]])
-def test_windows_one_by_one_equal_all_at_once(sizes: list[int]) -> None:
-    mixed, X = (
-        mixture(aligned(random_model("online"), "online"), aligned(shallow_model(standardize="none"), "online")),
-        windows(12),
-    )
-    person, found = at.Session(mixed), []
-    for piece in X.split(sizes):
-        found.append(np.atleast_2d(person.predict_proba(piece[0] if len(piece) == 1 else piece)))
-    assert person.n_windows == 12
-    np.testing.assert_allclose(np.concatenate(found), mixed.predict_proba(X), rtol=0, atol=1e-6)
-    with pytest.raises(UserError, match="takes 3 channels"):
-        person.predict_proba(X[:1, :2])
-
-
 # export
-
-
-# Graphs in files are covered by a network alone, in test_export, and by a calibrated mixture, in test_export_parts.
-@pytest.mark.parametrize(
-    "format", [pytest.param(name, marks=[pytest.mark.slow] if name != "safetensors" else []) for name in FORMATS]
-)
-def test_files_equal_the_model(format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if format == "onnx":
-        pytest.importorskip("onnxscript", reason="needs the onnx extra")
-        pytest.importorskip("onnxruntime", reason="needs the onnx extra")
-    mixed, path = mixture(), tmp_path / f"model{FORMATS[format].suffix}"
-    done = export_model(mixed, format, path)
-    assert done.difference is not None
-    assert done.difference < 3e-6
-    assert (done.members, done.candidates) == (6, 3)
-    predict, X = FORMATS[format].open(path.read_bytes(), None), windows()
-    for n in (1, 2, 40):
-        assert np.abs(predict(X[:n]) - mixed.predict_proba(X[:n])).max() < 3e-6
-    if format == "safetensors":
-        again = at.load_model(path)
-        assert again.card == mixed.card
-        np.testing.assert_array_equal(again.predict_proba(X), mixed.predict_proba(X))
-    elif format == "onnx":
-        import onnx
-
-        told = {p.key: json.loads(p.value) for p in onnx.load_from_string(path.read_bytes()).metadata_props}
-        assert told == asdict(mixed.card) | {"autotransfer_version": at.__version__}
-    content = path.read_bytes()
-    monkeypatch.setitem(FORMATS, format, FORMATS[format]._replace(write=lambda _: content))
-    export_model(mixed, format, path)  # known again as an export, and replaced
 
 
 # assembly, estimators, commands

@@ -79,6 +79,7 @@ def test_cross_subject_evaluation(tmp_path: Path) -> None:
     np.testing.assert_array_equal(same.sort_values("subject")["score"], by_pipeline["watched"])
 
 
+@pytest.mark.slow
 def test_a_grid_inside_the_evaluation(tmp_path: Path) -> None:
     """MOABB's inner grid search splits trials, and the ids with them."""
     SEEN.clear()
@@ -129,11 +130,11 @@ def test_every_mode_is_tested() -> None:
     assert modes() == set(MODES)
 
 
-# What differs from these is a number of windows, or that there is one call for all of them.
-LONG = {"train", "train_and_target_unlabeled_50p", "train_and_target_unlabeled_full", "train_and_target_labeled_20p"}
+# The others differ in the number of windows, or in how many a call has.
+QUICK = {"train_and_target_unlabeled_20p", "train_and_target_labeled_50p"}
 
 
-@pytest.mark.parametrize("mode", [pytest.param(one, marks=[pytest.mark.slow] * (one in LONG)) for one in MODES])
+@pytest.mark.parametrize("mode", [pytest.param(one, marks=[pytest.mark.slow] * (one not in QUICK)) for one in MODES])
 def test_a_mode(mode: str, tmp_path: Path) -> None:
     if mode not in modes():
         pytest.skip(f"this MOABB has no mode {mode}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable
@@ -10,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import save_file
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export.formats import as_text, to_safetensors
 from autotransfer.files import read_plain
 from autotransfer.models.loading import load_model
 from autotransfer.runs.checkpoint import load_checkpoint
@@ -91,20 +88,6 @@ def test_a_pipe_anywhere_in_a_run_is_refused(tmp_path: Path) -> None:
     path.unlink()
     pipe(tmp_path / "lock")
     assert soon(lambda: in_use(tmp_path)) in (True, False)
-
-
-def test_a_model_without_a_digest_is_refused(tmp_path: Path) -> None:
-    own = model()
-    own.save(tmp_path)
-    card = json.loads((tmp_path / "model.json").read_text())
-    (tmp_path / "model.json").write_text(json.dumps({k: v for k, v in card.items() if k != "digest"}))
-    with pytest.raises(UserError, match="has no digest"):
-        load_model(tmp_path)
-    (tmp_path / "whole.safetensors").write_bytes(to_safetensors(own))
-    at.load_model(tmp_path / "whole.safetensors")
-    save_file(own.tensors(), tmp_path / "without.safetensors", as_text(own.card))
-    with pytest.raises(UserError, match="its card has no digest"):
-        at.load_model(tmp_path / "without.safetensors")
 
 
 # a full disk

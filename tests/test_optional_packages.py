@@ -14,7 +14,7 @@ from autotransfer.errors import UserError
 from autotransfer.report import page
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
-from faults import ARGUMENTS, assert_one_line, call, few_settings
+from faults import assert_one_line, call, few_settings, words_of
 from tiny import auto_classifier, create_run, described, tiny_file
 
 BLOCK = """
@@ -57,6 +57,7 @@ def python(code: str, *blocked: str, args: tuple[str, ...] = ()) -> subprocess.C
     return subprocess.run([sys.executable, "-c", text, *args], capture_output=True, text=True, env=dict(os.environ))
 
 
+@pytest.mark.slow
 def test_what_a_use_does_without() -> None:
     """The library, and then in the same process the whole procedure, which needs pandas."""
     code = f"{LIBRARY}\nassert 'pandas' not in sys.modules\nBLOCKED.remove('pandas')\n{PROCEDURE}"
@@ -99,7 +100,7 @@ def test_a_report_that_cannot_be_drawn_fails_no_run(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(page, "render", broken)
     source, run = tiny_file(tmp_path, n_subjects=3), tmp_path / "run"
     with few_settings():
-        result = call("run", source, *ARGUMENTS, "--epochs", 1, "--out", run)
+        result = call("run", source, *words_of(max_epochs=1), "--out", run)
         assert_one_line(result, 0, "the report could not be drawn (no ink left)", f"autotransfer report {run}")
         assert "plain network (paper)" in result.out
         assert "report:" not in result.out

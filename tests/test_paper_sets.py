@@ -97,28 +97,6 @@ def test_errp(tmp_path: Path) -> None:
     assert converted("errp", tmp_path / "train").n_trials == 8
 
 
-def test_errp_leaves_out_a_window_cut_off_by_the_end(tmp_path: Path) -> None:
-    write_errp(tmp_path, PEOPLE, feedbacks=3, seconds=6.5)  # the third is 200 samples before the end
-    write_labels(tmp_path / "TrainLabels.csv", PEOPLE, feedbacks=3)
-    rec = converted("errp", tmp_path)
-    assert rec.n_trials == 8
-    assert [rec.classes[k] for k in rec.y] == ["correct", "error"] * 4
-
-
-def test_errp_mistakes(tmp_path: Path, refused: Refused) -> None:
-    write_errp(tmp_path, PEOPLE)
-    labels, data = tmp_path / "TrainLabels.csv", tmp_path / "Data_S06_Sess01.csv"
-    write_labels(labels, {"S02": 2, "S06": 1})
-    refused("errp", tmp_path, "S11_Sess01_FB001")
-    labels.unlink()
-    refused("errp", tmp_path, "TrainLabels.csv")
-    write_labels(labels, PEOPLE)
-    text = data.read_text()
-    for damaged in (text.replace("FeedBackEvent", "Event"), text.replace("0.005", "zero", 1), ""):
-        data.write_text(damaged)
-        refused("errp", tmp_path, "Data_S06_Sess01.csv")
-
-
 # --- faces and houses --------------------------------------------------------------------------------------
 
 CODES = (7, 60, 100, 1, 50, 51)  # pictures in the order shown

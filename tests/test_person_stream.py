@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
-from autotransfer.person.stream.cutter import Cutter, Gap, Window
+from autotransfer.person.stream.cutter import Cutter, Gap
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
 from autotransfer.recordings.filters import Causal
@@ -74,26 +74,6 @@ def fed(pace: Pace, times: np.ndarray, size: int = 7) -> np.ndarray:
     return np.concatenate([pace.missing(times[start : start + size]) for start in range(0, len(times), size)])
 
 
-def test_regular_stamps_miss_nothing_and_a_lost_sample_is_seen_at_once() -> None:
-    assert not fed(Pace(200.0), stamps(2000)).any()
-    kept = np.ones(2000, bool)
-    kept[[50, 51, 52, 300, 1000]] = False
-    found = fed(Pace(200.0), stamps(2000)[kept])
-    places = np.flatnonzero(found)
-    assert found[places].tolist() == [3, 1, 1]
-    assert np.flatnonzero(kept)[places].tolist() == [53, 301, 1001]
-
-
-@pytest.mark.parametrize("size", [7, 256])
-@pytest.mark.parametrize("rate", [100.0, 250.0, 1000.0])
-def test_the_pace_is_the_same_in_pieces_of_any_size(rate: float, size: int) -> None:
-    times = np.arange(60 * rate) * (1 + 1e-6) / rate  # a clock that drifts
-    alone, together = Pace(rate), Pace(rate)
-    assert not fed(alone, times, 1).any()
-    assert not fed(together, times, size).any()
-    assert alone.expected == pytest.approx(together.expected, abs=1e-9)
-
-
 @pytest.mark.parametrize("kind", ["each", "chunks", "drift", "slow drift back"])
 def test_jitter_and_drift_are_no_losses_but_a_burst_is(kind: str) -> None:
     draw, times = np.random.default_rng(0), stamps(20_000)
@@ -126,34 +106,6 @@ def cut(cutter: Cutter, times: np.ndarray, values: np.ndarray, size: int) -> lis
 
 def cutter(n_times: int, hop: int, channels: int = 2) -> Cutter:
     return Cutter(n_times, hop, 200.0, Causal(None, 200.0, channels))
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_every_window_is_cut_or_missed(seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    n_times, hop = int(draw.integers(8, 60)), int(draw.integers(1, 80))
-    n, size = int(draw.integers(300, 1500)), int(draw.integers(1, 100))
-    times, values = stamps(n), draw.standard_normal((n, 2)).astype(np.float32)
-    kept, number = np.ones(n, bool), np.ones(n, bool)
-    for _ in range(draw.integers(0, 6)):  # the first sample and the last are there: nobody misses what is beside them
-        start = draw.integers(1, n - 1)
-        kept[start : min(start + draw.integers(1, 120), n - 1)] = False
-        number[draw.integers(1, n - 1)] = False
-    values[~number] = np.nan
-    events = cut(cutter(n_times, hop), times[kept], values[kept], size)
-    windows = {event.number: event for event in events if isinstance(event, Window)}
-    gaps = [event for event in events if isinstance(event, Gap)]
-    usable = kept & number
-    starts = range(0, n - n_times + 1, hop)
-    whole = [k for k, start in enumerate(starts) if usable[start : start + n_times].all()]
-    assert sorted(windows) == whole
-    for k in whole:
-        rows = slice(starts[k], starts[k] + n_times)
-        np.testing.assert_array_equal(windows[k].values, values[rows].T)
-        assert windows[k].time == times[rows][-1]
-    assert sum(gap.samples for gap in gaps) == (~usable).sum()
-    # Of windows that samples were lost for, the last may end after the recording.
-    assert 0 <= len(whole) + sum(gap.windows for gap in gaps) - len(starts) <= -(-n_times // hop)
 
 
 def test_a_long_silence_costs_no_memory_and_is_counted() -> None:
@@ -378,6 +330,7 @@ while time.monotonic() < end:
 """
 
 
+@pytest.mark.slow
 @needs_lsl
 def test_a_stream_is_decoded_like_the_recording_and_sent_on(run: Path, tmp_path: Path, loopback: Env) -> None:
     together = at.load_model(run).predict_proba(OWN)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -105,40 +104,6 @@ def small_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     protocol = published.PROTOCOLS["mit-bih"]._replace(train=(101, 106, 108, 109), test=(100, 202))
     monkeypatch.setitem(published.PROTOCOLS, "mit-bih", protocol)
     return tmp_path
-
-
-def test_a_model_of_those_who_train_is_scored_on_those_who_test(
-    small_protocol: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Wide:
-        """Calls a beat ventricular where it goes down; everything else normal."""
-
-        seen: ClassVar[set[str]] = set()
-
-        def __init__(self, **options: Any) -> None:
-            assert options["kinds"] == "ecg"
-            assert options["sfreq"] == RATE
-
-        def fit(self, X: Any, y: Any, subjects: Any) -> None:
-            self.seen.update(subjects)
-
-        def predict(self, X: Any) -> Any:
-            return np.where(X[:, 0, 90:126].mean(1) < 0, "V", "N")
-
-    monkeypatch.setattr(published.at, "AutoTransferClassifier", Wide)
-    measures = dict(published.measured("mit-bih", small_protocol, apart=True))
-    assert {"101", "106", "108", "109"} == Wide.seen
-    assert (measures["people who train"], measures["people who test"], measures["windows that are scored"]) == (
-        4,
-        1,
-        25,
-    )
-    assert measures["V, sensitivity"] == 1.0
-    assert measures["S, sensitivity"] == 0.0
-    assert published.main(["mit-bih", str(small_protocol)]) == 0
-    assert "| people who test | 2 |" in capsys.readouterr().out
-    assert published.main(["mit-bih", str(small_protocol / "no")]) == 2
-    assert "there is no record 101" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import autotransfer as at
-from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models.card import CandidateCard, ModelCard
 from autotransfer.models.model_page import model_page
@@ -76,23 +72,6 @@ def test_scores_come_as_moabbs_results(finished: Path) -> None:
     assert set(table.samples) == {24.0}, "two of four people train, twelve trials each"
     assert set(table.samples_test) == {12.0}
     assert set(table.dataset) == {EVIL}
-
-
-def test_what_is_only_printed_is_read_from_an_archive(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
-    connect = sqlite3.connect
-
-    def connected(place: object, *given: Any, **options: Any) -> sqlite3.Connection:
-        opened.append(str(place))
-        return connect(str(place), *given, **options)
-
-    monkeypatch.setattr(sqlite3, "connect", connected)
-    monkeypatch.setattr("autotransfer.runs.ledger.writable", lambda folder: False)
-    done = CliRunner().invoke(app, ["report", str(finished), "--methods"])
-    assert done.exit_code == 0, done.exception
-    assert opened
-    # With a log beside it, which another test may have open, a ledger is read together with that.
-    assert all(place.endswith(("?immutable=1", "?mode=ro")) for place in opened), opened
 
 
 # TensorBoard

@@ -13,12 +13,12 @@ import pytest
 
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.signals import Stopped, raise_if_asked, signals_stop, signals_wait
-from faults import ARGUMENTS, Command, assert_same_run
+from faults import Command, assert_same_run, words_of
 from tiny import tiny_file
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
-LONG = [*ARGUMENTS, "--grid", "uncensored", "--epochs", "120", "--set", "patience=120"]
+LONG = words_of(grid="uncensored", max_epochs=120, patience=120)
 
 
 @pytest.fixture(scope="module")
