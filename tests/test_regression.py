@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,13 +26,16 @@ from autotransfer.models.model import Model
 from autotransfer.recordings import Recordings
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import recordings_with_targets
+from autotransfer.runs.choice import Choice, NamedSetting, read_choice
+from autotransfer.runs.number_fits import STRENGTHS
 from autotransfer.runs.options import RunOptions, describe_run
-from autotransfer.runs.regression import read_regression_choice
-from autotransfer.search import regression
+from autotransfer.runs.run import Run
 from autotransfer.search.kinds import candidates_of
 from autotransfer.search.planning import begin
-from autotransfer.search.regression import STRENGTHS, average_shares, conduct_regression
+from autotransfer.search.procedure import conduct
+from autotransfer.search.regression import NumberEvidence, average_shares
 from autotransfer.training.conformal import Intervals, held_out_coverage, interval_radius
+from autotransfer.training.represented import represented
 from autotransfer.training.ridge import ridge
 from tiny import auto_classifier
 
@@ -59,12 +60,11 @@ def options(**given: Any) -> RunOptions:
     return describe_run({"source": "x", "target": "continuous", "kinds": "features"} | given)
 
 
-def search_regression(recordings: Recordings, options: RunOptions) -> regression.Regression:
-    """Perform a run in a temporary folder."""
-    with TemporaryDirectory() as folder:
-        run = begin(Path(folder), options, recordings=recordings)
-        with closing(run.ledger):
-            return conduct_regression(run)
+def search(recordings: Recordings, options: RunOptions, folder: Path) -> Choice:
+    """Perform a run."""
+    run = begin(folder, options, recordings=recordings)
+    with closing(run.ledger):
+        return conduct(run, lambda _: None, shown=False)
 
 
 # ---- ridge, weights, scores ------------------------------------------------------------------------------------------
@@ -106,84 +106,84 @@ def test_weights_are_the_best_that_are_not_negative_and_at_most_one_together() -
 # ---- the whole search ------------------------------------------------------------------------------------------------
 
 
-def test_what_can_be_reached_is_reached_and_the_constant_is_not_passed_off_as_more() -> None:
+def test_what_can_be_reached_is_reached_and_the_constant_is_not_passed_off_as_more(tmp_path: Path) -> None:
     X, y, who = truth(windows=80)
-    found = search_regression(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
-    choice = found.choice
+    choice = search(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(), tmp_path / "run")
     reachable = 1 - 4 / TIMES
     assert reachable - 0.06 < np.mean(list(choice.nested_test_scores.values())) < reachable + 0.02
-    assert np.mean(list(choice.test_scores["constant"].values())) <= 0
+    assert np.mean(list(choice.guessing.values())) <= 0
     assert not choice.guesses
     assert choice.best_baseline is not None
-    assert set(found.table.columns) >= {"candidate", "test_subject", "r2", "correlation"}
+    results = pd.read_csv(tmp_path / "run" / "results.csv")
+    alone = results[results.setting == choice.shortlist[0].name].set_index("test_subject").test_score
+    assert alone.to_dict() == pytest.approx(choice.baselines["ridge on features"])
 
 
-def test_a_target_that_nothing_tells_is_called_so() -> None:
+def test_a_target_that_nothing_tells_is_called_so(tmp_path: Path) -> None:
     X, y, who = truth()
     y = np.random.default_rng(9).normal(size=len(y))
-    choice = search_regression(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options()).choice
+    choice = search(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(), tmp_path / "run")
     assert choice.guesses
     assert choice.verdict.startswith("Not clearly better than a constant")
 
 
-def test_a_persons_gain_is_taken_away_where_their_windows_may_be_used() -> None:
+def test_a_persons_gain_is_taken_away_where_their_windows_may_be_used(tmp_path: Path) -> None:
     X, y, who = truth(reference=False)
     targets = recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0))
     means = {
-        name: np.mean(list(search_regression(targets, options(adaptation=name)).choice.nested_test_scores.values()))
+        name: np.mean(list(search(targets, options(adaptation=name), tmp_path / name).nested_test_scores.values()))
         for name in ("zero-shot", "transductive")
     }
     assert means["transductive"] > 0.8 > means["zero-shot"] + 0.2
 
 
-def test_nobody_decides_about_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever's targets are changed, nothing about how they are predicted is, given the same trainings."""
-    X, y, who = truth()
-    asked: list[set[int]] = []
-    decide = regression._decide
-
-    def watched(found: Any, people: Any, *rest: Any) -> Any:
-        asked.append(set(people.tolist()))
-        return decide(found, people, *rest)
-
-    monkeypatch.setattr(regression, "_decide", watched)
-    search_regression(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
-    assert asked == [set(range(6)) - {person} for person in range(6)] + [set(range(6))]
+def evidence(y: Array, predicted: Array, rows: list[Array]) -> NumberEvidence:
+    """Return the evidence of one candidate with predictions (S, N)."""
+    candidate = NamedSetting("one", at.Setting())
+    return NumberEvidence((candidate,), tuple(rows), y, np.zeros(len(y)), predicted[None])
 
 
-def test_decisions_do_not_see_who_is_left_out() -> None:
+def test_nobody_decides_about_themselves() -> None:
+    """Whatever the targets and predictions of a subject are, their own strengths and weights stay."""
     rng = np.random.default_rng(0)
-    rows_of = [np.arange(10) + 10 * person for person in range(4)]
-    y, constant = rng.normal(size=40), np.zeros(40)
+    rows = [np.arange(10) + 10 * person for person in range(4)]
+    y = rng.normal(size=40)
     predicted = y + rng.normal(size=(len(STRENGTHS), 40))
-    changed = predicted.copy()
-    changed[:, rows_of[0]] = 1e3
-
-    def decided(said: Array, target: Array) -> Any:
-        errors = np.stack([np.square(said - target)[:, rows].mean(1) for rows in rows_of], axis=1)
-        one = regression.CandidatePredictions("one", at.Setting(), said, errors)
-        return regression._decide([one], np.array([1, 2, 3]), target, constant, rows_of)
-
-    other = y.copy()
-    other[rows_of[0]] = -50
-    first, second = decided(predicted, y), decided(changed, other)
-    assert first[0] == second[0]
-    np.testing.assert_array_equal(first[1], second[1])
+    other, changed = y.copy(), predicted.copy()
+    other[rows[0]], changed[:, rows[0]] = -50, 1e3
+    first, second = evidence(y, predicted, rows).nested, evidence(other, changed, rows).nested
+    assert first[0].strengths == second[0].strengths
+    np.testing.assert_array_equal(first[0].shares, second[0].shares)
+    assert not np.array_equal(first[1].shares, second[1].shares), "it is evidence about the other subjects"
 
 
 def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_path: Path) -> None:
     X, y, who = truth()
     targets = recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0))
-    run = begin(tmp_path / "run", options(), recordings=targets)
+    search(targets, options(), tmp_path / "run")
+    run = Run.open(tmp_path / "run", recordings=targets)
     setting = candidates_of(run.prepared).solved[0]
-    predicted = regression.held_out_numbers(run, setting, partial(regression._Search(run).solve_fold, setting))
-    codes = regression._ready(setting, targets)[1].flatten(1).double().numpy()
+    predicted = NumberEvidence.of(run, [NamedSetting("one", setting)]).predicted[0]
+    ready = represented(targets, setting.preprocessing)
+    assert ready is not None
+    codes = ready[1].flatten(1).double().numpy()
     fold = run.job(run.ledger.entries()[2]).fold
     train, test = fold.train, fold.test
     assert set(np.array(who)[test]) == {"p2"}
     np.testing.assert_allclose(predicted[:, test], ridge(codes[train], y[train], STRENGTHS).predict(codes[test]))
     assert all(entry.record is not None and entry.record.seconds > 0 for entry in run.ledger.entries()), "for status"
     run.ledger.close()
+
+
+def test_sessions_can_be_held_out_and_another_metric_decides_what_is_stated(tmp_path: Path) -> None:
+    X, y, who = truth()
+    session = np.tile(np.repeat([0, 1], 12), 6)
+    targets = recordings_with_targets(Raw(X=X, y=y, subject=who, session=session, sfreq=128.0))
+    choice = search(targets, options(hold_out="session", metric="rmse"), tmp_path / "run")
+    assert set(choice.estimate) == set(who)
+    assert max(choice.estimate.values()) < 0
+    assert "negative RMSE on new sessions of 6 people" in choice.verdict
+    assert "r2" in choice.other_metrics
 
 
 # ---- intervals -------------------------------------------------------------------------------------------------------
@@ -333,20 +333,19 @@ def test_run_report_predict(tmp_path: Path) -> None:
     assert "features" in call(*words, "--dry-run").stdout
     result = call(*words, "--out", run, "--at-least", 0.9)
     assert result.exception is None, result.exception
-    choice = read_regression_choice(run)
+    choice = read_choice(run)
     assert choice.verdict in result.stdout
     assert choice.at_least == 0.9
     page = (run / "report.html").read_text()
     assert "<b>force" not in page
     assert "R²" in page
-    assert (run / "results.csv").read_text().startswith("candidate,test_subject")
+    assert (run / "results.csv").read_text().startswith("stage,setting,")
     told = call("report", run, "--methods").stdout
     for fact in (
-        "<b>force</b>, 6 people", "6 groups of people were held out", "ridge regressions on ", "(features",
-        choice.verdict, "(zero-shot)", "study.toml", f"features (strength {choice.chosen[0].strength:g})",
+        "<b>force</b>, 6 people", "6 groups of people were held out", "ridge regressions on ",
+        choice.verdict, "(zero-shot)", "study.toml", "(strength ",
     ):  # fmt: skip
         assert fact in told, fact
-    assert "class" not in told
     (run / "report.html").unlink()
     assert "Below 0.99: " in call("report", run, "--at-least", 0.99).stdout
     assert (run / "report.html").exists()
@@ -375,24 +374,21 @@ def test_run_report_predict(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["constant", "parts", "intervals", "digest"])
 def test_a_changed_card_is_refused(tmp_path: Path, change: str) -> None:
     X, y, who = truth(windows=8)
-    found = search_regression(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
-    found.model.save(tmp_path)
-    path = tmp_path / "model.json"
+    search(recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(), tmp_path / "run")
+    path = tmp_path / "run" / "model" / "model.json"
     values = json.loads(path.read_text())
     damaged = {"people": 6, "radii": values["intervals"]["radii"][::-1]}
     values[change] = {"constant": 3.0, "parts": [], "intervals": damaged, "digest": {}}[change]
     path.write_text(json.dumps(values))
     with pytest.raises(at.UserError):
-        at.load_model(tmp_path)
+        at.load_model(tmp_path / "run")
 
 
 def test_models_that_adapt_predict_everybody_by_themselves(tmp_path: Path) -> None:
     X, y, who = truth(reference=False)
-    found = search_regression(
-        recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(adaptation="transductive")
-    )
-    found.model.save(tmp_path)
-    model = at.load_model(tmp_path)
+    targets = recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0))
+    search(targets, options(adaptation="transductive"), tmp_path / "run")
+    model = at.load_model(tmp_path / "run")
     assert isinstance(model, Model)
     assert model.adaptation == "transductive"
     rows = np.array([one == "p2" for one in who])
@@ -405,4 +401,4 @@ def test_models_that_adapt_predict_everybody_by_themselves(tmp_path: Path) -> No
         atol=1e-4,
     )
     with pytest.raises(at.UserError, match="predicts a number"):
-        load_classifier(tmp_path)
+        load_classifier(tmp_path / "run" / "model")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,11 +63,8 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
     from ..cpu.boundary import library
     from ..search.procedure import conduct
 
-    if library() is None:
+    if library() is None and not opened.options.task.is_numeric:
         tell("no compiled kernels: torch computes, and on a CPU a fit takes two to three times as long")
-    if opened.options.task.is_numeric:
-        _carry_numbers_through(opened)
-        return
     if executor is not None:
         opened.executor = executor
     drawn = False
@@ -82,17 +78,6 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
     say_answer(choice, opened.folder)
     if drawn:
         say(f"report: {(opened.folder / 'report.html').resolve()}")
-
-
-def _carry_numbers_through(opened: Run) -> None:
-    from ..report.findings import regression_headline
-    from ..report.regression_page import REPORT, write_run
-    from ..search.regression import conduct_regression
-
-    with stoppable(opened.folder), closing(opened.ledger):
-        regression = conduct_regression(opened, tell, answered=partial(write_run, opened.folder))
-    say(*regression_headline(regression.choice))
-    say(f"report: {(opened.folder / REPORT).resolve()}")
 
 
 @contextmanager

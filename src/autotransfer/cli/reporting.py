@@ -50,9 +50,6 @@ def report(
         return
     opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True, read_only=methods)
     with closing(opened.ledger):
-        if opened.options.task.is_numeric:
-            _report_numbers(folder, at_least, methods=methods)
-            return
         if not methods:
             say(f"report: {write_report(opened, at_least).resolve()}", *_worst_lines(folder, at_least))
             return
@@ -62,30 +59,15 @@ def report(
         print(terminal_text(methods_paragraph(collect(opened, weights=False).asking(at_least))))
 
 
-def _report_numbers(folder: Path, at_least: float | None, *, methods: bool) -> None:
-    from ..report.findings import worst_words
-    from ..report.methods import regression_methods
-    from ..report.regression_page import write_page
-    from ..runs.regression import read_regression_choice
-
-    choice = read_regression_choice(folder, at_least)
-    if methods:
-        print(terminal_text(regression_methods(folder, choice)))
-        return
-    say(f"report: {write_page(folder, choice).resolve()}")
-    if at_least is not None:
-        say(worst_words(choice.nested_test_scores, choice.below, at_least, metric="R²"))
-
-
 def _worst_lines(folder: Path, at_least: float | None) -> list[str]:
     """Who scores lowest and who is below the score that is asked for, where there is an answer."""
     if at_least is None or not (folder / "choice.json").exists():
         return []
-    from ..report.findings import worst_words
+    from ..report.findings import named_metric, worst_words
     from ..runs.choice import read_choice
 
     choice = replace(read_choice(folder), at_least=at_least)
-    return [worst_words(choice.estimate, choice.below, at_least)] if choice.estimate else []
+    return [worst_words(choice.estimate, choice.below, at_least, named_metric(choice))] if choice.estimate else []
 
 
 def compare(

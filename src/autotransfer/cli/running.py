@@ -216,10 +216,6 @@ def resume(
         if time is not None:
             give_more(opened, more)
         if opened.ledger.recall("complete", bool):
-            if opened.options.task.is_numeric:
-                opened.ledger.close()
-                say_finished(folder)
-                return
             choice = read_choice(folder)
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # stopped after all else was done

@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-from sklearn.utils.validation import check_is_fitted
-
-from .. import schema
-from ..errors import UserError, one_line
+from ..errors import UserError
 from ..model.encoders import Encoders
-from ..models.loading import load_classifier
 from ..models.model import Model
 from ..recordings import Recordings
-from ..report.collect import collect
-from ..report.page import import_plotly, write
-from ..report.summary import Summary
-from ..runs.choice import Choice, read_choice
-from ..runs.lock import Lock
 from ..runs.options import RunOptions, describe_run
 from ..runs.preparation import check_packages
-from ..runs.results import results_table, trained
-from ..runs.run import Run
-from ..search.procedure import conduct
 from ..settings import Setting
 from ..tasks.classification import CLASSIFICATION
 from ..training.packing import resolve_device
-from .folders import DATA, open_folder, open_run
-from .inputs import encoder_of, seed_of, warn_of_unknown_rate
+from .inputs import encoder_of, seed_of
+from .run_estimator import DATA, RunEstimator
 from .window_classifier import WindowClassifier
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class AutoTransferClassifier(WindowClassifier):
+class AutoTransferClassifier(RunEstimator, WindowClassifier):
     """Run the whole procedure: fit candidates, score each on held-out people, and predict with their weighted ensemble.
 
         auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
@@ -96,38 +82,9 @@ class AutoTransferClassifier(WindowClassifier):
             raise UserError(
                 f"target is {described.target!r}, and a classifier tells classes apart; use AutoTransferRegressor"
             )
-        if self.run_folder is not None:
-            import_plotly()  # the report is drawn when all is done
 
     def _train(self, recordings: Recordings) -> Model:
-        warn_of_unknown_rate(recordings.sfreq, type(self).__name__)
-        encoders, options, kept = self._own_encoder()[1], self._described(), self.run_folder is not None
-        with (
-            open_folder(self.run_folder) as folder,
-            Lock(folder),
-            open_run(folder, recordings, options, encoders, print if self._verbose else None, kept=kept) as run,
-        ):
-            choice = self._conduct(run)
-            model = load_classifier(folder, encoders)
-            summary = replace(
-                collect(run), source="the arrays handed to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
-            )
-            if self.run_folder is not None:
-                _write_report(summary, folder / "report.html")
-            subjects = run.recordings.subjects
-            results = results_table(trained(run.ledger.entries(), subjects, run.options.name_of, run.groups))
-        self.choice_ = schema.to_values(choice)
-        self.verdict_ = choice.verdict
-        expected = choice.next_person
-        self.next_subject_ = (0.0, 1.0) if expected is None else (expected.low, expected.high)
-        self.results_, self.best_setting_, self.summary_ = results, model.heaviest.setting, summary
-        return model
-
-    def _conduct(self, run: Run) -> Choice:
-        """Train whatever is left and return the choice."""
-        if run.ledger.recall("complete", bool):
-            return read_choice(run.folder)
-        return conduct(run, print if self._verbose else lambda _: None, shown=self._verbose)
+        return self._perform(recordings, self._described(), self._own_encoder()[1], verbose=self._verbose)
 
     def _described(self) -> RunOptions:
         """Return the description of the run that fit performs."""
@@ -148,16 +105,3 @@ class AutoTransferClassifier(WindowClassifier):
 
     def _own_encoder(self) -> tuple[str, Encoders | None]:
         return encoder_of(self.encoder)
-
-    def report(self, path: str | os.PathLike[str]) -> Path:
-        """Write the report, one self-contained HTML file."""
-        check_is_fitted(self)
-        return write(self.summary_, path)
-
-
-def _write_report(summary: Summary, path: Path) -> None:
-    """Write the report; if that fails, warn, because the fit itself succeeded."""
-    try:
-        write(summary, path)
-    except Exception as error:
-        warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Self
 
 import numpy as np
@@ -12,24 +11,22 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .. import schema
 from ..errors import UserError
 from ..recordings.targets import numbers, recordings_with_targets
-from ..report.regression_page import write_run
-from ..runs.lock import Lock
+from ..runs.choice import Choice
 from ..runs.options import describe_run
-from ..search.regression import conduct_regression
+from ..runs.run import Run
+from ..search.regression import NumberEvidence
 from ..tasks.regression import REGRESSION
 from ..training.conformal import around, interval_radius
-from .folders import DATA, open_folder, open_run
-from .inputs import agreed_rate, column_of, ids_of, raw_windows, warn_of_unknown_rate
-from .window_classifier import WindowEstimator
+from .inputs import agreed_rate, column_of, ids_of, raw_windows
+from .run_estimator import DATA, RunEstimator
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Predict one number for each window, such as a force, an angle or a workload score, of people never seen.
 
         regressor = AutoTransferRegressor().fit(X, y, subjects=ids)    # at least 3 subjects
@@ -84,22 +81,14 @@ class AutoTransferRegressor(RegressorMixin, WindowEstimator):  # type: ignore[mi
         recordings = recordings_with_targets(
             replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate)
         )
-        warn_of_unknown_rate(rate, type(self).__name__)
-        tell, kept = print if self.verbose else None, self.run_folder is not None
-        with (
-            open_folder(self.run_folder) as folder,
-            Lock(folder),
-            open_run(folder, recordings, options, None, tell, kept=kept) as run,
-        ):
-            regression = conduct_regression(run, tell, answered=partial(write_run, folder) if kept else None)
-        self.model_ = regression.model
-        self.choice_, self.results_ = schema.to_values(regression.choice), regression.table
-        self.held_out_ = np.full(n_trials, np.nan)
-        self.held_out_[np.isfinite(values)] = regression.predicted
-        self.verdict_, expected = regression.choice.verdict, regression.choice.next_person
-        self.next_subject_ = (-np.inf, 1.0) if expected is None else (expected.low, expected.high)
+        self.model_ = self._perform(recordings, options, None, verbose=self.verbose)
+        predicted, self.held_out_ = self.held_out_, np.full(n_trials, np.nan)
+        self.held_out_[np.isfinite(values)] = predicted
         self._keep_features(recordings, raw.channels is not None)
         return self
+
+    def _keep(self, run: Run, choice: Choice) -> None:
+        self.held_out_ = NumberEvidence.of(run, choice.shortlist).delivered()
 
     def predict(self, X: object, subjects: object = None) -> Floats:
         """Return the target of each window (N,).

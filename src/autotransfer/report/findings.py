@@ -5,13 +5,13 @@ The verdict itself is made in runs/verdict.py, because choice.json and the model
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from ..folds import SESSION, SUBJECT
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..runs.choice import HARM, Choice, Ensemble, Playback
 from ..runs.ending import out_of_time
-from ..runs.regression import LOWEST, RegressionChoice
 from ..runs.verdict import MOST_NAMES, mean, shown_name
 from ..tasks import label_of
 from ..tasks.classification import BALANCED_ACCURACY
@@ -34,31 +34,30 @@ ADAPTATIONS = {
 
 
 def headline(choice: Choice) -> list[str]:
-    """Return the verdict, the next person, the worst one, and the gains from unlabelled windows and from labels."""
-    worst = worst_words(choice.estimate, choice.below, choice.at_least) if choice.estimate else None
-    lines = (choice.verdict, next_words(choice.next_person, choice.hold_out), worst)
-    return [*(line for line in lines if line), *replay_words(choice)]
+    """Return the verdict, the next person, the worst one, and the gains from unlabelled windows and from labels, or
+    intervals about numbers."""
+    metric = named_metric(choice)
+    worst = worst_words(choice.estimate, choice.below, choice.at_least, metric) if choice.estimate else None
+    lines = (choice.verdict, next_words(choice.next_person, choice.hold_out, metric=metric), worst)
+    more = [interval_words(choice)] if choice.task.is_numeric else replay_words(choice)
+    return [*(line for line in lines if line), *more]
 
 
-def regression_headline(choice: RegressionChoice) -> list[str]:
-    """Return the verdict, the next person, the worst one, and intervals of a continuous target."""
-    scores = choice.nested_test_scores
-    expected = next_words(choice.next_person, metric="R²", lowest=LOWEST)
-    lines = [choice.verdict, expected, worst_words(scores, choice.below, choice.at_least, metric="R²")]
-    if choice.radius is None:
-        people = count(len(scores) + len(choice.not_scored), "person", "people")
-        lines.append(
-            f"Intervals: {people} are too few for a 90 % interval, so it reaches from −∞ to ∞. Record more people, or "
-            "ask for less coverage (predict --coverage)."
+def named_metric(choice: Choice) -> str:
+    """Return the label of the metric if a score alone could be taken for another thing, such as a number's R²."""
+    return label_of(choice.metric) if choice.task.is_numeric else ""
+
+
+def interval_words(choice: Choice) -> str:
+    """Say how wide 90 % intervals about predicted numbers are, and how many held-out windows they held."""
+    check, people = choice.intervals, len(choice.estimate) + len(choice.not_scored)
+    if check is None or not math.isfinite(check.radius):
+        return (
+            f"Intervals: {count(people, 'person', 'people')} are too few for a 90 % interval, so it reaches from −∞ to "
+            "∞. Record more people, or ask for less coverage (predict --coverage)."
         )
-    elif choice.coverage:
-        lines.append(
-            f"Intervals: 90 % intervals (±{choice.radius:.3g}) held {100 * (mean(choice.coverage) or 0):.0f} % of "
-            "held-out people's targets."
-        )
-    if choice.not_scored:
-        lines.append(f"Not scored: {count(len(choice.not_scored), 'person', 'people')} whose target never changes.")
-    return [line for line in lines if line]
+    held = 100 * (mean(check.held) or 0.0)
+    return f"Intervals: 90 % intervals (±{check.radius:.3g}) held {held:.0f} % of held-out people's targets."
 
 
 def worst_words(
@@ -167,7 +166,7 @@ def missing_words(choice: Choice) -> list[str]:
     if choice.not_scored:
         more = len(choice.not_scored) - MOST_NAMES
         names = ", ".join(map(shown_name, choice.not_scored[:MOST_NAMES])) + (f" and {more} more" if more > 0 else "")
-        lines.append(f"Not scored because all their windows are of one class: {names}.")
+        lines.append(f"Not scored because {choice.task.one_value} in all their windows: {names}.")
     return lines
 
 
@@ -178,6 +177,8 @@ def estimate_words(choice: Choice) -> str:
     """Say how each person's score was kept free of their own labels."""
     if choice.ensemble is None:
         found = "the setting was chosen again without the validation scores measured on that person"
+    elif choice.task.is_numeric:
+        found = "strengths and weights were found again without that person"
     else:
         found = "weights and temperature were found again without the trainings that held that person out"
     return (
@@ -221,6 +222,6 @@ def notes(choice: Choice) -> list[str]:
     adaptation = ADAPTATIONS.get(choice.adaptation)
     lines = [
         delivered_words(choice), hold_out_words(choice.hold_out), adaptation, estimate_words(choice),
-        stability_words(choice), *censoring_words(choice),
+        stability_words(choice), *censoring_words(choice), *choice.task.notes,
     ]  # fmt: skip
     return [line for line in lines if line]

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from ..files import write_atomically
 from ..recordings.optional import need
 from ..runs.choice import Choice
-from ..runs.regression import RegressionChoice
+from ..tasks import label_of
 from .comparison import contenders, find
 from .escaping import muted_brackets, plain, script_json
 from .findings import headline, missing_words, notes
@@ -95,7 +95,7 @@ def document(run: Summary, *, plotly: Markup) -> str:
         run=run,
         size=[
             count(len(data.people), "subject"), count(data.n_trials, "window"),
-            count(len(data.classes), "class", "classes"), count(data.n_channels, "channel"),
+            predicted_words(run), count(data.n_channels, "channel"),
             count(data.n_times, "sample") + (f" at {data.sfreq:g} Hz" if data.sfreq else ""),
         ],
         first=first,
@@ -111,11 +111,17 @@ def document(run: Summary, *, plotly: Markup) -> str:
     )  # fmt: skip
 
 
+def predicted_words(run: Summary) -> str:
+    """Return what is predicted, such as '4 classes' or 'target: continuous'."""
+    classes = count(len(run.data.classes), "class", "classes")
+    return f"target: {run.options.target}" if run.options.task.is_numeric else classes
+
+
 def _known(makers: Sequence[Callable[[Summary], T | None]], run: Summary) -> list[T]:
     return [made for make in makers if (made := make(run)) is not None]
 
 
-def standing(choice: Choice | RegressionChoice | None) -> str:
+def standing(choice: Choice | None) -> str:
     """Return the class of the answer: guessing, better, level, worse, few or unknown."""
     if choice is None:
         return "incomplete"
@@ -225,6 +231,22 @@ def abstention(summary: Summary) -> Table | None:
     return Table("Abstention, mean over people; thresholds come from the other people", heads, rows, numeric=1)
 
 
+def intervals(summary: Summary) -> Table | None:
+    """List errors of predicted numbers, and how many windows of each person 90 % intervals hold."""
+    choice = summary.choice
+    if choice is None or not choice.task.is_numeric:
+        return None
+    held = {} if choice.intervals is None else choice.intervals.held
+    others = list(choice.other_metrics)
+    rows = [
+        [who, score(value), *(score(choice.other_metrics[name].get(who)) for name in others),
+         score(choice.guessing.get(who)), score(held.get(who))]
+        for who, value in choice.estimate.items()
+    ]  # fmt: skip
+    heads = ("person", summary.metric, *map(label_of, others), choice.task.guess, "in 90 % interval")
+    return Table("Every person that it has not seen", heads, rows, numeric=1)
+
+
 def _mean(values: Mapping[str, float]) -> float:
     return sum(values.values()) / len(values)
 
@@ -236,7 +258,7 @@ SECTIONS = (
         (estimates,),
     ),
     Section("Mistakes and confidence", "confused classes, overconfidence, abstention",
-            (confusion, reliability), (sets, abstention)),
+            (confusion, reliability), (intervals, sets, abstention)),
     Section("A new person with a minute of their own", "what labels and unlabelled windows are worth",
             (labels, adaptation)),
     Section("How the model was found", "kinds, candidates and learning curves", (contributions, candidates, curves)),
@@ -253,7 +275,7 @@ def _facts(run: Summary) -> dict[str, dict[str, object]]:
         "Options and seeds": options,
         "Data": {
             "channel names": ", ".join(data.channels),
-            "classes": ", ".join(data.classes),
+            "classes": "none" if run.options.task.is_numeric else ", ".join(data.classes),
             "windows per subject": ", ".join(f"{s}: {n}" for s, n in zip(data.subjects, data.trials, strict=True)),
         },
         "Time and place": {"started": run.started, "computing time": duration(run.seconds), "device": run.device},

@@ -19,6 +19,7 @@ ACCENT, SOFT, GREY, GREY_SOFT = "var(--accent)", "var(--accent-soft)", "var(--gr
 LOSS = "var(--c1)"
 DOT = 8  # diameter of a dot, in pixels
 NARROW = 300  # pixels between the ends of an axis on a phone
+LOWEST_SHOWN = -1.0  # score, beside scores above 0: an R² has no lower end, and would flatten everybody else
 MOST_LEVELS = 7  # of dots above and below the middle of their row; more subjects than that overlap
 
 
@@ -61,17 +62,22 @@ def plain_axis(title: str = "", **more: Any) -> Json:
 def score_axis(title: str, values: Iterable[float | None], chance: float | None = None) -> Json:
     """Return an axis for scores that includes chance."""
     low, high = score_range([*values, chance])
+    if high - low > 1:
+        return plain_axis(title, range=[low, high], nticks=6)
     step = 0.05 if high - low <= 0.25 else 0.1 if high - low <= 0.6 else 0.2
     return plain_axis(title, range=[low, high], dtick=step, tick0=0)
 
 
 def score_range(values: Iterable[float | None]) -> tuple[float, float]:
-    """Return multiples of .05 around all values, at least .2 apart and within 0 and 1."""
+    """Return multiples of .05 around all values, at least .2 apart and at most 1. If some values are above 0, they are
+    at least 0, or LOWEST_SHOWN if others are below 0."""
     known = [value for value in values if value is not None and math.isfinite(value)] or [0.0, 1.0]
+    least = 0.0 if min(known) >= 0 else max(LOWEST_SHOWN, min(known)) if max(known) > 0 else min(known)
     low, high = math.floor(20 * min(known) - 0.4), math.ceil(20 * max(known) + 0.4)
     missing = max(0, 4 - (high - low))
     low, high = low - missing // 2, high + missing - missing // 2
-    low, high = (0, max(high, 4)) if low < 0 else (low, high)
+    least_step = math.floor(20 * least)
+    low, high = (least_step, max(high, least_step + 4)) if low < least_step else (low, high)
     low, high = (min(low, 16), 20) if high > 20 else (low, high)
     return low / 20, high / 20
 

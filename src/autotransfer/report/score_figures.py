@@ -27,7 +27,8 @@ def glance(summary: Summary) -> Figure | None:
     first, plain = find(rows, DELIVERED), find(rows, "none")
     peers = sorted((row for row in rows if row.is_peer), key=lambda row: -row.mean)
     shown = [row for row in (first, *peers, plain) if row is not None]
-    values = [list(row.scores.values()) for row in shown]
+    lowest = plot.LOWEST_SHOWN if first is not None and first.mean > 0 else -math.inf
+    values = [[max(value, lowest) for value in row.scores.values()] for row in shown]
     across = plot.score_axis(f"{summary.metric} on the test subject", chain(*values), summary.chance)
     titles, means = [plot_text(row.label, 40) for row in shown], [score(row.mean) for row in shown]
     titles[0], means[0] = "<b>AutoTransfer, as delivered</b>", f"<b>{means[0]}</b>"
@@ -38,7 +39,9 @@ def glance(summary: Summary) -> Figure | None:
         texts = [f"{titles[i]}<br>subject {plot_text(who)}: {score(value)}" for who, value in row.scores.items()]
         look = {"opacity": 0.85, "size": plot.DOT}
         data.append(plot.points(values[i], heights[i], titles[i], fill=fill, text=texts, marker=look))
-        bands += _band(row.mean, bootstrap_interval(values[i], seed=0), fill, soft, y0=i - 0.3, y1=i + 0.3)
+        bands += _band(
+            row.mean, bootstrap_interval(list(row.scores.values()), seed=0), fill, soft, y0=i - 0.3, y1=i + 0.3
+        )
     metrics = summary.choice.other_metrics.items()
     others = {label_of(name): finite_scores(scores) for name, scores in metrics}
     head = {"annotations": [plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)], "shapes": bands}

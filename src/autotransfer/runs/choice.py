@@ -17,7 +17,7 @@ from ..settings import Setting
 from ..tasks import Task, task_of
 from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION
 from ..training.centring import CentringRule
-from ..training.conformal import Thresholds
+from ..training.conformal import REPORTED, Intervals, Thresholds
 from ..training.intervals import NextPerson, bootstrap_interval, check_at_least, next_person
 from .verdict import BestBaseline, best_baseline, verdict
 
@@ -57,7 +57,8 @@ class Weighted:
     name: str
     kind: str  # eegnet, shallow, features, tangent, templates, or the name of a user's encoder
     share: float  # of the weights; all shares sum to 1
-    exponent: float  # of its probabilities: the share over the temperature
+    exponent: float  # of its probabilities: the share over the temperature; if a number is predicted, its weight
+    strength: float | None = None  # of the ridge penalty, if a number is predicted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,8 @@ class Ensemble:
     def __post_init__(self) -> None:
         every = [self.exponents, *self.nested.values(), *self.nested_uncensored.values()]
         finite = all(beta >= 0 and math.isfinite(beta) for found in every for beta in found.values())
-        if not (finite and all(sum(found.values()) > 0 for found in every)):
+        is_numeric = any(weighted.strength is not None for weighted in self.weights)  # a constant may have all weight
+        if not (finite and (is_numeric or all(sum(found.values()) > 0 for found in every))):
             raise UserError("exponents of the weighted ensemble are not finite and positive")
 
     @property
@@ -81,7 +83,7 @@ class Ensemble:
     @property
     def temperature(self) -> float:
         """By which the weighted log-probabilities are divided."""
-        return 1 / sum(self.exponents.values())
+        return 1 / (sum(self.exponents.values()) or 1.0)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -90,7 +92,7 @@ class Ensemble:
 
     @property
     def nested_shares(self) -> dict[str, dict[str, float]]:
-        totals = {subject: sum(exponents.values()) for subject, exponents in self.nested.items()}
+        totals = {subject: sum(exponents.values()) or 1.0 for subject, exponents in self.nested.items()}
         return {s: {name: b / totals[s] for name, b in exponents.items()} for s, exponents in self.nested.items()}
 
     @property
@@ -217,6 +219,22 @@ class Answering:
             raise UserError("the tables of answering are not about the same people and shares")
 
 
+@dataclass(frozen=True)
+class IntervalCheck:
+    """Intervals about predicted numbers of held-out people, each with half-widths that the others gave."""
+
+    intervals: Intervals  # from everybody: those of the delivered model
+    held: Scores  # share of each person's windows within the 90 % interval; empty: no finite one is so wide
+
+    def __post_init__(self) -> None:
+        _check_scores([self.held], 0.0)
+
+    @property
+    def radius(self) -> float:
+        """Half the width of the delivered 90 % interval; infinite if there are too few people."""
+        return self.intervals.radius(REPORTED)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StageScore:
     """What a run had come to when a stage had ended: everything trained up to then, weighed and scored again."""
@@ -290,6 +308,7 @@ class Evaluation:
     skipped_baselines: dict[str, str] = field(default_factory=dict)  # by name: why a simple model has no scores
     metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
     chance: float | None = None  # what guessing would score; None: nobody knows
+    guessing: Scores = field(default_factory=dict)  # the same by person, where it differs between people
     other_metrics: dict[str, Scores] = field(default_factory=dict)  # by name: of what is delivered
     not_scored: list[str] = field(default_factory=list)  # people with windows of one class, who are in no scores
 
@@ -301,6 +320,7 @@ class Diagnosis:
     confusions: dict[str, list[list[int]]] = field(default_factory=dict)  # counts (C, C) of true × predicted class
     reliability: dict[str, Reliability] = field(default_factory=dict)
     answering: Answering | None = None  # None: too few people
+    intervals: IntervalCheck | None = None  # if a number is predicted; None: too few people
     calibration: Calibration | None = None  # of an ensemble
     without_kind: dict[str, Scores] = field(default_factory=dict)  # kind -> scores of the ensemble without it
 
@@ -335,9 +355,9 @@ class Choice(Diagnosis, Evaluation, Selection):
         metric = self.task.metric(self.metric)
         lowest = metric.lowest
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores, *self.test_scores.values()]
-        tables += [*self.alternatives.values(), *self.baselines.values(), *self.without_kind.values()]
+        tables += [*self.alternatives.values(), *self.baselines.values(), *self.without_kind.values(), self.guessing]
         _check_scores(tables, lowest)
-        _check_scores(self.other_metrics.values())
+        _check_scores(self.other_metrics.values(), min(other.lowest for other in self.task.metrics.values()))
         scored = ("chosen",) if self.paper_network is None else ("chosen", "paper_network")
         if not (self.nested_test_scores and all(self.test_scores.get(role) for role in scored)):
             raise UserError("nested_test_scores or test_scores are empty")
@@ -374,7 +394,12 @@ class Choice(Diagnosis, Evaluation, Selection):
 
     @property
     def guesses(self) -> bool:
-        """Whether what is delivered is not clearly better than guessing: its interval reaches chance."""
+        """Whether what is delivered is not clearly better than guessing: its interval reaches chance, or that of the
+        differences reaches 0 if guessing has a score for each person."""
+        if self.guessing:
+            gains = [value - self.guessing[who] for who, value in self.estimate.items() if who in self.guessing]
+            limits = bootstrap_interval(gains, seed=0)
+            return limits is None or limits[0] <= 0
         return self.chance is not None and self.interval is not None and self.interval[0] <= self.chance
 
 

@@ -77,7 +77,7 @@ def trained(
     called = cache(called)  # a setting is trained many times
 
     def named(group: int) -> Hashable:
-        names = tuple(subjects[person] for person in groups[group])
+        names = tuple(subjects[person] for person in groups[group]) if group < len(groups) else ("",)  # nobody
         return names[0] if len(names) == 1 else names
 
     return [

@@ -41,6 +41,7 @@ from .data_facts import Data
 from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
 from .ledger import FINISHED, REMEDY, Entry, Ledger, check_entries, entry_key
 from .lock import in_use, no_run, remove_database
+from .number_fits import NumberExecutor
 from .options import RunOptions
 from .preparation import Preparation, check_encoder
 from .provenance import changed_column, column_digests, fingerprint
@@ -65,7 +66,7 @@ class Run:
     ) -> None:
         self.folder, self.ledger, self.options, self._prepared = folder, ledger, options, prepared
         self.encoders = encoders
-        self.executor: Executor = LocalExecutor()
+        self.executor: Executor = NumberExecutor() if options.task.is_numeric else LocalExecutor()
 
     @property
     def prepared(self) -> Preparation:
@@ -213,6 +214,8 @@ class Run:
 
     def _pack_waiting(self) -> None:
         """Compose populations of the jobs that are in none, and store the composition."""
+        if self.options.task.is_numeric:
+            return
         placed = {key for population in self.ledger.open_populations() for key in population.keys}
         entries = self.ledger.entries(records=False)
         waiting = [entry for entry in entries if entry.status not in FINISHED and entry.key not in placed]

@@ -21,6 +21,7 @@ from ..runs.run import Run
 from ..settings import Setting
 from ..training.train import train
 from ..versions import versions
+from .regression import number_part
 
 # Trained networks that an average holds; a prediction waits for all of them. On thirteen sets averages of 14 networks
 # scored as those of 42 did.
@@ -30,6 +31,13 @@ State = dict[str, Tensor]
 
 def build_models(run: Run, choice: Choice, online: Mapping[Setting, float] | None = None) -> None:
     """Write RUN/model. online: exponents of the ensemble for online sessions."""
+    if choice.task.is_numeric and choice.ensemble is not None:
+        settings = choice.settings
+        parts = [
+            number_part(run, settings[one.name], one.strength or 1.0, one.exponent) for one in choice.ensemble.weights
+        ]
+        _save(run, parts, choice, None)
+        return
     exponents = choice.delivered
     networks = sum(not setting.network.closed_form for setting in exponents)
     most = None if choice.ensemble is None else most_of_each(networks)
@@ -60,11 +68,13 @@ def card_scores(choice: Choice) -> dict[str, Any]:
 def _save(run: Run, parts: Sequence[Part], choice: Choice, more: tuple[list[float], list[Part]] | None) -> None:
     """Write the model. more: exponents of the parts in the online ensemble, and its further parts."""
     rec = run.recordings
-    model = assemble(rec, parts, scores=card_scores(choice), encoders=run.encoders)
-    thresholds = None if choice.answering is None else choice.answering.thresholds
+    model = assemble(rec, parts, scores=card_scores(choice), encoders=run.encoders, target=choice.target)
     model.card = replace(
-        model.card, seen=training_seen(rec), thresholds=thresholds, follows=UNTRIED, made_with=versions()
-    )
+        model.card, seen=training_seen(rec), made_with=versions(),
+        thresholds=None if choice.answering is None else choice.answering.thresholds,
+        intervals=None if choice.intervals is None else choice.intervals.intervals,
+        follows=None if choice.task.is_numeric else UNTRIED,
+    )  # fmt: skip
     if (played := choice.playback) is not None:
         helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
         model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)

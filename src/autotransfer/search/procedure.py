@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
+
 from .. import schema
 from ..files import write_atomically
 from ..machine import FEW, cores, threads
-from ..runs.choice import Choice, Ensemble, NamedSetting, Selection, StageScore
+from ..runs.choice import Choice, Ensemble, NamedSetting, Scores, Selection, StageScore
 from ..runs.csv_tables import csv_of
 from ..runs.ending import OVER, out_of_time
 from ..runs.executor import LocalExecutor, OutOfTime
@@ -37,6 +39,7 @@ from .peers import peer_scores
 from .plan import Plan, write_plan
 from .planning import plan_of, with_candidate_stages
 from .playback import PEOPLE, play_back
+from .regression import candidate_scores, choose_numbers
 from .selection import select
 from .stages import shortlist
 from .stopping import expects_gain, stopped_at
@@ -203,13 +206,13 @@ class Conductor:
             choice = self._chosen(since, candidates)
         ended = self._ended(since) if staged else None
         write_results(run)
-        last = ended is not None or not staged
-        with working("scoring simple models", shown=self.shown):
-            scored, skipped = peer_scores(run, every=self._has_network)
-        peers = {name: run.by_person(scores) for name, scores in scored.items()}
-        choice = replace(choice, baselines=peers, skipped_baselines=skipped)
-        online = None
-        if choice.ensemble is not None and last:
+        last, online = ended is not None or not staged, None
+        if not run.options.task.is_numeric:
+            with working("scoring simple models", shown=self.shown):
+                scored, skipped = peer_scores(run, every=self._has_network)
+            peers = {name: run.by_person(scores) for name, scores in scored.items()}
+            choice = replace(choice, baselines=peers, skipped_baselines=skipped)
+        if choice.ensemble is not None and last and not run.options.task.is_numeric:
             centred = [setting for stage in self.plan.stages[: self.delivered] for setting, _ in stage.online]
             with working("weights for sessions", shown=self.shown):
                 online = find_online(run, candidates, list(dict.fromkeys(centred)))
@@ -252,6 +255,9 @@ class Conductor:
         """Select from the candidates, then evaluate and diagnose what was selected."""
         run, name_of = self.run, self.run.options.name_of
         named = [NamedSetting(name_of(setting), setting) for setting in candidates]
+        if run.options.task.is_numeric:
+            run.ledger.remember(scores=candidate_scores(run, named))
+            return choose_numbers(run, named)
         paper = next((one for one in named if one.setting == run.options.plain), None)
         entries = finished_entries(run, candidates, run.folds())
         evidence = Evidence.of(run, named, entries)
@@ -265,7 +271,7 @@ class Conductor:
             if self.stops:
                 selection = self._as_stopped(selection, selection.ensemble)
         evaluation = evaluate(run, selection, evidence, entries)
-        facts = {"at_least": run.options.at_least, "hold_out": run.options.hold_out}
+        facts = {name: getattr(run.options, name) for name in ("target", "at_least", "hold_out")}
         return Choice.of(selection, evaluation, diagnose(run, selection, evidence), **facts)
 
     def _as_stopped(self, selection: Selection, ensemble: Ensemble) -> Selection:
@@ -278,6 +284,14 @@ class Conductor:
         return replace(selection, ensemble=replace(ensemble, nested=nested))
 
 
+def results_of(run: Run) -> pd.DataFrame:
+    """Return results.csv: a row for each finished job and test subject."""
+    table = results_table(trained(run.ledger.entries(), run.data.subjects, run.options.name_of, run.groups))
+    if (scores := run.ledger.recall("scores", dict[str, Scores])) is not None:  # which records of numbers have not
+        pairs = zip(table["setting"], table["test_subject"].astype(str), strict=True)
+        table["test_score"] = [scores.get(setting, {}).get(subject, math.nan) for setting, subject in pairs]
+    return table
+
+
 def write_results(run: Run) -> None:
-    trainings = trained(run.ledger.entries(), run.data.subjects, run.options.name_of, run.groups)
-    write_atomically(run.folder / "results.csv", csv_of(results_table(trainings)))
+    write_atomically(run.folder / "results.csv", csv_of(results_of(run)))

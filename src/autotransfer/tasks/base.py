@@ -49,6 +49,8 @@ class Task:
     metrics: Mapping[str, Metric]  # by scikit-learn's names; the default first
     guess: str  # what a model does, or is, that has learned nothing, in a sentence
     chance_name: str  # what its score is called
+    one_value = "there is one class"  # what is wrong with windows that give no score, in a sentence
+    notes: tuple[str, ...] = ()  # what a careful reader wants to know about its scores
     is_numeric = False  # whether a number is predicted; otherwise probabilities of classes
     has_columns = False  # whether a target may be a column or a channel, such as continuous:force
     options: tuple[str, ...] | None = None  # fields of AskedOptions that have an effect; None: all

@@ -50,6 +50,12 @@ class Regression(Task):
     metrics = METRICS
     guess = "a constant"  # the mean of the training people's targets
     chance_name = "a constant"
+    one_value = "the target is the same"
+    notes = (
+        "R² is computed for each person against their own mean: an offset lowers it even if ups and downs are "
+        "predicted well. Correlation does not depend on offsets.",
+        "Intervals are calibrated by person: errors on other held-out people give their half-width.",
+    )
     is_numeric = True
     has_columns = True
 

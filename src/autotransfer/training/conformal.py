@@ -31,6 +31,7 @@ Classes = NDArray[np.int64]
 UNANSWERED = "unanswered"  # in place of a class that is text
 LEVELS = 99  # thresholds are kept for coverages, and shares of windows, of 0.01 … 0.99
 FEWEST = 3  # people for thresholds
+REPORTED = 0.9  # coverage of the intervals that a run reports
 CANDIDATES = 2000  # thresholds that are tried
 MASSES = 2000  # values of u
 ROUNDING = 1e-9

@@ -14,6 +14,7 @@ from ..words import score
 
 RESAMPLES = 10_000
 FEWEST_TO_TEST = 6  # with 5 people the smallest two-sided p of a signed-rank test is 2/2⁵ = 0.0625
+LOWEST = -1e6  # of the scores that a run states: an R² of somebody whose target hardly changes has no lower end
 PREDICTED = 0.9  # of the people to come lie within the interval for the next person
 
 
@@ -83,21 +84,18 @@ def next_person(
         return None
     reach = t * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
     mean = float(values.mean())
-    return NextPerson(max(lowest, mean - reach), min(highest, mean + reach), level, n, "normal")
+    return NextPerson(max(lowest, LOWEST, mean - reach), min(highest, mean + reach), level, n, "normal")
 
 
-def next_words(
-    expected: NextPerson | None, hold_out: str = "subject", *, metric: str = "", lowest: float = -math.inf
-) -> str | None:
-    """What to expect of one more person; None where there was only one.
+def next_words(expected: NextPerson | None, hold_out: str = "subject", *, metric: str = "") -> str | None:
+    """Say what to expect of one more person; None if there was only one.
 
-    hold_out: what people were scored on. metric: 'R²', where the sentence must say it. lowest: the score that stands
-    for anything below it.
+    hold_out: what people were scored on. metric: 'R²', if the sentence must say it.
     """
     if expected is None:
         return None
     who = "Next person, once it is trained on their other sessions" if hold_out == "session" else "Next person"
-    low = "far below 0" if expected.low <= lowest else score(expected.low)
+    low = "far below 0" if expected.low <= LOWEST else score(expected.low)
     values = f"{metric} {low} to {score(expected.high)}".lstrip()
     return f"{who}: {values} ({100 * expected.level:.0f} % prediction interval {expected.basis})."
 

@@ -1,29 +1,97 @@
-"""The folder of the run behind `fit`: the user's or a temporary one, with a run that is begun or continued."""
+"""RunEstimator: a whole run behind `fit`, in the user's folder or a temporary one, begun or continued."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..errors import UserError, shown
+from sklearn.utils.validation import check_is_fitted
+
+from .. import schema
+from ..errors import UserError, one_line, shown
 from ..folds import in_units
 from ..model.encoders import Encoders
+from ..models.loading import load_model
+from ..models.model import Model
 from ..recordings import Recordings, save_npz
+from ..report.collect import collect
+from ..report.page import import_plotly, write
+from ..report.summary import Summary
+from ..runs.choice import Choice, read_choice
+from ..runs.lock import Lock
 from ..runs.options import RunOptions, resolved
 from ..runs.provenance import changed_column, column_digests, fingerprint
 from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.planning import begin
+from ..search.procedure import conduct, results_of
+from .inputs import warn_of_unknown_rate
+from .window_classifier import WindowEstimator
 
 DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
 IMMATERIAL = {"source", "device", "at_least"}  # options that a resumed run may differ in
 
 
+class RunEstimator(WindowEstimator):
+    """An estimator whose `fit` performs a run and keeps what it found."""
+
+    run_folder: str | os.PathLike[str] | None
+
+    def _perform(
+        self, recordings: Recordings, options: RunOptions, encoders: Encoders | None, *, verbose: bool
+    ) -> Model:
+        """Perform what is left of the run, set the attributes that say what it found, and return the model."""
+        warn_of_unknown_rate(recordings.sfreq, type(self).__name__)
+        kept = self.run_folder is not None
+        if kept:
+            import_plotly()  # the report is drawn when all is done
+        with (
+            _folder(self.run_folder) as folder,
+            Lock(folder),
+            _run(folder, recordings, options, encoders, print if verbose else None, kept=kept) as run,
+        ):
+            if run.ledger.recall("complete", bool):
+                choice = read_choice(folder)
+            else:
+                choice = conduct(run, print if verbose else lambda _: None, shown=verbose)
+            model = load_model(folder / "model", encoders)
+            self.summary_ = replace(
+                collect(run), source="the arrays handed to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
+            )
+            if kept:
+                _write_report(self.summary_, folder / "report.html")
+            self.results_ = results_of(run)
+            self._keep(run, choice)
+        self.choice_, self.verdict_ = schema.to_values(choice), choice.verdict
+        metric, expected = choice.task.metric(choice.metric), choice.next_person
+        limits = (metric.lowest, metric.highest)
+        self.next_subject_ = limits if expected is None else (expected.low, expected.high)
+        self.best_setting_ = model.heaviest.setting
+        return model
+
+    def _keep(self, run: Run, choice: Choice) -> None:
+        """Keep what only this estimator has of a finished run."""
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write the report, one self-contained HTML file."""
+        check_is_fitted(self)
+        return write(self.summary_, path)
+
+
+def _write_report(summary: Summary, path: Path) -> None:
+    """Write the report; if that fails, warn, because the fit itself succeeded."""
+    try:
+        write(summary, path)
+    except Exception as error:
+        warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=4)
+
+
 @contextmanager
-def open_folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
+def _folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
     """The user's folder, or a temporary one."""
     if run_folder is None:
         with TemporaryDirectory(prefix="autotransfer-") as name:
@@ -38,7 +106,7 @@ def open_folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
 
 
 @contextmanager
-def open_run(
+def _run(
     folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None, tell: Tell | None, *,
     kept: bool,
 ) -> Iterator[Run]:  # fmt: skip
