@@ -1,4 +1,4 @@
-"""The censor, transform, encoder and augmentation that CONTRIBUTING shows how to add, registered for tests."""
+"""The censor, transform, encoder, augmentation and task that CONTRIBUTING shows how to add, registered for tests."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from autotransfer.augment import AUGMENTATIONS
 from autotransfer.censoring import CENSORS
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing import TRANSFORMS
+from autotransfer.tasks import TASKS
 
 PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
 EXAMPLE = re.compile(
@@ -22,6 +23,7 @@ EXAMPLE = re.compile(
 )
 REGISTRIES: dict[str, dict[str, Any]] = {
     "CENSORS": CENSORS, "TRANSFORMS": TRANSFORMS, "ENCODERS": ENCODERS, "AUGMENTATIONS": AUGMENTATIONS,
+    "TASKS": TASKS,
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ Censors have a file of their own: test_censoring_contract.py.
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS, TrainingBatch
 from autotransfer.censoring import CENSORS, MODES
+from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.jobs import HISTORY
 from autotransfer.model.encoders import ENCODERS
@@ -25,7 +28,9 @@ from autotransfer.models.loading import load_model
 from autotransfer.models.model import Model
 from autotransfer.models.saving import write_model
 from autotransfer.preprocessing import TRANSFORMS
+from autotransfer.runs.choice import read_choice
 from autotransfer.settings import field_names
+from autotransfer.tasks import TASKS
 from contributed import EXAMPLES, REGISTRIES
 from contributed import registered as registered
 from tiny import tiny
@@ -227,3 +232,38 @@ def test_an_augmentation_acts_in_training_alone_and_not_on_the_stack(name: str, 
     model, recordings = model_of(setting)
     np.testing.assert_array_equal(model.predict_proba(recordings.X), model.predict_proba(recordings.X))
     check_saved_and_exported(setting, tmp_path)
+
+
+# ---- tasks -----------------------------------------------------------------------------------------------------------
+
+
+def call(*words: object) -> str:
+    result = CliRunner().invoke(app, list(map(str, words)))
+    assert result.exception is None, result.exception
+    return str(result.output)
+
+
+def test_a_task_is_one_file_and_one_line(tmp_path: Path) -> None:
+    """Levels of effort: run, report, predict and the estimator use the metric and the words of the page's task."""
+    rng = np.random.default_rng(0)
+    y, who = np.tile(np.repeat([0, 1, 2], 8), 5), np.repeat(np.arange(5), 24)
+    X = rng.normal(size=(len(y), 2, 64)) * np.exp(0.6 * y + 0.2 * who)[:, None, None]
+    data, run = tmp_path / "effort.npz", tmp_path / "run"
+    np.savez(data, X=X, y=y, subject=who, meta=json.dumps({"sfreq": 64.0}))
+    told = call("run", data, "--target", "ordinal", "--kinds", "linear", "--networks", "none", "--out", run)
+    choice = read_choice(run)
+    assert choice.metric == "neg_mean_absolute_error"
+    assert choice.task is TASKS["ordinal"]
+    assert choice.verdict in told
+    assert "negative error in levels" in choice.verdict
+    assert all(value <= 0 for value in choice.estimate.values())
+    assert choice.chance == pytest.approx(-2 / 3)
+    assert "balanced_accuracy" in choice.other_metrics
+    assert "negative error in levels" in (run / "report.html").read_text(encoding="utf-8")
+    assert "negative error in levels" in call("predict", run, data, "--out", tmp_path / "out.csv")
+    assert "balanced accuracy" in call(
+        "predict", run, data, "--out", tmp_path / "out.csv", "--metric", "balanced_accuracy"
+    )
+    model = load_model(run)
+    assert model.card.target == "ordinal"
+    assert model.score(X, y) == pytest.approx(choice.task.metrics[choice.metric].score(y, model.predict_proba(X)))

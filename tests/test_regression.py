@@ -162,7 +162,7 @@ def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_p
     targets = recordings_with_targets(Raw(X=X, y=y, subject=who, sfreq=128.0))
     search(targets, options(), tmp_path / "run")
     run = Run.open(tmp_path / "run", recordings=targets)
-    setting = candidates_of(run.prepared).solved[0]
+    setting = candidates_of(run.prepared).linear[0]
     predicted = NumberEvidence.of(run, [NamedSetting("one", setting)]).predicted[0]
     ready = represented(targets, setting.preprocessing)
     assert ready is not None

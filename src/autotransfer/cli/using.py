@@ -42,18 +42,18 @@ def predict(
     gets scores by person and a confusion table."""
     from ..models.loading import load_model
     from ..runs.choice import unfinished_words
-    from ..tasks.classification import CLASSIFICATION_TASK, metric_of_card
     from ..training.conformal import least_confidence, least_probability
 
     check_choice("adapt", adapt, ("all", "none"))
-    asked = None if metric is None else CLASSIFICATION_TASK.metric_name(metric)
     check_outputs(data, out=out, scores=scores)
     saved = load_model(folder, own_encoders(encoder))
     if saved.card.task.is_numeric:
-        if abstain is not None or adapt != "none" or asked is not None:
+        if abstain is not None or adapt != "none" or metric is not None:
             raise UserError("the model predicts a number, and no classes; leave --abstain, --adapt and --metric out")
         predict_numbers(saved, read_for(saved, data, cutting), out, scores, coverage, quiet=quiet)
         return
+    task = saved.card.task
+    deciding = task.metric_of_card(saved.card.scores) if metric is None else task.metric_name(metric)
     if coverage is not None:
         least_probability(saved.card.thresholds, coverage)
     least_confidence(saved.card.thresholds, abstain)
@@ -61,7 +61,7 @@ def predict(
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     table, scored, notes = _predict_classes(
-        saved, raw, asked or metric_of_card(saved.card.scores), adapt, coverage, abstain, must_score=scores is not None
+        saved, raw, deciding, adapt, coverage, abstain, must_score=scores is not None
     )
     people = None if scored is None or scores is None else scored.table()
     give_predictions(table, out, people, scores, [*unfinished_words(folder), *notes], quiet=quiet)
@@ -111,7 +111,6 @@ def _predict_classes(
     """
     from ..report.person_scores import PersonScores, card_words
     from ..runs.predictions import predictions, probabilities
-    from ..tasks.classification import METRICS
 
     X = model.read(raw)
     probability = probabilities(model, raw, None if adapt == "none" else adapt, X=X)
@@ -124,9 +123,9 @@ def _predict_classes(
             raise
         return table, None, [*notes, str(error)]
     if scored is not None:
-        notes += scored.seen_lines(model, X, METRICS[metric])
+        notes += scored.seen_lines(model, X, model.card.task.metric(metric))
         notes += scored.lines(metric)
-        notes += scored.decision_lines(table, METRICS[metric])
+        notes += scored.decision_lines(table, model.card.task.metric(metric))
     return table, scored, notes
 
 

@@ -14,6 +14,7 @@ from ..recordings import Recordings
 from ..runs.options import RunOptions, describe_run
 from ..runs.preparation import check_packages
 from ..settings import Setting
+from ..tasks import Task, task_of
 from ..tasks.classification import CLASSIFICATION
 from ..training.packing import resolve_device
 from .inputs import encoder_of, seed_of
@@ -73,12 +74,16 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
         return self.metric
 
     @property
+    def _task(self) -> Task:
+        return task_of(str((self.options or {}).get("target", CLASSIFICATION)))
+
+    @property
     def _verbose(self) -> bool:
         return bool((self.options or {}).get("verbose"))
 
     def _check_options(self) -> None:
         described = self._described()
-        if described.target != CLASSIFICATION:
+        if described.task.is_numeric:
             raise UserError(
                 f"target is {described.target!r}, and a classifier tells classes apart; use AutoTransferRegressor"
             )

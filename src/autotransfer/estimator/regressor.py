@@ -82,13 +82,14 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
             replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate)
         )
         self.model_ = self._perform(recordings, options, None, verbose=self.verbose)
-        predicted, self.held_out_ = self.held_out_, np.full(n_trials, np.nan)
-        self.held_out_[np.isfinite(values)] = predicted
+        self.held_out_ = np.full(n_trials, np.nan)
+        self.held_out_[np.isfinite(values)] = self._predicted
+        del self._predicted
         self._keep_features(recordings, raw.channels is not None)
         return self
 
     def _keep(self, run: Run, choice: Choice) -> None:
-        self.held_out_ = NumberEvidence.of(run, choice.shortlist).delivered()
+        self._predicted = NumberEvidence.of(run, choice.shortlist).delivered()
 
     def predict(self, X: object, subjects: object = None) -> Floats:
         """Return the target of each window (N,).

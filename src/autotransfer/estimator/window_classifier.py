@@ -23,7 +23,7 @@ from ..person.calibration import adapt_model
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
 from ..recordings.windows import people_of_windows
-from ..tasks import Metric
+from ..tasks import Metric, Task
 from ..tasks.classification import CLASSIFICATION_TASK
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .inputs import raw_windows, training_recordings
@@ -84,6 +84,10 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     classes_: Array
     scoring: str | None
     sfreq: float | None
+
+    @property
+    def _task(self) -> Task:
+        return CLASSIFICATION_TASK
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -203,7 +207,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     def _metric(self) -> Metric:
         """Return the metric of `score`."""
-        return CLASSIFICATION_TASK.metric(self.scoring or CLASSIFICATION_TASK.default_metric, "scoring")
+        return self._task.metric(self.scoring or self._task.default_metric, "scoring")
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
         """Return latent features z of all members (N, members · D), side by side, of all candidates."""

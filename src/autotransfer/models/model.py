@@ -35,7 +35,6 @@ from ..training.conformal import (
     unanswered_value,
 )
 from ..training.effects import Effects
-from ..training.metrics import balanced_accuracy_of
 from .calibration import check_effects, known_and_unknown, labels_of, lost_with, trust_in
 from .candidate import Candidate, size_of_candidate
 from .card import UNTRIED, ModelCard, OnlineCard, as_array
@@ -307,7 +306,7 @@ class Model:
             predicted = self.predict(X, subjects)
             return task.metric(task.default_metric).score(numbers(y, len(predicted)), predicted)
         places, probability = known_and_unknown(self.card.classes, y, self.predict_proba(X, subjects))
-        return balanced_accuracy_of(probability.argmax(1), places, probability.shape[1])
+        return task.metric(task.default_metric).measure(places, probability, None)
 
     def features(self, X: object, subjects: object = None) -> Tensor:
         """Return the codes of all members of all candidates side by side (N, n_features): all that a prediction

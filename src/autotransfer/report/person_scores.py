@@ -20,8 +20,8 @@ from ..models.seen import CALIBRATION, is_known, seen_words, window_digests
 from ..recordings import Raw
 from ..recordings.labels import named
 from ..runs.verdict import measured_words
-from ..tasks import Metric
-from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION_TASK, METRICS
+from ..tasks import Metric, Task
+from ..tasks.classification import BALANCED_ACCURACY, CLASSIFICATION_TASK
 from ..training.intervals import bootstrap_interval
 from .escaping import short
 from .statistics import spread
@@ -44,6 +44,7 @@ class PersonScores:
     y: NDArray[np.int64]
     probability: NDArray[np.float64]
     subject: list[Any] | None
+    task: Task = CLASSIFICATION_TASK
 
     @classmethod
     def of(cls, model: Model, raw: Raw, probability: NDArray[np.float64]) -> PersonScores | None:
@@ -55,7 +56,7 @@ class PersonScores:
         except UserError as error:
             raise UserError(f"no scores: {error}") from None
         people = None if raw.subject is None else named(raw.subject, len(y), "subject", raw.subjects)
-        return cls([str(name) for name in model.card.classes], y, probability, people)
+        return cls([str(name) for name in model.card.classes], y, probability, people, model.card.task)
 
     def seen_lines(self, model: Model, X: Tensor, metric: Metric) -> list[str]:
         """Lines that say which of these people and windows are not new to the model, and what the score is without
@@ -108,7 +109,7 @@ class PersonScores:
 
     def table(self) -> pd.DataFrame:
         """Return a row for each person: windows, every metric, and counts of true and predicted classes."""
-        scores = {name: self.by_person(metric) for name, metric in METRICS.items()}
+        scores = {name: self.by_person(metric) for name, metric in self.task.metrics.items()}
         lines = []
         for person, rows in self.people.items():
             line: dict[str, Any] = {"subject": person, "windows": len(rows)}
@@ -120,13 +121,13 @@ class PersonScores:
 
     def lines(self, name: str = BALANCED_ACCURACY) -> list[str]:
         """Return lines for a terminal, by one metric; the first one says if it is not clearly better than guessing."""
-        metric = METRICS[name]
+        metric = self.task.metric(name)
         by_person = self.by_person(metric)
         values = [value for value in by_person.values() if math.isfinite(value)]
         whose = [self.y[self.people[who]] for who, value in by_person.items() if math.isfinite(value)] or [self.y]
         guessing = metric.chance(whose, len(self.classes))
-        chance, limits = CLASSIFICATION_TASK.chance_words(guessing), bootstrap_interval(values, seed=0)
-        lines = [f"Not clearly better than guessing ({chance})"] if limits and limits[0] <= guessing else []
+        chance, limits = self.task.chance_words(guessing), bootstrap_interval(values, seed=0)
+        lines = [f"Not clearly better than {self.task.guess} ({chance})"] if limits and limits[0] <= guessing else []
         if self.subject is None:
             lines.append(f"{metric.label} of {count(len(self.y), 'window')}: {score(by_person[NOBODY])} ({chance})")
         elif not values:

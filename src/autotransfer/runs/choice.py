@@ -247,7 +247,7 @@ class StageScore:
     interval: list[float]  # 95 % over people; empty for a single one
 
     def __post_init__(self) -> None:
-        _check_scores([self.scores])
+        _check_scores([self.scores], -math.inf)
 
     @classmethod
     def of(cls, name: str, number: int, seconds: float, scores: Scores, by_person: Scores | None = None) -> StageScore:

@@ -14,7 +14,6 @@ from ..recordings import Raw
 from ..recordings.labels import named
 from ..recordings.targets import with_target
 from ..recordings.windows import people_of_windows
-from ..tasks.regression import METRICS
 from ..training.conformal import decisions, interval_radius, least_confidence, least_probability, sets_at
 from ..words import count, score
 from .verdict import measured_words
@@ -91,10 +90,11 @@ def number_predictions(
         groups.setdefault("all" if whose is None else whose[row], []).append(row)
     lines = [
         {"subject": who, "windows": len(rows)}
-        | {name: metric.score(y[rows], predicted[rows]) for name, metric in METRICS.items()}
+        | {name: metric.score(y[rows], predicted[rows]) for name, metric in model.card.task.metrics.items()}
         for who, rows in groups.items()
     ]
     people = pd.DataFrame(lines)
-    means = ", ".join(f"{metric.label} {score(float(people[name].mean()))}" for name, metric in METRICS.items())
+    metrics = model.card.task.metrics.items()
+    means = ", ".join(f"{metric.label} {score(float(people[name].mean()))}" for name, metric in metrics)
     notes.append(f"mean over {count(len(people), 'person', 'people')}: {means}")
     return table, people, notes

@@ -76,6 +76,11 @@ class Task:
         listed = ", ".join(repr(metric.short or known) for known, metric in self.metrics.items())
         raise UserError(f"unknown {what} {shown(name)}; choose from {listed}")
 
+    def metric_of_card(self, scores: Mapping[str, object]) -> str:
+        """Return the metric of the scores in a model's card; the default one if this version does not know it."""
+        name = scores.get("metric")
+        return name if isinstance(name, str) and name in self.metrics else self.default_metric
+
     def chance_words(self, chance: float) -> str:
         """Return the score of guessing as sentences have it in brackets, such as 'chance .50'."""
         return f"{self.chance_name} " + f"{chance:.2f}".replace("-", "−").removeprefix("0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,12 +61,6 @@ METRICS = {
     "f1_macro": Metric("macro F1", _macro("f1_score"), _guessed_f1, short="f1"),
     "accuracy": Metric("accuracy", _accuracy, _evenly, one_value=True),
 }
-
-
-def metric_of_card(scores: Mapping[str, object]) -> str:
-    """Return the metric of the scores in a model's card; balanced accuracy if this version does not know it."""
-    name = scores.get("metric")
-    return name if isinstance(name, str) and name in METRICS else BALANCED_ACCURACY
 
 
 class Classification(Task):
