@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .critics import CriticOptions, SubjectCritic, to_unit_variance, with_labels
-from .groups import Groups, equal_shares, find_groups
+from .groups import equal_shares, find_groups
 from .terms import Term
 
 
@@ -55,14 +55,12 @@ class ContrastMethod(SubjectCritic):
             scaled = to_unit_variance(z, weight) if self.unit_variance else z
             return with_labels(scaled, (term.context, self.contexts))
 
+        def shares() -> tuple[Tensor, Tensor]:
+            ids = torch.arange(self.nuisances, device=term.nuisance.device)
+            joint = ((term.nuisance[..., None] == ids) & groups.counts[..., None]).to(groups.context_rows.dtype)
+            return joint, groups.context.to(joint.dtype) @ joint / groups.context_rows[..., None]
+
         # The critic's updates in a step see the same term; the encoder goes on from the last.
         value: Tensor = self.critic(seen() if frozen else term.once(("seen", term.z), seen), frozen=frozen)
-        joint, product = term.once("shares", lambda: joint_and_product(term.nuisance, groups, self.nuisances))
+        joint, product = term.once("shares", shares)
         return Contrast(value, joint, product, weight)
-
-
-def joint_and_product(nuisance: Tensor, groups: Groups, nuisances: int) -> tuple[Tensor, Tensor]:
-    """Return `Contrast.joint` and `Contrast.product`, (P, B, subjects) each."""
-    ids = torch.arange(nuisances, device=nuisance.device)
-    joint = ((nuisance[..., None] == ids) & groups.counts[..., None]).to(groups.context_rows.dtype)
-    return joint, groups.context.to(joint.dtype) @ joint / groups.context_rows[..., None]

@@ -36,7 +36,6 @@ class CORAL(Method):
     options: CORALOptions
     label = "CORAL"
     Options = CORALOptions
-    strengths = (10.0, 3.0, 1.0, 0.3, 0.1)
     useful = (0.3, 1.0)
     sampled = (0.1, 10.0)
 

@@ -24,7 +24,6 @@ class HSIC(KernelMethod):
     """
 
     label = "HSIC"
-    strengths = (10.0, 3.0, 1.0, 0.3, 0.1)
     useful = (1.0, 3.0)
     sampled = (0.1, 10.0)
 

@@ -25,7 +25,7 @@ from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, mix_channels, mix_levelled, mix_signals
 from .moments import Levelled, Moments, levelled_moments, padding, window_moments
 from .norm_pool import Draws, draws_of, dropped, norm_pool
-from .power import codes_of_power, log_of, log_power, pooled_again, square_pool
+from .power import codes_of_power, log_of, pooled_again, square_pool
 from .stack import Size, Stack
 
 MIN_TIMES = 8
@@ -307,7 +307,7 @@ class EEGNetGraph(nn.Module):
         power = None
         if self.power:
             v = F.conv1d(h, self.temporal, groups=wide)
-            power = log_power(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1])
+            power = log_of(pooled_again(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1]))
             power = power * self.power_scale + self.power_shift
             h = v * self.scale + self.temporal_bias[:, None]
         else:

@@ -65,11 +65,6 @@ def log_of(power: Tensor) -> Tensor:
     return (power + FLOOR).log()
 
 
-def log_power(squares: Tensor, pool: int) -> Tensor:
-    """Return mean squares (..., times), pooled once more, as logarithms (..., times // pool)."""
-    return log_of(pooled_again(squares, pool))
-
-
 class _Codes(Function):
     """Logarithms, BatchNorm and dropout by a kernel, in the order of codes."""
 

@@ -71,7 +71,9 @@ class Preprocessing:
         values: dict[str, Any] = {}
         for name, kind in TRANSFORMS.items():
             if kind in present:
-                values |= {name: getattr(present[kind], fields(kind)[0].name)} | present[kind].words
+                first, *others = (field.name for field in fields(kind))
+                values[name] = getattr(present[kind], first)
+                values |= {other: getattr(present[kind], other) for other in others}
             elif not is_off(kind.default):
                 values[name] = "none"
         return values

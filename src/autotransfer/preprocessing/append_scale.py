@@ -50,19 +50,14 @@ class AppendScale(Transform):
 
 class WithScale(Fitted):
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
-        """Map (..., C, T) to (..., 3C, T)."""
+        """Map windows (..., C, T) to (..., 3C, T): shapes, each with mean 0 and deviation 1, then the mean and then the
+        logarithm of the deviation of every channel."""
         if not x.requires_grad and cpu.available(x):
             return cpu.append_scale(x, FLAT, QUIET)
-        shapes, scale = parted(x)
+        exact = x.double()  # what float32 leaves of a flat channel less its mean would become its shape
+        mean = exact.mean(-1, keepdim=True)
+        centred = exact - mean
+        deviation = centred.square().mean(-1, keepdim=True).sqrt()
+        scale = torch.cat([mean, (deviation + QUIET).log()], -2).to(x.dtype)
+        shapes = (centred / deviation.clamp(min=FLAT)).to(x.dtype)
         return torch.cat([shapes, scale.expand(*scale.shape[:-1], x.shape[-1])], -2)
-
-
-def parted(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return windows (..., C, T) as shapes (..., C, T), each with mean 0 and deviation 1, and mean and logarithm of the
-    deviation of every channel (..., 2C, 1)."""
-    exact = x.double()  # what float32 leaves of a flat channel less its mean would become its shape
-    mean = exact.mean(-1, keepdim=True)
-    centred = exact - mean
-    deviation = centred.square().mean(-1, keepdim=True).sqrt()
-    scale = torch.cat([mean, (deviation + QUIET).log()], -2).to(x.dtype)
-    return (centred / deviation.clamp(min=FLAT)).to(x.dtype), scale

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -79,11 +79,6 @@ class Transform(ABC):
         """Return the fitted transform of a saved model, from the tensors of its `state_dict()`. Overridden where
         there are statistics to restore."""
         return self.fit(Stage(torch.empty(0, 1, 1), torch.empty(0, dtype=torch.int64)), [])
-
-    @property
-    def words(self) -> dict[str, Any]:
-        """Return fields by name, without the first."""
-        return {field.name: getattr(self, field.name) for field in fields(self)[1:]}
 
 
 @dataclass(frozen=True)

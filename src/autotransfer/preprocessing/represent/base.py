@@ -61,10 +61,6 @@ class Representation(ABC):
         """Return how many numbers one window needs in memory meanwhile; decides how many windows are taken at once."""
         return 4 * channels * max(channels, times)
 
-    def graph(self) -> nn.Module:
-        """Make the module for export; overridden by a UserError if no graph can do it."""
-        return InGraph(self.numbers_in_graph)
-
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
         """Fit as `Transform.fit` does. Overridden, with `restore` and `by_fold`, where there are statistics to fit."""
         return EveryWindow(self)
@@ -84,19 +80,19 @@ class EveryWindow(Fitted):
         return in_pieces(x, self.spec.numbers, self.spec.room(int(x.shape[-2]), int(x.shape[-1])))
 
     def graph(self) -> nn.Module:
-        return self.spec.graph()
+        return InGraph(self.spec.numbers_in_graph)
 
 
 class InGraph(nn.Module):
     """For export: windows (G, N, C, T) -> (G, N, R, S), as (G · N, C, T): with the number of windows on the first axis
     no stride depends on it, which spares an exporter much of its time.
 
-    numbers: what it does to windows (n, C, T); module: whose weights that needs
+    numbers: what it does to windows (n, C, T)
     """
 
-    def __init__(self, numbers: Callable[[Tensor], Tensor], module: nn.Module | None = None) -> None:
+    def __init__(self, numbers: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.numbers, self.module = numbers, module
+        self.numbers = numbers
 
     def forward(self, x: Tensor) -> Tensor:
         numbers = self.numbers(x.flatten(0, 1)).to(torch.float32)

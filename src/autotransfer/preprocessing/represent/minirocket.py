@@ -70,7 +70,11 @@ class FittedMiniRocket(Fitted):
         room = self.spec.room(int(x.shape[-2]), int(x.shape[-1]))
         groups = max(len(x), len(self.thresholds))
         pairs = zip(x.expand(groups, -1, -1, -1), self.thresholds.expand(groups, -1, -1), strict=True)
-        return torch.cat([in_pieces(group[None], partial(exceeding, thresholds=t), room) for group, t in pairs])
+
+        def shares(windows: Tensor, limits: Tensor) -> Tensor:
+            return shares_above(convolved(windows), limits, torch.float64)
+
+        return torch.cat([in_pieces(group[None], partial(shares, limits=t), room) for group, t in pairs])
 
     def graph(self) -> nn.Module:
         return MiniRocketGraph(self.thresholds)
@@ -89,11 +93,6 @@ class MiniRocketGraph(nn.Module):
         groups = len(self.thresholds)
         both = zip(responses if len(responses) == groups else responses * groups, self.thresholds, strict=True)
         return torch.stack([shares_above(response, limits) for response, limits in both])
-
-
-def exceeding(x: Tensor, thresholds: Tensor) -> Tensor:
-    """Map windows (n, C, T), thresholds (D · 84, 3) to shares of samples above (n, 1, D · 84 · 3), float64."""
-    return shares_above(convolved(x), thresholds, torch.float64)
 
 
 def shares_above(responses: Tensor, thresholds: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
