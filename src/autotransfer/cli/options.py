@@ -6,13 +6,12 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
 from functools import wraps
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from ..errors import UserError
 
@@ -129,48 +128,6 @@ def read_for(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
         if cutting["filter"] is None and card.filter is not None and card.filter.get("sections"):
             cutting["filter"] = card.filter
     return read(data, Cutting.of(**cutting))
-
-
-@dataclass(frozen=True)
-class Detection:
-    """When probabilities of windows become an action, and recordings to try that on: options of `stream`."""
-
-    rest: str | None = None
-    threshold: float | None = None
-    debounce: str = "1/1"
-    refractory: float = 0.0
-    replay: str | None = None
-    events: str | None = None
-    pattern: str | None = None
-    sfreq: float | None = None
-    sep: str | None = None
-    decimal: str | None = None
-    time_column: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.replay is None:
-            for name in ("events", "pattern"):
-                if getattr(self, name) is not None:
-                    raise UserError(f"--{name} is for --replay; leave it out, or replay recordings")
-
-    @classmethod
-    def of(cls, context: Context) -> Self:
-        return cls(**{option.name: context.params[option.name] for option in fields(cls)})
-
-    @property
-    def asked(self) -> bool:
-        """Whether events of a stream are to be detected."""
-        return replace(self, sep=None, decimal=None, time_column=None) != Detection(
-            replay=self.replay, sfreq=self.sfreq
-        )
-
-    @property
-    def rule(self) -> dict[str, Any]:
-        """As `person.stream.replay` takes it."""
-        threshold = 0.5 if self.threshold is None else self.threshold
-        return {
-            "rest": self.rest, "threshold": threshold, "debounce": self.debounce, "refractory": self.refractory,
-        }  # fmt: skip
 
 
 def own_encoders(text: str) -> dict[str, Any] | None:

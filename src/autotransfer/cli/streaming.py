@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Context, Option
+from typer import Option
 
 from ..errors import UserError
-from .options import Decimal, Detection, Folder, OwnEncoder, Sep, TimeColumn, event, own_encoders
+from .options import Decimal, Folder, OwnEncoder, Sep, TimeColumn, event, own_encoders
 from .outputs import check_outputs
 from .voice import complain, say
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def stream(
-    context: Context,
     folder: Folder,
     source: Annotated[str | None, Option(help="lsl:NAME, a .npz of one person, or an .xdf (?stream=NAME).")] = None,
     out: Annotated[
@@ -55,13 +54,12 @@ def stream(
     from ..person.stream.run import check_hop, filter_from
     from ..person.stream.sink import open_sink
 
-    detection = Detection.of(context)
-    if (source is None) == (detection.replay is None):
+    if (source is None) == (replay is None):
         raise UserError("give either --source, a stream or a file in its place, or --replay, recordings with events")
-    if seconds is not None and not seconds > 0:
-        raise UserError(f"seconds is {seconds:g}; it must be a positive number")
     if source is None and (session is not None or seconds is not None):
         raise UserError("--session and --seconds are for a stream of one person; leave them out with --replay")
+    if source is not None and (events is not None or pattern is not None):
+        raise UserError("--events and --pattern are for --replay; leave them out, or replay recordings")
     check_hop(hop)
     encoders = own_encoders(encoder)
     torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
@@ -72,19 +70,24 @@ def stream(
         person = Session(folder, adapt=adapt, encoders=encoders)
     filtered = filter_from(filter, notch or [], person.model.card.filter)
     options: dict[str, Any] = {"hop": hop, "filtered": filtered, "by_position": by_position}
-    if source is None:
-        _replay(person, detection, out, options)
-    else:
-        sink = partial(open_sink, out, person.classes_.tolist(), str(folder), events=detection.asked)
-        _decode(person, source, detection, sink, session, seconds, options)
+    least = 0.5 if threshold is None else threshold
+    rule: dict[str, Any] = {"rest": rest, "threshold": least, "debounce": debounce, "refractory": refractory}
+    if replay is not None:
+        written = {"pattern": pattern, "sfreq": sfreq, "sep": sep, "decimal": decimal, "time_column": time_column}
+        _replay(person, replay, events, written, rule, out, options)
+    elif source is not None:
+        detects = (rest, threshold, debounce, refractory) != (None, None, "1/1", 0.0)
+        sink = partial(open_sink, out, person.classes_.tolist(), str(folder), events=detects)
+        _decode(person, source, sfreq, rule if detects else None, sink, session, seconds, options)
 
 
 def _decode(
-    person: Session, source: str, detection: Detection, sink_of: Callable[[], Sink], kept: Path | None,
-    seconds: float | None, options: dict[str, Any],
+    person: Session, source: str, sfreq: float | None, rule: dict[str, Any] | None, sink_of: Callable[[], Sink],
+    kept: Path | None, seconds: float | None, options: dict[str, Any],
 ) -> None:  # fmt: skip
     """Decode a source until it ends.
 
+    rule: of the detector of events, None if they are not detected
     sink_of: opens what decisions are sent to, once the options of the stream are known to be right
     kept: file of the online session, saved at the end
     options: of `Stream`
@@ -93,10 +96,11 @@ def _decode(
     from ..person.stream.run import Stream
     from ..person.stream.source import open_source
 
-    with closing(open_source(source, detection.sfreq)) as samples:
+    if seconds is not None and not seconds > 0:
+        raise UserError(f"seconds is {seconds:g}; it must be a positive number")
+    with closing(open_source(source, sfreq)) as samples:
         decoded = Stream(person, samples, tell=complain, **options)
-        if detection.asked:
-            rule = detection.rule
+        if rule is not None:
             debounce = debounce_of(rule["debounce"], decoded.hop)
             decoded.detector = EventDetector(person.classes_.tolist(), **rule | {"debounce": debounce})
         with closing(sink_of()) as sink:
@@ -112,8 +116,16 @@ def _decode(
                     complain(str(decoded.summary))
 
 
-def _replay(person: Session, detection: Detection, out: str | None, options: dict[str, Any]) -> None:
-    """Replay recordings of several people, each of whom begins as `person` does; options: of `Stream`."""
+def _replay(
+    person: Session, source: str, events: str | None, written: dict[str, Any], rule: dict[str, Any], out: str | None,
+    options: dict[str, Any],
+) -> None:  # fmt: skip
+    """Replay recordings of several people, each of whom begins as `person` does.
+
+    written: how files are named and written, for `Cutting`
+    rule: of the detector of events
+    options: of `Stream`
+    """
     from ..files import write_atomically
     from ..person.events import EventDetector, events_between
     from ..person.session import Session
@@ -122,15 +134,13 @@ def _replay(person: Session, detection: Detection, out: str | None, options: dic
     from ..recordings.cutting import events_of
     from ..recordings.whole import read_whole
 
-    assert detection.replay is not None, "asked for"
     if out is not None and not out.lower().endswith(".json"):
         raise UserError(f"the output of --replay is {out!r}; give a .json file, or none: figures are printed")
-    check_outputs(detection.replay, out=None if out is None else Path(out))
-    mapping, classes, rule = events_of(detection.events), person.classes_.tolist(), detection.rule
+    check_outputs(source, out=None if out is None else Path(out))
+    mapping, classes = events_of(events), person.classes_.tolist()
     EventDetector(classes, **rule | {"debounce": (1, 1)})  # complains before anything is read
-    events_between((), mapping, classes, detection.rest, 0.0)
-    written = {name: getattr(detection, name) for name in ("pattern", "sfreq", "sep", "decimal", "time_column")}
-    recordings = read_whole(detection.replay, Cutting.of(**written))
+    events_between((), mapping, classes, rule["rest"], 0.0)
+    recordings = read_whole(source, Cutting.of(**written))
 
     def begin() -> Session:
         return Session(person.model, adapt=person.adapts)

@@ -21,14 +21,7 @@ class EncoderOptions:
 
     kind_names: ClassVar[tuple[str, str] | None] = None  # as a label of reports, and inside a sentence; None: its name
     closed_form: ClassVar[bool] = False  # whether it is solved and not trained; `stack` then gives a `Solved`
-    per_member: ClassVar[tuple[str, ...]] = ()  # ("dropout",) where `stack` takes a probability for each member
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if set(cls.per_member) - {"dropout"}:
-            raise TypeError(
-                f"{cls.__name__}.per_member is {cls.per_member}; stacked members may differ in dropout only"
-            )
+    per_member: ClassVar[tuple[str, ...]] = ()  # fields in which stacked members may differ: dropout, shrinkage
 
     def __post_init__(self) -> None:
         check_types(self)

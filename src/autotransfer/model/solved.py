@@ -26,16 +26,13 @@ class SolvedOptions(EncoderOptions):
     shrinkage: float | str = "auto"  # of the classes' common covariance; auto: by Ledoit and Wolf
 
     closed_form: ClassVar[bool] = True
+    per_member: ClassVar[tuple[str, ...]] = ("shrinkage",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         share = self.shrinkage
         if share != "auto" and (isinstance(share, str) or not 0 <= share <= 1):
             raise UserError(f"shrinkage is {shown(share)}; it must be 'auto' or lie in [0, 1]")
-
-    def program(self, sfreq: float | None) -> tuple[object, ...]:
-        """Leave out shrinkage, a number per member: it changes no shape, and no code."""
-        return tuple(pair for pair in super().program(sfreq) if pair[0] != "shrinkage")  # type: ignore[index]  # pairs
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
         """Estimate the bytes of codes of a batch, and of the classifier with its snapshots."""

@@ -83,7 +83,7 @@ class EventDetector:
 
     def feed(self, probability: NDArray[np.float64], time: float, *, gap: bool = False) -> Activation | None:
         """Take the probabilities (n_classes,) of the next window, whose last sample came at `time` (s). gap: whether
-        windows are missing before it, so that votes are counted anew. Where the time does not rise, another
+        windows are missing before it, so that votes are counted again. Where the time does not rise, another
         recording begins, as after `reset`."""
         p = _floats("probabilities of a window", probability)
         if p.shape != (len(self.classes),) or not np.isfinite(p).all() or p.min() < 0 or p.max() > 1 + 1e-6:

@@ -164,7 +164,7 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
 
 
 def _filtered(recording: Continuous, spec: dict[str, Any], path: Path) -> Continuous:
-    """Return the recording after a causal filter. As in a stream, the filter starts anew after every gap and after
+    """Return the recording after a causal filter. As in a stream, the filter starts again after every gap and after
     values that are not finite, which stay as they are."""
     n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
     causal = Causal(filter_of(spec, sfreq), sfreq, len(recording.channels))

@@ -59,15 +59,14 @@ def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfr
         if missing:
             raise UserError(
                 f"the data have no channel {missing[0]!r}, which the model reads, but {', '.join(names[:8])}"
-                f"{' …' * (len(names) > 8)}; if these are the same channels, give them the model's names "
-                f"(--rename {names[0]}={missing[0]})"
+                f"{' …' * (len(names) > 8)}; if these are the same channels, give them the model's names"
             )
         if places != list(range(source.shape[1])):
             source = source[:, places]
     check_rate(sfreq, made_for.sfreq, 1e-6)
     if source.shape[2] != made_for.n_times:
         raise UserError(
-            f"windows of the data have {source.shape[2]} samples, the model expects {made_for.n_times}; cut them anew"
+            f"windows of the data have {source.shape[2]} samples, the model expects {made_for.n_times}; cut them again"
         )
     return float32_windows(source, tuple(expected), allow_constant=True)
 

@@ -21,7 +21,7 @@ from .cutter import Chunk
 
 FOUND_WITHIN = 10.0  # seconds that a stream may take to appear
 PULL = 0.05  # seconds that one look for samples waits
-SILENT = 1.0  # seconds without samples after which the stream is looked for anew
+SILENT = 1.0  # seconds without samples after which the stream is looked for again
 BUFFERED = 30  # seconds that may wait to be read; older ones are dropped, and missing
 
 
