@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,9 @@ WITHOUT_DATA = [
     "check_estimators_unfitted",
 ]  # fmt: skip
 
+PUBLIC = [at.CensoredClassifier, at.AutoTransferClassifier, at.AutoTransferRegressor]
+
+# Checks that scikit-learn itself skips: check_array_api_input, because the variable SCIPY_ARRAY_API is not set.
 DIFFERENT = {  # at most three
     "check_dtype_object": "numbers in an array of objects are refused: windows are float arrays",
     "check_estimators_empty_data_messages": "windows have three axes: what is empty is called channels, not features",
@@ -28,41 +32,80 @@ DIFFERENT = {  # at most three
 }
 
 
-class OnTables(at.CensoredClassifier):
-    """The classifier on rows of features: each feature a channel with one wave, trials dealt out to four subjects."""
+class OnTables:
+    """Rows of features as windows: each feature is a channel with one wave, and four subjects take turns."""
 
-    def __sklearn_tags__(self) -> object:
-        tags = super().__sklearn_tags__()
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]  # of the estimator
         tags.input_tags.two_d_array, tags.input_tags.three_d_array = True, False
         return tags
 
-    def fit(self, X: object, y: object) -> OnTables:
-        windows = self.waves(X)
-        return super().fit(windows, y, subjects=np.arange(len(windows)) % 4)
+    def fit(self, X: object, y: object) -> Any:
+        windows = waves(X)
+        return super().fit(windows, y, subjects=np.arange(len(windows)) // 2 % 4)  # type: ignore[misc]
 
     def _windows(self, X: object) -> object:
-        return super()._windows(self.waves(X))
-
-    @staticmethod
-    def waves(X: object) -> NDArray[np.float64]:
-        if issparse(X):
-            return X
-        table = np.asarray(X)
-        return table[:, :, None] * np.cos(np.arange(8)) if table.ndim == 2 else table
+        return super()._windows(waves(X))  # type: ignore[misc]
 
 
-@parametrize_with_checks(
-    [OnTables(max_epochs=3, lr=0.05, batch_size=32, standardize="train", device="cpu")],
-    expected_failed_checks=lambda _: DIFFERENT,
-    xfail_strict=True,
-)
+def waves(X: object) -> NDArray[np.float64]:
+    if issparse(X):
+        return X
+    table = np.asarray(X)
+    return table[:, :, None] * np.cos(np.arange(16)) if table.ndim == 2 else table
+
+
+class RowByRow(OnTables):
+    """Windows one by one: in a batch the last bit of float32 sums depends on the place of a window."""
+
+    def predict_proba(self, X: Any, *how: Any, **more: Any) -> Any:
+        return by_row(super().predict_proba, X, *how, **more)  # type: ignore[misc]
+
+    def transform(self, X: Any) -> Any:
+        return by_row(super().transform, X)  # type: ignore[misc]
+
+
+def by_row(method: Any, X: Any, *how: Any, **more: Any) -> Any:
+    table = None if issparse(X) else np.asarray(X)
+    if table is None or table.ndim != 2 or not 1 < len(table) < 100:
+        return method(X, *how, **more)
+    return np.concatenate([method(row, *how, **more) for row in table[:, None]])
+
+
+class Censored(RowByRow, at.CensoredClassifier):
+    pass
+
+
+class Auto(RowByRow, at.AutoTransferClassifier):
+    pass
+
+
+class Regressor(OnTables, at.AutoTransferRegressor):
+    pass
+
+
+SMALL = [
+    Censored(max_epochs=3, lr=0.05, batch_size=32, standardize="train", device="cpu"),
+    Regressor(folds=3, sfreq=8),
+]
+WHOLE_RUN = Auto(folds=3, seeds=1, time="none", device="cpu", sfreq=8, options={"kinds": "linear,features"})
+
+
+@parametrize_with_checks(SMALL, expected_failed_checks=lambda _: DIFFERENT, xfail_strict=True)
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # of a check itself, with NaN in y
-def test_checks_of_scikit_learn(estimator: OnTables, check: object) -> None:
+def test_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([WHOLE_RUN], expected_failed_checks=lambda _: DIFFERENT, xfail_strict=True)
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_checks_of_scikit_learn_on_whole_runs(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
 @pytest.mark.parametrize("name", WITHOUT_DATA)
-@pytest.mark.parametrize("kind", [at.CensoredClassifier, at.AutoTransferClassifier])
+@pytest.mark.parametrize("kind", PUBLIC)
 def test_checks_that_need_no_windows(kind: type, name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -71,6 +114,6 @@ def test_checks_that_need_no_windows(kind: type, name: str) -> None:
 
 def test_tags_tell_that_windows_have_three_axes() -> None:
     """scikit-learn itself then has no data to offer, and says so."""
-    for kind in (at.CensoredClassifier, at.AutoTransferClassifier):
+    for kind in PUBLIC:
         with pytest.warns(SkipTestWarning, match="Can't test estimator"):
             check_estimator(kind())

@@ -45,8 +45,6 @@ def training_recordings(
         raise UserError("fit requires y to be passed, but the target y is None; give one class per trial")
     labels = column_of(y)
     check_length(len(labels), n_trials, "y")
-    if n_trials == 1:
-        raise UserError("X holds 1 sample, a single trial; training needs trials of at least two subjects")
     session, others = _columns(columns, raw, n_trials)
     if any(label is None for label in labels):  # which scikit-learn's check does not survive
         raise UserError("y has no label for some trials (None, or masked); drop those or give them one")
@@ -105,6 +103,8 @@ def ids_of(subjects: object, groups: object, of_epochs: object, n_trials: int) -
         raise UserError(f"subject ids are missing; {HOW_TO_PASS}")
     ids = as_list(known[name], name)
     check_length(len(ids), n_trials, name)
+    if n_trials == 1:
+        raise UserError("X holds 1 sample, a single trial; training needs trials of at least two subjects")
     return ids
 
 
