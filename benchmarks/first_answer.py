@@ -4,9 +4,8 @@
         [--online docs/results/online.csv]
 
 Each run has default options and no limit of time, and is left when its first interim result (linear models) is written.
-Then the windows of all subjects are replayed; a usual run replays twelve subjects. All scores are
-nested: models, weights and decisions come from the other subjects. Labeled and scored windows share no group, if the
-recordings have groups. A row of the CSV is the score of one subject in one case:
+All scores are nested: models, weights and decisions come from the other subjects. Labeled and scored windows share no
+group, if the recordings have groups. A row of the CSV is the score of one subject in one case:
 
     zero_shot           all their windows
     BASELINE            a baseline of the run, all their windows
@@ -24,20 +23,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 import autotransfer as at
 from autotransfer.report.wording import score
-from autotransfer.runs.choice import Choice, Playback, Scores, StageScore, read_choice
+from autotransfer.runs.choice import Choice, Scores, read_choice
 from autotransfer.runs.options import describe_run
-from autotransfer.runs.run import Run
-from autotransfer.search.average import find_online
-from autotransfer.search.plan import Plan
 from autotransfer.search.planning import begin
-from autotransfer.search.playback import play_back
 from autotransfer.search.procedure import conduct
 
 from .csv_rows import command, measure_datasets
@@ -71,20 +65,8 @@ def first_answer(source: str, folder: Path) -> Choice:
     run = begin(folder, describe_run(fixed), tell=print)
     with closing(run.ledger):
         with suppress(Answered):
-            conduct(run, print, shown=False, played=1, answered=leave)
-        choice = read_choice(folder)
-        return replace(choice, playback=everybody(run, choice))
-
-
-def everybody(run: Run, choice: Choice) -> Playback | None:
-    """Replay all subjects with the candidates trained so far."""
-    plan, answers = run.ledger.recall("plan", Plan), run.ledger.recall("answers", list[StageScore])
-    assert plan is not None, "of a run that has an answer"
-    done = plan.stages[: len(answers or [])]
-    candidates = [named.setting for named in choice.shortlist]
-    centred = list(dict.fromkeys(setting for stage in done for setting, _ in stage.online))
-    online = find_online(run, candidates, centred)
-    return play_back(run, choice, run.recordings.n_subjects, online)
+            conduct(run, print, shown=False, answered=leave)
+        return read_choice(folder)
 
 
 def rows_of(choice: Choice) -> Iterator[tuple[str, str, float]]:

@@ -1,9 +1,9 @@
 """Summarize what online sessions gain: python -m benchmarks.online --out online.csv [--beside shipped.csv]
 
 The CSV is written by `python -m benchmarks.first_answer DATA.npz... --online online.csv`. Every subject is replayed by
-models that left them out, in four orders of their first 240 windows or so (as many of each class): as recorded,
-shuffled, class after class, and all windows of one class before the others. The other subjects decide what a session
-does (search/following.py). A row is the balanced accuracy of one subject in one order by one method:
+models that left them out, in four orders of all their windows: as recorded, shuffled, class after class, and all
+windows of one class before the others. The other subjects decide what a session does (search/following.py). A row is
+the balanced accuracy of one subject in one order by one method:
 
     zero_shot     the delivered model, each window by itself
     session       an online session of the delivered model

@@ -27,7 +27,7 @@ from autotransfer.model.encoders import ENCODERS
 from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.recordings.sources import SETS
-from autotransfer.runs.choice import Answering, Average, Choice, Playback
+from autotransfer.runs.choice import Answering, Choice, Ensemble, Playback
 from autotransfer.runs.results import COLUMNS
 from autotransfer.settings import Penalty, Training, field_names
 
@@ -285,28 +285,31 @@ CHOICE = {
     "near-ties; with `--rule published` by the lower quartile. Its `name` and every field",
     "paper_network": "the plain network, in the same form",
     "best_uncensored": "the uncensored candidate that validation ranks first",
-    "paper_network_won": "whether `chosen` is that network",
     "shortlist": "the settings that were trained on every fold, each with its `name`",
     "validation_q25": "by name of a candidate: lower quartile over subjects of the validation scores",
     "validation_mean": "by name: their mean",
-    "test_scores": "test score by subject of single networks, as published, for `chosen`, `baseline` and "
-    "`best_uncensored`",
+    "test_scores": "test score by subject of single networks, as published, for `chosen`, `paper_network` "
+    "and `best_uncensored`",
     "nested_test_scores": "test score by subject of what is delivered, with weights found, or a setting chosen, "
     "without that subject's scores",
-    "nested_uncensored_test_scores": "the same among uncensored candidates; the difference is what censoring "
-    "contributes",
     "nested_choices": "by subject: the best single candidate without their scores",
-    "delivered_test_scores": "by role: test score by subject of the ensemble of all networks that never saw them",
+    "nested_uncensored_choices": "the same among candidates without a penalty",
+    "alternatives": "test score by subject of what could have been delivered instead: `best_single`, the best single "
+    "candidate; `equal_weights` for all candidates; `uncensored`, no candidate with a penalty; `paper_network`, an "
+    "ensemble of these networks",
     "adaptation": "`none` (zero-shot), `online` or `transductive`: what the delivered model uses of a new person's "
     "unlabelled windows",
-    "average": "what is delivered, see below; null with `--rule published`, where the chosen setting is delivered",
+    "ensemble": "what is delivered, see below; null with `--rule published`, where the chosen setting is delivered",
+    "without_kind": "by kind: test score by subject of the ensemble without it",
+    "calibration": "predictions for all test subjects, in bins of similar confidence: `confidence`, `accuracy` and "
+    "`share` of the windows of each bin, expected calibration `error`, and `error_before` without the temperature",
     "playback": "held-out people using the model, see below; null where nobody could",
     "answering": "sets and abstention on held-out people, see below; null where they were too few",
     "not_scored": "subjects with trials of one class: whoever always says it is right, so they are in no scores",
     "target": "what is predicted, as `--target` says it",
     "metric": "of all scores but those of `other_metrics`, by scikit-learn's name",
     "chance": "what guessing would score",
-    "other_metrics": "by metric: score by subject of what is delivered, as `nested` in `delivered_test_scores`",
+    "other_metrics": "by metric: score by subject of what is delivered, as `nested_test_scores`",
     "baselines": "by name: score by subject of what needs no network, on the same folds",
     "left_out": "what a run with `--time` left out to keep within it",
     "stages": "stages that the answer rests on, in order: `name`, `number` in plan.json, `seconds` since the run "
@@ -330,27 +333,23 @@ def choice() -> str:
     return _keys(Choice, CHOICE)
 
 
-AVERAGE = {
+ENSEMBLE = {
     "weights": "the candidates, the heaviest first: `name`, `kind` (`eegnet`, `shallow`, `features`, `tangent`, "
-    "`templates` or the name of your encoder), `share` of the weights and `members`, the number of trained models of "
-    "it that are delivered",
-    "temperature": "the weighted log-probabilities are divided by it; above 1 predictions become less confident",
-    "nested_weights": "by subject: the share of each candidate, found without that subject",
-    "choosing_test_scores": "test score by subject with the best single candidate instead of an average",
-    "equal_test_scores": "the same with equal weights for all candidates",
-    "without_kind": "by kind: test score by subject of the average without it",
-    "calibration": "predictions for all test subjects, in bins of similar confidence: `confidence`, `accuracy` and "
-    "`share` of the windows of each bin, expected calibration `error`, and `error_before` without the temperature",
+    "`templates` or the name of your encoder), `share` of the weights, and `exponent`: the share over the temperature, "
+    "which multiplies the candidate's log-probabilities",
+    "nested": "by subject: the exponent of each candidate, found without that subject",
+    "nested_uncensored": "the same among candidates without a penalty; empty if all are without one",
 }
 
 
 PLAYBACK = {
     "zero_shot": "by the order of the windows (`recorded`, `balanced`, `one-sided`, `one class first`): score by "
-    "subject of the model as it is delivered",
+    "subject of the model as it is delivered, `nested_test_scores` in the order of recording",
     "adapted": "the same with adaptation, in the way that the others choose",
     "ways": f"by the way of following ({', '.join(f'`{name}`' for name in ADAPTATION_METHODS)}), then as above: each "
     "with all of its correction",
-    "before": "by the number of labelled windows of each class: score by subject on the others, as delivered",
+    "before": "by the number of labeled windows of each class: score by subject on all windows without a label, as "
+    "delivered",
     "calibrated": "the same calibrated with the labels",
     "own": "the same of a linear classifier of the labels alone",
     "follows": "the way in which the delivered model adapts where it is asked to; `none`: it does not",
@@ -370,9 +369,9 @@ def playback() -> str:
     return _keys(Playback, PLAYBACK)
 
 
-def average() -> str:
-    """Of what is under `average` in choice.json."""
-    return _keys(Average, AVERAGE)
+def ensemble() -> str:
+    """Describe what is under `ensemble` in choice.json."""
+    return _keys(Ensemble, ENSEMBLE)
 
 
 ANSWERING = {
@@ -391,7 +390,7 @@ def answering() -> str:
     return _keys(Answering, ANSWERING)
 
 
-def _keys(kind: type[Choice] | type[Average] | type[Playback] | type[Answering], meanings: dict[str, str]) -> str:
+def _keys(kind: type[Choice] | type[Ensemble] | type[Playback] | type[Answering], meanings: dict[str, str]) -> str:
     names = [field.name for field in fields(kind)]
     if set(names) != set(meanings):
         raise ValueError(f"{__file__} and {kind.__name__} differ in {sorted(set(names) ^ set(meanings))}")
@@ -405,5 +404,5 @@ def _table(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 PARTS = {
     "commands": commands, "settings": settings, "grids": grids, "datasets": datasets,
-    "columns": columns, "choice": choice, "average": average, "playback": playback, "answering": answering,
+    "columns": columns, "choice": choice, "ensemble": ensemble, "playback": playback, "answering": answering,
 }  # fmt: skip

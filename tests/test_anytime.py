@@ -229,7 +229,7 @@ def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Pat
 
 def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> None:
     run = start(tmp_path, time="0.001s")
-    choice = conduct(run, quiet, shown=False, played=0)
+    choice = conduct(run, quiet, shown=False)
     assert [stage.name for stage in choice.stages] == STAGES[:1]
     assert choice.ended == OVER
     assert choice.left_out == STAGES[1:]
@@ -241,7 +241,7 @@ def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> N
 
 def test_a_run_that_ended_can_be_given_more_time(tmp_path: Path, whole: Path) -> None:
     run = start(tmp_path, time="0.001s")
-    conduct(run, quiet, shown=False, played=0)
+    conduct(run, quiet, shown=False)
     run.ledger.close()
     longer = f"; autotransfer resume {run.folder} --time 10m gives it longer"
     assert longer in told("resume", run.folder)

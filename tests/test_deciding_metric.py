@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     source = str(tiny_file(folder, n_subjects=4))
     options = described(source=source, max_epochs=1, grid="uncensored", seeds=1, device="cpu", metric="auc")
     run = create_run(folder / "run", options)
-    conduct(run, lambda _: None, shown=False, played=1)
+    conduct(run, lambda _: None, shown=False)
     return run
 
 

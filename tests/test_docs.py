@@ -218,7 +218,7 @@ def _check_console(text: str) -> None:
 
 
 def _skeleton(text: str) -> list[str]:
-    told = r"average of \d+ candidates? of \d+ kinds?|best single candidate|chosen|report|Unlabelled windows|Labels"
+    told = r"average of \d+ candidates? of \d+ kinds?|best single candidate|chosen|report|Unlabeled windows|Labels"
     text = re.sub(rf"^({told}): .*", "…", text, flags=re.MULTILINE)
     text = re.sub(r"^(Not clearly better than guessing: t|T)he model scores .*", "…", text, flags=re.MULTILINE)
     # One epoch may end like that, or with another uncensored network in front.

@@ -53,7 +53,7 @@ def options(source: str, hold_out: str, **changes: object) -> RunOptions:
 def finished_run(folder: Path, hold_out: str, **changes: object) -> tuple[Run, Choice]:
     save_npz(folder / "days.npz", recorded())
     run = create_run(folder / "run", options(str(folder / "days.npz"), hold_out, **changes))
-    return run, conduct(run, quiet, shown=False, played=4)
+    return run, conduct(run, quiet, shown=False)
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_pat
     opened.add(opened.entry("folds", choice.shortlist[0].setting, *opened.folds()[0], 0) for _ in range(1))
     opened.work(shown=False)
     opened.ledger.close()
-    again = conduct(Run.open(tmp_path / "run"), quiet, shown=False, played=4)
+    again = conduct(Run.open(tmp_path / "run"), quiet, shown=False)
     assert again.nested_test_scores == choice.nested_test_scores
     assert again.verdict == choice.verdict
     assert read_choice(tmp_path / "run").hold_out == "session"

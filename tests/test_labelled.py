@@ -9,8 +9,8 @@ import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.calibration import LABELS
-from autotransfer.search.labels import groups_of, labelled_and_scored
-from autotransfer.search.playback import play_person, windows_of_each
+from autotransfer.search.labels import groups_of, labeled_and_scored
+from autotransfer.search.playback import play_person
 from autotransfer.settings import Setting
 
 
@@ -33,7 +33,7 @@ def test_a_group_is_labelled_or_scored() -> None:
     y, groups = rec.y.numpy()[rows], groups_of(rec, rows)
     assert len(np.unique(groups)) == 24
     for labels in LABELS:
-        known, left = labelled_and_scored(y, groups, labels, windows_of_each(y))
+        known, left = labeled_and_scored(y, groups, labels)
         assert (np.bincount(y[known]) == labels).all()
         assert not set(groups[known]) & set(groups[left])
         assert set(y[left]) == {0, 1}

@@ -18,7 +18,6 @@ from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import answer_lines
 from autotransfer.report.wording import kind_label, kind_words, signed
 from autotransfer.runs.choice import Choice, Ensemble, Weighted
-from autotransfer.runs.ending import OVER
 from report_example import averaged, empty, finished, paper_network_won
 from report_outline import Outline, example, figure_data, light, place
 
@@ -119,7 +118,6 @@ def test_gains_without_labels_and_with_a_few_are_means_over_people() -> None:
         assert f"{signed(float(gain))} with {n}" in labels
     nobody = replace(choice, playback=None)
     assert "were tried" in replay_words(nobody)[0]
-    assert "too short" in replay_words(replace(nobody, ended=OVER))[0]
     assert replay_words(replace(nobody, adaptation="transductive")) == []
 
 

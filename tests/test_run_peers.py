@@ -36,7 +36,7 @@ from tiny import create_run, described, tiny_file
 def finished(folder: Path, **changes: object) -> tuple[Run, Choice]:
     given = {"source": str(tiny_file(folder, n_subjects=5)), "max_epochs": 2, "batch_size": 8, "device": "cpu"}
     run = create_run(folder / "run", described(**given | changes))
-    return run, conduct(run, quiet, shown=False, played=1)
+    return run, conduct(run, quiet, shown=False)
 
 
 @pytest.fixture(scope="module")

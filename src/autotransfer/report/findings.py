@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from ..folds import SESSION, SUBJECT
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..runs.choice import HARM, Choice, Ensemble, Playback
-from ..runs.ending import out_of_time
 from ..runs.verdict import MOST_NAMES, mean, shown_name
 from ..tasks import label_of
-from ..tasks.classification import BALANCED_ACCURACY
 from ..training.intervals import next_words
 from ..words import count, score, signed
 from .statistics import paired
@@ -75,32 +73,34 @@ def worst_words(
 
 
 def replay_words(choice: Choice) -> list[str]:
-    """Say what held-out people gained in replayed sessions, without labels and with a few, in balanced accuracy."""
+    """Say what held-out people gained in replayed sessions, without labels and with a few."""
     played = choice.playback
     if played is None:
         if choice.adaptation == "transductive":
             return []
-        why = " The time was too short." if out_of_time(choice.ended) else ""
-        return [f"Unlabelled windows: neither adaptation nor labels were tried on held-out people.{why}"]
+        return ["Unlabeled windows: neither adaptation nor labels were tried on held-out people."]
     people = len(next(iter(played.zero_shot.values())))
-    metric = "" if choice.metric == BALANCED_ACCURACY else " (balanced accuracy)"
     lines = [
-        f"Unlabelled windows: {signed(played.gain)}{metric} in an online session, mean over {people} held-out people; "
-        f"{session_words(played)}."
+        f"Unlabeled windows: {signed(played.gain)} in an online session, mean over {people} held-out people and orders "
+        f"of all their windows; {session_words(played)}."
     ]
     if played.calibrated:
         gains = {n: paired(scores, played.before[n]) for n, scores in played.calibrated.items()}
-        listed = [f"{signed(pair.mean)} with {n}" for n, pair in gains.items() if pair is not None]
-        lines.append(f"Labels: {', '.join(listed)} labelled windows of each class{metric}, on the other windows.")
+        listed = [
+            f"{signed(pair.mean)} with {n}" + f" ({pair.n} people; {people - pair.n} have too few)" * (pair.n < people)
+            for n, pair in gains.items()
+            if pair is not None
+        ]
+        lines.append(f"Labels: {', '.join(listed)} labeled windows of each class, on all windows without a label.")
     return lines
 
 
 def session_words(played: Playback) -> str:
     """Say whether a session of the delivered model adapts to unlabelled windows, and how."""
     if played.session == NO_ADAPTATION:
-        return "a session does not adapt to unlabelled windows"
+        return "a session does not adapt to unlabeled windows"
     method = ADAPTATION_METHODS[played.session].label if played.session in ADAPTATION_METHODS else played.session
-    return f"a session adapts to unlabelled windows ({method})"
+    return f"a session adapts to unlabeled windows ({method})"
 
 
 def harm_words(played: Playback) -> str:

@@ -141,14 +141,13 @@ def labels(summary: Summary) -> Figure | None:
         if tables:
             data.append(plot.path([*tables], means, name, fill=fill, symbol=symbol, text=texts))
         rows += [[name, int(n), mean, len(tables[n])] for n, mean in zip(tables, means, strict=True)]
-    across = plot.plain_axis("labelled windows of each class", type="category")
+    across = plot.plain_axis("labeled windows of each class", type="category")
     return Figure(
         key="labels",
         title="What a few labels are worth",
-        caption="Mean balanced accuracy over held-out people on the windows that are not labelled. "
-        f"{harm_words(played)}",
+        caption=f"Mean {summary.metric} over held-out people on all windows that are not labeled. {harm_words(played)}",
         data=data,
-        layout=plot.scores_over(across, "balanced accuracy", [row[2] for row in rows], summary.data.chance),
+        layout=plot.scores_over(across, summary.metric, [row[2] for row in rows], summary.chance),
         columns=("model", "labels_of_each_class", "mean", "subjects"),
         rows=rows,
         height=360,
@@ -178,9 +177,10 @@ def adaptation(summary: Summary) -> Figure | None:
         data.append(plot.points([means[i]], [i], "mean", fill=plot.gain_color(means[i]), text=text, marker=size))
     return Figure(
         key="adaptation",
-        title="What unlabelled windows are worth",
+        title="What unlabeled windows are worth",
         caption="Windows of held-out people are replayed one by one, without labels, in several orders. A dot is a "
-        "person's balanced accuracy in an online session minus that of the delivered model; the large dot is the mean. "
+        f"person's {summary.metric} in an online session minus that of the delivered model, over all of their windows; "
+        "the large dot is the mean. "
         f"In the delivered model, {session_words(played)}.",
         data=data,
         layout=layout,

@@ -197,7 +197,7 @@ class Playback:
         check_trust(self.trust)
         by_case = (self.zero_shot, self.adapted, self.before, self.calibrated, self.own, self.online)
         for tables in (*by_case, *self.ways.values(), {"all": self.all_windows}):
-            _check_scores(tables.values(), 0.0)
+            _check_scores(tables.values())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,8 +32,9 @@ from ..models.ensemble import Ensemble
 from ..models.model import Model
 from ..models.online import softmax
 from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION, Adaptation
+from ..tasks import Metric
 from ..training.centring import CENTRING_RULES, CentringRule
-from ..training.metrics import balanced_accuracy_of
+from .labels import window_score
 
 FEWEST = 2  # people who can show anything
 SURE = 0.84  # level of lower bounds: about one standard error
@@ -48,7 +49,7 @@ def method_names() -> list[str]:
 
 
 class Followed(NamedTuple):
-    """Balanced accuracy of one person by the order of their windows; no rules without an average for sessions."""
+    """Scores of one person by the order of their windows; no rules without an average for sessions."""
 
     zero_shot: NDArray[np.float64]  # (orders,)
     adapted: NDArray[np.float64]  # (adaptation methods, orders)
@@ -69,19 +70,21 @@ class Followed(NamedTuple):
         return self.score(method) - self.zero_shot
 
 
-def follow_all(ensemble: Ensemble, codes: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor) -> Followed:
+def follow_all(
+    ensemble: Ensemble, codes: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor, metric: Metric
+) -> Followed:
     """Score every adaptation method. codes: of each order, (P, n, D) of each stack; log_p: (orders, n, C) up to a
     constant for each window; y: (orders, n)."""
     x = torch.stack([ensemble.project(z) for z in codes], 1)  # (n, orders, P, R), the same in all methods
     in_order = log_p.transpose(0, 1)
     adapted = [Adaptation(*ensemble.effects, name).follow(x, in_order).transpose(0, 1) for name in ADAPTATION_METHODS]
-    scores = _scores(torch.stack([log_p, *adapted]).numpy(), y.numpy())
+    scores = _scores(torch.stack([log_p, *adapted]).numpy(), y.numpy(), metric)
     return Followed(scores[0], scores[1:])
 
 
 def follow_online(
     followed: Followed, model: Model, X: Tensor, log_p: Tensor, y: NDArray[np.int64],
-    orders: Sequence[NDArray[np.int64]],
+    orders: Sequence[NDArray[np.int64]], metric: Metric,
 ) -> Followed:  # fmt: skip
     """The same with the average for sessions by every rule: raw windows (n, channels, times) of classes (n,), with
     log_p (n, C) of the model as delivered."""
@@ -89,7 +92,9 @@ def follow_online(
     windows, truth = online.zero_shot(X), y[np.stack(orders)]  # (orders, n)
     answered = online.side_by_side(windows, orders)
     whole = online.all_at_once(windows, softmax(log_p.numpy()))  # (rules, n, C)
-    return followed._replace(rules=_scores(answered, truth), all_windows=_scores(whole[:, None], y[None])[:, 0])
+    return followed._replace(
+        rules=_scores(answered, truth, metric), all_windows=_scores(whole[:, None], y[None], metric)[:, 0]
+    )
 
 
 def without_rules(followed: Followed) -> Followed:
@@ -100,10 +105,11 @@ def without_rules(followed: Followed) -> Followed:
     )
 
 
-def _scores(log_p: NDArray[np.floating], y: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(methods, orders, n, C) -> (methods, orders)"""
-    predicted, n_classes = log_p.argmax(-1), log_p.shape[-1]
-    return np.array([[balanced_accuracy_of(*pair, n_classes) for pair in zip(p, y, strict=True)] for p in predicted])
+def _scores(log_p: NDArray[np.floating], y: NDArray[np.int64], metric: Metric) -> NDArray[np.float64]:
+    """Score log-probabilities (methods, orders, n, C) of classes (orders, n): (methods, orders)."""
+    return np.array(
+        [[window_score(metric, of_order, p) for p, of_order in zip(every, y, strict=True)] for every in log_p]
+    )
 
 
 def chosen(people: Sequence[Followed], among: Sequence[str] | None = None) -> str:

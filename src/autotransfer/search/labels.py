@@ -26,9 +26,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..models.online import softmax
 from ..recordings import Recordings
+from ..tasks import Metric
+from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from ..training.closed_form import Classes
 from ..training.metrics import balanced_accuracy_of
+from .held_out import person_score
 
 Rows = NDArray[np.int64]
 GROUP = "group"  # the column
@@ -51,19 +55,18 @@ def groups_of(recordings: Recordings, rows: Rows) -> Rows:
     return np.unique(np.stack([session, group, apart], 1), axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def labelled_and_scored(y: Rows, groups: Rows, labels: int, most: int) -> tuple[Rows, Rows]:
-    """Indices of windows to label, the first `labels` of each class, and to score, the first ones of each class in
-    groups without a label; together at most `most` of a class. y, groups: (n,) of one person in the order of
-    recording."""
-    everything = np.arange(len(y))
-    known = first_of_each(y, everything, labels)
-    left = everything[~np.isin(groups, groups[known])]
-    return known, first_of_each(y, left, most - labels) if len(left) else left
+def labeled_and_scored(y: Rows, groups: Rows, labels: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which windows (n,) are labeled, the first `labels` of each class, and which are scored, all in groups
+    without a label. y, groups: (n,) of one person in the order of recording."""
+    known = np.zeros(len(y), dtype=bool)
+    for label in np.unique(y):
+        known[np.flatnonzero(y == label)[:labels]] = True
+    return known, ~np.isin(groups, groups[known])
 
 
-def first_of_each(y: Rows, rows: Rows, most: int) -> Rows:
-    """The first `most` rows of each class, in the order of recording."""
-    return np.sort(np.concatenate([rows[y[rows] == label][:most] for label in np.unique(y[rows])]))
+def window_score(metric: Metric, y: Rows, log_p: NDArray[np.floating]) -> float:
+    """Score log-probabilities (n, C), up to a constant for each window, of windows of one person."""
+    return person_score(metric, y, softmax(log_p))
 
 
 def personal_log_probs(
@@ -115,16 +118,16 @@ class TrustTrial(NamedTuple):
     """One person with a number of labels."""
 
     loss: NDArray[np.float64]  # (shares, sharpnesses): Brier score of the other windows
-    score: NDArray[np.float64]  # (shares,): balanced accuracy on them
+    score: NDArray[np.float64]  # (shares,): score on them
 
 
-def try_all(log_p: Tensor, correction: Tensor, y: Tensor) -> TrustTrial:
+def try_all(log_p: Tensor, correction: Tensor, y: Tensor, metric: Metric = METRICS[BALANCED_ACCURACY]) -> TrustTrial:
     """log_p (n, C): of the model; correction (n, C): what labels add to it; y (n,): the classes."""
     corrected = log_p + torch.tensor(SHARES, dtype=log_p.dtype)[:, None, None] * correction.to(log_p)  # (S, n, C)
     sharp = torch.tensor(SHARPNESS, dtype=log_p.dtype)[:, None, None, None]
     p = (sharp * corrected).softmax(-1)  # (T, S, n, C)
     loss = (1 + p.square().sum(-1) - 2 * p[..., torch.arange(len(y)), y]).mean(-1)  # (T, S)
-    score = [balanced_accuracy_of(logits.argmax(1).numpy(), y.numpy(), log_p.shape[1]) for logits in corrected]
+    score = [window_score(metric, y.numpy(), logits.numpy()) for logits in corrected]
     return TrustTrial(loss.T.double().numpy(), np.array(score))
 
 

@@ -1,8 +1,8 @@
-"""Held-out people use the model: their windows in several orders, without and with adaptation, and calibrated with a
-few labels.
+"""Replay: held-out subjects use the model, in online sessions and calibrated with a few labels.
 
-Each person's windows are played to a model of trainings that left them out, with weights fitted without them. What they
-gain decides what the delivered model does for a new person.
+All windows of every subject in the headline are replayed in several orders, by fits that left the subject out, with
+weights that were found without them. Without adaptation and labels, predictions are those of the headline. What
+subjects gain decides what the delivered model does for a new one.
 """
 
 from __future__ import annotations
@@ -26,54 +26,52 @@ from ..recordings.units import Units
 from ..runs.choice import Playback, Scores, Selection
 from ..runs.run import Run
 from ..settings import Setting
+from ..tasks import Metric
+from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from ..training.centring import CentringRule
-from ..training.metrics import balanced_accuracy_of
 from . import following
 from .average import OnlineWeights
+from .evaluation import LogProbs
 from .labels import (
     SHARES,
     SHARPNESS,
     Rows,
     TrustTrial,
     best_trust,
-    first_of_each,
     groups_of,
-    labelled_and_scored,
+    labeled_and_scored,
     personal_log_probs,
     try_all,
+    window_score,
 )
 from .models import best_state
 
-PEOPLE = 12  # played back, where there are more: further people would change means little and take time
-WINDOWS = 240  # of each
 NETWORKS = 2  # of each candidate, where there are more seeds
 ORDERS = ("recorded", "balanced", "one-sided", "one class first")
 
 
 def play_back(
-    run: Run, selection: Selection, most: int = PEOPLE, online: OnlineWeights | None = None
+    run: Run, selection: Selection, log_probs: LogProbs, online: OnlineWeights | None = None
 ) -> Playback | None:
-    """Return what held-out people gain; None if their windows cannot be replayed.
+    """Return what held-out subjects gain; None if their windows cannot be replayed.
 
-    That is so if a model needs all windows of a person at once, or has no effects of people. most: people, at most.
-    online: weights of the ensemble for online sessions
+    That is so if a model needs all windows of a subject at once, or has no effects of subjects. log_probs: those of the
+    headline. online: weights of the ensemble for online sessions.
     """
     recordings = run.recordings
     nested = {} if selection.ensemble is None else selection.ensemble.nested
-    people = [person for person, name in enumerate(recordings.subjects) if str(name) in nested]
-    places = np.unique(np.linspace(0, len(people) - 1, min(most, len(people))).round()).astype(int)
     tables: dict[str, dict[str, Scores]] = {}
     trials: dict[str, dict[str, TrustTrial]] = {}  # by the number of labels and the person
     followed: dict[str, following.Followed] = {}
-    for person in (people[place] for place in places):
-        model = model_without(run, selection.by_setting(nested[str(recordings.subjects[person])]), person)
+    for person, log_p in log_probs.items():
+        name = str(recordings.subjects[person])
+        model = model_without(run, selection.by_setting(nested.get(name, {})), person)
         if model is not None and online is not None:
             model = online_without(run, model, online, person)
         if model is None or any(part.effects is None for part in model.parts):
             return None
         rows = np.flatnonzero(recordings.subject.numpy() == person)
-        name = str(recordings.subjects[person])
-        scores, tried, followed[name] = play_person(model, recordings, rows)
+        scores, tried, followed[name] = play_person(model, recordings, rows, log_p, run.options.scoring)
         for (table, case), score in scores.items():
             tables.setdefault(table, {}).setdefault(case, {})[name] = score
         for labels, trial in tried.items():
@@ -218,37 +216,39 @@ class DecodedWindows(NamedTuple):
     log_p: Tensor  # (n, C) up to a number for each window
     y: NDArray[np.int64]  # (n,)
 
-    def score(self, log_p: Tensor, rows: NDArray[np.bool_] | None = None) -> float:
-        """Balanced accuracy on these rows, or on all."""
-        rows = np.ones(len(self.y), dtype=bool) if rows is None else rows
-        return balanced_accuracy_of(log_p[rows].argmax(1).numpy(), self.y[rows], log_p.shape[1])
-
     def in_order(self, order: Rows) -> DecodedWindows:
         return DecodedWindows([z[:, order] for z in self.codes], self.log_p[order], self.y[order])
 
 
 @torch.inference_mode()
 def play_person(
-    model: Model, recordings: Recordings, rows: Rows
-) -> tuple[dict[tuple[str, str], float], dict[str, TrustTrial], following.Followed]:
-    """For the person of these rows: scores by model and number of labels; by number of labels, how calibration does by
-    how much labels count; and how following the person does."""
-    y, everything = recordings.y.numpy(), rows
-    most = windows_of_each(y[rows])
-    rows = first_of_each(y, rows, most)
-    orders = window_orders(y[rows])
+    model: Model, recordings: Recordings, rows: Rows, log_p: NDArray[np.floating] | None = None,
+    metric: Metric = METRICS[BALANCED_ACCURACY],
+) -> tuple[dict[tuple[str, str], float], dict[str, TrustTrial], following.Followed]:  # fmt: skip
+    """Replay the windows of one person. log_p: log-probabilities (n, C) in the order of recording; None: the model's.
+
+    Return scores by model and number of labels, how calibration does by number of labels and by how much they count,
+    and scores of online adaptation.
+    """
+    y, ensemble = recordings.y.numpy()[rows], model.ensemble
+    orders = window_orders(y)
 
     def read(order: Rows) -> DecodedWindows:
-        return DecodedWindows(*model.ensemble.read(recordings.X[rows[order]], model.ensemble.follow()), y[rows[order]])
+        return DecodedWindows(*ensemble.read(recordings.X[rows[order]], ensemble.follow()), y[order])
 
     recorded = read(orders["recorded"])
-    scores, trials = _with_labels(model.ensemble, recordings, everything, most)
-    readings = [recorded.in_order(order) if model.adaptation == "none" else read(order) for order in orders.values()]
-    log_p, truth = torch.stack([r.log_p for r in readings]), torch.from_numpy(np.stack([r.y for r in readings]))
-    followed = following.follow_all(model.ensemble, [reading.codes for reading in readings], log_p, truth)
+    if log_p is not None:
+        recorded = recorded._replace(log_p=torch.from_numpy(np.asarray(log_p, dtype=np.float64)))
+    scores, trials = _with_labels(ensemble, recorded, groups_of(recordings, rows), metric)
+    again = {name: recorded.in_order(order) for name, order in orders.items()}
+    if model.adaptation != "none":  # what was read before a window changes what is read of it
+        again |= {name: read(order) for name, order in orders.items() if name != "recorded"}
+    readings = list(again.values())
+    in_orders, truth = torch.stack([r.log_p for r in readings]), torch.from_numpy(np.stack([r.y for r in readings]))
+    followed = following.follow_all(ensemble, [reading.codes for reading in readings], in_orders, truth, metric)
     if model.online is not None and model.adaptation == "none":
-        windows = (recordings.X[rows], recorded.log_p, y[rows])
-        followed = following.follow_online(followed, model, *windows, list(orders.values()))
+        windows = (recordings.X[rows], recorded.log_p, y)
+        followed = following.follow_online(followed, model, *windows, list(orders.values()), metric)
     return scores, trials, followed
 
 
@@ -261,38 +261,28 @@ def window_orders(y: NDArray[np.int64]) -> dict[str, Rows]:
     return dict(zip(ORDERS, (np.arange(len(y)), drawn, np.argsort(y, kind="stable"), one_first), strict=True))
 
 
-def windows_of_each(y: Rows) -> int:
-    """How many windows of each class of a person (n,) are played."""
-    return max(WINDOWS // len(np.unique(y)), 2 * max(LABELS))
-
-
 def _with_labels(
-    ensemble: Ensemble, recordings: Recordings, rows: Rows, most: int
+    ensemble: Ensemble, read: DecodedWindows, groups: Rows, metric: Metric
 ) -> tuple[dict[tuple[str, str], float], dict[str, TrustTrial]]:
-    """By the number of labelled windows of each class: scores of the person of these rows on windows of other groups by
-    the model before calibration and by a classifier of their own; and how calibration does. most: windows of each
-    class."""
+    """Return, by the number of labeled windows of each class, scores on all windows of other groups by the model before
+    calibration and by a classifier of the labels alone, and how calibration does. groups: (n,)."""
     scores: dict[tuple[str, str], float] = {}
     trials: dict[str, TrustTrial] = {}
-    truth, groups = recordings.y.numpy()[rows], groups_of(recordings, rows)
-    splits = {labels: labelled_and_scored(truth, groups, labels, most) for labels in LABELS}
-    used = np.unique(np.concatenate([place for split in splits.values() for place in split]))
-    read = DecodedWindows(*ensemble.read(recordings.X[rows[used]], ensemble.follow()), truth[used])
     y, n_classes = torch.from_numpy(read.y), read.log_p.shape[1]
     person = Adaptation(*ensemble.effects)
     solved = [
         z[0].double() for z, stack in zip(read.codes, ensemble.stacks, strict=True) if stack.setting.encoder == "linear"
     ]
-    for labels, split in splits.items():
-        known, left = (np.isin(used, places) for places in split)
-        if len(np.unique(read.y[left])) < len(np.unique(truth)):
+    for labels in LABELS:
+        known, left = labeled_and_scored(read.y, groups, labels)
+        if len(np.unique(read.y[left])) < len(np.unique(read.y)):
             continue
         correction = person.calibration(read.codes, y, torch.from_numpy(known))
-        trials[str(labels)] = try_all(read.log_p[left], correction[left], y[left])
-        scores["before", str(labels)] = read.score(read.log_p, left)
+        trials[str(labels)] = try_all(read.log_p[left], correction[left], y[left], metric)
+        scores["before", str(labels)] = window_score(metric, read.y[left], read.log_p[left].numpy())
         if solved:
-            personal = personal_log_probs(solved, read.y, groups[used], known, n_classes)
-            scores["own", str(labels)] = read.score(personal, left)
+            personal = personal_log_probs(solved, read.y, groups, known, n_classes)
+            scores["own", str(labels)] = window_score(metric, read.y[left], personal[left].numpy())
     return scores, trials
 
 

@@ -31,14 +31,14 @@ from ..training.progress import working
 from ..words import clock
 from .average import find_online
 from .diagnosis import diagnose
-from .evaluation import delivered_log_probs, evaluate, scores_of
+from .evaluation import LogProbs, delivered_log_probs, evaluate, scores_of
 from .evidence import Evidence
 from .kinds import candidates_of, list_of
 from .models import build_models
 from .peers import peer_scores
 from .plan import Plan, write_plan
 from .planning import plan_of, with_candidate_stages
-from .playback import PEOPLE, play_back
+from .playback import play_back
 from .regression import candidate_scores, choose_numbers
 from .selection import select
 from .stages import shortlist
@@ -48,11 +48,9 @@ from .validation import finished_entries, measured_scores, validation_scores
 Answered = Callable[[Run, Choice], None]
 
 
-def conduct(
-    run: Run, tell: Tell, *, shown: bool | None = None, played: int = PEOPLE, answered: Answered | None = None
-) -> Choice:
+def conduct(run: Run, tell: Tell, *, shown: bool | None = None, answered: Answered | None = None) -> Choice:
     """Perform the rest of the plan. Leaves results.csv, choice.json, plan.json and model/ in the run's folder after
-    each stage. played: how many people at most are played back. answered: called when all of these are written."""
+    each stage. answered: called when all of these are written."""
     check_packages(run.options)
     with threads(cores()):
         plan = run.ledger.recall("plan", Plan)
@@ -61,7 +59,7 @@ def conduct(
             shortlist = search_stage(run, tell, shown=shown)
             if not plan.stages:
                 plan = with_candidate_stages(plan, shortlist)
-        return Conductor(run, plan, tell, shown=shown, played=played, answered=answered).perform()
+        return Conductor(run, plan, tell, shown=shown, answered=answered).perform()
 
 
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
@@ -93,11 +91,9 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
 class Conductor:
     """A plan as it is performed. The run database keeps every interim result, and how much time was spent."""
 
-    def __init__(
-        self, run: Run, plan: Plan, tell: Tell, *, shown: bool | None, played: int, answered: Answered | None
-    ) -> None:
+    def __init__(self, run: Run, plan: Plan, tell: Tell, *, shown: bool | None, answered: Answered | None) -> None:
         self.run, self.plan, self.tell, self.shown = run, plan, tell, shown
-        self.played, self.answered = played, answered
+        self.answered = answered
         self.start = time.monotonic() - (run.ledger.recall("spent", float) or 0.0)
         limit = None if plan.fixed else run.options.seconds
         self.allowed = run.ledger.recall("allowed", float) or limit or math.inf  # seconds
@@ -203,7 +199,7 @@ class Conductor:
         run, staged = self.run, self.run.options.staged
         candidates = self._candidates(self.delivered)
         with working("weights and estimates", shown=self.shown):
-            choice = self._chosen(since, candidates)
+            choice, log_probs = self._chosen(since, candidates)
         ended = self._ended(since) if staged else None
         write_results(run)
         last, online = ended is not None or not staged, None
@@ -217,7 +213,7 @@ class Conductor:
             with working("weights for sessions", shown=self.shown):
                 online = find_online(run, candidates, list(dict.fromkeys(centred)))
             with working("held-out people use the model", shown=self.shown):
-                choice = replace(choice, playback=play_back(run, choice, self.played, online))
+                choice = replace(choice, playback=play_back(run, choice, log_probs, online))
         if out_of_time(ended) or not staged:
             choice = replace(choice, left_out=[stage.name for stage in self.plan.stages[self.delivered :]])
         if staged:
@@ -251,13 +247,13 @@ class Conductor:
         always = self.plan.stages[self.delivered].always
         return OVER if self.seconds_left <= 0 and not always else None
 
-    def _chosen(self, since: float | None, candidates: Sequence[Setting]) -> Choice:
-        """Select from the candidates, then evaluate and diagnose what was selected."""
+    def _chosen(self, since: float | None, candidates: Sequence[Setting]) -> tuple[Choice, LogProbs]:
+        """Select from the candidates, then evaluate and diagnose what was selected. Return its predictions, too."""
         run, name_of = self.run, self.run.options.name_of
         named = [NamedSetting(name_of(setting), setting) for setting in candidates]
         if run.options.task.is_numeric:
             run.ledger.remember(scores=candidate_scores(run, named))
-            return choose_numbers(run, named)
+            return choose_numbers(run, named), {}
         paper = next((one for one in named if one.setting == run.options.plain), None)
         entries = finished_entries(run, candidates, run.folds())
         evidence = Evidence.of(run, named, entries)
@@ -272,7 +268,8 @@ class Conductor:
                 selection = self._as_stopped(selection, selection.ensemble)
         evaluation = evaluate(run, selection, evidence, entries)
         facts = {name: getattr(run.options, name) for name in ("target", "at_least", "hold_out")}
-        return Choice.of(selection, evaluation, diagnose(run, selection, evidence), **facts)
+        choice = Choice.of(selection, evaluation, diagnose(run, selection, evidence), **facts)
+        return choice, delivered_log_probs(selection, evidence)
 
     def _as_stopped(self, selection: Selection, ensemble: Ensemble) -> Selection:
         """Give each person, without whom the run would have stopped earlier, the weights of that time."""
