@@ -28,7 +28,6 @@ FLOOR = 1e-10  # of the largest eigenvalue: smaller ones are rounding
 
 @dataclass(frozen=True)
 class Align(Adapting):
-    name = "align"
     tabulated = True
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
@@ -62,7 +61,6 @@ class PersonAlign(Fitted):
 
 
 class OnlineAlign(OnlineOnly, PersonAlign):
-    name = "align"
     graph = PersonAlign.graph
     statistics = ("covariance",)
     covariance: Tensor  # (G, C, C) float64: the prior

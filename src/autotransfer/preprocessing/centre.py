@@ -24,7 +24,6 @@ from .transform import Adapting, Batch, Fitted, Follower, OnlineOnly, Rows, Stag
 
 @dataclass(frozen=True)
 class Centre(Adapting):
-    name = "centre"
     kinds = ("none", "train", "online", "transductive")
 
     def check(self, before: Sequence[Transform]) -> None:
@@ -73,7 +72,6 @@ class PersonCentre(Fitted):
 
 
 class OnlineCentre(OnlineOnly, PersonCentre):
-    name = "centre"
     statistics = ("prior",)
     prior: Tensor  # (G, C, T) float64: the mean of the training people's means
 

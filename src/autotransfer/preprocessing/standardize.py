@@ -28,7 +28,6 @@ ROUNDING = 1e-12  # of the sum of squares: smaller sums of squared deviations ar
 class Standardize(Adapting):
     kind: str = "trial"
 
-    name = "standardize"
     kinds = ("trial", "train", "transductive", "online", "none")
     default = "trial"
     tabulated = True
@@ -128,7 +127,6 @@ def person_scale(stage: Stage, groups: int) -> Scale:
 class OnlineScale(OnlineOnly, PersonScale):
     """online: the table for training people, and for a new person a prior (G, C) from them."""
 
-    name = "standardize"
     statistics = ("shift", "inv_std")
     shift: Tensor
     inv_std: Tensor

@@ -88,12 +88,11 @@ class Adapting(Transform):
 
     kind: str = "online"
 
-    name: ClassVar[str]  # in the registry
     kinds: ClassVar[tuple[str, ...]] = ("none", "online", "transductive")
     default: ClassVar[object] = "none"
 
     def __post_init__(self) -> None:
-        check_choice(self.name, self.kind, self.kinds)
+        check_choice(type(self).__name__.lower(), self.kind, self.kinds)  # as the registry has it
         assert self.kind != "none", "left out of a Preprocessing instead"
 
     @property
@@ -163,11 +162,9 @@ class Fitted(nn.Module, ABC):
 class OnlineOnly(Fitted):
     """Mixin of online transforms: training people are in a table, and a new person's windows go through `follow`."""
 
-    name: ClassVar[str]  # of the transform
-
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is None:
-            raise UserError(f"{self.name}='online' follows one person in order; feed their windows to `follow()`")
+            raise UserError("an online transform follows one person in order; feed their windows to `follow()`")
         prepared: Tensor = super().forward(x, people)  # type: ignore[safe-super]  # that of the next class
         return prepared
 

@@ -137,11 +137,11 @@ class Recordings:
         """Make recordings of MNE epochs: one `mne.Epochs` of all subjects, or a list or dict with those of each.
 
         `subject`, `session` and `label` are columns of the metadata. Without `subject`, subjects are the keys of a
-        dict, in a list the his_id of `info["subject_info"]` if all have one, else the position, or in one object the
-        metadata column "subject" or "participant_id". y holds the names of the events unless there is a `label`. Other
-        columns of numbers or text that everybody has become `columns`, and "session" the session. X has MNE's data
-        channels or, if there are none, every channel but the triggers, also those marked bad, in MNE's units, such as
-        volts. Subjects must share channels, sampling rate and window.
+        dict, the positions in a list, or in one object the metadata column "subject" or "participant_id". y holds the
+        names of the events unless there is a `label`. Other columns of numbers or text that everybody has become
+        `columns`, and "session" the session. X has MNE's data channels or, if there are none, every channel but the
+        triggers, also those marked bad, in MNE's units, such as volts. Subjects must share channels, sampling rate and
+        window.
         """
         from .epochs import raw_from_epochs
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from .labels import plain_columns, plain_values
 from .optional import need
 from .raw import Array, Label, Raw
 
-SUBJECT_COLUMNS = ("subject", "participant_id")  # in any case of letters
+SUBJECT_COLUMNS = ("subject", "participant_id")
 HINTS = {"subject": "give the epochs a metadata column 'subject': epochs.metadata = DataFrame({'subject': [...]})"}
 
 
@@ -40,16 +40,10 @@ def raw_from_epochs(
     if not isinstance(epochs, (Mapping, list, tuple)):
         blocks = [epochs_block(epochs, "the epochs", subject=subject, session=session, label=label)]
     else:
-        people = epochs.items() if isinstance(epochs, Mapping) else zip(_ids(epochs), epochs, strict=True)
+        people = epochs.items() if isinstance(epochs, Mapping) else enumerate(epochs)
         how = {"subject": subject, "session": session, "label": label}
         blocks = [epochs_block(part, f"subject {shown(who)}", who=who, **how) for who, part in people]
     return stacked(blocks, name="epochs", hints=HINTS)
-
-
-def _ids(parts: Sequence[Any]) -> Sequence[Label]:
-    """Return the his_id of each one's subject_info if all have one, else positions."""
-    ids = [((getattr(part, "info", None) or {}).get("subject_info") or {}).get("his_id") for part in parts]
-    return ids if all(ids) else range(len(parts))
 
 
 def epochs_block(
@@ -70,7 +64,9 @@ def epochs_block(
         raise UserError(f"{name}: {shown(epochs)} is no mne.Epochs; give mne.Epochs, or a list or dict of them")
     if not epochs.preload:
         epochs = epochs.copy().drop_bad(verbose="ERROR")  # apply the rejection criteria, which MNE has not done yet
-    column = subject if subject is not None or who is not None else _subject_column(epochs)
+    column = subject
+    if subject is None and who is None and epochs.metadata is not None:
+        column = next((name for name in SUBJECT_COLUMNS if name in epochs.metadata.columns), None)
     people = None if who is None else [who] * len(epochs)
     events, codes = {code: name for name, code in epochs.event_id.items()}, epochs.events[:, 2].tolist()
     picks = data_channels(epochs.info)
@@ -112,13 +108,6 @@ def _windows(epochs: Any, picks: list[int], name: str) -> Array:
         raise UserError(f"{name} holds complex values; give signals, such as epochs.apply_function(numpy.abs)")
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings reports
         return np.asarray(epochs.get_data(picks=picks, copy=False, verbose="ERROR"), dtype=np.float32)
-
-
-def _subject_column(epochs: Any) -> str | None:
-    if epochs.metadata is None:
-        return None
-    by_lower = {str(column).lower(): column for column in reversed(list(epochs.metadata.columns))}
-    return next((by_lower[name] for name in SUBJECT_COLUMNS if name in by_lower), None)
 
 
 def _others(epochs: Any, used: set[str | None]) -> dict[Any, list[Label]]:
