@@ -21,7 +21,7 @@ from torch import nn
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
-from autotransfer.estimator import folders as module
+from autotransfer.estimator import run_estimator as module
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.models.loading import load_model
 from autotransfer.runs.ledger import Ledger
@@ -57,7 +57,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> at.AutoTransferClassifie
 
 
 def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tmp_path: Path) -> None:
-    given = {"max_epochs": 2, "batch_size": 8, "lr": 1e-2, "device": "cpu", "adaptation": None}
+    given = {"max_epochs": 2, "batch_size": 8, "lr": 1e-2, "device": "cpu", "adaptation": None, "time": "30m"}
     options = described(source=str(tiny_file(tmp_path)), **given)
     run = create_run(tmp_path / "run", options)
     choice = conduct(run, lambda _: None, shown=False)
@@ -114,7 +114,7 @@ def test_fit_continues_and_trains_nothing_twice(
     from autotransfer.search import procedure
 
     with monkeypatch.context() as patch:
-        patch.setattr(procedure, "decide", _interrupt)
+        patch.setattr(procedure, "select", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             partial.fit(X, Y, subjects=SUBJECTS)
     with pytest.raises(NotFittedError):
