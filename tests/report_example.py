@@ -308,13 +308,10 @@ EXAMPLES: dict[str, Callable[[], Summary]] = {
     "average": averaged,
     "stages": in_stages,
     "average of three": lambda: averaged(finished(3, seed=1)),
-    "unclear": lambda: finished(8, gain=0.0, seed=5),
     "paper_network": paper_network_won,
     "unfinished": unfinished,
     "hostile": hostile,
     "empty": empty,
-    "three": lambda: finished(3, seed=1),
-    "forty": lambda: finished(40, seed=6, grid="paper"),
 }
 
 if __name__ == "__main__":

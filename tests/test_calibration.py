@@ -237,8 +237,7 @@ def test_a_session_equals_batch_prediction(kind: str) -> None:
     assert session.predict(X[REST[0]]) == own.predict(X[REST[:1]])[0]
 
 
-@both
-@pytest.mark.parametrize("of", ["everybody", "the person"])
+@pytest.mark.parametrize(("kind", "of"), [("single", "everybody"), ("mixture", "the person")])
 @pytest.mark.parametrize("method", ADAPTATION_METHODS)
 def test_an_adapting_session(kind: str, method: str, of: str, tmp_path: Path) -> None:
     clf = KINDS[kind]() if of == "everybody" else calibrated_clf(kind)

@@ -21,6 +21,8 @@ from distributed import LocalCluster
 
 from autotransfer.cluster import Cluster
 
+pytestmark = pytest.mark.slow
+
 
 class Plain(nn.Module):
     def __init__(self, n_channels: int, n_times: int) -> None:

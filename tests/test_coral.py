@@ -47,6 +47,7 @@ def test_it_equals_a_double_loop(mode: str, means: bool):
     torch.testing.assert_close(censor(z, y, s), torch.tensor(expected, dtype=z.dtype), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("means", [True, False])
 def test_of_many_rows_it_is_the_printed_distance(means: bool):
     """‖C_g − C_c‖²/4D² by numpy's covariances, in groups whose means agree, and the distance of means beside it."""

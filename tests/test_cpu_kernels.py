@@ -273,6 +273,7 @@ print(os.waitpid(child, 0)[1])
 """
 
 
+@pytest.mark.slow
 @compiled
 def test_a_forked_process_has_threads_of_its_own() -> None:
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=300)

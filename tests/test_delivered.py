@@ -24,7 +24,7 @@ from autotransfer.search.validation import finished_entries
 from tiny import create_run, described, tiny_file
 
 
-@pytest.fixture(scope="module", params=["trial", pytest.param("train", marks=pytest.mark.slow), "online"])
+@pytest.fixture(scope="module", params=["trial", pytest.param("online", marks=pytest.mark.slow)])
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     folder = tmp_path_factory.mktemp("delivered")
     options = described(

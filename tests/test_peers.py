@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from benchmarks import shallow
 from benchmarks.csv_rows import known_rows
 from benchmarks.peers import PEERS, run
@@ -86,6 +87,7 @@ def test_the_log_euclidean_peer_is_pyriemanns() -> None:
     assert (predicted["log_euclidean"] == expected).mean() > 0.9  # a constant in every vector, which the penalty sees
 
 
+@pytest.mark.slow
 def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> None:
     out = tmp_path / "peers.csv"
     source = str(tiny_file(tmp_path, n_subjects=4, per_class=8))

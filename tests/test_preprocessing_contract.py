@@ -33,9 +33,8 @@ VALUES = {  # beside the default of each
 NEEDED = {"centre": "represent"}  # what must come before a transform
 
 
-def ways() -> dict[str, Preprocessing]:
-    """Every transform at its default and at other values; at its default after one by fold, too; pairs that adapt;
-    those that the search tries."""
+def ways() -> list[Preprocessing]:
+    """Every transform at its default and at other values; at its default after one by fold, too; pairs that adapt."""
     single = {
         (name, value): kind(value)  # type: ignore[call-arg]
         for name, kind in TRANSFORMS.items()
@@ -52,14 +51,21 @@ def ways() -> dict[str, Preprocessing]:
     found.append(Preprocessing((single["delays", 2], single["align", "online"], single["represent", "tangent"])))
     for first in VALUES["standardize"]:
         found += [Preprocessing((single["standardize", first], single["align", own])) for own in VALUES["align"]]
+    return list(dict.fromkeys(found))
+
+
+def searched() -> list[Preprocessing]:
+    """Those of the candidates of a search."""
     networks = [way for table in (PENALISED, UNPENALISED) for own in table.values() for way in own]
     solved = [one for name in PENALISED for one in closed_forms(name, tiny())]
-    tried = list(dict.fromkeys(one.preprocessing for one in [*(at.Setting(**way) for way in networks), *solved]))
-    return {" ".join(map(str, way.values().values())): way for way in dict.fromkeys([*found, *tried])}
+    return [one.preprocessing for one in [*(at.Setting(**way) for way in networks), *solved]]
 
 
-WAYS = ways()
-EVERY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+QUICK = ways()
+WAYS = {" ".join(map(str, way.values().values())): way for way in dict.fromkeys([*QUICK, *searched()])}
+EVERY = pytest.mark.parametrize(
+    "way", [pytest.param(way, id=key, marks=[pytest.mark.slow] * (way not in QUICK)) for key, way in WAYS.items()]
+)
 
 
 def every_with_one_of(names: str, *values: object) -> pytest.MarkDecorator:
@@ -68,7 +74,12 @@ def every_with_one_of(names: str, *values: object) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         f"way,{names}",
         [
-            pytest.param(way, *own, id=f"{key}-{n}", marks=[] if place // 2 % len(wanted) == n else pytest.mark.slow)
+            pytest.param(
+                way,
+                *own,
+                id=f"{key}-{n}",
+                marks=[pytest.mark.slow] * (way not in QUICK or place // 2 % len(wanted) != n),
+            )
             for place, (key, way) in enumerate(WAYS.items())
             for n, own in enumerate(wanted)
         ],

@@ -305,7 +305,7 @@ def nearly_valid(draw: st.DrawFn) -> dict[str, object]:
 
 
 @pytest.mark.filterwarnings("ignore:.* windows have no label")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(nearly_valid())
 def test_nearly_valid_arguments_give_valid_recordings_or_user_errors(arguments: dict[str, object]) -> None:
     valid_or_refused(**arguments)

@@ -62,7 +62,7 @@ def test_every_figure_is_drawn(browser: Browser, folder: Path, name: str, n_figu
     assert_drawn(browser, n_figures)
 
 
-@pytest.mark.parametrize("name", ["hostile", "forty"])
+@pytest.mark.parametrize("name", ["hostile", "average"])
 def test_a_phone_needs_no_sideways_scrolling(browser: Browser, folder: Path, name: str) -> None:
     browser.open(page(folder, name), width=390, height=844, phone=True)
     assert_drawn(browser, int(browser.evaluate("document.documentElement.dataset.figures")))
