@@ -177,7 +177,7 @@ def test_without_mne(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a-epo.fif", "a_epo.fif", "a.fif", "a-epo.fif.gz", "a.FIF"])
 def test_a_file_gives_what_the_object_gives(tmp_path: Path, name: str) -> None:
-    epochs = make(metadata={"Participant_ID": PEOPLE})
+    epochs = make(metadata={"participant_id": PEOPLE})
     epochs.save(tmp_path / "b-epo.fif.gz" if name.endswith("gz") else tmp_path / "b-epo.fif")
     next(tmp_path.iterdir()).rename(tmp_path / name)
     rec, same = load(str(tmp_path / name)), at.Recordings.from_epochs(epochs)
