@@ -44,7 +44,7 @@ CLOSED = {  # by the kind of a setting
     "evoked": "xDAWN covariances + LDA (built in)", "beats": "Beat shapes + LDA (built in)",
     "statistics": "Statistics + LDA (built in)",
 }  # fmt: skip
-QUICK = 20.0  # seconds, roughly, for all folds: baselines that take longer are scored with the first network
+LATER = "it is scored once a network is trained"
 PART = 10**7  # values of windows that are multiplied at a time
 FLOOR = 1e-6  # of a covariance with unit variances: a flat channel keeps it invertible
 COVARIANCES = "covariances of peers"  # where recordings keep them
@@ -56,7 +56,6 @@ class Peer(NamedTuple):
     """A simple model."""
 
     predict: Callable[[Recordings, Fold], Floats]  # probabilities (n, C) of the test rows, from the training rows
-    seconds: Callable[[Recordings], float]  # of a fold, roughly, on one core
     refuses: Callable[[Recordings], str | None] = lambda _: None  # why it cannot be used on such recordings
     uses: str = "none"  # what it uses of a new person: none, or the adaptation of the runs it is a peer of
 
@@ -73,11 +72,11 @@ class PeerScores(NamedTuple):
 def peer_scores(run: Run, *, every: bool = True) -> PeerScores:
     """Return the scores of all baselines, if possible from the run database. A baseline that fails is skipped.
 
-    every: include those that take minutes
+    every: fit those that are no candidates of the run, or are not fitted yet
     """
     known = run.ledger.recall("peers", dict[str, Scores]) or {}
     compute: dict[str, Callable[[], Scores]] = {}
-    compute |= {name: partial(_solved, run, setting) for name, setting in closed_peers(run).items()}
+    compute |= {name: partial(_solved, run, setting, every) for name, setting in closed_peers(run).items()}
     compute |= {name: partial(_predicted, run, peer, every) for name, peer in _others(run).items()}
     scores, skipped = dict[str, Scores](), dict[str, str]()
     for name in compute:
@@ -93,9 +92,8 @@ def peer_scores(run: Run, *, every: bool = True) -> PeerScores:
 
 
 def _others(run: Run) -> dict[str, Peer]:
-    """Entries of PEERS that use no more of a new person than the run may; the quickest first."""
-    used = {name: peer for name, peer in PEERS.items() if peer.uses in ("none", adaptation_of(run.options))}
-    return dict(sorted(used.items(), key=lambda item: item[1].seconds(run.recordings)))
+    """Return the entries of PEERS that use no more of a new person than the run may."""
+    return {name: peer for name, peer in PEERS.items() if peer.uses in ("none", adaptation_of(run.options))}
 
 
 def adaptation_of(options: RunOptions) -> str:
@@ -119,12 +117,14 @@ def closed_peers(run: Run) -> dict[str, Setting]:
     return {name: peers[name] for name in sorted(peers)}
 
 
-def _solved(run: Run, setting: Setting) -> Scores:
-    """Return the scores of a closed form, from its trainings if it is a candidate of the run."""
+def _solved(run: Run, setting: Setting, every: bool) -> Scores:
+    """Return the scores of a linear model, from its fits if it is a candidate of the run."""
     done = {entry.key: entry for entry in run.ledger.entries(records=False) if entry.status == "done"}
     who, scores = run.recordings.subject.numpy(), Scores()
     for fold in run.folds():
         entry = run.entry("peers", setting, *fold, run.options.seed)
+        if entry.key not in done and not every:
+            raise Skipped(LATER)
         if entry.key in done:
             probabilities = probabilities_of(run, done[entry.key])
         else:
@@ -165,9 +165,8 @@ def _predicted(run: Run, peer: Peer, every: bool) -> Scores:
     recordings, folds = run.recordings, run.folds()
     if (reason := peer.refuses(recordings)) is not None:
         raise Skipped(reason)
-    needed = peer.seconds(recordings) * len(folds)
-    if not every and needed > QUICK:
-        raise Skipped("it takes minutes, and is scored once a network is trained")
+    if not every:
+        raise Skipped(LATER)
     who, scores = recordings.subject.numpy(), Scores()
     for validation, test in folds:
         fold = run.job(run.entry("peers", run.options.settings()[0], validation, test, 0)).fold
@@ -256,14 +255,7 @@ def _too_wide(recordings: Recordings) -> str | None:
     return f"{recordings.n_channels} channels have too many covariances"
 
 
-def _riemann_seconds(recordings: Recordings) -> float:
-    """A Riemannian mean and a discriminant of tangent vectors, as measured on one core: 2,000 windows of 16 channels
-    take 2 s, of 32 channels 9 s."""
-    d = recordings.n_channels * _delays(recordings)[0]
-    return recordings.n_trials * (4e-6 * d**2 + 5e-10 * d**4)
-
-
 PEERS: dict[str, Peer] = {
-    PYRIEMANN: Peer(tangent_space, _riemann_seconds, _too_wide),
-    RECENTRED: Peer(recentred, lambda recordings: 2 * _riemann_seconds(recordings), _too_wide, uses="transductive"),
+    PYRIEMANN: Peer(tangent_space, _too_wide),
+    RECENTRED: Peer(recentred, _too_wide, uses="transductive"),
 }
