@@ -66,7 +66,7 @@ def labeled_and_scored(y: Rows, groups: Rows, labels: int) -> tuple[NDArray[np.b
 
 def window_score(metric: Metric, y: Rows, log_p: NDArray[np.floating]) -> float:
     """Score log-probabilities (n, C), up to a constant for each window, of windows of one person."""
-    return person_score(metric, y, softmax(log_p))
+    return person_score(metric, y, softmax(np.asarray(log_p, dtype=np.float64)))
 
 
 def personal_log_probs(
