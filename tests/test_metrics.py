@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix
 
-from autotransfer.tasks.classification import metric_of_card
-from autotransfer.training.metrics import balanced_accuracy, class_weights, confusion_counts, weighted_cross_entropy
+from autotransfer.tasks.classification import CLASSIFICATION_TASK, weighted_nll
+from autotransfer.training.metrics import balanced_accuracy, class_weights, confusion_counts, mean_loss
 
 
 def test_balanced_accuracy_equals_scikit_learn_also_without_a_class() -> None:
@@ -38,12 +38,13 @@ def test_weighted_cross_entropy_equals_torch() -> None:
     torch.manual_seed(0)
     logits, y = torch.randn(3, 20, 4).double(), torch.randint(4, (3, 20))
     weight = class_weights(torch.randint(1, 9, (3, 4)).double())
-    ours = weighted_cross_entropy(logits, y, weight)
+    ours = mean_loss(weighted_nll, logits, y, weight)
     for i in range(3):
         expected = torch.nn.functional.cross_entropy(logits[i], y[i], weight=weight[i])
         assert ours[i].item() == pytest.approx(expected.item(), abs=1e-12)
 
 
 def test_windows_are_scored_by_the_metric_of_the_card() -> None:
+    metric_of_card = CLASSIFICATION_TASK.metric_of_card
     assert metric_of_card({"metric": "roc_auc"}) == "roc_auc"
     assert metric_of_card({}) == metric_of_card({"metric": "of a later version"}) == "balanced_accuracy"

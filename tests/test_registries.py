@@ -267,3 +267,17 @@ def test_a_task_is_one_file_and_one_line(tmp_path: Path) -> None:
     model = load_model(run)
     assert model.card.target == "ordinal"
     assert model.score(X, y) == pytest.approx(choice.task.metrics[choice.metric].score(y, model.predict_proba(X)))
+
+
+def test_networks_are_trained_with_the_loss_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    def squares(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        w = weight.gather(-1, y)
+        return w * logits.square().mean(-1), w
+
+    monkeypatch.setattr(type(TASKS["ordinal"]), "row_loss", staticmethod(squares), raising=False)
+    fold = at.leave_one_subject_out(tiny())[0]
+    plain, own = (
+        at.train(recordings, [at.Job(quick(), fold)])[0].history["train_loss"]
+        for recordings in (tiny(), tiny().for_target("ordinal"))
+    )
+    assert plain != own

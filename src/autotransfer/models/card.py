@@ -108,7 +108,7 @@ class ModelCard:
     @property
     def n_outputs(self) -> int:
         """Return the number of outputs of each candidate."""
-        return len(self.classes) or 1
+        return self.task.n_outputs(len(self.classes))
 
     @property
     def members(self) -> int:

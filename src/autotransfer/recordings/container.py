@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Hashable
@@ -56,6 +57,7 @@ class Recordings:
     units: ClassVar[Units | None] = None
     # Of an object whose classes are bins of numbers (see recordings.targets): the numbers (N,) float64.
     targets: ClassVar[Tensor | None] = None
+    target: ClassVar[str] = "classes"  # of each object: what a run predicts, as --target names it
 
     def __init__(
         self,
@@ -118,6 +120,14 @@ class Recordings:
             self.derived[key] = compute()
         value: T = self.derived[key]
         return value
+
+    def for_target(self, target: str) -> Recordings:
+        """Return the recordings for a run that predicts this target."""
+        if target == self.target:
+            return self
+        fresh = copy.copy(self)
+        object.__setattr__(fresh, "target", target)
+        return fresh
 
     @classmethod
     def of(cls, raw: Raw) -> Recordings:

@@ -71,7 +71,7 @@ def prepare(options: RunOptions, encoders: Encoders | None = None, recordings: R
     check_encoder(options, encoders)
     resolve_device(options.device)
     recordings = options.load() if recordings is None else recordings
-    recordings = in_units(recordings, options.hold_out)
+    recordings = in_units(recordings.for_target(options.target), options.hold_out)
     check_scorable(recordings)
     prepared = Preparation(resolved(options, recordings), recordings, encoders)
     prepared.check_settings(prepared.options.settings())

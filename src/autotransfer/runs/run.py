@@ -117,7 +117,7 @@ class Run:
 
             def find() -> Preparation:
                 loaded = _load_again(folder, options) if recordings is None else recordings
-                loaded = in_units(loaded, options.hold_out)
+                loaded = in_units(loaded.for_target(options.target), options.hold_out)
                 check_same_data(ledger, options, loaded)
                 return Preparation(options, loaded, encoders)
 

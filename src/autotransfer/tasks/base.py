@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..errors import UserError, shown
 from ..recordings import Recordings, load
 
 Floats = NDArray[np.float64]
 Weights = NDArray[Any] | None
+# Logits (P, B, C), classes y (P, B) and their weights (P, C) -> weighted loss and weight of every row, two (P, B)
+RowLoss = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Task:
     chance_name: str  # what its score is called
     one_value = "there is one class"  # what is wrong with windows that give no score, in a sentence
     notes: tuple[str, ...] = ()  # what a careful reader wants to know about its scores
+    row_loss: RowLoss | None = None  # what networks are trained with; None: there are linear models and trees alone
     is_numeric = False  # whether a number is predicted; otherwise probabilities of classes
     has_columns = False  # whether a target may be a column or a channel, such as continuous:force
     options: tuple[str, ...] | None = None  # fields of AskedOptions that have an effect; None: all
@@ -58,6 +62,10 @@ class Task:
     def load(self, source: str, column: str | None, **how: Any) -> Recordings:
         """Load recordings with their truth. column: of the target, if it is named; how: keywords of `at.load`."""
         return load(source, **how)
+
+    def n_outputs(self, n_classes: int) -> int:
+        """Return the number of outputs of a model."""
+        return 1 if self.is_numeric else n_classes
 
     @property
     def default_metric(self) -> str:

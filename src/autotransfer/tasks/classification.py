@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from .base import Floats, Metric, Task, Weights
 
@@ -63,10 +65,21 @@ METRICS = {
 }
 
 
+def weighted_nll(logits: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return weighted negative log-likelihood and weight of every row.
+
+    logits: (P, B, C); y: (P, B); weight: (P, C) -> two (P, B)
+    """
+    nll = -F.log_softmax(logits, -1).gather(-1, y[..., None])[..., 0]
+    w = weight.gather(-1, y)
+    return w * nll, w
+
+
 class Classification(Task):
     """Classes of windows, as probabilities (N, C)."""
 
     metrics = METRICS
+    row_loss = staticmethod(weighted_nll)
     guess = "guessing"
     chance_name = "chance"
 

@@ -20,7 +20,7 @@ from ..jobs import Job
 from ..model.encoders import Encoders
 from ..model.solved import Solved, SolvedOptions
 from ..recordings.chunks import row_chunks
-from .metrics import weighted_cross_entropy
+from .metrics import mean_loss
 from .trainer import Trainer
 from .windows import Windows
 
@@ -72,7 +72,7 @@ class ClosedForm(Trainer):
             self.classifier.weight.data[member] = weight.to(self.classifier.weight)
             self.classifier.bias.data[member] = bias.to(self.classifier.bias)
             logits = codes @ weight.T + bias
-            loss = weighted_cross_entropy(logits[None], y[None], self.weights[member : member + 1].double())
+            loss = mean_loss(self.row_loss, logits[None], y[None], self.weights[member : member + 1].double())
             self.losses[0, member] = loss[0] * self.groups.steps_of[group]  # the mean over steps is reported
 
     @property

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..folds import Fold
+from ..tasks.base import RowLoss
 from .flat import Flat
-from .metrics import balanced_accuracy, confusion_counts, weighted_nll
+from .metrics import balanced_accuracy, confusion_counts
 
 CHUNK = 128  # rows a member evaluates at once; a constant, so that no result depends on who else is evaluated
 MEASURED = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")  # each epoch, by held-out set
@@ -40,20 +41,20 @@ class HeldOut:
         return filled
 
     def measure(
-        self, logits_of: Callable[[Tensor], Tensor], y: Tensor, group: Tensor, weight: Tensor
+        self, logits_of: Callable[[Tensor], Tensor], y: Tensor, group: Tensor, weight: Tensor, row_loss: RowLoss
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Loss (P, 2) and confusion counts (P, 2, C, C) by side, and log-probabilities (P, chunks, CHUNK, C).
 
         logits_of: rows (G, B) -> (P, B, C); y: (N,); group: (P,); weight: (P, C)
         """
         members, classes = weight.shape
-        sums = weight.new_zeros(2, members, 2)  # Σ w·nll and Σ w
+        sums = weight.new_zeros(2, members, 2)  # Σ loss and Σ w
         confusion = torch.zeros(members, 2, classes, classes, dtype=torch.float64, device=weight.device)
         log_probs = []
         for rows, side in zip(self.rows, self.side, strict=True):
             logits = logits_of(rows)
             labels, side = y[rows][group], side[group]
-            for total, part in zip(sums, weighted_nll(logits, labels, weight), strict=True):
+            for total, part in zip(sums, row_loss(logits, labels, weight), strict=True):
                 total += torch.stack([torch.where(side == i, part, 0.0).sum(-1) for i in (0, 1)], -1)
             log_probs.append(logits.log_softmax(-1))
             predicted = logits.argmax(-1)

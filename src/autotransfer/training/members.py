@@ -13,13 +13,14 @@ from ..model.stack import Size
 from ..preprocessing.transform import with_prefix
 from ..recordings import Recordings
 from ..settings import Setting
+from ..tasks import task_of
 from .flat import Flat
 
 
 def size_of(recordings: Recordings, setting: Setting) -> Size:
     """Return the size of the windows that the setting's encoder sees of these recordings."""
     channels, times = setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
-    return Size(channels, times, recordings.n_classes, recordings.sfreq)
+    return Size(channels, times, task_of(recordings.target).n_outputs(recordings.n_classes), recordings.sfreq)
 
 
 class Members:

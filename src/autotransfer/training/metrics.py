@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+
+from ..tasks.base import RowLoss
 
 
 def class_weights(counts: Tensor) -> Tensor:
@@ -15,20 +16,10 @@ def class_weights(counts: Tensor) -> Tensor:
     return inverse / inverse.sum(-1, keepdim=True)
 
 
-def weighted_nll(logits: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Weighted negative log-likelihood and weight of every row.
-
-    logits: (P, B, C); y: (P, B); weight: (P, C) -> two (P, B)
-    """
-    nll = -F.log_softmax(logits, -1).gather(-1, y[..., None])[..., 0]
-    w = weight.gather(-1, y)
-    return w * nll, w
-
-
-def weighted_cross_entropy(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """Σ w·nll / Σ w over the rows: logits (P, B, C), y (P, B), weight (P, C) -> (P,)."""
-    nll, w = weighted_nll(logits, y, weight)
-    return nll.sum(-1) / w.sum(-1).clamp(min=torch.finfo(w.dtype).tiny)
+def mean_loss(row_loss: RowLoss, logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """Σ loss / Σ weight over the rows: logits (P, B, C), y (P, B), weight (P, C) -> (P,)."""
+    loss, w = row_loss(logits, y, weight)
+    return loss.sum(-1) / w.sum(-1).clamp(min=torch.finfo(w.dtype).tiny)
 
 
 def confusion_counts(predicted: Tensor, y: Tensor, counted: Tensor, n_classes: int) -> Tensor:

@@ -16,6 +16,8 @@ from ..jobs import Job
 from ..model.encoders import Encoders
 from ..model.moments import Levelled, Moments
 from ..randomness import fold_in, key_of
+from ..tasks import task_of
+from ..tasks.classification import weighted_nll
 from .averaging import WeightAverage, cumulative
 from .censored import Censors
 from .evaluation import MEASURED, HeldOut, Snapshots
@@ -23,7 +25,7 @@ from .groups import MemberGroups
 from .member_options import MemberOptions
 from .members import Members, size_of
 from .memory import out_of_memory
-from .metrics import class_weights, weighted_cross_entropy
+from .metrics import class_weights, mean_loss
 from .optimiser import AdamW
 from .packing import program_of
 from .prepared import Prepared
@@ -43,6 +45,7 @@ class Trainer:
         recordings, device, dtype = windows.recordings, windows.device, windows.dtype
         settings = [job.setting for job in jobs]
         first, members = settings[0], len(jobs)
+        self.row_loss = task_of(recordings.target).row_loss or weighted_nll
         self.jobs, self.size = list(jobs), members
         self.kernels_tried = False
         self.kind = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
@@ -221,7 +224,7 @@ class Trainer:
 
     def _task(self, z: Tensor, rows: Tensor, y: Tensor) -> Tensor:
         """Return the loss of every member (P,) at codes z (P, B, D) of rows (G, B) and classes y (P, B)."""
-        return weighted_cross_entropy(self.classifier(z), y, self.weights)
+        return mean_loss(self.row_loss, self.classifier(z), y, self.weights)
 
     @torch.no_grad()
     def _finish_averages(self, plan: Tensor) -> None:
@@ -252,7 +255,7 @@ class Trainer:
     @torch.no_grad()
     def _measure(self) -> None:
         group = self.groups.of_member
-        loss, confusion, log_probs = self.held_out.measure(self._logits, self.y, group, self.weights)
+        loss, confusion, log_probs = self.held_out.measure(self._logits, self.y, group, self.weights, self.row_loss)
         train_loss, penalty = self.losses / self.groups.steps[group]
         side = self.held_out.side.transpose(0, 1)[group]
         self.snapshots.update(self.clock, train_loss, penalty, loss, confusion, log_probs, side)
