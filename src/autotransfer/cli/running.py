@@ -213,6 +213,8 @@ def resume(
     check_end(tensorboard)
     with workers(cluster) as executor, Lock(folder):
         opened = Run.open(folder, own_encoders(encoder), source=data)
+        if opened.options.task.is_numeric:
+            _check_alone(cluster=cluster, tensorboard=tensorboard)
         if time is not None:
             give_more(opened, more)
         if opened.ledger.recall("complete", bool):

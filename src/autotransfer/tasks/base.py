@@ -57,7 +57,7 @@ class Task:
     row_loss: RowLoss | None = None  # what networks are trained with; None: there are linear models and trees alone
     is_numeric = False  # whether a number is predicted; otherwise probabilities of classes
     has_columns = False  # whether a target may be a column or a channel, such as continuous:force
-    options: tuple[str, ...] | None = None  # fields of AskedOptions that have an effect; None: all
+    options: tuple[str, ...] | None = None  # fields of RunOptions that have an effect; None: all
 
     def load(self, source: str, column: str | None, **how: Any) -> Recordings:
         """Load recordings with their truth. column: of the target, if it is named; how: keywords of `at.load`."""
