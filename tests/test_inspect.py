@@ -240,8 +240,10 @@ def test_a_run_warns_before_it_starts(tmp_path: Path) -> None:
     assert result.code == 0
     assert "the signals of 1 vary by" in result.out
 
+    run = create_run(tmp_path / "run", described(source=str(tmp_path / "units.npz")))
     with pytest.warns(UserWarning, match="the signals of 1 vary by"):
-        create_run(tmp_path / "run", described(source=str(tmp_path / "units.npz"))).ledger.close()
+        run.warn_of_recordings()
+    run.ledger.close()
 
 
 # --- what inspect shows ----------------------------------------------------------------------------------------------

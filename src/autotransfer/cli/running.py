@@ -138,6 +138,7 @@ def perform(
 
         with workers(cluster) as executor:  # before anything is written: there may be none
             created = begin(out, options, encoders, tell=tell, again=again)
+            created.warn_of_recordings()
             with Lock(out), writing_events(out, tensorboard):
                 carry_through(created, executor)
 

@@ -122,6 +122,7 @@ def _run(
         if kept:
             save_npz(folder / DATA, recordings)
         run = begin(folder, replace(options, source=str(folder / DATA)), encoders, recordings, tell)
+        run.warn_of_recordings()
     try:
         yield run
     finally:

@@ -87,8 +87,6 @@ class Run:
     @classmethod
     def start(cls, folder: Path, prepared: Preparation) -> Run:
         """Start a run in a folder that was checked with `check_unused`."""
-        for line in concerns(whole_people(prepared.recordings).raw()):
-            warnings.warn(line, stacklevel=users_line())
         ledger = begin_folder(folder, prepared.options, prepared.recordings)
         return cls(folder, ledger, prepared.options, prepared, prepared.encoders)
 
@@ -133,6 +131,11 @@ class Run:
             ledger.close()
             raise
         return run
+
+    def warn_of_recordings(self) -> None:
+        """Warn of what looks wrong in the recordings."""
+        for line in concerns(whole_people(self.recordings).raw()):
+            warnings.warn(line, stacklevel=users_line())
 
     # jobs
 
