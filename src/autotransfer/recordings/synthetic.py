@@ -1,4 +1,4 @@
-"""Synthetic biosignals: a known class signal under a known subject shift, with one parameter for each part."""
+"""Synthetic biosignals: a known class signal under a known subject shift."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 CLASS_BAND = (0.10, 0.25)  # of the sampling rate, lowest and highest class frequency
 RHYTHM = 0.06  # of the sampling rate
-TEMPO_RANGE = 0.15  # relative, at mixing = 1
+TEMPO_RANGE = 0.15  # relative, at subject_shift = 1
 
 
 def synthetic(
@@ -27,10 +27,7 @@ def synthetic(
     n_times: int = 128,
     sfreq: float = 128.0,
     *,
-    subject_shift: float | None = None,
-    mixing: float = 0.5,
-    gain: float = 0.5,
-    label_shift: float = 0.0,
+    subject_shift: float = 0.5,
     noise: float = 0.7,
     seed: int = 0,
 ) -> Recordings:
@@ -44,52 +41,40 @@ def synthetic(
                  in turn where channels are fewer
     f_k, r       their frequencies: the class is in frequency and topography, phases carry nothing
     e(t)         white noise of unit variance, independent between channels
-    R_s          rotation exp(mixing · K_s) of the channels, K_s random and skew-symmetric
-    τ_s          tempo 1 + 0.15 · mixing · u_s, u_s evenly spread over [-1, 1] in random order
-    g_s          gains exp(gain · N(0, 1)) of the channels; standardizing each trial removes them
-    p(k | s)     ∝ exp(label_shift · N(0, 1)), every class at least once
+    R_s          rotation exp(subject_shift · K_s) of the channels, K_s random and skew-symmetric
+    τ_s          tempo 1 + 0.15 · subject_shift · u_s, u_s evenly spread over [-1, 1] in random order
+    g_s          gains exp(subject_shift · N(0, 1)) of the channels; standardizing each trial removes them
 
-    With mixing = gain = label_shift = 0 subjects are exchangeable. All subjects share which classes are
-    faster; topographies, correlations between channels and exact frequencies identify the subject, even after
-    each trial is standardized. `subject_shift` sets mixing and gain together. Every part has its own random
-    stream: changing one parameter keeps the draws of the others.
+    With subject_shift = 0 subjects are exchangeable. All subjects share which classes are faster; topographies,
+    correlations between channels and exact frequencies identify the subject, even after each trial is standardized.
+    Every part has its own random stream: changing one parameter keeps the draws of the others.
     """
-    if subject_shift is not None:
-        mixing = gain = subject_shift
-    _check_whole(
-        n_subjects=(n_subjects, MIN_SUBJECTS), n_classes=(n_classes, 2), trials_per_class=(trials_per_class, 1),
-        n_channels=(n_channels, 1), n_times=(n_times, MIN_TIMES), seed=(seed, 0),
-    )  # fmt: skip
-    _check_strengths(mixing=mixing, gain=gain, label_shift=label_shift, noise=noise)
+    least = {
+        "n_subjects": (n_subjects, MIN_SUBJECTS), "n_classes": (n_classes, 2), "n_channels": (n_channels, 1),
+        "trials_per_class": (trials_per_class, 1), "n_times": (n_times, MIN_TIMES), "seed": (seed, 0),
+    }  # fmt: skip
+    for name, (value, smallest) in least.items():
+        if not isinstance(value, int) or value < smallest:
+            raise UserError(f"{name} is {shown(value)}; it must be a whole number of at least {smallest}")
+    for name, strength in {"subject_shift": subject_shift, "noise": noise}.items():
+        if not 0 <= strength <= 10:
+            raise UserError(f"{name} is {shown(strength)}; it must lie between 0 and 10")
     check_sfreq(sfreq)
-    counts = _class_counts(n_subjects, n_classes, trials_per_class, label_shift, _stream(seed, "labels"))
     shuffle = _stream(seed, "order").permutation
-    y = np.concatenate([shuffle(np.repeat(np.arange(n_classes), row)) for row in counts])
-    subject = np.repeat(np.arange(n_subjects), counts.sum(1))
+    y = np.concatenate([shuffle(np.repeat(np.arange(n_classes), trials_per_class)) for _ in range(n_subjects)])
+    subject = np.repeat(np.arange(n_subjects), n_classes * trials_per_class)
     topographies = _orthogonal(n_channels, _stream(seed, "topographies"))
     waves = _stream(seed, "phases").uniform(0, 2 * math.pi, (2, len(y)))
     order = _stream(seed, "tempo").permutation(np.linspace(-1, 1, n_subjects))
-    tempo = (1 + TEMPO_RANGE * mixing * order)[subject]
+    tempo = (1 + TEMPO_RANGE * subject_shift * order)[subject]
     frequency = np.geomspace(*CLASS_BAND, n_classes)[y] * sfreq
     t = np.arange(n_times) / sfreq
     signal = _wave(frequency * tempo, waves[0], t)[:, None] * topographies[y % n_channels][:, :, None]
     rhythm = _wave(RHYTHM * sfreq * tempo, waves[1], t)[:, None] * topographies[n_classes % n_channels][:, None]
     e = _stream(seed, "noise").standard_normal((len(y), n_channels, n_times))
 
-    X = _heads(n_subjects, n_channels, mixing, gain, seed)[subject] @ (signal + rhythm + noise * e)
+    X = _heads(n_subjects, n_channels, subject_shift, seed)[subject] @ (signal + rhythm + noise * e)
     return Recordings(X.astype(np.float32), y, subject, sfreq=sfreq, name="synthetic")
-
-
-def _check_whole(**numbers: tuple[int, int]) -> None:
-    for name, (value, least) in numbers.items():
-        if not isinstance(value, int) or value < least:
-            raise UserError(f"{name} is {shown(value)}; it must be a whole number of at least {least}")
-
-
-def _check_strengths(**strengths: float) -> None:
-    for name, strength in strengths.items():
-        if not 0 <= strength <= 10:
-            raise UserError(f"{name} is {shown(strength)}; it must lie between 0 and 10")
 
 
 def _stream(seed: int, part: str) -> np.random.Generator:
@@ -102,20 +87,6 @@ def _wave(frequency: Floats, phase: Floats, t: Floats) -> Floats:
     return wave
 
 
-def _class_counts(
-    n_subjects: int, n_classes: int, trials_per_class: int, label_shift: float, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Return trials of each subject and class, (subjects, classes): equal sums, every class at least once."""
-    weights = np.exp(label_shift * rng.standard_normal((n_subjects, n_classes)))
-    spare = n_classes * (trials_per_class - 1)
-    share = spare * weights / weights.sum(1, keepdims=True)
-    counts: NDArray[np.int64] = np.floor(share + 1e-9).astype(np.int64)
-    for row, remainder in zip(counts, share - counts, strict=True):  # the largest remainders get what is left
-        row[np.argsort(-remainder, kind="stable")[: spare - row.sum()]] += 1
-    counts += 1
-    return counts
-
-
 def _orthogonal(n: int, rng: np.random.Generator) -> Floats:
     """Return rows that form a random orthonormal basis (n, n)."""
     q, r = np.linalg.qr(rng.standard_normal((n, n)))
@@ -123,9 +94,9 @@ def _orthogonal(n: int, rng: np.random.Generator) -> Floats:
     return basis
 
 
-def _heads(n_subjects: int, n_channels: int, mixing: float, gain: float, seed: int) -> Floats:
-    """Return g_s ∘ exp(mixing · K_s), (subjects, channels, channels); at mixing = 1 the typical angle is one radian."""
-    gains = np.exp(gain * _stream(seed, "gains").standard_normal((n_subjects, n_channels)))
+def _heads(n_subjects: int, n_channels: int, shift: float, seed: int) -> Floats:
+    """Return g_s ∘ exp(shift · K_s), (subjects, channels, channels); at shift = 1 the typical angle is one radian."""
+    gains = np.exp(shift * _stream(seed, "gains").standard_normal((n_subjects, n_channels)))
     a = _stream(seed, "rotations").standard_normal((n_subjects, n_channels, n_channels)) / math.sqrt(2 * n_channels)
-    rotations: Floats = torch.linalg.matrix_exp(torch.from_numpy(mixing * (a - a.transpose(0, 2, 1)))).numpy()
+    rotations: Floats = torch.linalg.matrix_exp(torch.from_numpy(shift * (a - a.transpose(0, 2, 1)))).numpy()
     return gains[:, :, None] * rotations
