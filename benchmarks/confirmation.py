@@ -1,7 +1,8 @@
 """Tables of docs/results.md on the confirmation: one run of version 0.1.0 on eight data sets that were not used before.
 
 They are made from FOLDER/confirmation: a score for every subject in zero_shot.csv, all_windows.csv, playback.csv and
-peers.csv (`python -m benchmarks.peers` on the eight sets), and means of baselines in set_means.csv and specialists.csv.
+baselines.csv (`python -m benchmarks.peers` on the eight sets), and means of baselines in set_means.csv and
+specialists.csv.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from autotransfer.report.statistics import holm
 from autotransfer.report.wording import probability, share, signed
 
 from .drawing import Gain, figure, gained
-from .evidence import Scores, best_peers, differences, scores_by, set_means_of, table_of
+from .evidence import Scores, best_baselines, differences, scores_by, set_means_of, table_of
 from .inference import (
     LOST,
     Differences,
@@ -31,8 +32,8 @@ from .inference import (
 from .markdown import best_in_bold, by_set_table, markdown
 
 SIMPLE = ("shrinkage LDA", "tangent space, LDA")  # baselines that every run of version 0.1.0 fitted
-ZERO_SHOT_PEERS = ("lda", "log_power", "riemann", "log_euclidean", "riemann_templates", "hudgins", "hudgins_ar")
-ALL_WINDOWS_PEERS = (
+ZERO_SHOT_BASELINES = ("lda", "log_power", "riemann", "log_euclidean", "riemann_templates", "hudgins", "hudgins_ar")
+ALL_WINDOWS_BASELINES = (
     "riemann_recentred", "log_euclidean_recentred", "riemann_templates_recentred", "hudgins_by_person",
     "hudgins_ar_by_person",
 )  # fmt: skip
@@ -49,7 +50,7 @@ class Confirmed:
         self.folder = folder / "confirmation"
         self.zero_shot = self._pipelines("zero_shot")
         self.all_windows = self._pipelines("all_windows")
-        self.peers = self._pipelines("peers")
+        self.baselines = self._pipelines("baselines")
         self.replayed = scores_by(table_of(self.folder, "playback"), "what", "case", "dataset", "subject")
 
     def _pipelines(self, name: str) -> dict[str, Scores]:
@@ -66,13 +67,13 @@ class Confirmed:
 
     def simple(self) -> Scores:
         """Return the better of the run's two baselines on each data set."""
-        return best_peers(self.zero_shot, SIMPLE)
+        return best_baselines(self.zero_shot, SIMPLE)
 
     def best(self, names: tuple[str, ...]) -> Scores:
         """Return the best baseline of each data set among those with a score for every subject."""
-        if names == ZERO_SHOT_PEERS:
-            return best_peers({**self.peers, **self.zero_shot}, (*names, *SIMPLE))
-        return best_peers(self.peers, names)
+        if names == ZERO_SHOT_BASELINES:
+            return best_baselines({**self.baselines, **self.zero_shot}, (*names, *SIMPLE))
+        return best_baselines(self.baselines, names)
 
     def labels(self, number: int) -> tuple[Scores, Scores, Scores]:
         """Return scores on the windows after these labels: without them, calibrated, and of a subject's own model."""
@@ -123,8 +124,10 @@ def _claims(confirmed: Confirmed) -> dict[str, Claim]:
     return {
         "zero-shot, versus the better of the run's two baselines": (average, confirmed.simple(), PICKED),
         "zero-shot, versus EEGNet (paper)": (average, confirmed.zero_shot["plain network"], ""),
-        "zero-shot, versus the best of all baselines": (average, confirmed.best(ZERO_SHOT_PEERS), PICKED),
-        "all windows, versus the best baseline with all windows": (whole, confirmed.best(ALL_WINDOWS_PEERS), PICKED),
+        "zero-shot, versus the best of all baselines": (average, confirmed.best(ZERO_SHOT_BASELINES), PICKED),
+        "all windows, versus the best baseline with all windows": (
+            whole, confirmed.best(ALL_WINDOWS_BASELINES), PICKED
+        ),
         "weighted ensemble, versus the best single candidate": (
             average, confirmed.zero_shot["best single candidate"], ""),
         "weights found, versus equal weights": (average, confirmed.zero_shot["equal weights"], ""),
@@ -181,7 +184,7 @@ def harmed(folder: Path) -> str:
     return harm_table({name: differences(after, before) for name, (after, before) in steps.items()})
 
 
-def peers(folder: Path) -> str:
+def baselines(folder: Path) -> str:
     """Return differences to baselines that were fitted outside of the run, with data sets as the unit."""
     confirmed = Confirmed(folder)
     measured = confirmed.set_means()
@@ -260,6 +263,6 @@ def headline(folder: Path) -> str:
 
 PARTS = {
     "confirmed_zero_shot": zero_shot, "confirmed_person": person_known, "confirmed_claims": claims,
-    "confirmed_equivalence": equivalent, "confirmed_harm": harmed, "confirmed_peers": peers,
+    "confirmed_equivalence": equivalent, "confirmed_harm": harmed, "confirmed_baselines": baselines,
     "confirmed_picture": picture,
 }  # fmt: skip

@@ -15,7 +15,7 @@ import autotransfer as at
 from autotransfer.files import write_atomically
 from autotransfer.runs.csv_tables import as_it_was, changed, csv_of, harmless
 
-COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")  # of peers
+COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")  # of baselines
 Rows = Sequence[Sequence[Any]]  # in the order of the columns
 Known = dict[str, str]  # a row that the CSV has
 TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case"), str)

@@ -38,11 +38,11 @@ def set_means_of(scores: Scores) -> dict[str, float]:
     return {dataset: spread(list(people.values())).mean for dataset, people in scores.items()}
 
 
-def best_peers(peers: Mapping[str, Scores], names: Sequence[str]) -> Scores:
+def best_baselines(baselines: Mapping[str, Scores], names: Sequence[str]) -> Scores:
     """Return, by data set, the scores of the pipeline with the highest mean."""
     best: Scores = {}
     for name in names:
-        for dataset, people in peers.get(name, {}).items():
+        for dataset, people in baselines.get(name, {}).items():
             if dataset not in best or spread(list(people.values())).mean > spread(list(best[dataset].values())).mean:
                 best[dataset] = people
     return best

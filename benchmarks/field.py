@@ -1,6 +1,6 @@
 """Baselines of the field by their own libraries, compared with default runs:
 
-    python -m benchmarks.field DATA.npz... --peers catch22 libemg [--out docs/results/field.csv]
+    python -m benchmarks.field DATA.npz... --baselines catch22 libemg [--out docs/results/field.csv]
 
 The protocol was fixed before anything was run. Subjects are held out as runs hold them out (`--folds auto`: each alone
 up to 20 subjects, ten groups above), and baselines that select nothing are also fitted on the validation group. Scores
@@ -12,7 +12,7 @@ seed unless `--seeds` says otherwise; the tables average them.
 
 A row of the CSV is one subject, baseline, adaptation and seed. Rows that are there are not computed again, so an
 interrupted command is simply repeated. A baseline that is not meant for a signal is left out, unless it is the only one
-asked for. Install `pip install '.[peers]'`; LibEMG, whose release needs an older NumPy than aeon, with `pip install
+asked for. Install `pip install '.[baselines]'`; LibEMG, whose release needs an older NumPy than aeon, with `pip install
 librosa PyWavelets` and `pip install --no-deps libemg`.
 """
 
@@ -29,10 +29,10 @@ from autotransfer.search.kinds import signal_of
 from autotransfer.training.metrics import balanced_accuracy_of
 
 from .csv_rows import Known, Rows, append_missing, command
-from .field_peers import PEERS, folds_of
+from .field_baselines import BASELINES, folds_of
 from .shallow import task_of
 
-COLUMNS = ("set", "peer", "adaptation", "person", "score", "seed", "family", "seconds")
+COLUMNS = ("set", "baseline", "adaptation", "person", "score", "seed", "family", "seconds")
 OUT = "docs/results/field.csv"
 
 
@@ -46,25 +46,25 @@ def evaluate(
     left = [f for f in folds_of(recordings) if any(str(names[person]) not in skip for person in people[f.key])]
     if not left:
         return
-    predict = PEERS[family].ready(recordings, seed, device)
+    predict = BASELINES[family].ready(recordings, seed, device)
     for fold in left:
         start, rows = time.perf_counter(), []
-        for peer, adaptation, classes in predict(task_of(recordings, fold, seed)):
+        for baseline, adaptation, classes in predict(task_of(recordings, fold, seed)):
             seconds = time.perf_counter() - start
             for person in people[fold.key]:
                 rows_of_person = who[fold.test] == person
                 truth = y[fold.test][rows_of_person]
                 score = balanced_accuracy_of(classes[rows_of_person], truth, recordings.n_classes)
-                whose = (recordings.name, peer, adaptation, str(names[person]))
+                whose = (recordings.name, baseline, adaptation, str(names[person]))
                 rows.append((*whose, round(score, 5), seed, family, round(seconds, 2)))
             start = time.perf_counter()
         yield rows
 
 
 def measured(recordings: at.Recordings, options: argparse.Namespace, known: list[Known]) -> Iterator[Rows]:
-    meant = [family for family in options.peers if PEERS[family].signals in ((), (signal_of(recordings),))]
-    for family in meant or (options.peers if len(options.peers) == 1 else ()):
-        for seed in range(options.seeds if PEERS[family].random else 1):
+    meant = [family for family in options.baselines if BASELINES[family].signals in ((), (signal_of(recordings),))]
+    for family in meant or (options.baselines if len(options.baselines) == 1 else ()):
+        for seed in range(options.seeds if BASELINES[family].random else 1):
             skip = {row["person"] for row in known if (row["family"], row["seed"]) == (family, str(seed))}
             try:
                 yield from evaluate(recordings, family, seed, skip=skip, device=options.device)
@@ -73,13 +73,13 @@ def measured(recordings: at.Recordings, options: argparse.Namespace, known: list
 
 
 def run(options: argparse.Namespace) -> None:
-    append_missing(options, COLUMNS, measured, "set", "peer", "adaptation", "person")
+    append_missing(options, COLUMNS, measured, "set", "baseline", "adaptation", "person")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = command(__doc__, OUT, "seeds", "device")
     parser.set_defaults(device="cpu")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--baselines", nargs="+", choices=BASELINES, default=list(BASELINES))
     run(parser.parse_args(arguments))
 
 

@@ -48,14 +48,14 @@ def updated(folder: Path) -> pd.DataFrame:
     """Return the leaderboard with today's rows of field.csv and shipped.csv instead of those that it has of them."""
     board = read_table(folder / "leaderboard.csv", dtype=TEXTS)
     field = table_of(folder, "field").rename(columns={"set": "dataset", "person": "subject"})
-    shipped = table_of(folder, "shipped").rename(columns={"data": "dataset"}).assign(peer=SHIPPED)
-    rows = pd.concat([field, shipped]).rename(columns={"adaptation": "mode", "peer": "pipeline"})
+    shipped = table_of(folder, "shipped").rename(columns={"data": "dataset"}).assign(baseline=SHIPPED)
+    rows = pd.concat([field, shipped]).rename(columns={"adaptation": "mode", "baseline": "pipeline"})
     rows = rows.groupby(COLUMNS[:4])["score"].mean().round(5).reset_index()
     asked = board[(board["mode"] == "zero-shot") & (board["pipeline"] == "AutoTransfer")]
     rows = rows.merge(asked[["dataset", "subject"]])
     counts = rows.groupby(COLUMNS[:3])["subject"].transform("size")
     rows = rows[counts == rows["dataset"].map(asked["dataset"].value_counts())]
-    kept = board[~board["pipeline"].isin(set(field["peer"]) | {SHIPPED})]
+    kept = board[~board["pipeline"].isin(set(field["baseline"]) | {SHIPPED})]
     return pd.concat([kept, rows[COLUMNS]]).sort_values(COLUMNS[:4], kind="stable")
 
 

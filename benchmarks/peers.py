@@ -1,10 +1,10 @@
 """Score baselines of other libraries on the same folds with the same metric:
 
-    python -m benchmarks.peers DATA... --out peers.csv
+    python -m benchmarks.peers DATA... --out baselines.csv
 
 Every pipeline is scored with balanced accuracy on the test subject of each leave-one-subject-out fold. Rows that the
 CSV already has are not computed again, so an interrupted command is simply repeated.
-docs/results/confirmation/peers.csv is the result of this command on the eight sets of the confirmation.
+docs/results/confirmation/baselines.csv is the result of this command on the eight sets of the confirmation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import autotransfer as at
 from . import shallow
 from .csv_rows import COLUMNS, Known, Rows, append_missing, command
 
-PEERS: dict[str, Callable[[shallow.Task], Iterator[tuple[str, Any]]]] = {  # to names and predictions (n_test,)
+BASELINES: dict[str, Callable[[shallow.Task], Iterator[tuple[str, Any]]]] = {  # to names and predictions (n_test,)
     "lda": shallow.lda,
     "log_power": shallow.log_power,
     "hudgins": shallow.hudgins,
@@ -31,7 +31,7 @@ PEERS: dict[str, Callable[[shallow.Task], Iterator[tuple[str, Any]]]] = {  # to 
 }
 
 
-def evaluate(recordings: at.Recordings, peer: str, *, skip: set[str]) -> Iterator[Rows]:
+def evaluate(recordings: at.Recordings, baseline: str, *, skip: set[str]) -> Iterator[Rows]:
     """Yield the rows of one fold after the other, but for the subjects in `skip`.
 
     `seconds` of the first pipeline of a family include the work that the family shares.
@@ -41,7 +41,7 @@ def evaluate(recordings: at.Recordings, peer: str, *, skip: set[str]) -> Iterato
         if str(fold.test_subject) in skip:
             continue
         rows, start = [], time.perf_counter()
-        for name, predicted in PEERS[peer](shallow.task_of(recordings, fold, 0)):
+        for name, predicted in BASELINES[baseline](shallow.task_of(recordings, fold, 0)):
             score = balanced_accuracy_score(truth[fold.test], predicted)
             seconds = time.perf_counter() - start
             rows.append((recordings.name, name, str(fold.test_subject), 0, round(score, 6), round(seconds, 2)))
@@ -50,9 +50,9 @@ def evaluate(recordings: at.Recordings, peer: str, *, skip: set[str]) -> Iterato
 
 
 def measured(recordings: at.Recordings, options: argparse.Namespace, known: list[Known]) -> Iterator[Rows]:
-    for peer in options.peers:
+    for baseline in options.baselines:
         # the rows of a family and fold are written together, so its first pipeline stands for all
-        yield from evaluate(recordings, peer, skip={row["subject"] for row in known if row["pipeline"] == peer})
+        yield from evaluate(recordings, baseline, skip={row["subject"] for row in known if row["pipeline"] == baseline})
 
 
 def run(options: argparse.Namespace) -> None:
@@ -60,8 +60,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = command(__doc__, "peers.csv")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+    parser = command(__doc__, "baselines.csv")
+    parser.add_argument("--baselines", nargs="+", choices=BASELINES, default=list(BASELINES))
     run(parser.parse_args())
 
 

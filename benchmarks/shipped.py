@@ -49,7 +49,7 @@ def rows_of(name: str, adaptation: str, time: str, seeds: int, choice: Choice) -
             "data": name, "adaptation": adaptation, "subject": subject, "score": round(value, 4),
             "first": round(first.scores.get(subject, np.nan), 4), "stages": len(choice.stages),
             "first_seconds": round(first.seconds), "seconds": round(last.seconds), "time": time, "seeds": seeds,
-            **{peer: round(scores.get(subject, np.nan), 4) for peer, scores in choice.baselines.items()},
+            **{baseline: round(scores.get(subject, np.nan), 4) for baseline, scores in choice.baselines.items()},
         }  # fmt: skip
 
 
@@ -60,15 +60,16 @@ def as_shipped(folder: Path) -> str:
 
 def compared(table: pd.DataFrame) -> str:
     """Return mean scores by data set and adaptation, and the difference to the baseline with the highest mean."""
-    peers = [name for name in table.columns if name not in FIXED]
-    table = table.assign(**{name: pd.to_numeric(table[name], errors="coerce") for name in peers})  # some runs lack some
+    baselines = [name for name in table.columns if name not in FIXED]
+    # Some runs lack some baselines.
+    table = table.assign(**{name: pd.to_numeric(table[name], errors="coerce") for name in baselines})
     adaptations = list(dict.fromkeys(table["adaptation"].sort_values(ascending=False)))
     rows = []
     for data, runs in table.groupby("data", sort=True):
         cells = [str(data), str(runs["subject"].nunique())]
         for adaptation in adaptations:
             people = runs[runs["adaptation"] == adaptation]
-            best = people[peers].mean().idxmax() if len(people) else None
+            best = people[baselines].mean().idxmax() if len(people) else None
             cells.append("–" if best is None else _cell(people["score"], people[best]))
         rows.append(cells)
     return markdown(["data set", "subjects", *(f"{name}: baseline → AutoTransfer" for name in adaptations)], rows)

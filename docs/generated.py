@@ -283,7 +283,7 @@ def columns() -> str:
 CHOICE = {
     "chosen": "the best single candidate, by the mean of validation scores over people, with the lower quartile for "
     "near-ties; with `--rule published` by the lower quartile. Its `name` and every field",
-    "paper_network": "the plain network, in the same form",
+    "paper_network": "the paper's network, in the same form",
     "best_uncensored": "the uncensored candidate that validation ranks first",
     "shortlist": "the settings that were trained on every fold, each with its `name`",
     "validation_q25": "by name of a candidate: lower quartile over subjects of the validation scores",

@@ -21,7 +21,7 @@ warnings.filterwarnings("ignore")  # MOABB's and MNE's, about montages and cache
 data = FakeDataset(["left_hand", "right_hand"], n_subjects=4, n_sessions=1, n_runs=1, n_events=16, duration=50, seed=1)
 pipelines = {
     "tangent space": make_pipeline(Covariances("oas"), TangentSpace(), LinearDiscriminantAnalysis()),
-    "plain network": at.CensoredClassifier(method="none", max_epochs=5, sfreq=64),
+    "EEGNet (paper)": at.CensoredClassifier(method="none", max_epochs=5, sfreq=64),
     "censored": at.CensoredClassifier(method="mmd", mode="conditional", max_epochs=5, sfreq=64),
 }
 with tempfile.TemporaryDirectory() as folder:

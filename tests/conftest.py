@@ -52,7 +52,7 @@ def _nothing_is_forced_to_the_disk() -> Iterator[None]:
 def brief_answers() -> Iterator[None]:
     """One person alone uses the model of a run, and no model of another library is scored beside it: both
     together are a third of a tiny run. For modules that say nothing about them."""
-    from autotransfer.search import peers, procedure
+    from autotransfer.search import baselines, procedure
 
     with pytest.MonkeyPatch.context() as patch:
         replay = procedure.play_back
@@ -61,5 +61,5 @@ def brief_answers() -> Iterator[None]:
             return replay(run, selection, dict(islice(log_probs.items(), 1)), online)
 
         patch.setattr(procedure, "play_back", of_one)
-        patch.setattr(peers, "PEERS", {})
+        patch.setattr(baselines, "BASELINES", {})
         yield

@@ -96,12 +96,12 @@ def served(folder: Path, cases: Callable[[int], Iterable[Case]]) -> Iterator[tup
 
 def serve(folder: Path, library: ctypes.CDLL) -> None:
     """Cases from standard input; every command in a process that is forked from this one, which has done all of it
-    before, and knows the scores of peers, which take half of the time and write nothing."""
+    before, and knows the scores of baselines, which take half of the time and write nothing."""
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     from autotransfer.recordings import save_npz
     from autotransfer.runs import executor
     from autotransfer.runs.ledger import Ledger
-    from autotransfer.search import peers
+    from autotransfer.search import baselines
     from faults import call, few_settings
     from kills import killed
     from tiny import tiny
@@ -114,9 +114,9 @@ def serve(folder: Path, library: ctypes.CDLL) -> None:
         done = call(*arguments)
         assert done.code == 0, done
     ledger = Ledger(layer.run / "ledger.sqlite")
-    known = ledger.recall("peers", dict[str, dict[str, float]]) or {}
+    known = ledger.recall("baselines", dict[str, dict[str, float]]) or {}
     ledger.close()
-    peers._missing = lambda *_: [(name, partial(known.get, name)) for name in known]  # type: ignore[assignment]
+    baselines._missing = lambda *_: [(name, partial(known.get, name)) for name in known]  # type: ignore[assignment]
     shutil.rmtree(layer.run)
     first = layer.command(*layer.begin())
     assert first.code == 0, first

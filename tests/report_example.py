@@ -163,12 +163,12 @@ def _beside(nested: dict[str, float], n_classes: int) -> dict[str, Any]:
     """Simple models, one of them nearly as good, and what the delivered model confuses."""
     draw = np.random.default_rng(len(nested))
 
-    def peer(loss: float) -> dict[str, float]:
+    def baseline(loss: float) -> dict[str, float]:
         noise = draw.normal(0, 0.015, len(nested))
         return {s: float(np.clip(v - loss + e, 0, 1)) for (s, v), e in zip(nested.items(), noise, strict=True)}
 
     return {
-        "baselines": {"Features + LDA (built in)": peer(0.12), "pyRiemann tangent space + LDA": peer(0.025)},
+        "baselines": {"Features + LDA (built in)": baseline(0.12), "pyRiemann tangent space + LDA": baseline(0.025)},
         "skipped_baselines": {"Random forest": "no time was left: it takes about 90 s"},
         "confusions": {s: _confusion(draw, n_classes, v).tolist() for s, v in nested.items()},
         "answering": _answering(draw, list(nested), n_classes),

@@ -57,7 +57,7 @@ def test_run_leaves_everything_and_says_the_answer(
         assert (run / name).exists(), name
     chosen = json.loads((run / "choice.json").read_text())["chosen"]
     assert f": {chosen['name']}\n" in result.stdout
-    assert "plain network (paper)" in result.stdout
+    assert "EEGNet (paper)" in result.stdout
     assert str(run / "report.html") in result.stdout
     page = (run / "report.html").read_text()
     assert "<script>alert(1)</script>" not in page

@@ -1,4 +1,4 @@
-"""Peers of the field: who is held out, what is computed once, and tables that name first who is ahead."""
+"""Baselines of the field: who is held out, what is computed once, and tables that name first who is ahead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks import field, field_peers, field_tables
+from benchmarks import field, field_baselines, field_tables
 from benchmarks.csv_rows import append, known_rows
 from benchmarks.shallow import Task
 from sklearn.linear_model import RidgeClassifierCV
@@ -59,7 +59,7 @@ def test_the_largest_canonical_correlation_is_that_of_scikit_learn() -> None:
 
     X = flicker(noise=2.0).X.numpy()[:3].astype(np.float64)
     time = np.arange(128) / SFREQ
-    correlations = field_peers.correlations(X, [13.0], SFREQ)[:, 0]
+    correlations = field_baselines.correlations(X, [13.0], SFREQ)[:, 0]
     sines = np.stack([wave(2 * np.pi * 13 * n * time) for n in (1, 2, 3) for wave in (np.sin, np.cos)], 1)
     for window, value in zip(X, correlations, strict=True):
         first, second = CCA(1, max_iter=10_000, tol=1e-12).fit_transform(window.T, sines)
@@ -71,8 +71,8 @@ def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
 ) -> None:
     asked: list[set[int]] = []
 
-    def ready(recordings: at.Recordings, seed: int, device: str) -> field_peers.Predict:
-        def predict(task: Task) -> field_peers.Answers:
+    def ready(recordings: at.Recordings, seed: int, device: str) -> field_baselines.Predict:
+        def predict(task: Task) -> field_baselines.Answers:
             assert (task.y[task.test] == -1).all()
             assert not set(task.known) & set(task.test)
             assert len(task.known) + len(task.test) == recordings.n_trials
@@ -81,10 +81,10 @@ def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
 
         return predict
 
-    monkeypatch.setitem(field.PEERS, "constant", field_peers.FieldPeer(ready))
+    monkeypatch.setitem(field.BASELINES, "constant", field_baselines.FieldBaseline(ready))
     monkeypatch.setattr(at, "load", lambda _: flicker())
     out = tmp_path / "field.csv"
-    options = Namespace(files=["a"], peers=["constant"], out=out, seeds=1, device="cpu")
+    options = Namespace(files=["a"], baselines=["constant"], out=out, seeds=1, device="cpu")
     field.run(options)
     assert asked == [{0}, {1}, {2}, {3}]
     rows = known_rows(out)
@@ -111,12 +111,12 @@ def test_ridge_of_inner_products_is_that_of_scikit_learn(n_classes: int) -> None
     y = np.minimum(rng.integers(n_classes + 2, size=90), n_classes - 1)
     values = rng.standard_normal((90, 150)) + 0.25 * y[:, None] * (np.arange(150) < 20) + 3.0
     known, test = np.arange(60), np.arange(60, 90)
-    theirs = RidgeClassifierCV(field_peers.STRENGTHS, class_weight="balanced").fit(values[known], y[known])
+    theirs = RidgeClassifierCV(field_baselines.STRENGTHS, class_weight="balanced").fit(values[known], y[known])
     gram = torch.as_tensor(values @ values.T)
-    ours = field_peers.ridge(gram, y[known], known, test, "cpu")
+    ours = field_baselines.ridge(gram, y[known], known, test, "cpu")
     assert (ours == theirs.predict(values[test])).all()
     assert len(np.unique(ours)) == n_classes
-    assert theirs.alpha_ not in (field_peers.STRENGTHS[0], 1.0)
+    assert theirs.alpha_ not in (field_baselines.STRENGTHS[0], 1.0)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_ridge_of_inner_products_is_that_of_scikit_learn(n_classes: int) -> None
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Ours has 0.8 for both people of two sets; a peer 0.9 on one and 0.5 on the other, one that is incomplete 1.0."""
+    """Ours has 0.8 for both people of two sets; a baseline 0.9 and 0.5, one that is incomplete 1.0."""
     header = "data,adaptation,subject,score,first,stages,first_seconds,seconds,time,seeds,Simple\n"
     runs = [f"{name},zero-shot,{one},0.8,0.7,1,1,1,1m,1,0.6\n" for name in ("eeg_a", "emg_b") for one in "pq"]
     (tmp_path / "shipped.csv").write_text(header + "".join(runs))

@@ -102,7 +102,7 @@ def test_a_report_that_cannot_be_drawn_fails_no_run(tmp_path: Path, monkeypatch:
     with few_settings():
         result = call("run", source, *words_of(max_epochs=1), "--out", run)
         assert_one_line(result, 0, "the report could not be drawn (no ink left)", f"autotransfer report {run}")
-        assert "plain network (paper)" in result.out
+        assert "EEGNet (paper)" in result.out
         assert "report:" not in result.out
         for name in ("choice.json", "results.csv", "model/model.safetensors"):
             assert (run / name).exists()

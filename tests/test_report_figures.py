@@ -108,15 +108,15 @@ def test_the_first_figure_has_all_people_under_the_delivered_model_and_what_it_h
     for run in (finished(), averaged(), paper_network_won()):
         assert run.choice is not None
         figure = figures(run)["glance"]
-        subject, delivered, *peers, plain = figure.columns
+        subject, delivered, *baselines, plain = figure.columns
         assert subject == "subject"
-        assert plain == "plain network (paper)"
+        assert plain == "EEGNet (paper)"
         columns = dict(zip(figure.columns, zip(*figure.rows, strict=True), strict=True))
         people = columns["subject"]
         assert dict(zip(people, columns[delivered], strict=True)) == run.choice.estimate
         assert dict(zip(people, columns[plain], strict=True)) == run.choice.test_scores["paper_network"]
-        assert {name: dict(zip(people, columns[name], strict=True)) for name in peers} == run.choice.baselines
-        means = [np.mean(columns[name]) for name in peers]
+        assert {name: dict(zip(people, columns[name], strict=True)) for name in baselines} == run.choice.baselines
+        means = [np.mean(columns[name]) for name in baselines]
         assert means == sorted(means, reverse=True)
         bands = [shape for shape in figure.layout["shapes"] if shape["type"] == "rect"]
         assert run.choice.interval == (bands[0]["x0"], bands[0]["x1"])
@@ -215,7 +215,7 @@ def test_sessions_and_labels_are_those_of_the_replay() -> None:
 def test_learning_curves_are_medians_over_folds() -> None:
     run = finished()
     histories = [one.record.history["train_loss"] for one in run.trainings if one.setting == run.plain]
-    rows = [row for row in figures(run)["curves"].rows if row[0] == "Plain network, training"]
+    rows = [row for row in figures(run)["curves"].rows if row[0] == "EEGNet (paper), training"]
     assert rows[0][1:] == [1, pytest.approx(np.median([history[0] for history in histories]))]
     assert rows[-1][1] <= max(map(len, histories))
 

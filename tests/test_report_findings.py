@@ -70,7 +70,7 @@ def test_rows_of_the_terminal_are_scores_of_the_choice() -> None:
         choice = of(run)
         rows, lines = choice_rows(choice), answer_lines(choice)
         assert rows[0].scores == choice.estimate
-        assert {row.label: row.scores for row in rows if row.is_peer} == choice.baselines
+        assert {row.label: row.scores for row in rows if row.is_baseline} == choice.baselines
         assert rows[-1].scores == choice.test_scores["paper_network"]
         for row in rows:
             assert any(line.startswith(f"  {row.label} ") and f"mean {row.mean:.3f}" in line for line in lines)
@@ -121,14 +121,14 @@ def test_gains_without_labels_and_with_a_few_are_means_over_people() -> None:
     assert replay_words(replace(nobody, adaptation="transductive")) == []
 
 
-def test_no_plain_network_is_mentioned_before_it_was_trained() -> None:
+def test_the_network_of_the_paper_is_not_mentioned_before_it_was_trained() -> None:
     run = averaged()
     choice = of(run)
     without = [{k: v for k, v in t.items() if k != "paper_network"} for t in (choice.test_scores, choice.alternatives)]
     early = replace(run, choice=of(run, paper_network=None, test_scores=without[0], alternatives=without[1]))
     for tell in (lambda own: "\n".join(answer_lines(of(own))), page, methods_paragraph):
-        assert "lain network" in tell(run)
-        assert "lain network" not in tell(early)
+        assert "(paper)" in tell(run)
+        assert "(paper)" not in tell(early)
     assert early.plain == run.options.plain
 
 

@@ -19,7 +19,7 @@ from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.verdict import best_baseline
-from autotransfer.search.peers import CLOSED, PYRIEMANN, RECENTRED
+from autotransfer.search.baselines import CLOSED, PYRIEMANN, RECENTRED
 from autotransfer.training.intervals import next_person, next_words
 from autotransfer.versions import versions
 from report_example import averaged
@@ -78,9 +78,9 @@ def test_fewer_people_have_students_interval() -> None:
 
 def test_the_best_simple_model_is_compared_person_by_person() -> None:
     own = {str(n): 0.5 + 0.03 * n for n in range(10)}
-    peers = {"low": {s: v - 0.2 for s, v in own.items()},
+    baselines = {"low": {s: v - 0.2 for s, v in own.items()},
              "high": {s: v - 0.01 * (1 + int(s) % 3) for s, v in own.items() if s != "9"}}  # fmt: skip
-    found, pair = best_baseline(own, peers), paired(own, peers["high"])
+    found, pair = best_baseline(own, baselines), paired(own, baselines["high"])
     assert found is not None
     assert pair is not None
     assert (found.name, found.people, found.comparison) == ("high", 9, "better")
@@ -96,7 +96,7 @@ def test_the_best_simple_model_is_compared_person_by_person() -> None:
 )  # fmt: skip
 def test_a_difference_is_claimed_only_where_its_interval_leaves_out_zero(gains: list[float], comparison: str) -> None:
     own = {str(n): 0.5 for n in range(len(gains))}
-    found = best_baseline(own, {"peer": {str(n): 0.5 - gain for n, gain in enumerate(gains)}})
+    found = best_baseline(own, {"baseline": {str(n): 0.5 - gain for n, gain in enumerate(gains)}})
     assert found is not None
     assert found.comparison == comparison
 

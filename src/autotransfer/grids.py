@@ -17,7 +17,7 @@ BALANCED = ("balanced", "people")  # batches that penalties have: conditional on
 
 
 def _paper() -> list[Setting]:
-    """The published search with its baseline; a run adds the baseline in both kinds of batches that penalties have."""
+    """Return the published search. A run adds the network without a penalty in both kinds of batches."""
     return [
         Setting(),
         *(
@@ -56,7 +56,7 @@ GRIDS = {"paper": _paper, "quick": _quick, "few": _few, "uncensored": _uncensore
 
 
 def grid(name: str) -> list[Setting]:
-    """Settings of a named grid, the uncensored baseline first."""
+    """Settings of a named grid, the network without a penalty first."""
     check_choice("grid", name, GRIDS)
     return GRIDS[name]()
 

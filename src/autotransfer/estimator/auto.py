@@ -31,7 +31,7 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
     None stands for the default of `autotransfer run`.
 
     grid, settings: the name of a grid ("paper": the paper's procedure), or a list of `at.Setting`, which are averaged;
-        the first without a penalty is the baseline. Give one of the two
+        the first without a penalty is the paper's network. Give one of the two
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
     adaptation: what models may use of a new person: "zero-shot", nothing; "online", the windows so far;
         "transductive", all windows at once, unlabelled; "none": the settings of the grid as they are

@@ -69,8 +69,8 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
     The last is left out unless it was trained on the same folds; the paper's may preprocess windows differently. A
     model in closed form has no learned representation to probe.
     """
-    baseline, chosen = None if choice.paper_network is None else choice.paper_network.setting, choice.chosen.setting
-    settings = {} if baseline is None else {"paper_network": baseline}
+    paper, chosen = None if choice.paper_network is None else choice.paper_network.setting, choice.chosen.setting
+    settings = {} if paper is None else {"paper_network": paper}
     settings |= {} if choice.paper_network_won else {"chosen": chosen}
     if chosen.penalty is not None:
         folds: dict[Setting, set[int]] = {}
@@ -78,8 +78,8 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
             if entry.record is not None:
                 folds.setdefault(entry.setting, set()).add(entry.test)
         twins = (chosen.uncensored(batches) for batches in (chosen.training.batches, "shuffled"))
-        twin = next((twin for twin in twins if folds.get(chosen, set()) <= folds.get(twin, set())), baseline)
-        settings |= {"uncensored": twin} if twin is not None and twin != baseline else {}
+        twin = next((twin for twin in twins if folds.get(chosen, set()) <= folds.get(twin, set())), paper)
+        settings |= {"uncensored": twin} if twin is not None and twin != paper else {}
     return {role: setting for role, setting in settings.items() if not setting.network.closed_form}
 
 

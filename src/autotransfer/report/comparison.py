@@ -15,7 +15,7 @@ from ..tasks.classification import BALANCED_ACCURACY
 from .summary import Summary
 from .wording import method_label
 
-PEER = "peer"  # keys of baselines begin with it, followed by a number
+BASELINE = "baseline"  # keys of baselines begin with it, followed by a number
 DELIVERED = "nested"
 Scores = dict[str, dict[str, float]]  # name of a setting -> subject -> mean score
 
@@ -34,7 +34,7 @@ class Candidate:
 class Contender:
     """A model and its test scores by subject, mean over seeds."""
 
-    key: str  # "nested", "published", "choosing", "equal", "ensemble", "uncensored", "none", a peer or a method
+    key: str  # "nested", "published", "choosing", "equal", "ensemble", "uncensored", "none", a baseline or a method
     label: str
     setting: str | None  # its name; None: it differs between subjects
     scores: dict[str, float]
@@ -49,31 +49,31 @@ class Contender:
         return self.key in CENSORS
 
     @property
-    def is_peer(self) -> bool:
+    def is_baseline(self) -> bool:
         """Whether it is a baseline without a network."""
-        return self.key.startswith(PEER)
+        return self.key.startswith(BASELINE)
 
 
 def choice_rows(choice: Choice) -> list[Contender]:
-    """Return what is delivered, the baselines, alternatives from the same candidates, and the plain network."""
+    """Return what is delivered, the baselines, alternatives from the same candidates, and the paper's network."""
     tests, others, alone = choice.test_scores, choice.alternatives, choice.ensemble is None
     name = "nested choice" if alone else "average, nested"
     rows = [Contender(DELIVERED, name, None, choice.estimate)]
     if alone:
         rows.append(Contender("published", "as published", choice.chosen.name, tests["chosen"]))
     rows += [
-        Contender(f"{PEER} {n}", label, None, scores) for n, (label, scores) in enumerate(choice.baselines.items())
+        Contender(f"{BASELINE} {n}", label, None, scores) for n, (label, scores) in enumerate(choice.baselines.items())
     ]
     rows += [
         Contender("choosing", "best single, nested", None, others.get("best_single", {})),
         Contender("equal", "equal weights, nested", None, others.get("equal_weights", {})),
-        Contender("ensemble", "ensemble, plain networks", None, others.get("paper_network", {})),
+        Contender("ensemble", "ensemble, EEGNet (paper)", None, others.get("paper_network", {})),
     ]
     if alone and choice.best_uncensored != choice.paper_network:
         scores = tests.get("best_uncensored", {})
         rows.append(Contender("uncensored", "best uncensored", choice.best_uncensored.name, scores))
     if choice.paper_network is not None:
-        rows.append(Contender("none", "plain network (paper)", choice.paper_network.name, tests["paper_network"]))
+        rows.append(Contender("none", "EEGNet (paper)", choice.paper_network.name, tests["paper_network"]))
     return _with_scores(rows)
 
 
@@ -102,9 +102,9 @@ def find(rows: Iterable[Contender], key: str) -> Contender | None:
 
 
 def best_baseline(rows: Iterable[Contender]) -> Contender | None:
-    """Return the baseline with the highest mean, or the plain network if no baseline was scored."""
+    """Return the baseline with the highest mean, or the paper's network if no baseline was scored."""
     rows = list(rows)
-    return max((row for row in rows if row.is_peer), key=lambda row: row.mean, default=find(rows, "none"))
+    return max((row for row in rows if row.is_baseline), key=lambda row: row.mean, default=find(rows, "none"))
 
 
 # ---- trainings -------------------------------------------------------------------------------------------------------

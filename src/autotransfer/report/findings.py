@@ -18,7 +18,7 @@ from ..words import count, score, signed
 from .statistics import paired
 from .wording import interval, kind_words, share
 
-NO_BETTER = "No setting is clearly better than the plain network"
+NO_BETTER = "No setting is clearly better than the paper's network"
 ADAPTATIONS = {
     **dict.fromkeys(("none", "zero-shot"), "Nothing of a new person was used before their predictions (zero-shot)."),
     "online": "Each window of a new person was predicted with their own unlabelled windows before it (online), so "
@@ -152,15 +152,15 @@ def delivered_words(choice: Choice) -> str:
     if not choice.paper_network_won:
         return f"Delivered: {choice.chosen.name}, which validation favored."
     tried = "censoring did not help on these recordings" if choice.censor_tried else "no censor was tried"
-    return f"Delivered: the plain network. {NO_BETTER}; {tried}."
+    return f"Delivered: the paper's network. {NO_BETTER}; {tried}."
 
 
 def missing_words(choice: Choice) -> list[str]:
     """Say which baselines, stages and people have no scores, and why."""
     lines = []
     if choice.skipped_baselines:
-        peers = [f"{shown_name(name)} ({why})" for name, why in choice.skipped_baselines.items()]
-        lines.append(f"Baselines not scored: {'; '.join(peers)}.")
+        baselines = [f"{shown_name(name)} ({why})" for name, why in choice.skipped_baselines.items()]
+        lines.append(f"Baselines not scored: {'; '.join(baselines)}.")
     if choice.left_out:
         lines.append(f"Left out because there was no time: {'; '.join(choice.left_out)}.")
     if choice.not_scored:
@@ -203,9 +203,9 @@ def stability_words(choice: Choice) -> str | None:
 
 
 def censoring_words(choice: Choice) -> list[str]:
-    """Say what an ensemble of plain networks scores, and how much of the score is due to censoring."""
+    """Say what an ensemble of the paper's network scores, and how much of the score is due to censoring."""
     others = {
-        "An ensemble of plain networks": "paper_network",
+        "An ensemble of the paper's network": "paper_network",
         "The same procedure with uncensored candidates only": "uncensored",
     }
     lines = []

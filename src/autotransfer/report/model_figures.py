@@ -246,8 +246,8 @@ def leakage(summary: Summary) -> Figure | None:
         key="leakage",
         title="Can the subject be read from the representation?",
         caption="Accuracy of a fresh classifier that tells from the network's latent features which training subject a "
-        "window belongs to. A censor's effect is the difference to the same network without it; the baseline may "
-        "preprocess windows in another way.",
+        "window belongs to. A censor's effect is the difference to the same network without it; the paper's "
+        "network may preprocess windows in another way.",
         data=data,
         layout=plot.scores_over(across, "accuracy of reading the subject", [k.accuracy for k in every], chance),
         columns=("test_subject", "model", "accuracy", "chance", "bits"),

@@ -42,7 +42,7 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-PAIRED = ", and the difference to the plain network. p: Wilcoxon signed-rank test, for methods with Holm's correction"
+PAIRED = ", and the difference to the paper's network. p: Wilcoxon signed-rank test, for methods with Holm's correction"
 T = TypeVar("T")
 MOST_ROWS = 300  # of the numbers of a figure
 
@@ -180,7 +180,7 @@ def plotly_library() -> Markup:
 
 
 def estimates(summary: Summary) -> Table | None:
-    """Compare what is delivered, baselines and every penalty method with the plain network."""
+    """Compare what is delivered, baselines and every penalty method with the paper's network."""
     rows = contenders(summary)
     base = find(rows, "none")
     if summary.choice is None:

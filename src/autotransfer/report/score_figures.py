@@ -20,13 +20,13 @@ ROW = 44  # height of a row without a swarm, in pixels
 
 
 def glance(summary: Summary) -> Figure | None:
-    """Draw the scores of all subjects under the delivered model, the baselines (best first) and the plain network."""
+    """Draw the scores of all subjects under the delivered model, the baselines (best first) and the paper's network."""
     if summary.choice is None:
         return None
     rows = choice_rows(summary.choice)
     first, plain = find(rows, DELIVERED), find(rows, "none")
-    peers = sorted((row for row in rows if row.is_peer), key=lambda row: -row.mean)
-    shown = [row for row in (first, *peers, plain) if row is not None]
+    baselines = sorted((row for row in rows if row.is_baseline), key=lambda row: -row.mean)
+    shown = [row for row in (first, *baselines, plain) if row is not None]
     lowest = plot.LOWEST_SHOWN if first is not None and first.mean > 0 else -math.inf
     values = [[max(value, lowest) for value in row.scores.values()] for row in shown]
     across = plot.score_axis(f"{summary.metric} on the test subject", chain(*values), summary.chance)

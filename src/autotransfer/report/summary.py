@@ -13,7 +13,7 @@ from ..settings import Setting
 from ..tasks import label_of
 
 ROLE_NAMES = {
-    "paper_network": "Plain network",
+    "paper_network": "EEGNet (paper)",
     "uncensored": "Best single, without its censor",
     "chosen": "Best single",
 }
@@ -81,7 +81,7 @@ class Summary:
 
     @cached_property
     def plain(self) -> Setting:
-        """The plain network of the run."""
+        """The paper's network in this run."""
         network = None if self.choice is None else self.choice.paper_network
         return self.options.plain if network is None else network.setting
 
@@ -97,7 +97,7 @@ class Summary:
 
     @property
     def roles(self) -> dict[str, Setting]:
-        """Settings to compare: the baseline and, if different, the chosen setting."""
+        """Settings to compare: the paper's network and, if different, the chosen setting."""
         if self.choice is None or self.choice.paper_network_won:
             return {"paper_network": self.plain}
         if self.choice.paper_network is None:

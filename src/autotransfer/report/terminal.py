@@ -17,7 +17,7 @@ from .wording import interval, kind_label, probability, score, signed
 
 
 def answer_lines(choice: Choice, folder: Path | None = None) -> list[str]:
-    """Return the headline, the delivered model, and its scores with those of baselines and the plain network.
+    """Return the headline, the delivered model, and its scores with those of baselines and the paper's network.
 
     folder: of the run, to say how it can continue.
     """

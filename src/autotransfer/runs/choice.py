@@ -362,13 +362,13 @@ class Choice(Diagnosis, Evaluation, Selection):
         if not (self.nested_test_scores and all(self.test_scores.get(role) for role in scored)):
             raise UserError("nested_test_scores or test_scores are empty")
         check_at_least(self.at_least, lowest, metric.highest)
-        peer = best_baseline(self.estimate, self.baselines)
+        baseline = best_baseline(self.estimate, self.baselines)
         sentence = verdict(
-            self.estimate, peer, task=self.task, interval=self.interval, guesses=self.guesses, metric=self.metric,
+            self.estimate, baseline, task=self.task, interval=self.interval, guesses=self.guesses, metric=self.metric,
             chance=self.chance, hold_out=self.hold_out, skipped=bool(self.skipped_baselines),
         )  # fmt: skip
         expected = next_person(list(self.estimate.values()), lowest=lowest, highest=metric.highest)
-        object.__setattr__(self, "best_baseline", peer)
+        object.__setattr__(self, "best_baseline", baseline)
         object.__setattr__(self, "next_person", expected)
         object.__setattr__(self, "verdict", sentence)
 

@@ -188,7 +188,7 @@ class RunOptions:
         return setting.replace(**known) if known else setting
 
     def settings(self) -> list[Setting]:
-        """Return the grid as it will be trained, the baseline first. Constants are not varied. Where networks of
+        """Return the grid as it will be trained, the paper's network first. Constants are not varied. Where networks of
         several kinds meet it, quick is cut down to few."""
         return list(self._settings)
 
@@ -210,7 +210,7 @@ class RunOptions:
         return tuple(dict.fromkeys(self.apply(setting) for setting in settings))
 
     def name_of(self, setting: Setting) -> str:
-        """Return the setting's name in this run, relative to the run's plain network."""
+        """Return the setting's name in this run, relative to the paper's network in this run."""
         return setting.name_relative_to(self.plain)
 
     @cached_property

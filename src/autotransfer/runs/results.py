@@ -25,7 +25,7 @@ COLUMNS = [
 class Trained:
     """A finished job: what was trained, on whom it was measured, and what it gave."""
 
-    stage: str  # "search", "folds", "sessions" (which are no candidates), "nested" or "peers"
+    stage: str  # "search", "folds", "sessions" (which are no candidates), "nested" or "baselines"
     name: str  # of the setting, unique in the run
     setting: Setting
     fold: int  # the position of the test subject or, with --folds, of the group

@@ -13,7 +13,7 @@ from ..words import count, printable, range_words, score, signed
 SAME = 1e-9  # scores that differ by rounding alone
 MOST_NAMES = 10  # of people, in a sentence
 LETTERS = 40  # of a name
-PEER_LETTERS = 100  # of a simple model's
+BASELINE_LETTERS = 100  # of a simple model's
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class BestBaseline:
         return f"difference {signed(self.difference)}, 95 % interval {range_words(self.interval)}"
 
 
-def best_baseline(estimate: Mapping[str, float], peers: Mapping[str, Mapping[str, float]]) -> BestBaseline | None:
-    """estimate: what is delivered, by person; peers: simple models, by name and person. None where nobody was scored by
+def best_baseline(estimate: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> BestBaseline | None:
+    """estimate: what is delivered, by person; baselines: by name and person. None where nobody was scored by
     both."""
     common = {
         name: [person for person in estimate if math.isfinite(scores.get(person, math.nan))]
-        for name, scores in peers.items()
+        for name, scores in baselines.items()
     }
-    means = {name: sum(peers[name][person] for person in both) / len(both) for name, both in common.items() if both}
+    means = {name: sum(baselines[name][person] for person in both) / len(both) for name, both in common.items() if both}
     if not means:
         return None
     name = max(means, key=means.__getitem__)
-    gaps = [estimate[person] - peers[name][person] for person in common[name]]
+    gaps = [estimate[person] - baselines[name][person] for person in common[name]]
     gaps = [0.0 if abs(gap) <= SAME else gap for gap in gaps]
     return BestBaseline(name, means[name], len(gaps), sum(gaps) / len(gaps), bootstrap_interval(gaps, seed=0))
 
@@ -64,7 +64,7 @@ def mean(scores: Mapping[str, float]) -> float | None:
 
 
 def verdict(
-    scores: Mapping[str, float], peer: BestBaseline | None, *, task: Task, interval: tuple[float, float] | None,
+    scores: Mapping[str, float], baseline: BestBaseline | None, *, task: Task, interval: tuple[float, float] | None,
     guesses: bool, metric: str, chance: float | None, hold_out: str, skipped: bool = False,
 ) -> str:  # fmt: skip
     """The score on people not seen, its interval, and the comparison with the best simple model.
@@ -76,8 +76,8 @@ def verdict(
     where = unseen_words(hold_out, count(len(scores), "person", "people"))
     sure = _in_brackets(interval, [] if chance is None else [task.chance_words(chance)])
     which = "best scored " if skipped else "best "
-    peer_words = _peer_words(peer, which, ", and is " if guesses else ": ")  # one colon in a sentence
-    return f"{start} model scores {score(mean(scores))} {label_of(metric)} {where}{sure}{peer_words}."
+    baseline_words = _baseline_words(baseline, which, ", and is " if guesses else ": ")  # one colon in a sentence
+    return f"{start} model scores {score(mean(scores))} {label_of(metric)} {where}{sure}{baseline_words}."
 
 
 def _in_brackets(interval: tuple[float, float] | None, facts: list[str]) -> str:
@@ -85,18 +85,18 @@ def _in_brackets(interval: tuple[float, float] | None, facts: list[str]) -> str:
     return f" ({'; '.join(limits + facts)})" if limits + facts else ""
 
 
-def _peer_words(peer: BestBaseline | None, which: str, joint: str) -> str:
+def _baseline_words(baseline: BestBaseline | None, which: str, joint: str) -> str:
     """The end of the sentence. which: 'best ' of several, 'best scored ' where others have no scores. joint: what a
     comparison begins with."""
-    if peer is None:
+    if baseline is None:
         return "; no simple model was scored beside it"
-    model = f"the {which}simple model, {shown_name(peer.name, PEER_LETTERS)},"
-    if peer.comparison == "few":
-        people = count(peer.people, "person is", "people are")
-        difference = f"(difference {signed(peer.difference)})"
-        return f"; {model} scores {score(peer.mean)} {difference}, and {people} too few to tell them apart"
-    words = {"better": "better than", "worse": "worse than", "level": "not clearly better than"}[peer.comparison]
-    return f"{joint}{words} {model} which scores {score(peer.mean)} ({peer.difference_words})"
+    model = f"the {which}simple model, {shown_name(baseline.name, BASELINE_LETTERS)},"
+    if baseline.comparison == "few":
+        people = count(baseline.people, "person is", "people are")
+        difference = f"(difference {signed(baseline.difference)})"
+        return f"; {model} scores {score(baseline.mean)} {difference}, and {people} too few to tell them apart"
+    words = {"better": "better than", "worse": "worse than", "level": "not clearly better than"}[baseline.comparison]
+    return f"{joint}{words} {model} which scores {score(baseline.mean)} ({baseline.difference_words})"
 
 
 def unseen_words(hold_out: str, people: str) -> str:

@@ -1,6 +1,6 @@
 """Candidates of several kinds: which networks and closed-form models a run trains, by what it may use of a new person.
 
-The plain network, as published, comes first: it is the baseline. There are two other networks, with different encoders,
+The paper's network comes first. There are two other networks, with different encoders,
 each with every penalty of the grid, and models in closed form: band power and means of stretches, tangent vectors of
 covariances, templates of evoked responses, and the usual representations of the signal's field (REPRESENTED). These
 cost little compared with a network, and make other mistakes. Where a new person's unlabelled windows may be used, each
@@ -147,10 +147,10 @@ def networks(
     settings: Sequence[Setting], recordings: Recordings, adaptation: str, which: str = "all",
     encoder: str = "eegnet",
 ) -> list[Setting]:  # fmt: skip
-    """The plain network, then every setting of the grid with each network, then networks without a penalty: those that
-    align, and the first one with the augmentations of the signal.
+    """The paper's network, then every setting of the grid with each network, then networks without a penalty: those
+    that align, and the first one with the augmentations of the signal.
 
-    settings: of the grid, the plain network first. which: of the networks beside it, "all", "main" or "one". encoder:
+    settings: of the grid, the paper's network first. which: of the networks beside it, "all", "main" or "one". encoder:
     takes the place of EEGNet, without the options that only EEGNet has.
     """
     plain, penalised = settings[0], PENALISED[adaptation]

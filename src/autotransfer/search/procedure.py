@@ -30,12 +30,12 @@ from ..settings import Setting
 from ..training.progress import working
 from ..words import clock
 from .average import find_online
+from .baselines import baseline_scores
 from .diagnosis import diagnose
 from .evaluation import LogProbs, delivered_log_probs, evaluate, scores_of
 from .evidence import Evidence
 from .kinds import candidates_of, list_of
 from .models import build_models
-from .peers import peer_scores
 from .plan import Plan, write_plan
 from .planning import plan_of, with_candidate_stages
 from .playback import play_back
@@ -63,7 +63,7 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, answered: Answer
 
 
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
-    """Train every setting on one fixed split. Returns the shortlist of networks, the baseline first."""
+    """Train every setting on one fixed split. Returns the shortlist of networks, the paper's network first."""
     options, split = run.options, run.scored_split()
     apart = options.staged  # networks of several kinds, each with the grid
     if options.search == "tpe":
@@ -205,9 +205,9 @@ class Conductor:
         last, online = ended is not None or not staged, None
         if not run.options.task.is_numeric:
             with working("scoring simple models", shown=self.shown):
-                scored, skipped = peer_scores(run, every=self._has_network)
-            peers = {name: run.by_person(scores) for name, scores in scored.items()}
-            choice = replace(choice, baselines=peers, skipped_baselines=skipped)
+                scored, skipped = baseline_scores(run, every=self._has_network)
+            baselines = {name: run.by_person(scores) for name, scores in scored.items()}
+            choice = replace(choice, baselines=baselines, skipped_baselines=skipped)
         if choice.ensemble is not None and last and not run.options.task.is_numeric:
             centred = [setting for stage in self.plan.stages[: self.delivered] for setting, _ in stage.online]
             with working("weights for sessions", shown=self.shown):

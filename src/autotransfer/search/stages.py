@@ -47,7 +47,7 @@ def mean_score(scores: Sequence[Score], setting: str) -> float:
 
 def shortlist(scores: Sequence[Score], methods: Mapping[str, str | None]) -> list[str]:
     """The best 3 settings of each method and of the uncensored ones (method None), and the first of the uncensored
-    ones, the plain baseline, in the order of `methods`."""
+    ones, the network without a penalty, in the order of `methods`."""
     kept = set([setting for setting, method in methods.items() if method is None][:1])
     for method in set(methods.values()):
         ranked = [setting for setting in methods if methods[setting] == method]

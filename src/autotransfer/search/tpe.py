@@ -28,7 +28,7 @@ def suggest(trial: optuna.Trial) -> Setting:
 
 
 def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
-    """Search, and return the settings that were tried, the baseline first."""
+    """Search, and return the settings that were tried, the network without a penalty first."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -30,7 +30,7 @@ __all__ = [
     "field_names",
 ]  # fmt: skip
 
-WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # of the baseline
+WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # of a network without a penalty
 
 
 class NetworkSpec(NamedTuple):
@@ -46,15 +46,15 @@ class NetworkSpec(NamedTuple):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Setting:
-    """Hyperparameters of one training. `Setting()` is the uncensored baseline.
+    """Hyperparameters of one training. `Setting()` is the paper's network without a penalty.
 
         Setting(method="mmd", mode="conditional", strength=1.0, max_epochs=500, batch_size=128, standardize="trial")
 
     Keywords are the fields of the parts: method, mode, strength, warm_up, shuffle_subjects and the method's
     options; encoder and its options; each transform and augmentation by its name; those of `Training`. Each can be read
-    as an attribute, None where it plays no role. A method does not see the options of other methods; method=None or
-    strength=0 is the baseline, for which mode and strength mean nothing. `setting.replace(strength=0.3)`, or
-    `dataclasses.replace`, changes some. The page of settings (docs/reference/settings.md) explains every keyword.
+    as an attribute, None where it plays no role. A method does not see the options of other methods. With
+    method=None or strength=0 there is no penalty, and mode and strength mean nothing. `setting.replace(strength=0.3)`,
+    or `dataclasses.replace`, changes some. The page of settings (docs/reference/settings.md) explains every keyword.
     """
 
     penalty: Penalty | None

@@ -17,16 +17,16 @@ from autotransfer.report.page import render
 from autotransfer.report.terminal import answer_lines
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.run import Run
-from autotransfer.search import peers
-from autotransfer.search.peers import (
+from autotransfer.search import baselines
+from autotransfer.search.baselines import (
     LDA,
     PYRIEMANN,
     RECENTRED,
     TANGENT,
-    Peer,
-    closed_peers,
+    Baseline,
+    baseline_scores,
+    closed_baselines,
     oas_covariances,
-    peer_scores,
 )
 from autotransfer.search.procedure import conduct
 from faults import quiet
@@ -41,13 +41,13 @@ def finished(folder: Path, **changes: object) -> tuple[Run, Choice]:
 
 @pytest.fixture(scope="module")
 def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
-    folder = tmp_path_factory.mktemp("peers")
+    folder = tmp_path_factory.mktemp("baselines")
     return finished(folder, adaptation="zero-shot", grid="uncensored", folds=3)
 
 
-def test_closed_forms_among_the_candidates_are_the_peers(averaged: tuple[Run, Choice]) -> None:
+def test_closed_forms_among_the_candidates_are_the_baselines(averaged: tuple[Run, Choice]) -> None:
     run, choice = averaged
-    lda = closed_peers(run)[LDA]
+    lda = closed_baselines(run)[LDA]
     assert lda in [one.setting for one in choice.shortlist]
     records = [entry for entry in run.ledger.entries() if entry.setting == lda]
     assert len(records) == 3, "nothing was trained for it"
@@ -61,42 +61,44 @@ def test_where_they_are_no_candidates_they_are_solved_for_the_report(tmp_path: P
     run, choice = finished(tmp_path, rule="published", grid="uncensored")
     assert {e.setting.network.closed_form for e in run.ledger.entries()} == {False}, "the ledger is the run's own"
     fold = at.leave_one_subject_out(run.recordings)[2]
-    (outcome,) = at.train(run.recordings, [at.Job(closed_peers(run)[LDA], fold)], "cpu")
+    (outcome,) = at.train(run.recordings, [at.Job(closed_baselines(run)[LDA], fold)], "cpu")
     assert choice.baselines[LDA]["2"] == outcome.test_score
     run.ledger.close()
 
 
-def test_every_peer_has_scores_or_says_why_not(averaged: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_baseline_has_scores_or_says_why_not(
+    averaged: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, choice = averaged
-    ours = set(closed_peers(run))
+    ours = set(closed_baselines(run))
     assert ours > {LDA, TANGENT}, "and what the field would try on such a signal"
     assert set(choice.baselines) == ours | {PYRIEMANN}
     assert choice.skipped_baselines == {}
     assert set(choice.baselines[PYRIEMANN]) == set(choice.baselines[LDA])
     summary, kept = collect(run), dict[str, object]()
-    monkeypatch.setattr(run.ledger, "recall", lambda *_: kept.get("peers"))
+    monkeypatch.setattr(run.ledger, "recall", lambda *_: kept.get("baselines"))
     monkeypatch.setattr(run.ledger, "remember", lambda **facts: kept.update(facts))
 
     def fails(*_: object) -> None:
         raise ValueError("a matrix is singular")
 
-    more = {"broken": Peer(fails), "choosy": Peer(fails, lambda _: "it takes images")}
-    monkeypatch.setattr(peers, "PEERS", peers.PEERS | more)
-    scores, skipped = peer_scores(run, every=False)
+    more = {"broken": Baseline(fails), "choosy": Baseline(fails, lambda _: "it takes images")}
+    monkeypatch.setattr(baselines, "BASELINES", baselines.BASELINES | more)
+    scores, skipped = baseline_scores(run, every=False)
     assert set(scores) == ours, "which the run has fitted"
-    assert skipped["broken"] == skipped[PYRIEMANN] == peers.LATER
+    assert skipped["broken"] == skipped[PYRIEMANN] == baselines.LATER
     assert skipped["choosy"] == "it takes images"
-    scores, skipped = peer_scores(run)
+    scores, skipped = baseline_scores(run)
     assert scores == choice.baselines, "the others follow"
     assert "a matrix is singular" in skipped["broken"]
     told = replace(choice, skipped_baselines=skipped)
     assert any("a matrix is singular" in line for line in answer_lines(told))
     assert "a matrix is singular" in render(replace(summary, choice=told))
-    monkeypatch.setitem(peers.PEERS, PYRIEMANN, Peer(fails))
-    assert peer_scores(run)[0] == choice.baselines, "a report does not compute it again"
+    monkeypatch.setitem(baselines.BASELINES, PYRIEMANN, Baseline(fails))
+    assert baseline_scores(run)[0] == choice.baselines, "a report does not compute it again"
 
 
-@pytest.mark.parametrize("predict", [peers.tangent_space, peers.recentred])
+@pytest.mark.parametrize("predict", [baselines.tangent_space, baselines.recentred])
 def test_test_people_are_unknown_to_pyriemann(averaged: tuple[Run, Choice], predict: Any) -> None:
     rec = averaged[0].recordings
     fold = at.leave_one_subject_out(rec)[0]
@@ -112,22 +114,23 @@ def test_recentring_undoes_how_loud_a_person_is() -> None:
     louder = rec.X.numpy().copy()
     louder[rec.subject.numpy() == 0] *= 30
     fold = at.leave_one_subject_out(rec)[0]
-    undone, plain = (predict(replace(rec, X=louder), fold) for predict in (peers.recentred, peers.tangent_space))
-    np.testing.assert_allclose(undone, peers.recentred(rec, fold), atol=1e-3)
-    assert not np.allclose(plain, peers.tangent_space(rec, fold), atol=1e-2)
+    predictors = (baselines.recentred, baselines.tangent_space)
+    undone, plain = (predict(replace(rec, X=louder), fold) for predict in predictors)
+    np.testing.assert_allclose(undone, baselines.recentred(rec, fold), atol=1e-3)
+    assert not np.allclose(plain, baselines.tangent_space(rec, fold), atol=1e-2)
 
 
-def test_peers_may_use_of_a_new_person_what_the_run_may(averaged: tuple[Run, Choice]) -> None:
+def test_baselines_may_use_of_a_new_person_what_the_run_may(averaged: tuple[Run, Choice]) -> None:
     run = averaged[0]
     for adaptation, more in (("online", set()), ("transductive", {RECENTRED})):
         run_of = SimpleNamespace(options=replace(run.options, adaptation=adaptation), recordings=run.recordings)
-        settings = closed_peers(run_of)
+        settings = closed_baselines(run_of)
         used = {name: setting.adaptation for name, setting in settings.items()}
         kinds = Counter(used.values())
         assert set(kinds) == {"none", adaptation}
         assert kinds["none"] >= kinds[adaptation] >= 2
         assert all((adaptation in name) == (kind != "none") for name, kind in used.items())
-        assert set(peers._others(run_of)) == {PYRIEMANN} | more
+        assert set(baselines._others(run_of)) == {PYRIEMANN} | more
 
 
 def test_the_shrinkage_is_that_of_scikit_learn() -> None:

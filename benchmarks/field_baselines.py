@@ -42,7 +42,7 @@ WEIGHTS = [number**-1.25 + 0.25 for number in range(1, len(BANDS) + 1)]  # of th
 LOCKED = 0.1  # agreement of phases, from 0 (as by chance) to 1, below which averages of windows hold no response
 
 
-class FieldPeer(NamedTuple):
+class FieldBaseline(NamedTuple):
     """Family of pipelines that share their work."""
 
     ready: Callable[[at.Recordings, int, str], Predict]  # (recordings, seed, device)
@@ -335,13 +335,13 @@ def _options(recordings: at.Recordings) -> RunOptions:
     return resolved(describe_run({"source": "field", "adaptation": "none"}), recordings)
 
 
-PEERS = {
-    "cca": FieldPeer(canonical_correlations, ("eeg",)),
-    "fbcca": FieldPeer(filter_bank_correlations, ("eeg",)),
-    "trca": FieldPeer(task_related, ("eeg",)),
-    "libemg": FieldPeer(libemg, ("emg",)),
-    "catch22": FieldPeer(catch22),
-    "minirocket": FieldPeer(minirocket, random=True),
-    "multirocket_hydra": FieldPeer(multirocket_hydra, random=True),
-    "eegnet_aligned": FieldPeer(eegnet_aligned, random=True),
+BASELINES = {
+    "cca": FieldBaseline(canonical_correlations, ("eeg",)),
+    "fbcca": FieldBaseline(filter_bank_correlations, ("eeg",)),
+    "trca": FieldBaseline(task_related, ("eeg",)),
+    "libemg": FieldBaseline(libemg, ("emg",)),
+    "catch22": FieldBaseline(catch22),
+    "minirocket": FieldBaseline(minirocket, random=True),
+    "multirocket_hydra": FieldBaseline(multirocket_hydra, random=True),
+    "eegnet_aligned": FieldBaseline(eegnet_aligned, random=True),
 }

@@ -1,4 +1,4 @@
-"""The peers: what they may see, the same metric, and numbers against pyRiemann's own."""
+"""The baselines: what they may see, the same metric, and numbers against pyRiemann's own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from benchmarks import shallow
 from benchmarks.csv_rows import known_rows
-from benchmarks.peers import PEERS, run
+from benchmarks.peers import BASELINES, run
 
 import autotransfer as at
 from tiny import tiny, tiny_file
@@ -72,7 +72,7 @@ def test_scores_by_person_have_no_scale_or_place_left() -> None:
     np.testing.assert_allclose(shallow.by_person(moved, who), shallow.by_person(values, who))
 
 
-def test_the_log_euclidean_peer_is_pyriemanns() -> None:
+def test_the_log_euclidean_baseline_is_pyriemanns() -> None:
     from pyriemann.tangentspace import TangentSpace
     from sklearn.linear_model import LogisticRegression
 
@@ -89,9 +89,9 @@ def test_the_log_euclidean_peer_is_pyriemanns() -> None:
 
 @pytest.mark.slow
 def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> None:
-    out = tmp_path / "peers.csv"
+    out = tmp_path / "baselines.csv"
     source = str(tiny_file(tmp_path, n_subjects=4, per_class=8))
-    options = Namespace(files=[source], out=out, peers=list(PEERS))
+    options = Namespace(files=[source], out=out, baselines=list(BASELINES))
     run(options)
     rows = known_rows(out)
     pipelines = {row["pipeline"] for row in rows}
@@ -106,7 +106,7 @@ def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> No
 def test_scores_do_not_come_from_the_test_labels() -> None:
     recordings = tiny(per_class=8)
     task = shallow.task_of(recordings, at.leave_one_subject_out(recordings)[0], 0)
-    for predict in PEERS.values():
+    for predict in BASELINES.values():
         first = dict(predict(task))
         other = dict(predict(replace(task, y=np.where(task.y < 0, -7, task.y))))
         assert all((first[key] == other[key]).all() for key in first)

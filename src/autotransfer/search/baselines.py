@@ -1,9 +1,9 @@
 """Simple models on the same folds, for comparison: what a few lines of code give.
 
 Some are closed forms ("built in"), two for any signal and those that the signal's field would try first. Where they are
-candidates of the run, their trainings are used. The others are entries of PEERS. To add one, write a function that
+candidates of the run, their trainings are used. The others are entries of BASELINES. To add one, write a function that
 predicts the test rows of a fold from its training rows, and add a line. Where a run may use unlabelled windows of a new
-person, so may the peers that know how to.
+person, so may the baselines that know how to.
 """
 
 from __future__ import annotations
@@ -47,37 +47,37 @@ CLOSED = {  # by the kind of a setting
 LATER = "it is scored once a network is trained"
 PART = 10**7  # values of windows that are multiplied at a time
 FLOOR = 1e-6  # of a covariance with unit variances: a flat channel keeps it invertible
-COVARIANCES = "covariances of peers"  # where recordings keep them
+COVARIANCES = "covariances of baselines"  # where recordings keep them
 
 Floats = NDArray[np.float64]
 
 
-class Peer(NamedTuple):
+class Baseline(NamedTuple):
     """A simple model."""
 
     predict: Callable[[Recordings, Fold], Floats]  # probabilities (n, C) of the test rows, from the training rows
     refuses: Callable[[Recordings], str | None] = lambda _: None  # why it cannot be used on such recordings
-    uses: str = "none"  # what it uses of a new person: none, or the adaptation of the runs it is a peer of
+    uses: str = "none"  # what it uses of a new person: none, or the adaptation of the runs it is a baseline of
 
 
 class Skipped(Exception):
-    """Why a peer has no scores."""
+    """Why a baseline has no scores."""
 
 
-class PeerScores(NamedTuple):
+class BaselineScores(NamedTuple):
     scores: dict[str, Scores]  # by name and subject
     skipped: dict[str, str]  # by name: why there are none
 
 
-def peer_scores(run: Run, *, every: bool = True) -> PeerScores:
+def baseline_scores(run: Run, *, every: bool = True) -> BaselineScores:
     """Return the scores of all baselines, if possible from the run database. A baseline that fails is skipped.
 
     every: fit those that are no candidates of the run, or are not fitted yet
     """
-    known = run.ledger.recall("peers", dict[str, Scores]) or {}
+    known = run.ledger.recall("baselines", dict[str, Scores]) or {}
     compute: dict[str, Callable[[], Scores]] = {}
-    compute |= {name: partial(_solved, run, setting, every) for name, setting in closed_peers(run).items()}
-    compute |= {name: partial(_predicted, run, peer, every) for name, peer in _others(run).items()}
+    compute |= {name: partial(_solved, run, setting, every) for name, setting in closed_baselines(run).items()}
+    compute |= {name: partial(_predicted, run, baseline, every) for name, baseline in _others(run).items()}
     scores, skipped = dict[str, Scores](), dict[str, str]()
     for name in compute:
         try:
@@ -87,13 +87,14 @@ def peer_scores(run: Run, *, every: bool = True) -> PeerScores:
         except Exception as error:
             skipped[name] = f"it failed: {one_line(error)}"
     run.recordings.derived.pop(COVARIANCES, None)
-    run.ledger.remember(peers=scores)
-    return PeerScores(scores, skipped)
+    run.ledger.remember(baselines=scores)
+    return BaselineScores(scores, skipped)
 
 
-def _others(run: Run) -> dict[str, Peer]:
-    """Return the entries of PEERS that use no more of a new person than the run may."""
-    return {name: peer for name, peer in PEERS.items() if peer.uses in ("none", adaptation_of(run.options))}
+def _others(run: Run) -> dict[str, Baseline]:
+    """Return the entries of BASELINES that use no more of a new person than the run may."""
+    used = ("none", adaptation_of(run.options))
+    return {name: baseline for name, baseline in BASELINES.items() if baseline.uses in used}
 
 
 def adaptation_of(options: RunOptions) -> str:
@@ -105,16 +106,16 @@ def adaptation_of(options: RunOptions) -> str:
 # ---- our own closed forms --------------------------------------------------------------------------------------------
 
 
-def closed_peers(run: Run) -> dict[str, Setting]:
+def closed_baselines(run: Run) -> dict[str, Setting]:
     """Closed forms of the kinds in CLOSED, with estimated shrinkage: zero-shot and, where the run may use windows of a
     new person, centred by person."""
     forms = reversed(closed_forms("zero-shot", run.recordings))
-    peers = {CLOSED[form.kind]: form for form in forms if form.kind in CLOSED}
+    baselines = {CLOSED[form.kind]: form for form in forms if form.kind in CLOSED}
     if (used := adaptation_of(run.options)) != "none":
         for form in reversed(closed_forms(used, run.recordings)):
             if form.kind in CLOSED and form.adaptation == used:
-                peers[CLOSED[form.kind].replace(" (", f", {used} (")] = form
-    return {name: peers[name] for name in sorted(peers)}
+                baselines[CLOSED[form.kind].replace(" (", f", {used} (")] = form
+    return {name: baselines[name] for name in sorted(baselines)}
 
 
 def _solved(run: Run, setting: Setting, every: bool) -> Scores:
@@ -122,7 +123,7 @@ def _solved(run: Run, setting: Setting, every: bool) -> Scores:
     done = {entry.key: entry for entry in run.ledger.entries(records=False) if entry.status == "done"}
     who, scores = run.recordings.subject.numpy(), Scores()
     for fold in run.folds():
-        entry = run.entry("peers", setting, *fold, run.options.seed)
+        entry = run.entry("baselines", setting, *fold, run.options.seed)
         if entry.key not in done and not every:
             raise Skipped(LATER)
         if entry.key in done:
@@ -160,17 +161,17 @@ def _outcome(run: Run, job: Job) -> Outcome:
 # ---- others' ---------------------------------------------------------------------------------------------------------
 
 
-def _predicted(run: Run, peer: Peer, every: bool) -> Scores:
+def _predicted(run: Run, baseline: Baseline, every: bool) -> Scores:
     """Return the scores of everybody; raise `Skipped` if the baseline cannot be used or is left to a later stage."""
     recordings, folds = run.recordings, run.folds()
-    if (reason := peer.refuses(recordings)) is not None:
+    if (reason := baseline.refuses(recordings)) is not None:
         raise Skipped(reason)
     if not every:
         raise Skipped(LATER)
     who, scores = recordings.subject.numpy(), Scores()
     for validation, test in folds:
-        fold = run.job(run.entry("peers", run.options.settings()[0], validation, test, 0)).fold
-        probability = peer.predict(recordings, fold)
+        fold = run.job(run.entry("baselines", run.options.settings()[0], validation, test, 0)).fold
+        probability = baseline.predict(recordings, fold)
         probabilities = {person: probability[who[fold.test] == person] for person in run.groups[test]}
         scores |= _scored(run, test, probabilities)
     return scores
@@ -255,7 +256,7 @@ def _too_wide(recordings: Recordings) -> str | None:
     return f"{recordings.n_channels} channels have too many covariances"
 
 
-PEERS: dict[str, Peer] = {
-    PYRIEMANN: Peer(tangent_space, _too_wide),
-    RECENTRED: Peer(recentred, _too_wide, uses="transductive"),
+BASELINES: dict[str, Baseline] = {
+    PYRIEMANN: Baseline(tangent_space, _too_wide),
+    RECENTRED: Baseline(recentred, _too_wide, uses="transductive"),
 }
