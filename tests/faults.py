@@ -180,9 +180,7 @@ def _server() -> multiprocessing.context.ForkServerContext:
     return context
 
 
-def _command(
-    arguments: list[str], log: str, checkpoint_every: float, largest_file: int | None, from_file: bool
-) -> None:
+def _command(arguments: list[str], log: str, checkpoint_every: float) -> None:
     os.setsid()  # a group of its own, to be killed as one
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -192,12 +190,6 @@ def _command(
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     torch.set_num_threads(1)
     executor.CHECKPOINT_EVERY = checkpoint_every
-    if from_file:
-        packing.room_beside = lambda *_: -1.0  # type: ignore[assignment]  # as if memory could not hold the windows
-    if largest_file is not None:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
     from autotransfer.cli import main
 
     sys.argv = ["autotransfer", *arguments]
@@ -207,18 +199,10 @@ def _command(
 class Command:
     """`autotransfer ARGUMENTS` as a process of its own."""
 
-    def __init__(
-        self,
-        *arguments: object,
-        log: Path,
-        checkpoint_every: float = 0.2,
-        largest_file: int | None = None,
-        from_file: bool = False,
-    ) -> None:
+    def __init__(self, *arguments: object, log: Path, checkpoint_every: float = 0.2) -> None:
         self.log = log
-        values = (list(map(str, arguments)), str(log), checkpoint_every, largest_file, from_file)
-        daemon = "--cluster" not in arguments  # ends with the tests; but a daemon may have no workers
-        self.process = _server().Process(target=_command, args=values, daemon=daemon)
+        values = (list(map(str, arguments)), str(log), checkpoint_every)
+        self.process = _server().Process(target=_command, args=values, daemon=True)  # ends with the tests
         self.process.start()
 
     def running(self) -> bool:

@@ -39,10 +39,7 @@ def test_training_has_no_page_faults_once_it_is_under_way() -> None:
     assert int(told) < 250  # in most epochs: pieces find their places in the first; one signal alone is 8,192 pages
 
 
-@pytest.mark.parametrize(("given", "expected"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
-def test_commands_let_waiting_threads_sleep_before_torch_is_loaded(
-    given: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_let_waiting_threads_sleep_before_torch_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several runs on one machine would otherwise wait for each other's spinning."""
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
@@ -52,41 +49,5 @@ def test_commands_let_waiting_threads_sleep_before_torch_is_loaded(
         "cli.app = lambda: print(loaded, os.environ.get('GOMP_SPINCOUNT'))\n"
         "cli.main()"
     )
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | given
-    ).stdout
-    assert told.split() == ["False", str(expected)]
-
-
-FREED = """
-import ctypes, resource
-import numpy as np
-from autotransfer.training.allocator import memory_kept
-
-def pages():
-    with open("/proc/self/statm") as told:
-        return int(told.read().split()[1])
-
-def faults_of_work():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(3):
-        np.ones(10**7, np.float32)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-start = pages()
-with memory_kept():
-    with memory_kept():  # two populations, in two threads
-        faults_of_work()
-    inside, held = faults_of_work(), pages() - start
-print(inside, held, pages() - start)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "confstr") or "glibc" not in (os.confstr("CS_GNU_LIBC_VERSION") or ""),
-                    reason="not glibc")  # fmt: skip
-def test_glibc_keeps_memory_during_training_and_returns_it_afterwards() -> None:
-    told = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True).stdout
-    inside, held, left = map(int, told.split())
-    assert inside < 100  # the array is 9,766 pages
-    assert held > 9000
-    assert left < 1000
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["False", "10000"]

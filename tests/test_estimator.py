@@ -335,19 +335,6 @@ def test_an_encoder_of_ones_own() -> None:
         small(encoder=lambda n_channels, n_times: nn.Conv2d(7, 1, 1)).fit(X, Y, subjects=SUBJECTS)
 
 
-@pytest.mark.parametrize("standardize", ["train", "transductive", "none"])
-def test_standardization_belongs_to_the_model(standardize: str) -> None:
-    clf = small(standardize=standardize, max_epochs=3).fit(X, Y, subjects=SUBJECTS)
-    rec = at.Recordings(X, Y, SUBJECTS)
-    fold = validation_fold(rec, "last", 0)
-    (outcome,) = at.train(rec, [at.Job(clf.setting_, fold, 0)], "cpu")
-    _, logits = at.encode(rec, [outcome], np.arange(len(X)))
-    expected = logits[0].double().softmax(-1).numpy()
-    for name in np.unique(SUBJECTS):  # one person a call, as standardize="transductive" asks
-        rows = name == SUBJECTS
-        np.testing.assert_allclose(clf.predict_proba(X[rows]), expected[rows], atol=1e-6)
-
-
 def test_epochs() -> None:
     mne = pytest.importorskip("mne", reason="epochs are MNE's")
     import pandas as pd

@@ -14,11 +14,9 @@ import random
 import shutil
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,7 +34,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import status_lines
 from autotransfer.runs.run import begin_ledger
 from autotransfer.search.procedure import conduct
-from autotransfer.training import closed_form, packing
+from autotransfer.training import closed_form
 from autotransfer.training.trainer import Trainer
 from faults import (
     ARGUMENTS,
@@ -106,78 +104,7 @@ def test_a_kill_while_the_folder_is_made_leaves_no_run(tmp_path: Path, source: P
 # a cluster
 
 
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Any]:
-    """Two processes of Dask's on this machine."""
-    distributed = pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
-    import dask
-
-    # On a busy machine a worker that died takes longer to import torch than the 15 seconds that Dask gives it.
-    dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})
-    with distributed.LocalCluster(n_workers=2, processes=True, threads_per_worker=1, dashboard_address=None) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def cluster(workers) -> Iterator[object]:
-    from autotransfer.cluster import Cluster
-
-    with Cluster(workers.scheduler_address) as place:
-        yield place
-
-
-def test_killed_workers_change_nothing(
-    tmp_path: Path, source: Path, undisturbed: Path, workers, cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SIGKILL of one of two workers, every now and then, while populations are on them."""
-    generator = random.Random(1)
-    monkeypatch.setattr(packing, "CPU_LIMIT", 2)
-    run = make_run(tmp_path / "run", source)
-    run.executor = cluster
-    cluster.device(run.options.device)  # every worker is asked once, before any is killed
-    over = threading.Event()
-    killed = []
-
-    def kill() -> None:
-        while len(killed) < 6 and not over.wait(0.2 + 2 * generator.random()):
-            pids = [nanny.pid for nanny in workers.workers.values() if nanny.pid]
-            if pids:
-                with contextlib.suppress(ProcessLookupError):
-                    killed.append(generator.choice(pids))
-                    os.kill(killed[-1], 9)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        conduct(run, quiet, shown=False)
-    finally:
-        over.set()
-        killer.join()
-    assert len(killed) >= 3
-    assert_same_run(run.folder, undisturbed)
-
-
 # a full disk
-
-
-def assert_stopped_and_sound(command: Command, folder: Path) -> None:
-    assert command.wait() == 1, command.said()
-    assert "Traceback" not in command.said()
-    (line,) = [line for line in command.said().splitlines() if line.startswith(("stopped", "autotransfer"))]
-    assert f"continue with: autotransfer resume {folder}" in line
-    ledger = Ledger(folder / "ledger.sqlite")
-    ledger.check()
-    ledger.close()
-
-
-@pytest.mark.parametrize("most", [60, 400, 1500])
-def test_a_file_that_may_not_grow(tmp_path: Path, source: Path, undisturbed: Path, most: int) -> None:
-    """The same through a limit on the size of files, for which nobody needs to be root."""
-    folder, log = tmp_path / "run", tmp_path / "log"
-    command = Command("run", source, *ARGUMENTS, "--out", folder, log=log, largest_file=most * 1024)
-    assert_stopped_and_sound(command, folder)
-    assert Command("resume", folder, log=log).wait() == 0, log.read_text()
-    assert_same_run(folder, undisturbed)
 
 
 # checkpoints

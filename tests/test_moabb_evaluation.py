@@ -84,7 +84,7 @@ def test_a_grid_inside_the_evaluation(tmp_path: Path) -> None:
     """MOABB's inner grid search splits trials, and the ids with them."""
     SEEN.clear()
     evaluation(tmp_path).process(
-        {"watched": Watched(max_max_epochs=1, sfreq=32, device="cpu")}, param_grid={"watched": {"strength": [0.1, 1.0]}}
+        {"watched": Watched(max_epochs=1, sfreq=32, device="cpu")}, param_grid={"watched": {"strength": [0.1, 1.0]}}
     )
     assert len(SEEN) == 4 * (2 * 3 + 1)
     assert all(n in (24, 36) and sum(people.values()) == n for n, people in SEEN)

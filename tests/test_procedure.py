@@ -230,15 +230,3 @@ def test_test_scores_reach_no_choice(
         assert getattr(again, field.name) == getattr(choice, field.name)
     for name in ("test_scores", "nested_test_scores", "alternatives"):
         assert getattr(again, name) != getattr(choice, name), "or nothing was poisoned"
-
-
-@pytest.mark.parametrize("standardize", ["trial", "train", pytest.param("transductive", marks=pytest.mark.slow)])
-def test_standardization_is_inside_the_model(tmp_path: Path, standardize: str) -> None:
-    run, choice = run_tiny(tmp_path, standardize=standardize)
-    model = load_model(run.folder / "model")
-    jobs = [at.Job(choice.chosen.setting, fold) for fold in at.leave_one_subject_out(run.recordings)]
-    outcomes = at.train(run.recordings, jobs, "cpu")
-    _, logits = at.encode(run.recordings, outcomes, np.arange(run.recordings.n_trials))
-    expected = logits.double().softmax(-1).mean(0).numpy()
-    np.testing.assert_allclose(model.predict_proba(run.recordings.X, run.recordings.subject), expected, atol=1e-6)
-    assert (choice.adaptation == "transductive") == (standardize == "transductive")

@@ -134,15 +134,6 @@ def test_a_transform_is_saved_and_exported(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", names("TRANSFORMS"))
-def test_windows_one_by_one_are_prepared_like_windows_in_one_call(name: str) -> None:
-    model, recordings = model_of(with_transform(name))
-    X = recordings.X[recordings.subject == 0]
-    person = at.Session(model)
-    single = np.stack([person.predict_proba(window) for window in X])
-    np.testing.assert_allclose(single, model.predict_proba(X), atol=1e-6)
-
-
-@pytest.mark.parametrize("name", names("TRANSFORMS"))
 def test_what_is_remembered_of_a_person_is_saved(name: str, tmp_path: Path) -> None:
     """A transform that forgets to name what it remembers goes on as with somebody new."""
     model, recordings = model_of(with_transform(name))
@@ -156,16 +147,6 @@ def test_what_is_remembered_of_a_person_is_saved(name: str, tmp_path: Path) -> N
     np.testing.assert_array_equal(again.predict_proba(X[7:]), rest)
     again.reset()
     np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X), atol=1e-6)
-
-
-@pytest.mark.parametrize("name", names("TRANSFORMS"))
-def test_a_transform_says_its_shape(name: str) -> None:
-    recordings, setting = tiny(), with_transform(name)
-    rows = [np.flatnonzero(recordings.subject.numpy() > 1)]
-    fitted = setting.preprocessing.fit(recordings.X, recordings.subject, rows)
-    x = fitted(recordings.X[None], recordings.subject[None])
-    assert x.shape[1:] == (recordings.n_trials, *setting.preprocessing.shape(2, 16))
-    assert torch.isfinite(x).all()
 
 
 @pytest.mark.parametrize("name", names("ENCODERS"))

@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from hypothesis import strategies as st
 from plotly.offline import get_plotlyjs
 
 from autotransfer import Setting
@@ -107,9 +106,6 @@ def _no_markup_in_plots(text: str) -> None:
     for label in labels(figure_data(text)):
         rest = re.sub(r"</?b>|<br>|<extra></extra>", "", label)
         assert "<" not in rest, label
-
-
-names = st.text(st.characters(), min_size=1, max_size=30) | st.sampled_from(HOSTILE)
 
 
 def test_users_text_is_escaped() -> None:

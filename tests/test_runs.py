@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -25,7 +25,6 @@ from autotransfer.files import write_atomically
 from autotransfer.folds import make_fold
 from autotransfer.jobs import Outcome
 from autotransfer.recordings import save_npz
-from autotransfer.runs import lock
 from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoint
 from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.lock import Lock, in_use
@@ -96,71 +95,28 @@ def test_files_are_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == [path]
 
 
-def _hold(folder: Path, ready: multiprocessing.Event, wait: multiprocessing.Event) -> None:
-    with Lock(folder):
-        ready.set()
-        wait.wait(30)
+HOLD = """
+import sys
+from pathlib import Path
+from autotransfer.runs.lock import Lock
+with Lock(Path(sys.argv[1])):
+    print(flush=True)
+    sys.stdin.read()
+"""
 
 
-@pytest.mark.skipif(os.name != "posix", reason="forks")
 def test_one_process_at_a_time_and_a_killed_one_does_not_block(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    ready, wait = context.Event(), context.Event()
-    process = context.Process(target=_hold, args=(tmp_path, ready, wait))
-    process.start()
-    assert ready.wait(30)
-    assert in_use(tmp_path)
-    with pytest.raises(UserError, match=rf"in use by another process \(pid {process.pid}\)"), Lock(tmp_path):
-        pass
-    process.kill()
-    process.join()
-    assert not in_use(tmp_path)
-    with Lock(tmp_path):
-        pass
-
-
-class Msvcrt:
-    """What msvcrt.locking does, one lock on a byte for all handles of a file; counts, as there are no processes."""
-
-    LK_NBLCK, LK_UNLCK = 2, 0
-
-    def __init__(self) -> None:
-        self.held: dict[tuple[int, int], int] = {}
-
-    def locking(self, handle: int, mode: int, count: int) -> None:
-        byte = (os.fstat(handle).st_ino, os.lseek(handle, 0, os.SEEK_CUR))
-        assert count == 1
-        if mode == self.LK_UNLCK:
-            assert self.held.pop(byte) == handle
-        elif byte in self.held:
-            raise PermissionError(13, "Permission denied")
-        else:
-            self.held[byte] = handle
-
-
-def test_the_lock_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With Windows' calls in place of POSIX's; the locked byte is beyond the text, which others can then read."""
-    fake = Msvcrt()
-    monkeypatch.setitem(sys.modules, "msvcrt", fake)
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    monkeypatch.setattr(lock, "POSIX", False)
-    monkeypatch.delattr(os, "O_NOFOLLOW", raising=False)
-    assert not in_use(tmp_path)
-    with Lock(tmp_path):
-        assert [position for _, position in fake.held] == [lock.FAR]
-        assert (tmp_path / "lock").read_bytes() == f"pid {os.getpid()}".encode()
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
         assert in_use(tmp_path)
-        with pytest.raises(UserError, match=rf"in use by another process \(pid {os.getpid()}\)"), Lock(tmp_path):
+        with pytest.raises(UserError, match=rf"in use by another process \(pid {process.pid}\)"), Lock(tmp_path):
             pass
-        assert fake.held
-    assert not fake.held
+        process.kill()
     assert not in_use(tmp_path)
-    assert not fake.held
-    (tmp_path / "lock").unlink()
-    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="is a link"), Lock(tmp_path):
+    with Lock(tmp_path):
         pass
-    assert not (tmp_path / "elsewhere").exists()
 
 
 def jobs_of(recordings: at.Recordings, epochs: int = 5) -> list[at.Job]:
