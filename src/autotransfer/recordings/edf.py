@@ -18,16 +18,15 @@ def open_with_mne(path: Path, cutting: Cutting, options: dict[str, str]) -> Cont
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     mne = need("mne", f"reading {ending} files", "mne")
     with quiet(mne):
-        recording = continuous_of(mne.io.read_raw(path, preload=False))
-        if ending in (".edf", ".bdf"):
-            recording.events, n_early = _from_their_onset(recording.events, mne, path)
-            if n_early:
-                recording.notes[EARLY] = n_early
-        return recording
+        raw = mne.io.read_raw(path, preload=False)
+        # Annotations of the file keep an onset before the recording. Those of `raw` begin at the first sample, where a
+        # window would hold the middle of the event.
+        return continuous_of(raw, mne.read_annotations(path) if ending in (".edf", ".bdf") else None)
 
 
-def continuous_of(raw: Any) -> Continuous:
-    """Return the recording of any mne.io.Raw. Values stay in MNE's units, such as volts."""
+def continuous_of(raw: Any, notes: Any = None) -> Continuous:
+    """Return the recording of any mne.io.Raw, with its own annotations unless `notes` are given. Values stay in MNE's
+    units, such as volts."""
     mne = need("mne", "reading recordings", "mne")
     picks = data_channels(raw.info)
 
@@ -35,7 +34,8 @@ def continuous_of(raw: Any) -> Continuous:
         with quiet(mne):
             return raw.get_data(picks=picks, start=start, stop=stop)
 
-    events = [*_annotations(raw), *_triggers(mne, raw)]
+    events = [*_annotations(raw, raw.annotations if notes is None else notes), *_triggers(mne, raw)]
+    n_early = sum(event.onset < 0 < event.onset + event.duration for event in events)
     return Continuous(
         read=read,
         n_times=int(raw.n_times),
@@ -43,31 +43,14 @@ def continuous_of(raw: Any) -> Continuous:
         sfreq=float(raw.info["sfreq"]),
         events=[event for event in events if not event.name.lower().startswith(NO_CLASS)],
         bad=[event for event in events if event.name.lower().startswith(NO_CLASS)],
+        notes={EARLY: n_early} if n_early else {},
     )
 
 
-def _annotations(raw: Any) -> Iterator[Event]:
-    notes = raw.annotations
+def _annotations(raw: Any, notes: Any) -> Iterator[Event]:
     samples = raw.time_as_index(notes.onset, use_rounding=True, origin=notes.orig_time)  # of the stored samples
     for sample, duration, name in zip(samples, notes.duration, notes.description, strict=True):
         yield Event(float(sample) / float(raw.info["sfreq"]), float(duration), str(name).strip())
-
-
-def _from_their_onset(events: list[Event], mne: Any, path: Path) -> tuple[list[Event], int]:
-    """Return events with their own onset, and how many of them begin before the recording: MNE moves such an onset
-    to the first sample, where a window would hold the middle of the event."""
-    if not any(event.onset == 0 and event.duration > 0 for event in events):
-        return events, 0
-    stated = mne.read_annotations(path)
-    early: dict[str, list[Event]] = {}
-    for onset, duration, name in zip(stated.onset, stated.duration, stated.description, strict=True):
-        if onset < 0 < onset + duration:
-            early.setdefault(str(name).strip(), []).append(Event(float(onset), float(duration), str(name).strip()))
-    moved = [
-        early[event.name].pop() if event.onset == 0 and event.duration > 0 and early.get(event.name) else event
-        for event in events
-    ]
-    return moved, sum(event.onset < 0 for event in moved)
 
 
 def _triggers(mne: Any, raw: Any) -> Iterator[Event]:
