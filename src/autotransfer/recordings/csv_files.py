@@ -84,7 +84,7 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     if roles.time is not None:
         stamps = columns[roles.time]
         sfreq, unit = _rate(stamps, table.names[roles.time], cutting.sfreq, table.path)
-        clock = Clock.of(unit * stamps, sfreq, cutting)
+        clock = Clock(unit * stamps, sfreq, cutting.window)
         values[clock.untimed] = np.nan
     events = []
     if roles.label is not None:

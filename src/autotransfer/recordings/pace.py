@@ -14,14 +14,12 @@ of the same clock. Between lost samples a straight line through the stamps says 
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .cutting import Cutting
+from ..errors import UserError
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +33,6 @@ MOST = 2**53  # samples that are counted as missing at once
 PIECE = 256  # samples of a file that are looked at together
 BACK = -1
 UNTIMED = -2
-RESTART = 3.0  # steps inserted where a clock begins again: more than cutting takes for jitter
 
 
 def timed(times: Floats) -> NDArray[np.bool_]:
@@ -99,54 +96,31 @@ class Pace:
         return 0
 
 
-def missing_in(times: Floats, sfreq: float, n_times: int) -> NDArray[np.int64]:
-    """Return `Pace.missing` of all stamps (n,) of a file, of which windows of n_times are decoded, as a stream finds
-    it."""
-    pace = Pace(sfreq)
-    pace.learn(times[: -(-n_times // PIECE) * PIECE])
-    pieces = [pace.missing(times[start : start + PIECE]) for start in range(0, len(times), PIECE)]
-    return np.concatenate(pieces)
-
-
 class Clock:
-    """stamps: (n,) s; rate: Hz; n_times, hop: samples of a window, and from the start of one to that of the next, which
-    begins anew where the clock does.
+    """stamps: (n,) s; rate: Hz; window: seconds of a window, None: all samples are one.
 
     times: (n,) s from the first sample
     breaks: samples before which others are missing, in order
     untimed: (n,) samples whose stamp is no time, which are as good as lost
     """
 
-    def __init__(self, stamps: Floats, rate: float, n_times: int, hop: float) -> None:
-        missing = missing_in(stamps, rate, n_times)
-        n, anew = len(stamps), np.flatnonzero(missing == BACK)
+    def __init__(self, stamps: Floats, rate: float, window: float | None) -> None:
+        n, pace = len(stamps), Pace(rate)
+        n_times = n if window is None else max(1, round(window * rate))
+        pace.learn(stamps[: -(-n_times // PIECE) * PIECE])  # as a stream does, which windows of n_times are cut from
+        missing = np.concatenate([pace.missing(stamps[start : start + PIECE]) for start in range(0, n, PIECE)])
+        if len(back := np.flatnonzero(missing == BACK)):
+            raise UserError(
+                f"the times go back after sample {back[0]}, where another recording begins; give each its own file"
+            )
         self.untimed = missing == UNTIMED
-        place = np.arange(n) + np.cumsum(np.maximum(missing, 0), dtype=np.float64)
-        added, total = np.zeros(n), 0.0
-        for begin in anew.tolist():
-            now = place[begin] + total
-            added[begin] = math.ceil((now + RESTART - 1) / hop) * hop - now
-            total += added[begin]
-        self.times = (place + np.cumsum(added)) / rate
+        self.times = (np.arange(n) + np.cumsum(np.maximum(missing, 0), dtype=np.float64)) / rate
         edges = np.union1d(np.flatnonzero(missing), np.flatnonzero(self.untimed) + 1)
         self.breaks: tuple[int, ...] = tuple(edges[(edges > 0) & (edges < n)].tolist())
-        self._recordings = [
-            self._ends(stamps, rate, missing[begin:end], begin) for begin, end in pairwise([0, *anew.tolist(), n])
-        ]
-
-    @classmethod
-    def of(cls, stamps: Floats, rate: float, cutting: Cutting) -> Self:
-        """Return the clock for windows that are cut in this way."""
-        hop = cutting.hop or cutting.window
-        n_times = len(stamps) if cutting.window is None else max(1, round(cutting.window * rate))
-        return cls(stamps, rate, n_times, 1.0 if hop is None else hop * rate)
-
-    def _ends(self, stamps: Floats, rate: float, missing: NDArray[np.int64], begin: int) -> tuple[Floats, Floats]:
-        """Return stamps and seconds at both ends of every stretch without losses, of a recording from sample `begin`
-        on."""
+        # Stamps and seconds at both ends of every stretch without losses
         shown, seconds = [], []
-        for first, end in pairwise([0, *(np.flatnonzero(missing[1:] > 0) + 1).tolist(), len(missing)]):
-            samples = begin + first + np.flatnonzero(~self.untimed[begin + first : begin + end])
+        for begin, end in pairwise([0, *(np.flatnonzero(missing[1:] > 0) + 1).tolist(), n]):
+            samples = begin + np.flatnonzero(~self.untimed[begin:end])
             if len(samples) == 0:
                 continue
             middle, mean = samples.mean(), stamps[samples].mean()
@@ -155,17 +129,11 @@ class Clock:
             ends = samples[[0, -1]]
             shown += [*(mean + slope * (ends - middle))]
             seconds += [*self.times[ends]]
-        return np.maximum.accumulate(np.array(shown)), np.array(seconds)
+        self._shown, self._seconds = np.maximum.accumulate(np.array(shown)), np.array(seconds)
 
     def seconds(self, stamps: Floats) -> Floats:
         """Return when events with these stamps (m,) happened, in seconds from the first sample, lost samples
-        counted: in the recording that a stamp lies in, or next to."""
-        onsets, nearest = np.full(len(stamps), np.nan), np.full(len(stamps), np.inf)
-        for shown, seconds in self._recordings:
-            if len(shown) == 0:
-                continue
-            beyond = stamps - np.clip(stamps, shown[0], shown[-1])
-            closer = np.abs(beyond) < nearest
-            nearest[closer] = np.abs(beyond)[closer]
-            onsets[closer] = (np.interp(stamps, shown, seconds) + beyond)[closer]
+        counted."""
+        beyond = stamps - np.clip(stamps, self._shown[0], self._shown[-1])
+        onsets: Floats = np.interp(stamps, self._shown, self._seconds) + beyond
         return onsets

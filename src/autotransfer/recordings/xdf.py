@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import UserError, shown
 from .cutting import Continuous, Cutting, Event
 from .optional import need
-from .pace import Clock
+from .pace import Clock, timed
 
 
 def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
@@ -19,7 +19,7 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     synchronised by pyxdf; which samples are lost is found as in a stream, from the stamps as they were recorded."""
     streams, signal, values = sampled_stream(path, options.get("stream"))
     stamps, rate = np.asarray(signal["time_stamps"], dtype=np.float64), _rate(signal)
-    clock = Clock.of(stamps, rate, cutting)
+    clock = Clock(stamps, rate, cutting.window)
     if clock.untimed.any():
         values = np.where(clock.untimed[:, None], np.nan, values)
     return Continuous(
@@ -66,10 +66,11 @@ def _rate(stream: Any) -> float:
 
 
 def _markers(stream: Any, clock: Clock) -> list[Event]:
-    """Return events of a stream without a rate: its first channel of text or numbers."""
+    """Return events of a stream without a rate that have a time: its first channel of text or numbers."""
     names = [row[0] if np.ndim(row) else row for row in stream["time_series"]]
-    onsets = clock.seconds(np.asarray(stream["time_stamps"], dtype=np.float64)).tolist()
-    return [Event(onset, 0.0, _text(name)) for onset, name in zip(onsets, names, strict=True)]
+    stamps = np.asarray(stream["time_stamps"], dtype=np.float64)
+    events = zip(clock.seconds(stamps).tolist(), names, timed(stamps).tolist(), strict=True)
+    return [Event(onset, 0.0, _text(name)) for onset, name, usable in events if usable]
 
 
 def _text(name: Any) -> str:
