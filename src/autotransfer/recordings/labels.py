@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import UserError, plain_value, shown
 from .raw import Array, Label, Raw
 
-TAKEN = ("X", "y", "subject", "session", "scale", "meta")  # names that files and arguments use otherwise
+TAKEN = ("X", "y", "subject", "session", "scale", "channels", "sfreq", "meta")  # names with another meaning
 MOST_LETTERS = 100  # of the name of a column
 KINDS = "biufUS"  # of arrays that can be columns: numbers and text
 Value = str | int | float | None
@@ -32,6 +32,13 @@ class Column:
     @property
     def continuous(self) -> bool:
         return self.labels is None
+
+    def array(self) -> Array:
+        """Return values as a file holds them, (N,): numbers, or text where labels are text or one is missing."""
+        if self.labels is None:
+            return self.values
+        missing = bool((self.values < 0).any())
+        return np.array([*self.labels, *[""] * missing])[self.values]
 
 
 def is_column_name(name: object) -> bool:

@@ -18,7 +18,6 @@ from ..errors import UserError, one_line
 from ..machine import memory_left
 from .raw import Array
 
-DEFLATE_LIMIT = 1032  # deflate cannot expand a byte to more than this
 AS_FOLDER = "store it as a folder of .npy files with float32 X, which is read from disk as it is used"
 
 
@@ -53,8 +52,6 @@ def member_header(archive: zipfile.ZipFile, name: str, path: Path) -> Header:
     """Return the header of the array `name` of an .npz, checked against the stored size."""
     with readable(path, name):
         info = archive.getinfo(f"{name}.npy")
-        if info.file_size > DEFLATE_LIMIT * info.compress_size + 1024:
-            raise ValueError(f"{info.file_size} bytes cannot come out of {info.compress_size}")
         with archive.open(info) as stream:
             return _header(stream, info.file_size, name, path)
 

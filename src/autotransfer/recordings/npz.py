@@ -1,9 +1,8 @@
 """The layout of AutoTransfer: an .npz, or a folder of .npy files of the same names, whose X may be larger than memory.
 
 X (N, channels, times), y (N,), subject (N,); optional session (N,), scale (multiplied onto X) and meta (JSON
-text: sfreq, channels, classes, subjects, name, filter, labels of columns). Any other array (N,) of numbers or
-text is a column of its name; the rest is ignored. channels (channels,) and sfreq may be arrays instead of entries of
-meta.
+text: sfreq, channels, classes, subjects, name, filter). channels (channels,) and sfreq may be arrays instead of entries
+of meta. Any other array (N,) of numbers or text is a column of its name; the rest is ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import math
 import os
 import zipfile
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,11 @@ import numpy as np
 from ..errors import UserError, one_line, shown
 from .chunks import window_chunks
 from .container import Recordings, check_sfreq, storable
-from .labels import KINDS, Column, as_list, check_distinct, check_length, is_column_name, plain_columns
+from .labels import KINDS, as_list, check_length, is_column_name, plain_columns
 from .npy import Header, check_memory, member_header, npy_header, read_member, read_npy, readable
 from .raw import Array, Label, Raw
 
-ARRAYS = ("X", "y", "subject", "session", "scale")
-STATED = ("channels", "sfreq")  # arrays that say what entries of meta would
+ARRAYS = ("X", "y", "subject", "session", "scale", "channels", "sfreq", "meta")
 META_BYTES = 2**26
 HOW_TO_SAVE = "save it with np.savez('recordings.npz', X=X, y=y, subject=subject)"
 
@@ -35,8 +33,11 @@ HOW_TO_SAVE = "save it with np.savez('recordings.npz', X=X, y=y, subject=subject
 def read_npz(path: str | os.PathLike[str]) -> Raw:
     """Read an .npz; nothing is unpickled."""
     path = Path(path)
-    _check_is_zip(path)
+    if not os.path.isfile(path):
+        raise UserError(f"there is no file {str(path)!r}; give an existing .npz file")
     with readable(path, "the table of contents"):
+        if not zipfile.is_zipfile(path):
+            raise UserError(f"{str(path)!r} is not an .npz file, or it is damaged; {HOW_TO_SAVE}")
         archive = zipfile.ZipFile(path)
     with archive:
         headers = _headers(archive.namelist(), lambda name: member_header(archive, name, path), path)
@@ -46,7 +47,7 @@ def read_npz(path: str | os.PathLike[str]) -> Raw:
         largest = max(needed, key=lambda name: needed[name])
         check_memory(sum(needed.values()), largest, path)
         arrays = {name: read_member(archive, name, path) for name in headers}
-    text = _text(arrays.pop("meta"), path) if "meta" in arrays else None
+    text = _text(arrays.pop("meta")) if "meta" in arrays else None
     return _raw(path, arrays, text)
 
 
@@ -57,7 +58,7 @@ def read_folder(path: str | os.PathLike[str]) -> Raw:
         raise UserError(f"there is no folder {str(path)!r}; give one that holds X.npy, y.npy and subject.npy")
     headers = _headers(os.listdir(path), lambda name: npy_header(path / f"{name}.npy"), path)
     arrays = {name: read_npy(path / f"{name}.npy", mapped=name == "X") for name in headers}
-    text = _text(arrays.pop("meta"), path) if "meta" in arrays else None
+    text = _text(arrays.pop("meta")) if "meta" in arrays else None
     if os.path.isfile(path / "meta.json"):
         with readable(path, "meta.json"):
             text = (path / "meta.json").read_text(encoding="utf-8")
@@ -69,78 +70,36 @@ def _headers(files: Iterable[str], header_of: Callable[[str], Header], path: Pat
     names = {file.removesuffix(".npy") for file in files if file.endswith(".npy")}
     if "X" not in names:
         raise UserError(f"{str(path)!r} holds no X; {HOW_TO_SAVE}")
-    headers = {name: header_of(name) for name in (*ARRAYS, "meta") if name in names}
+    headers = {name: header_of(name) for name in ARRAYS if name in names}
     windows = headers["X"].shape
     for name in ("y", "subject", "session"):
         if name in headers and len(windows) == 3 and len(headers[name].shape) == 1:
             check_length(headers[name].shape[0], windows[0], name)
-    if "meta" in headers:
-        _check_text(headers["meta"], path)
+    meta = headers.get("meta")
+    if meta is not None and (math.prod(meta.shape) != 1 or meta.dtype.kind not in "US" or meta.nbytes > META_BYTES):
+        raise UserError(f"meta of {str(path)!r} is not a short text; store json.dumps({{...}}) in it")
     for name in sorted(filter(is_column_name, names)):
-        with nullcontext() if name in STATED else suppress(UserError):  # what is no column may even be damaged
+        with suppress(UserError):  # what is no column may even be damaged
             header = header_of(name)
-            if name in STATED or (header.shape == windows[:1] and header.dtype.kind in KINDS):
+            if header.shape == windows[:1] and header.dtype.kind in KINDS:
                 headers[name] = header
     return headers
 
 
-def _take_stated(meta: dict[str, Any], arrays: dict[str, Array], path: Path) -> None:
-    """Move arrays of channels and sfreq into meta, unless they are columns; refuse a contradiction."""
-    windows = arrays["X"].shape
-    for name in STATED:
-        if name not in arrays:
-            continue
-        array = arrays[name]
-        fits = array.dtype.kind in "US" and array.shape == windows[1:2] if name == "channels" else array.size == 1
-        if not fits and array.shape == windows[:1]:
-            continue
-        if not fits:
-            raise UserError(
-                f"{name} of {str(path)!r} is {array.dtype} of the shape {array.shape}, and X has the shape {windows}; "
-                "store the names of all channels, or one number in Hz"
-            )
-        values = as_list(arrays.pop(name).reshape(-1), name)
-        stated = tuple(values) if name == "channels" else values[0]
-        if meta.setdefault(name, stated) != stated:
-            raise UserError(
-                f"{name} of {str(path)!r} is {shown(stated)}, and meta says {shown(meta[name])}; leave one out"
-            )
-
-
-def _check_is_zip(path: Path) -> None:
-    if not os.path.isfile(path):
-        raise UserError(f"there is no file {str(path)!r}; give an existing .npz file")
-    with readable(path, "the beginning"), path.open("rb") as stream:
-        is_zip = zipfile.is_zipfile(stream)
-    if not is_zip:
-        raise UserError(f"{str(path)!r} is not an .npz file, or it is damaged; {HOW_TO_SAVE}")
-
-
 def _raw(path: Path, arrays: dict[str, Array], meta_text: str | None) -> Raw:
     meta = {} if meta_text is None else _meta(meta_text, path)
-    _take_stated(meta, arrays, path)
+    for name in ("channels", "sfreq"):
+        if (array := arrays.get(name)) is not None:
+            one = array.item() if array.size == 1 else array.tolist()
+            stated = tuple(as_list(array, name)) if name == "channels" else check_sfreq(one)
+            if meta.setdefault(name, stated) != stated:
+                raise UserError(
+                    f"{name} of {str(path)!r} is {shown(stated)}, and meta says {shown(meta[name])}; leave one out"
+                )
     X = _scaled(arrays["X"], arrays["scale"], path) if "scale" in arrays else arrays["X"]
     labels = {name: arrays.get(name) for name in ("y", "subject", "session")}
-    columns = {name: array for name, array in arrays.items() if is_column_name(name)}
-    columns = _columns(columns, meta.pop("column_labels", {}), path)
+    columns = plain_columns({name: as_list(array, name) for name, array in arrays.items() if is_column_name(name)})
     return Raw(**{"X": X, "name": path.stem, "columns": columns, **labels, **meta})
-
-
-def _columns(arrays: dict[str, Array], labels: dict[str, list[Label]], path: Path) -> dict[str, Any]:
-    """Return columns by name. labels: what whole numbers stand for, as `save_npz` writes them; -1 is missing."""
-    columns: dict[str, Any] = {}
-    for name, array in arrays.items():
-        names = labels.get(name)
-        if names is None:
-            columns |= plain_columns({name: as_list(array, name)})
-            continue
-        if array.dtype.kind not in "iu" or bool(((array < -1) | (array >= len(names))).any()):
-            raise UserError(
-                f"{name} of {str(path)!r} holds other numbers than -1 to {len(names) - 1}, the places of its labels in "
-                "meta; leave the labels out of meta, or correct them"
-            )
-        columns[name] = Column(array.astype(np.int64), tuple(names))
-    return columns
 
 
 def _scaled(X: Array, scale: Array, path: Path) -> Array:
@@ -166,14 +125,8 @@ def _scaled(X: Array, scale: Array, path: Path) -> Array:
     return scaled
 
 
-def _text(array: Array, path: Path) -> str:
-    _check_text(array, path)
+def _text(array: Array) -> str:
     return str(as_list(array.reshape(-1), "meta")[0])
-
-
-def _check_text(meta: Header | Array, path: Path) -> None:
-    if math.prod(meta.shape) != 1 or meta.dtype.kind not in "US" or meta.nbytes > META_BYTES:
-        raise UserError(f"meta of {str(path)!r} is not a short text; store json.dumps({{...}}) in it")
 
 
 def _meta(text: str, path: Path) -> dict[str, Any]:
@@ -192,13 +145,7 @@ def _meta(text: str, path: Path) -> dict[str, Any]:
     if not isinstance(known.get("name", ""), str):
         raise UserError(f"name in {where} is {shown(known['name'])}; it must be a string")
     check_sfreq(known.get("sfreq"))
-    columns = meta.get("column_labels", {})
-    lists = isinstance(columns, dict) and all(isinstance(labels, list) for labels in columns.values())
-    if not lists or any(type(label) not in (str, int) for labels in columns.values() for label in labels):
-        raise UserError(f"column_labels in {where} is {shown(columns)}; it must give the labels of each as a list")
-    for name, labels in columns.items():
-        check_distinct(labels, f"the labels of {shown(name)} in {where}")
-    return known | {"column_labels": columns}
+    return known
 
 
 def _tuples(value: Label) -> Label:
@@ -210,7 +157,10 @@ def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
     path = Path(path)
     if path.suffix.lower() != ".npz":
         raise UserError(f"{str(path)!r} does not end in .npz; choose a name that does")
-    arrays = {**_arrays(recordings), "meta": np.array(_meta_text(recordings))}
+    fields = {name: getattr(recordings, name) for name in ("X", "subject", "session")} | {"y": recordings.truth}
+    arrays = {name: tensor.numpy() for name, tensor in fields.items() if tensor is not None}
+    arrays |= {name: column.array() for name, column in recordings.columns.items()}
+    arrays["meta"] = np.array(_meta_text(recordings))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
@@ -222,12 +172,6 @@ def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _arrays(recordings: Recordings) -> dict[str, Array]:
-    fields = {name: getattr(recordings, name) for name in ("X", "subject", "session")} | {"y": recordings.truth}
-    arrays = {name: tensor.numpy() for name, tensor in fields.items() if tensor is not None}
-    return arrays | {name: column.values for name, column in recordings.columns.items()}
-
-
 def _meta_text(recordings: Recordings) -> str:
     fields = ("sfreq", "channels", *(("classes",) * (recordings.targets is None)), "subjects", "name")
     meta = {field: getattr(recordings, field) for field in fields}
@@ -235,7 +179,6 @@ def _meta_text(recordings: Recordings) -> str:
         for label in meta.get(field, ()):
             if not storable(label):
                 raise UserError(f"{field} holds {shown(label)}, which cannot be saved; use strings or numbers")
-    columns = {name: column.labels for name, column in recordings.columns.items() if not column.continuous}
     if recordings.filter is not None:
         meta["filter"] = recordings.filter.as_dict()
-    return json.dumps(meta | ({"column_labels": columns} if columns else {}))
+    return json.dumps(meta)
