@@ -20,10 +20,9 @@ from autotransfer.errors import UserError
 from autotransfer.models import saving
 from autotransfer.models.loading import load_model
 from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished_words
-from autotransfer.runs.ending import OVER
 from autotransfer.runs.ledger import UNDELIVERED
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.progress import status_lines
+from autotransfer.runs.progress import OVER, status_lines
 from autotransfer.runs.run import Run
 from autotransfer.search import plan as plans
 from autotransfer.search import procedure, stopping

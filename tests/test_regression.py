@@ -27,7 +27,6 @@ from autotransfer.recordings import Recordings
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import recordings_with_targets
 from autotransfer.runs.choice import Choice, NamedSetting, read_choice
-from autotransfer.runs.number_fits import STRENGTHS
 from autotransfer.runs.options import RunOptions, describe_run
 from autotransfer.runs.run import Run
 from autotransfer.search.kinds import candidates_of
@@ -36,7 +35,7 @@ from autotransfer.search.procedure import conduct
 from autotransfer.search.regression import NumberEvidence, average_shares
 from autotransfer.training.conformal import Intervals, held_out_coverage, interval_radius
 from autotransfer.training.represented import represented
-from autotransfer.training.ridge import ridge
+from autotransfer.training.ridge import STRENGTHS, ridge
 from tiny import auto_classifier
 
 Array = NDArray[Any]

@@ -16,7 +16,7 @@ from autotransfer.models.card import CandidateCard, ModelCard
 from autotransfer.models.model_page import model_page
 from autotransfer.report.moabb_results import COLUMNS
 from autotransfer.runs.choice import read_choice
-from autotransfer.runs.follower import RunFollower
+from autotransfer.runs.results import read_trainings
 from autotransfer.search.procedure import conduct
 from test_cli import call
 from tiny import create_run, described, tiny_file
@@ -88,7 +88,7 @@ def test_every_training_has_its_curves_and_scores(finished: Path, tmp_path: Path
     from autotransfer.report.tensorboard import EventFiles, folder_name
 
     files = EventFiles(finished, tmp_path / "tb")
-    seen = RunFollower(finished).look().trainings
+    seen = read_trainings(finished).trainings
     assert files.update() == len(seen) == len(pd.read_csv(finished / "results.csv"))
     assert len({folder_name(one) for one in seen}) == len(seen)
     for one in seen[:3]:

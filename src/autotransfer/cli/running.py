@@ -203,9 +203,9 @@ def resume(
     """Continue a run after any interruption, or one that ended because its time was over; finished jobs are never
     trained again."""
     from ..runs.choice import read_choice
-    from ..runs.ending import longer_words
     from ..runs.lock import Lock
     from ..runs.options import EVERYTHING, parse_time
+    from ..runs.progress import longer_words
     from ..runs.run import Run, check_is_run
     from ..search.planning import give_more
 

@@ -23,9 +23,9 @@ from ..report.collect import collect
 from ..report.page import import_plotly, write
 from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
+from ..runs.data_facts import changed_column, column_digests, fingerprint
 from ..runs.lock import Lock
 from ..runs.options import RunOptions, resolved
-from ..runs.provenance import changed_column, column_digests, fingerprint
 from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.planning import begin
 from ..search.procedure import conduct, results_of

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from ..errors import UserError
 from ..runs.choice import Choice, Ensemble
-from ..runs.number_fits import STRENGTHS
 from ..runs.verdict import mean
 from ..tasks import label_of
+from ..training.ridge import STRENGTHS
 from .findings import ADAPTATIONS, headline, hold_out_words, missing_words
 from .page import text_of
 from .summary import Summary

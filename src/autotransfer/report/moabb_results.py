@@ -12,8 +12,7 @@ import pandas as pd
 from ..errors import UserError
 from ..folds import SUBJECT
 from ..runs.choice import read_choice
-from ..runs.follower import RunFollower
-from ..runs.results import Trained
+from ..runs.results import Trained, read_trainings
 
 # Names and order as of moabb.analysis.Results.to_dataframe.
 COLUMNS = [
@@ -33,7 +32,7 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
     "all", n_sessions 1.
     """
     folder = Path(run)
-    seen = RunFollower(folder).look()
+    seen = read_trainings(folder)
     if not seen.complete:
         raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
     if seen.options.hold_out != SUBJECT:

@@ -12,8 +12,7 @@ from typing import Any
 from ..errors import UserError, one_line
 from ..jobs import HISTORY
 from ..recordings.optional import need
-from ..runs.follower import RunFollower
-from ..runs.results import Trained
+from ..runs.results import Trained, read_trainings
 
 EVERY = 5.0  # seconds between looks at a run that is at work
 
@@ -33,7 +32,7 @@ class EventFiles:
     """
 
     def __init__(self, run: Path, target: Path) -> None:
-        self.follower, self.target, self.writer = RunFollower(run), target, import_summary_writer()
+        self.run, self.target, self.writer = run, target, import_summary_writer()
         self.written: set[str] = set()
         if target.exists() and not target.is_dir():
             raise UserError(f"{target} is a file; give --tensorboard a folder")
@@ -42,10 +41,9 @@ class EventFiles:
 
     def update(self) -> int:
         """Write new trainings; returns how many are written in all."""
-        for training in self.follower.look().trainings:
-            if training.key not in self.written:
-                self._write(training)
-                self.written.add(training.key)
+        for training in read_trainings(self.run, self.written).trainings:
+            self._write(training)
+            self.written.add(training.key)
         return len(self.written)
 
     def _write(self, training: Trained) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..runs.choice import Choice, read_choice
-from ..runs.ending import longer_words
 from ..runs.ledger import Ledger
+from ..runs.progress import longer_words
 from .comparison import choice_rows
 from .escaping import short
 from .findings import ADAPTATIONS, NO_BETTER, average_words, headline, metric_words, missing_words

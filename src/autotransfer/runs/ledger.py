@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -17,7 +18,6 @@ from .. import schema
 from ..errors import UserError
 from ..files import writable
 from .lock import no_run, refuse_links, wal_files
-from .sqlite_errors import DamagedLedger, explain_errors
 
 if TYPE_CHECKING:  # with torch they take seconds to import, and `status` needs neither
     from ..jobs import Record
@@ -44,6 +44,49 @@ UNDELIVERED = "undelivered"  # stage of jobs that a run had no time to complete:
 REMEDY = "restore the run's folder from a copy, or start a new run"
 PATIENCE = 30.0  # seconds to wait for another program that has locked the file
 REMEMBERED = 1000  # records, each some 200 kB after 500 epochs
+PROTECTED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+class DamagedLedger(UserError):
+    """The run database is not as it was written."""
+
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(
+            f"the run database {path} is damaged ({reason}); restore the folder from a copy or start a new run; "
+            f"what is in {path.parent / 'model'} can still predict"
+        )
+
+
+@contextmanager
+def explain_errors(path: Path) -> Iterator[None]:
+    """Translate errors of the database at `path` that a user can fix."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        known = _in_words(path, error)
+        if known is None:
+            raise
+        raise known from None
+    except UnicodeDecodeError:  # SQLite quotes what is damaged, and Python cannot read the message
+        raise DamagedLedger(path, "it holds text that is none") from None
+
+
+def _in_words(path: Path, error: sqlite3.DatabaseError) -> Exception | None:
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    kind = code & 0xFF  # the rest tells variants apart
+    if kind == sqlite3.SQLITE_FULL:
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    if code == sqlite3.SQLITE_IOERR_READ or kind in CORRUPT:
+        return DamagedLedger(path, error)
+    if kind == sqlite3.SQLITE_IOERR:
+        return OSError(errno.EIO, f"cannot write {path} ({error})", str(path))
+    if kind in PROTECTED:
+        return UserError(f"cannot write to {path} ({error}); make the folder and its files writable")
+    if kind in BUSY:
+        return UserError(f"{path} is locked by another program; close that program and try again")
+    return None
 
 
 def stage_name(stage: str, *, staged: bool) -> str:
@@ -326,7 +369,7 @@ def check_entries(ledger: Ledger, entries: Sequence[Entry], n_groups: int) -> No
     for entry in entries:
         if not _is_sound(entry, n_groups):
             raise UserError(f"the ledger {ledger.path} has a damaged job (key {str(entry.key)[:60]!r}); {REMEDY}")
-    known = {entry.key for entry in entries}
+    known = ledger.statuses().keys()
     for number, keys in ledger.open_populations():
         if not set(keys) <= known:
             raise UserError(f"population {number} of the ledger {ledger.path} has jobs that are not listed; {REMEDY}")

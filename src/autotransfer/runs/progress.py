@@ -12,10 +12,15 @@ from typing import NamedTuple
 
 from ..errors import one_line
 from ..words import clock, printable, trainings_words
-from .ending import longer_words
-from .ledger import FINISHED, Ledger
+from .ledger import FINISHED, DamagedLedger, Ledger
 from .lock import in_use
-from .sqlite_errors import DamagedLedger
+
+OVER = "there was no time for the next stage"  # why a run ended that `resume --time` continues
+
+
+def longer_words(ended: str | None, folder: Path) -> str:
+    """Return how a run that was out of time continues, after the sentence that says why it ended."""
+    return f"; autotransfer resume {folder} --time 10m gives it longer" if ended == OVER else ""
 
 
 class JobNumbers(NamedTuple):

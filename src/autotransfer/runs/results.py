@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ..folds import name_of
+from ..folds import held_out_groups, name_of
 from ..jobs import Record
 from ..settings import Setting, field_names
-from .ledger import FINISHED, Entry
+from .data_facts import Data
+from .ledger import FINISHED, Entry, Ledger, check_entries
+from .options import RunOptions
 
 COLUMNS = [
     "stage", "setting", "method", "mode", "strength", "estimator", "length_scale", "regularization", "standardize",
@@ -120,3 +124,29 @@ def results_table(trainings: Sequence[Trained]) -> pd.DataFrame:
             for subject, score in training.scores.items()
         ]
     return pd.DataFrame(rows, columns=COLUMNS + sorted(set(field_names()) - set(COLUMNS)))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run at one moment, read without its recordings or weights."""
+
+    complete: bool
+    options: RunOptions
+    data: Data
+    trainings: list[Trained]
+
+
+def read_trainings(folder: Path, known: Collection[str] = ()) -> Snapshot:
+    """Return the finished trainings of a run, which another process may be writing. known: keys of those to leave
+    out."""
+    with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
+        options, data = ledger.require("options", RunOptions), ledger.require("data", Data)
+        entries = [
+            replace(entry, record=ledger.record(entry.key)) if entry.status in FINISHED else entry
+            for entry in ledger.entries(records=False)
+            if entry.key not in known
+        ]
+        groups = held_out_groups(len(data.subjects), data.units, options.n_folds)
+        check_entries(ledger, entries, len(groups))
+        complete = bool(ledger.recall("complete", bool))
+        return Snapshot(complete, options, data, trained(entries, data.subjects, options.name_of, groups))

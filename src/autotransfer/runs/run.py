@@ -37,14 +37,12 @@ from ..settings import Setting
 from ..training.packing import pack
 from ..training.progress import Progress
 from ..versions import versions
-from .data_facts import Data
-from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
+from .data_facts import Data, changed_column, column_digests, fingerprint
+from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor, NumberExecutor
 from .ledger import FINISHED, REMEDY, Entry, Ledger, check_entries, entry_key
 from .lock import in_use, no_run, remove_database
-from .number_fits import NumberExecutor
 from .options import RunOptions
 from .preparation import Preparation, check_encoder
-from .provenance import changed_column, column_digests, fingerprint
 from .study import NAME, study_text
 
 WRITTEN = ("results.csv", "report.html", "model")  # that others may have files of the same name

@@ -20,10 +20,10 @@ from ..files import write_atomically
 from ..machine import FEW, cores, threads
 from ..runs.choice import Choice, Ensemble, NamedSetting, Scores, Selection, StageScore
 from ..runs.csv_tables import csv_of
-from ..runs.ending import OVER, out_of_time
 from ..runs.executor import LocalExecutor, OutOfTime
 from ..runs.ledger import FINISHED, Entry
 from ..runs.preparation import check_packages
+from ..runs.progress import OVER
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell
 from ..settings import Setting
@@ -214,7 +214,7 @@ class Conductor:
                 online = find_online(run, candidates, list(dict.fromkeys(centred)))
             with working("held-out people use the model", shown=self.shown):
                 choice = replace(choice, playback=play_back(run, choice, log_probs, online))
-        if out_of_time(ended) or not staged:
+        if ended == OVER or not staged:
             choice = replace(choice, left_out=[stage.name for stage in self.plan.stages[self.delivered :]])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended)

@@ -39,10 +39,10 @@ from ..runs.choice import (
 )
 from ..runs.executor import LOG_PROBS
 from ..runs.ledger import REMEDY
-from ..runs.number_fits import STRENGTHS, fit_ridge
 from ..runs.run import Run
 from ..settings import Setting
 from ..training.conformal import REPORTED, Intervals, held_out_coverage
+from ..training.ridge import STRENGTHS, fit_ridge
 
 Floats = NDArray[np.float64]
 People = NDArray[np.int64]  # positions in recordings.subjects

@@ -1,4 +1,4 @@
-"""Ridge regression in closed form, for many strengths at once."""
+"""Ridge regression in closed form, for many strengths at once: on codes, and on recordings."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
+from ..folds import Fold
+from ..preprocessing import FittedPreprocessing
+from ..recordings import Recordings
+from ..recordings.chunks import row_chunks
+from ..settings import Setting
+from .represented import represented
 
 Floats = NDArray[np.float64]
+STRENGTHS = tuple(10.0**power for power in range(-4, 4))  # of the penalty
 
 TINY = 1e-12  # of a number's largest size: a smaller deviation is rounding
 
@@ -47,3 +57,57 @@ def ridge(codes: NDArray[np.floating], target: Floats, strengths: Sequence[float
         weight = ((vectors.T @ (rows.T @ (target - mean))) / (np.maximum(values, 0.0) + penalty)) @ vectors.T
     weight = weight * factor
     return Ridge(weight, mean - weight @ shift)
+
+
+class RidgeFit(NamedTuple):
+    """Preprocessing and ridge regressions, fitted on training rows."""
+
+    preprocessing: FittedPreprocessing
+    head: Ridge
+
+
+def held_out_numbers(recordings: Recordings, setting: Setting, fold: Fold) -> Floats:
+    """Return predictions (S, n) with each strength for the test rows of a fold."""
+    fitted, head = fit_ridge(recordings, setting, fold.train, STRENGTHS)
+    (start, windows), rows = _ready(recordings, setting), torch.from_numpy(fold.test)
+    return head.predict(_new_codes(fitted, windows[rows], recordings.subject[rows], start).numpy())
+
+
+def fit_ridge(
+    recordings: Recordings, setting: Setting, train: NDArray[np.int64], strengths: Sequence[float]
+) -> RidgeFit:
+    """Fit ridge regressions with each strength on training rows (n,)."""
+    ready = _ready(recordings, setting)
+    fitted = setting.preprocessing.fit(recordings.X, recordings.subject, [train], recordings.derived, ready=ready)
+    codes = _codes(fitted, *ready, recordings.subject, train)
+    return RidgeFit(fitted, ridge(codes, recordings.truth.numpy()[train], strengths))
+
+
+def _ready(recordings: Recordings, setting: Setting) -> tuple[int, Tensor]:
+    """Return how many transforms are the same for all people and folds, and all windows after these."""
+    return represented(recordings, setting.preprocessing) or (0, recordings.X)
+
+
+@torch.no_grad()
+def _codes(
+    fitted: FittedPreprocessing, start: int, windows: Tensor, subject: Tensor, rows: NDArray[np.int64]
+) -> Floats:
+    """(n, D) of training people's windows (n,), which have been through the first transforms."""
+    parts = []
+    for chunk in row_chunks(len(rows), windows[0].numel()):
+        places = torch.from_numpy(rows[chunk])
+        prepared = fitted(windows[places][None].to(torch.float32), subject[places][None], start=start)
+        parts.append(prepared[0].flatten(1).double())
+    return torch.cat(parts).numpy()
+
+
+def _new_codes(fitted: FittedPreprocessing, X: Tensor, subject: Tensor, start: int) -> Tensor:
+    """(N, D) float64 of windows (N, channels, times) of people (N,) whom the preprocessing was not fitted on."""
+    X = X.to(torch.float32)
+    if fitted.spec.adaptation == "none":
+        return fitted.follow(start).feed(X)[0].flatten(1).double()
+    people = [(subject == person).nonzero()[:, 0] for person in subject.unique()]  # type: ignore[no-untyped-call]  # torch's
+    found = torch.cat([fitted.follow(start).feed(X[rows])[0].flatten(1) for rows in people])
+    codes = torch.empty_like(found, dtype=torch.float64)
+    codes[torch.cat(people)] = found.double()
+    return codes
