@@ -63,7 +63,7 @@ def assemble(
         subjects=len(recordings.people),
         scores=scores,
         filter=None if recordings.filter is None else recordings.filter.as_dict(),
-        scale=scale_of(recordings),
+        scale=recordings.once("scale", lambda: typical_scale(recordings.X)),
         exponents=[float(part.exponent) for part in used],
         parts=[candidate.card for candidate in candidates],
     )
@@ -116,11 +116,6 @@ def candidate_of(recordings: Recordings, part: Part, encoders: Encoders | None =
     if any(isinstance(step, Centre) and step.kind == "train" for step in setting.preprocessing.transforms):
         candidate = replace(candidate, centring=centring_of(candidate, recordings, folds))
     return candidate
-
-
-def scale_of(recordings: Recordings) -> float | None:
-    """Return the typical scale of all windows, computed once for all parts of a model."""
-    return recordings.once("scale", lambda: typical_scale(recordings.X))
 
 
 @torch.no_grad()

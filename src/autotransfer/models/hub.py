@@ -6,16 +6,13 @@ digests are checked, nothing is unpickled, no code of the repository is run.
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, one_line, shown
-from ..files import write_atomically
 from ..recordings.optional import need
-from .card import DIGEST
 from .saving import CARD, PAGE, WEIGHTS
 
 HUB = "hf:"  # before the name of a repository
@@ -44,32 +41,20 @@ def _repository(text: str) -> str:
     return name
 
 
-def push_to_hub(
-    model: Any,
-    repository: str,
-    *,
-    private: bool = True,
-    token: str | None = None,
-    message: str = "Upload a model of AutoTransfer",
-) -> str:
-    """Upload a model, its card and a page with its score on people left out; returns the address.
+def push_to_hub(model: Any, repository: str, *, private: bool = True, token: str | None = None) -> str:
+    """Upload a model, its card and a page with its score on people left out; return the address.
 
     private: of a repository that is made for it; one that exists stays as it is
     """
     name = _repository(repository)
     hub = need(PACKAGE, "push_to_hub", PACKAGE)
-    with tempfile.TemporaryDirectory(prefix="autotransfer-") as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="autotransfer-") as folder:
         model.save(folder)
-        digests = json.loads((folder / CARD).read_text(encoding="utf-8"))[DIGEST]
-        lines = "\n".join(f"- {part}: `{value}`" for part, value in sorted(digests.items()))
-        page = (folder / PAGE).read_text(encoding="utf-8")
-        write_atomically(folder / PAGE, f"{page}\n## Digests\n\n{lines}\n")  # whoever has a copy can compare them
         try:
             api = hub.HfApi(token=token)
             api.create_repo(repo_id=name, private=private, exist_ok=True)
             done: Any = api.upload_folder(
-                repo_id=name, folder_path=str(folder), commit_message=message, allow_patterns=FILES
+                repo_id=name, folder_path=folder, commit_message="Upload a model", allow_patterns=FILES
             )
         except Exception as error:  # as above
             raise UserError(f"cannot upload to {name!r} ({one_line(error)}); check its name and your login") from None

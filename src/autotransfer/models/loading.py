@@ -66,24 +66,15 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
 
 
 def from_pretrained(
-    source: str | os.PathLike[str],
-    *,
-    revision: str | None = None,
-    token: str | None = None,
+    source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None,
     encoders: Encoders | None = None,
-) -> Model:
-    """Load a model that somebody has shared.
+) -> Model:  # fmt: skip
+    """Load a model that somebody has shared, as `load_model` does.
 
-    Parameters
-    ----------
-    source : folder, or name of a repository on Hugging Face's hub, USER/NAME or hf:USER/NAME
-    revision : of the repository: a branch, a tag or a commit
-    token : for a private repository; default: as huggingface_hub knows it
-    encoders : the factory of a user's own encoder, by name
-
-    Returns
-    -------
-    a model, as of `load_model`
+    source: a folder, or the name of a repository on Hugging Face's hub, USER/NAME or hf:USER/NAME
+    revision: of the repository: a branch, a tag or a commit
+    token: for a private repository; by default as huggingface_hub knows it
+    encoders: the factory of a user's own encoder, by name
     """
     folder = Path(source)
     if not folder.is_dir():

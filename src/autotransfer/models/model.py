@@ -325,8 +325,8 @@ class Model:
         return Graph(self.ensemble).eval()
 
     def push_to_hub(self, repository: str, **options: Any) -> str:
-        """Upload the model to Hugging Face's hub, USER/NAME, with a page that has its score on people left out: see
-        `models.hub.push_to_hub`, which has the options private, token and message. Returns the address."""
+        """Upload the model to Hugging Face's hub, USER/NAME, with a page that has its score on people left out; return
+        the address. options: private and token, as of `models.hub.push_to_hub`."""
         return push_to_hub(self, repository, **options)
 
     def _online_for_all_windows(self, adapt: str) -> OnlineEnsemble | None:
@@ -334,20 +334,12 @@ class Model:
         nothing."""
         check_choice("adapt", adapt, (None, ALL))
         card = self.card
-        if card.online is None and card.follows == UNTRIED and self.adaptation == "none":
+        untried = card.online is None and (card.follows in (None, UNTRIED) or self.adaptation != "none")
+        if untried or self.is_calibrated:
             raise UserError(
-                "the run had no time to try adaptation on held-out people, so its model has no online ensemble that "
-                "could use all windows of a person; leave --adapt all (adapt='all') out, or run again with a longer "
-                "--time"
-            )
-        if card.online is None and (card.follows is None or self.adaptation != "none"):
-            raise UserError(
-                "the model has no online ensemble that could use all windows of a person (it adapts already, or is no "
-                "run's); leave --adapt all (adapt='all') out, or run again with the usual --adaptation"
-            )
-        if self.is_calibrated:
-            raise UserError(
-                "the model is one person's already; leave --adapt all (adapt='all') out, or use the model of the run"
+                "the model has no online ensemble that could use all windows of a person (it is one person's already, "
+                "adapts by itself, or no run had the time to try it); leave --adapt all (adapt='all') out, or use the "
+                "model of a run with the usual --adaptation and a longer --time"
             )
         if card.online is not None and card.online.all_windows:
             return self.online
