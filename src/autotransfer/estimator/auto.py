@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UserError
-from ..model.encoders import Encoders
 from ..models.model import Model
 from ..recordings import Recordings
 from ..runs.options import RunOptions, describe_run
@@ -77,10 +76,6 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
     def _task(self) -> Task:
         return task_of(str((self.options or {}).get("target", CLASSIFICATION)))
 
-    @property
-    def _verbose(self) -> bool:
-        return bool((self.options or {}).get("verbose"))
-
     def _check_options(self) -> None:
         described = self._described()
         if described.task.is_numeric:
@@ -89,7 +84,8 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
             )
 
     def _train(self, recordings: Recordings) -> Model:
-        return self._perform(recordings, self._described(), self._own_encoder()[1], verbose=self._verbose)
+        verbose = bool((self.options or {}).get("verbose"))
+        return self._perform(recordings, self._described(), encoder_of(self.encoder)[1], verbose=verbose)
 
     def _described(self) -> RunOptions:
         """Return the description of the run that fit performs."""
@@ -97,16 +93,13 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
             raise UserError("grid and settings are two names for what is tried; give one of them")
         names = ("adaptation", "metric", "folds", "seeds", "max_epochs", "time", "device")
         given = {name: getattr(self, name) for name in names}
-        given |= {"source": DATA, "seed": seed_of(self.random_state), "encoder": self._own_encoder()[0]}
+        given |= {"source": DATA, "seed": seed_of(self.random_state), "encoder": encoder_of(self.encoder)[0]}
         given["grid"] = self.grid if self.settings is None else self.settings
         further = {name: value for name, value in (self.options or {}).items() if name != "verbose"}
-        own = [*given, *(parameter for parameter in self.get_params(deep=False) if parameter not in given)]
+        own = {"source", "seed", *self.get_params(deep=False)}
         if twice := [name for name in further if name in own]:
             raise UserError(f"{twice[0]} is a parameter of its own; leave it out of options")
         described = describe_run(given | further)
         resolve_device(described.device)
         check_packages(described)
         return described
-
-    def _own_encoder(self) -> tuple[str, Encoders | None]:
-        return encoder_of(self.encoder)

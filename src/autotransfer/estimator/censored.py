@@ -37,13 +37,10 @@ RECOMMENDED = ("mmd", "marginal")
 PUBLISHED = ("adversary", "marginal")
 # Masked channels gain if many electrodes carry nearly equal signals, and nothing if they are few.
 CHANNEL_MASK, ENOUGH_CHANNELS = 0.1, 8
-# Parameters that are fields of a setting and follow from nothing else.
-GIVEN = (
-    "estimator", "length_scale", "regularization", "pairs", "fraction", "size", "variant", "critic_lr",
-    "as_printed", "patience", "batch_size", "lr", "weight_decay", "dropout", "align", "warm_up",
-)  # fmt: skip
-# Parameters that say nothing about the training itself, and go with a setting.
-NOT_OF_THE_SETTING = ("sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose")
+# Parameters that are no fields of a setting, or are handled by themselves.
+NOT_OF_THE_SETTING = {
+    "_", "setting", "preset", "encoder", "sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose",
+}  # fmt: skip
 
 
 @dataclass(eq=False, repr=False)
@@ -130,10 +127,8 @@ class CensoredClassifier(WindowClassifier):
         if outcome.failure is not None:
             if outcome.best_epoch == 0:
                 raise UserError(f"{outcome.failure}; try a lower lr or strength")
-            message = (
-                f"{outcome.failure}: the weights of epoch {outcome.best_epoch} are kept; try a lower lr or strength"
-            )
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+            kept = f"the weights of epoch {outcome.best_epoch} are kept; try a lower lr or strength"
+            warnings.warn(f"{outcome.failure}: {kept}", ConvergenceWarning, stacklevel=3)
         scores = {"validation_score": outcome.validation_score}
         model = assemble(recordings, [Part(setting, [outcome.state], [fold])], scores=scores, encoders=encoders)
         model.card = replace(model.card, thresholds=_thresholds(model, recordings, fold), made_with=versions())
@@ -145,46 +140,42 @@ class CensoredClassifier(WindowClassifier):
         return model
 
     def _setting(self, encoder: str) -> Setting:
-        """The setting before the data are known: epochs may still depend on their size."""
+        """Return the setting before the data are known: epochs may still depend on their size."""
+        names = [field.name for field in fields(self) if field.name not in NOT_OF_THE_SETTING]
+        asked = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.setting is not None:
-            return self._given_setting(encoder)
+            return self._given_setting(encoder, asked)
         preset = PRESETS[0] if self.preset is None else self.preset
         check_choice("preset", preset, PRESETS)
-        of_preset = "max_epochs", "checkpoint", "schedule", "standardize", "append_scale", "log_power"
-        given = {name: getattr(self, name) for name in of_preset}
-        if self.patience is not None and given["checkpoint"] is None:
-            given["checkpoint"] = "best"  # nothing else has patience
-        asked = {name: value for name, value in given.items() if value is not None}
-        usual = training_of(preset, encoder) | asked
-        if usual["standardize"] == "trial" and "append_scale" not in asked:
+        if "patience" in asked:
+            asked.setdefault("checkpoint", "best")  # nothing else has patience
+        usual = training_of(preset, encoder)
+        if asked.get("standardize", usual["standardize"]) == "trial":
             usual["append_scale"] = False  # a scale is not left
-        # What an encoder does not read is left out, but for what somebody has asked for.
+        # What an encoder does not read is left out, except a log_power that was asked for: it is refused.
         read = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
-        if "log_power" not in read and not asked.get("log_power"):
-            usual.pop("log_power", None)
-        names = [name for name in GIVEN if name in read or name != "dropout"]
-        same = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return Setting(
-            **penalty_from_preset(preset, self.method, self.mode, self.strength), **usual, encoder=encoder,
-            channel_mask=self.channel_mask or None, **same,
-        )  # fmt: skip
+        unread = {name for name in ("dropout", "log_power") if name not in read}
+        if asked.get("log_power"):
+            unread.discard("log_power")
+        given = usual | asked | penalty_from_preset(preset, self.method, self.mode, self.strength)
+        given |= {"encoder": encoder, "channel_mask": self.channel_mask or None}
+        return Setting(**{name: value for name, value in given.items() if name not in unread})
 
-    def _given_setting(self, encoder: str) -> Setting:
+    def _given_setting(self, encoder: str, asked: dict[str, Any]) -> Setting:
         """Return the user's setting and refuse other parameters of the training, because they would be ignored."""
         if not isinstance(self.setting, Setting):
             raise UserError(f"setting is {shown(self.setting)}; give an at.Setting(...), or None")
-        for field in fields(self):
-            other = field.name not in ("_", "setting", "encoder", *NOT_OF_THE_SETTING)
-            if other and getattr(self, field.name) != field.default:
-                raise UserError(
-                    f"{field.name} is given in addition to a setting; use setting.replace({field.name}=...)"
-                )
+        if self.preset is not None:
+            asked = {"preset": self.preset} | asked
+        for name in asked:
+            raise UserError(f"{name} is given in addition to a setting; use setting.replace({name}=...)")
         if encoder == USUAL_ENCODER:
             return self.setting
         return self.setting.replace(encoder=encoder, network=None)
 
     def setting_for(self, rows: int, channels: int) -> Setting:
-        """The setting for so many training rows and channels, which decide what neither user nor preset gives."""
+        """Return the setting for so many training rows and channels, which decide what neither user nor preset
+        gives."""
         setting = self._setting(encoder_of(self.encoder)[0])
         if self.preset == "paper" or self.setting is not None:
             return setting
@@ -207,10 +198,8 @@ def penalty_from_preset(preset: str, method: str | None, mode: str | None, stren
 
 
 def training_of(preset: str, encoder: str) -> dict[str, Any]:
-    """How windows are preprocessed and networks trained: fields of `Setting`.
-
-    A user's own encoder sees as many channels as there are.
-    """
+    """Return how windows are preprocessed and networks trained, as fields of `Setting`. A user's own encoder gets no
+    channels in addition to its own."""
     plain = Setting()
     if preset == "paper":
         return {
@@ -223,7 +212,7 @@ def training_of(preset: str, encoder: str) -> dict[str, Any]:
 
 
 def _thresholds(model: Model, recordings: Recordings, fold: Fold) -> Thresholds | None:
-    """For sets and abstention, from the validation subjects; None where they are too few."""
+    """Return the thresholds of sets and abstention from the validation subjects; None if they are too few."""
     rows = fold.validation
     who, y = recordings.subject[rows], recordings.y.numpy()[rows]
     people = who.unique()  # type: ignore[no-untyped-call]  # torch's

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Integral
 from typing import Any
 
@@ -12,21 +11,16 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from torch import nn
 
-from ..errors import UserError, shown, users_line
+from ..errors import UserError, shown
 from ..model.encoders import ENCODERS, Encoders
 from ..recordings import Raw, Recordings
 from ..recordings.labels import as_list, check_length
 from ..recordings.windows import window_array
 from ..runs.options import USUAL_ENCODER
 
-HOW_TO_PASS = (
-    "pass fit(X, y, subjects=ids) with one id per trial; "
-    "in cross_val_score: params={'subjects': ids}, in a pipeline: STEP__subjects=ids"
-)
-
 
 def raw_windows(X: object) -> Raw:
-    """X as an array or tensor of real numbers (N, channels, times); of epochs also channels, rate and subjects."""
+    """Return X as real numbers (N, channels, times), with channels, rate and subjects if X are epochs."""
     if hasattr(X, "get_data") and hasattr(X, "info"):
         from ..recordings.epochs import raw_from_epochs
 
@@ -57,7 +51,7 @@ def training_recordings(
 
 
 def column_of(y: object) -> NDArray[Any]:
-    """y (N,) from anything scikit-learn takes; None where a mask hides a value."""
+    """Return y (N,) from anything scikit-learn takes, with None where a mask hides a value."""
     if isinstance(y, np.ma.MaskedArray) and y.dtype.kind not in "mM":  # times would become counts of their unit
         y = np.where(y.mask, np.array(None), y.data) if np.ma.is_masked(y) else y.data
     column: NDArray[Any] = column_or_1d(y, warn=True)
@@ -77,7 +71,7 @@ def _check_kind(labels: NDArray[Any]) -> None:
 
 
 def _columns(of_user: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
-    """The session of each trial, if known, and other columns: from the epochs' metadata and from the user."""
+    """Return the session of each trial, if known, and other columns, from the epochs' metadata and from the user."""
     columns: dict[Any, object] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
     columns |= {} if raw.session is None else {"session": raw.session}
     if of_user is not None:
@@ -100,7 +94,10 @@ def ids_of(subjects: object, groups: object, of_epochs: object, n_trials: int) -
     known = {"subjects": subjects, "groups": groups, "the column 'subject' of the epochs' metadata": of_epochs}
     name = next((name for name, ids in known.items() if ids is not None), None)
     if name is None:
-        raise UserError(f"subject ids are missing; {HOW_TO_PASS}")
+        raise UserError(
+            "subject ids are missing; pass fit(X, y, subjects=ids) with one id per trial; "
+            "in cross_val_score: params={'subjects': ids}, in a pipeline: STEP__subjects=ids"
+        )
     ids = as_list(known[name], name)
     check_length(len(ids), n_trials, name)
     if n_trials == 1:
@@ -109,24 +106,14 @@ def ids_of(subjects: object, groups: object, of_epochs: object, n_trials: int) -
 
 
 def agreed_rate(asked: float | None, of_epochs: Any) -> Any:
+    """Return the sampling rate that the user or the epochs give; refuse two different ones."""
     if asked is not None and of_epochs is not None and abs(float(asked) - float(of_epochs)) > 1e-6 * float(asked):
         raise UserError(f"sfreq is {asked!r}, but the epochs are sampled at {of_epochs} Hz; leave sfreq out")
     return of_epochs if asked is None else asked
 
 
-def warn_of_unknown_rate(rate: object, kind: str) -> None:
-    """kind: the estimator's class."""
-    if rate is None:
-        warnings.warn(
-            "the sampling rate is unknown: representations of rhythms, bands and beats are left out, and networks "
-            f"filter over 64 samples, however long these last; give it in Hz, {kind}(sfreq=200)",
-            UserWarning,
-            stacklevel=users_line(),
-        )
-
-
 def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
-    """The name by which a setting knows the encoder, and the user's own factory under that name."""
+    """Return the name by which a setting knows the encoder, and the user's own factory under that name."""
     encoder = USUAL_ENCODER if encoder is None else encoder
     if isinstance(encoder, str) and encoder in ENCODERS:
         return encoder, None
@@ -141,7 +128,7 @@ def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
 
 
 def seed_of(random_state: object) -> int:
-    """The integer itself; one drawn from a generator, or at random for None."""
+    """Return an integer as it is, one drawn from a generator, or a random one for None."""
     if isinstance(random_state, Integral):
         if random_state < 0:
             raise UserError(f"random_state is {random_state}; it must be at least 0")

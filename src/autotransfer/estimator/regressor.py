@@ -68,8 +68,7 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         subjects (N,): the subject of each window; `groups` is another name for it. Epochs whose metadata have a column
         "subject" need neither.
         """
-        names = ("adaptation", "kinds", "folds", "at_least")
-        asked = {name: getattr(self, name) for name in names}
+        asked = {name: getattr(self, name) for name in ("adaptation", "kinds", "folds", "at_least")}
         options = describe_run({"source": DATA, "target": REGRESSION} | asked)
         raw = raw_windows(X)
         n_trials = raw.X.shape[0]
@@ -82,14 +81,14 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
             replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate)
         )
         self.model_ = self._perform(recordings, options, None, verbose=self.verbose)
-        self.held_out_ = np.full(n_trials, np.nan)
-        self.held_out_[np.isfinite(values)] = self._predicted
-        del self._predicted
+        predicted: Floats = self.held_out_
+        self.held_out_: Floats = np.full(n_trials, np.nan)
+        self.held_out_[np.isfinite(values)] = predicted
         self._keep_features(recordings, raw.channels is not None)
         return self
 
     def _keep(self, run: Run, choice: Choice) -> None:
-        self._predicted = NumberEvidence.of(run, choice.shortlist).delivered()
+        self.held_out_ = NumberEvidence.of(run, choice.shortlist).delivered()
 
     def predict(self, X: object, subjects: object = None) -> Floats:
         """Return the target of each window (N,).

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from sklearn.utils.validation import check_is_fitted
 
 from .. import schema
-from ..errors import UserError, one_line, shown
+from ..errors import UserError, one_line, shown, users_line
 from ..folds import in_units
 from ..model.encoders import Encoders
 from ..models.loading import load_model
@@ -29,7 +29,6 @@ from ..runs.options import RunOptions, resolved
 from ..runs.run import Run, Tell, check_unused, is_run
 from ..search.planning import begin
 from ..search.procedure import conduct, results_of
-from .inputs import warn_of_unknown_rate
 from .window_classifier import WindowEstimator
 
 DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
@@ -45,7 +44,12 @@ class RunEstimator(WindowEstimator):
         self, recordings: Recordings, options: RunOptions, encoders: Encoders | None, *, verbose: bool
     ) -> Model:
         """Perform what is left of the run, set the attributes that say what it found, and return the model."""
-        warn_of_unknown_rate(recordings.sfreq, type(self).__name__)
+        if recordings.sfreq is None:
+            warnings.warn(
+                "the sampling rate is unknown: representations of rhythms, bands and beats are left out, and networks "
+                f"filter over 64 samples, however long these last; give it in Hz, {type(self).__name__}(sfreq=200)",
+                stacklevel=users_line(),
+            )
         kept = self.run_folder is not None
         if kept:
             import_plotly()  # the report is drawn when all is done
@@ -92,7 +96,7 @@ def _write_report(summary: Summary, path: Path) -> None:
 
 @contextmanager
 def _folder(run_folder: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """The user's folder, or a temporary one."""
+    """Yield the user's folder, or a temporary one."""
     if run_folder is None:
         with TemporaryDirectory(prefix="autotransfer-") as name:
             yield Path(name)
@@ -110,7 +114,7 @@ def _run(
     folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None, tell: Tell | None, *,
     kept: bool,
 ) -> Iterator[Run]:  # fmt: skip
-    """The run in the folder, continued if there is one; its ledger is closed afterwards.
+    """Yield the run in the folder, continued if there is one; its ledger is closed afterwards.
 
     kept: the folder outlives fit, so the arrays are put there, and `autotransfer resume` can go on with it.
     """
@@ -133,23 +137,20 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     """Raise if the folder holds a run on other data or with other options."""
     known, asked = run.recordings, in_units(recordings, run.options.hold_out)
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
-    if not same_names or fingerprint(known) != fingerprint(asked):
-        raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
     digests = {name: digest for name, digest in column_digests(asked).items() if digest}  # those left out are the run's
-    if (column := changed_column(digests, known)) is not None:
-        raise UserError(
-            f"{run.folder} holds a run on data with another column {shown(column)}; choose another run_folder (None in "
-            "cross-validation)"
-        )
     stored = run.ledger.recall("asked", RunOptions)
     if stored is None:  # it was begun in another way
         stored, options = run.options, resolved(options, run.recordings)
     begun, wanted = stored.to_dict(), options.to_dict()
     differing = [name for name in {**wanted, **begun} if name not in IMMATERIAL and begun.get(name) != wanted.get(name)]
     differing.sort(key=lambda name: name == "max_epochs")  # may follow from another
-    if differing:
+    if not same_names or fingerprint(known) != fingerprint(asked):
+        what = "on other data"
+    elif (column := changed_column(digests, known)) is not None:
+        what = f"on data with another column {shown(column)}"
+    elif differing:
         name = differing[0]
-        raise UserError(
-            f"{run.folder} holds a run with {name}={begun.get(name)!r}, not {wanted.get(name)!r}; choose another "
-            "run_folder"
-        )
+        what = f"with {name}={begun.get(name)!r}, not {wanted.get(name)!r}"
+    else:
+        return
+    raise UserError(f"{run.folder} holds a run {what}; choose another run_folder (None in cross-validation)")

@@ -51,14 +51,14 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
             del self.feature_names_in_  # of an earlier fit
 
     def _windows(self, X: object) -> tuple[Tensor, object]:
-        """Checked windows (N, channels, times) that fit the model, and the subject of each (N,), where X says it."""
+        """Return checked windows (N, channels, times), and the subject of each (N,) if X says it."""
         check_is_fitted(self)
         raw = raw_windows(X)
         channels = raw.channels if hasattr(self, "feature_names_in_") else None
         return self.model_.warn_of(self.model_.check(raw.X, channels, check_sfreq(raw.sfreq))), raw.subject
 
     def _windows_of_people(self, X: object, subjects: object, adapt: str | None = None) -> tuple[Tensor, Tensor | None]:
-        """Checked windows, and the subject of each (N,), where the model needs it and it is known."""
+        """Return checked windows, and the subject of each (N,) if the model needs it and it is known."""
         windows, known = self._windows(X)
         if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
             subjects = known
@@ -147,7 +147,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     @abstractmethod
     def _train(self, recordings: Recordings) -> Model:
-        """The model of everybody; sets the fitted attributes that only this classifier has."""
+        """Train the model of everybody, and set the fitted attributes that only this classifier has."""
 
     def predict_proba(self, X: object, subjects: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
         """Return probabilities (N, classes), columns in the order of `classes_`.
@@ -184,7 +184,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     @property
     def unanswered_(self) -> Any:
-        """The prediction of windows left unanswered: "unanswered" or, for numbers, -1 or less."""
+        """Return the prediction of windows left unanswered: "unanswered" or, for numbers, -1 or less."""
         check_is_fitted(self)
         return unanswered_value(self.classes_.tolist())
 
@@ -230,7 +230,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return self._with(adapt_model(self.model_, self._own_windows(X)))
 
     def _own_windows(self, X: object) -> Tensor:
-        """Checked windows of one person."""
+        """Return checked windows of one person."""
         windows, known = self._windows(X)
         check_one_person(known, len(windows))
         return windows
