@@ -169,7 +169,7 @@ def _dry_run(options: RunOptions, out: Path | None, encoders: dict[str, Any] | N
     if out is not None:
         check_unused(out)
     from ..folds import describe, whole_people
-    from ..recordings.concerns import concerns
+    from ..recordings.concerns import Study, concerns
     from ..runs.preparation import prepare
     from ..search.plan_words import limit_words, stage_lines, why_folds, work_words
     from ..search.planning import plan_of
@@ -177,7 +177,7 @@ def _dry_run(options: RunOptions, out: Path | None, encoders: dict[str, Any] | N
     prepared = prepare(options, encoders)
     recordings = prepared.recordings
     plan = plan_of(prepared) if again is None else again.for_recordings(prepared)
-    lines = [repr(recordings), describe(prepared.folds), *concerns(whole_people(recordings).raw())]
+    lines = [repr(recordings), describe(prepared.folds), *concerns(Study.of(whole_people(recordings).raw()))]
     lines += why_folds(recordings, options.folds, plan)
     lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if again is None else [])]
     _say_described(plan.options, lines)

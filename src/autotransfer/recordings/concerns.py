@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from ..errors import shown
 from .copies import shared_samples, stretches
-from .labels import encode, unlabelled_warning, without_unlabelled
+from .labels import encode, without_unlabelled
 from .raw import Array, Label, Raw
 from .signals import Floats, Ints, clipped_share, signals_of
-from .windows import axes_concern, names_or_numbers, window_array
+from .windows import names_or_numbers, window_array
 
 FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
 TELLING = 0.15  # share of trials by which a group must tell the class better than by chance
@@ -31,27 +32,41 @@ UNKNOWN_RATE = (
 )
 
 
-def concerns(raw: Raw) -> list[str]:
-    """Return a line for each concern, the gravest first, without those of which Recordings have already warned."""
-    X = window_array(raw.X)
-    whole = int(X.shape[0])
-    raw, missing = without_unlabelled(replace(raw, X=X))
-    X, n = raw.X, whole - missing
-    person, people = codes_of(raw.subject, n, "subject", raw.subjects)
-    label, classes = codes_of(raw.y, n, "y", raw.classes)
-    names = names_or_numbers(raw.channels, X.shape[1])
-    lines: list[str | None] = []
-    if not raw.checked:
-        lines.append(axes_concern(tuple(X.shape), tuple(names)))
-        lines.append(unlabelled_warning(missing, whole))
-        lines.append(UNKNOWN_RATE if raw.sfreq is None else None)
-    if raw.subject is not None:
-        lines.append(_too_many_subjects(n, len(people)))
-        if raw.y is not None:
-            lines += _class_concerns(person, label, people, classes, raw.session)
-        lines += _copy_concerns(X, person, people, raw.session)
-    lines += _signal_concerns(X, person, people, names)
-    return [line for line in lines if line is not None]
+class Study(NamedTuple):
+    """The windows of a reader that have a label, and codes of their labels."""
+
+    raw: Raw
+    X: Array | Tensor  # (N, C, T)
+    person: Ints  # (N,)
+    people: tuple[Label, ...]
+    label: Ints  # (N,)
+    classes: tuple[Label, ...]
+    counts: Ints  # (people, classes)
+    channels: list[str]
+    unlabelled: int  # windows that are left out
+
+    @classmethod
+    def of(cls, raw: Raw) -> Study:
+        raw, unlabelled = without_unlabelled(replace(raw, X=window_array(raw.X)))
+        n, n_channels = int(raw.X.shape[0]), int(raw.X.shape[1])
+        person, people = codes_of(raw.subject, n, "subject", raw.subjects)
+        label, classes = codes_of(raw.y, n, "y", raw.classes)
+        counts = np.zeros((len(people), len(classes)), np.int64)
+        np.add.at(counts, (person, label), 1)
+        names = names_or_numbers(raw.channels, n_channels)
+        return cls(raw, raw.X, person, people, label, classes, counts, names, unlabelled)
+
+
+def concerns(study: Study) -> list[str]:
+    """Return a line for each concern, the gravest first, without those of which Recordings warn."""
+    lines: list[str] = []
+    if study.raw.subject is not None:
+        if 2 * len(study.people) > len(study.X):
+            lines.append(_too_many_subjects(len(study.X), len(study.people)))
+        if study.raw.y is not None:
+            lines += _class_concerns(study)
+        lines += _copy_concerns(study)
+    return [*lines, *_signal_concerns(study)]
 
 
 def codes_of(values: object, n: int, what: str, names: object) -> tuple[Ints, tuple[Label, ...]]:
@@ -62,19 +77,15 @@ def codes_of(values: object, n: int, what: str, names: object) -> tuple[Ints, tu
     return codes.numpy(), labels
 
 
-def _too_many_subjects(n_trials: int, n_people: int) -> str | None:
-    if 2 * n_people <= n_trials:
-        return None
+def _too_many_subjects(n_trials: int, n_people: int) -> str:
     every = "every trial has a subject of its own" if n_people == n_trials else "most subjects have one trial"
     return f"{every} ({n_people} subjects, {n_trials} trials): subject must name the person, not the trial"
 
 
-def _class_concerns(
-    person: Ints, label: Ints, people: Sequence[Label], classes: Sequence[Label], session: object
-) -> Iterator[str]:
+def _class_concerns(study: Study) -> Iterator[str]:
     """Yield classes that training people can lack, people who cannot be scored, and confounded classes."""
-    counts = np.zeros((len(people), len(classes)), np.int64)
-    np.add.at(counts, (person, label), 1)
+    person, people, label, classes, counts = study[2:7]
+    session = study.raw.session
     for k, name in enumerate(classes):
         who = [str(people[s]) for s in np.flatnonzero(counts[:, k]).tolist()]
         if len(who) <= min(FEW, len(people) - 1):
@@ -129,8 +140,10 @@ def _confounded(groups: Ints, label: Ints, within: Ints) -> str | None:
     return f"{share:.0%} of the trials, where {expected:.0%} would be chance"
 
 
-def _copy_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], session: object) -> Iterator[str]:
+def _copy_concerns(study: Study) -> Iterator[str]:
     """Yield samples that two people, or two sessions of a person, have in common."""
+    X, person, people = study[1:4]
+    session = study.raw.session
     samples = stretches(X)
     between = shared_samples(samples, person)
     for pair in between[:MOST_PAIRS]:
@@ -157,7 +170,8 @@ def _copy_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], ses
         )
 
 
-def _signal_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], names: Sequence[str]) -> Iterator[str]:
+def _signal_concerns(study: Study) -> Iterator[str]:
+    X, person, people, names = *study[1:4], study.channels
     signals = signals_of(X, person, len(people))
     bad = np.flatnonzero(signals.not_finite).tolist()
     if bad:

@@ -138,7 +138,7 @@ class Recordings:
         """Return the data in the form in which a reader returns them, without y if it holds numbers."""
         stored = {name: getattr(self, name) for name in STORED}
         stored |= {} if self.targets is None else {"y": None, "classes": None}
-        return Raw(**stored | {"checked": True})
+        return Raw(**stored)
 
     @classmethod
     def from_epochs(

@@ -9,8 +9,7 @@ windows. A copy in another unit or with another offset shares no sample.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from itertools import combinations
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +34,7 @@ class Shared(NamedTuple):
 
 
 class Stretches(NamedTuple):
-    """Stretches of samples, in the order of their fingerprints."""
+    """Fingerprints of stretches of samples."""
 
     keys: NDArray[np.uint64]  # (K,)
     rows: NDArray[np.int64]  # (K,) the window that each lies in
@@ -45,26 +44,28 @@ def shared_samples(
     stretches: Stretches, group: NDArray[np.int64], within: NDArray[np.int64] | None = None
 ) -> list[Shared]:
     """Return pairs of groups that share samples, most first. group (N,); within (N,): only groups of the same."""
-    keys, rows = stretches
-    if not len(keys):
+    from scipy.sparse import csr_matrix
+
+    if not len(stretches.keys):
         return []
-    begins = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
-    ends = np.r_[begins[1:], len(keys)]
-    lowest, highest = np.minimum.reduceat(group[rows], begins), np.maximum.reduceat(group[rows], begins)
-    pairs: dict[tuple[int, int], tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
-    for k in np.flatnonzero(lowest != highest).tolist():
-        windows = rows[begins[k] : ends[k]]
-        for first, second in combinations(np.unique(group[windows]).tolist(), 2):
-            of_first, of_second = windows[group[windows] == first], windows[group[windows] == second]
-            if within is None or within[of_first[0]] == within[of_second[0]]:
-                in_first, in_second = pairs[first, second]
-                in_first.update(of_first.tolist())
-                in_second.update(of_second.tolist())
+    _, key = np.unique(stretches.keys, return_inverse=True)
+    present = np.ones(len(key), np.int64)
+    of_window = csr_matrix((present, (stretches.rows, key)), shape=(len(group), len(key)))
+    of_group = csr_matrix((present, (group[stretches.rows], key)), shape=(int(group.max()) + 1, len(key)))
+    window, other = (of_window @ of_group.T).nonzero()  # windows, and groups that have a stretch of theirs
+    own = group[window]
+    apart = own != other
+    if within is not None:
+        owner = np.zeros(len(of_group.indptr) - 1, np.int64)
+        owner[group] = within
+        apart &= owner[own] == owner[other]
+    n_windows = Counter(zip(own[apart].tolist(), other[apart].tolist(), strict=True))
     sizes = np.bincount(group)
     shared = []
-    for (first, second), (in_first, in_second) in pairs.items():
-        share = max(len(in_first) / sizes[first], len(in_second) / sizes[second])
-        shared.append(Shared(first, second, min(len(in_first), len(in_second)), float(share)))
+    for first, second in sorted(pair for pair in n_windows if pair[0] < pair[1]):
+        counts = n_windows[first, second], n_windows[second, first]
+        share = max(counts[0] / sizes[first], counts[1] / sizes[second])
+        shared.append(Shared(first, second, min(counts), float(share)))
     return sorted(shared, key=lambda pair: -pair.share)
 
 
@@ -92,9 +93,7 @@ def stretches(X: Array | Tensor) -> Stretches:
         where, _ = np.nonzero(kept)
         keys.append(prints[kept])
         rows.append(where + part.start)
-    every, where = np.concatenate(keys), np.concatenate(rows)
-    order = np.argsort(every, kind="stable")
-    return Stretches(every[order], where[order])
+    return Stretches(np.concatenate(keys), np.concatenate(rows))
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

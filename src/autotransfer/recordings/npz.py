@@ -164,7 +164,7 @@ def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
-            np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take the names for savez's own options
+            np.savez(stream, **arrays)
         os.replace(temporary, path)
     except OSError as error:
         raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}") from error

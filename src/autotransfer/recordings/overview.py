@@ -6,15 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..words import count, printable
-from .concerns import codes_of, concerns
+from .concerns import UNKNOWN_RATE, Study, concerns
 from .container import check_sfreq, measurement_in
-from .labels import as_list, without_unlabelled
+from .labels import as_list, unlabelled_warning
 from .raw import Raw
-from .windows import names_or_numbers, window_array
+from .windows import axes_concern
 
 MOST_PEOPLE = 40  # rows of the table
 MOST_LETTERS = 80  # of a list of names
@@ -23,19 +20,13 @@ MEASUREMENTS = "y holds measurements, and no classes; to predict them: autotrans
 
 def overview(raw: Raw) -> Iterator[str]:
     """Yield lines about what a reader returned, with or without labels. A y of measurements counts as no classes."""
-    raw = replace(raw, X=window_array(raw.X))
-    missing = []
-    if raw.y is not None and raw.classes is None:
-        labelled, _ = without_unlabelled(raw)
-        if measurement_in(codes_of(labelled.y, len(labelled.X), "y", None)[1]) is not None:
-            raw, missing = replace(raw, y=None), [MEASUREMENTS]
-    found = concerns(raw)
-    raw, _ = without_unlabelled(raw)
-    n, n_channels, n_times = (int(size) for size in raw.X.shape)
-    label, classes = codes_of(raw.y, n, "y", raw.classes)
-    person, people = codes_of(raw.subject, n, "subject", raw.subjects)
-    counts = np.zeros((len(people), len(classes)), np.int64)
-    np.add.at(counts, (person, label), 1)
+    study, missing = Study.of(raw), []
+    if raw.y is not None and raw.classes is None and measurement_in(study.classes) is not None:
+        study, missing = Study.of(replace(raw, y=None)), [MEASUREMENTS]
+    (raw, X, person, people, _, classes, counts, channels, unlabelled) = study
+    n, n_channels, n_times = (int(size) for size in X.shape)
+    read = [axes_concern(tuple(X.shape), tuple(channels)), unlabelled_warning(unlabelled, n + unlabelled)]
+    found = [*(line for line in read if line), *[UNKNOWN_RATE] * (raw.sfreq is None), *concerns(study)]
     if raw.y is None and not missing:
         missing.append(f"no classes are known; to train, {raw.hints.get('y', 'y must give one per trial')}")
     if raw.subject is None:
@@ -48,7 +39,7 @@ def overview(raw: Raw) -> Iterator[str]:
     facts = {
         "windows": f"{n} of {n_times} samples" + (f" ({n_times / sfreq:.3g} s at {sfreq:g} Hz)" if sfreq else ""),
         "sampling rate": f"{sfreq:g} Hz" if sfreq else "unknown",
-        "channels": f"{n_channels}: {_listed(names_or_numbers(raw.channels, n_channels))}",
+        "channels": f"{n_channels}: {_listed(channels)}",
         "classes": ", ".join(f"{name} {k}" for name, k in zip(classes, counts.sum(0).tolist(), strict=True)),
         "people": "unknown" if raw.subject is None else str(len(people)),
     }
@@ -64,7 +55,8 @@ def overview(raw: Raw) -> Iterator[str]:
     for what, value in facts.items():
         yield f"  {what:<14} {value}"
     if raw.subject is not None and raw.y is not None:
-        yield from _table(list(map(str, people)), list(map(str, classes)), counts)
+        yield ""
+        yield from _table(study)
     yield ""
     yield from raw.notes
     for line in (*missing, *found):
@@ -73,17 +65,15 @@ def overview(raw: Raw) -> Iterator[str]:
         yield "nothing looks wrong"
 
 
-def _table(people: list[str], classes: list[str], counts: NDArray[np.int64]) -> Iterator[str]:
+def _table(study: Study) -> Iterator[str]:
     """Yield the trials of each person and class."""
-    rows = [["person", *(_short(name, 12) for name in classes)]]
-    rows += [[_short(who, 20), *map(str, row)] for who, row in zip(people, counts.tolist(), strict=True)]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    yield ""
-    for name, *cells in rows[: MOST_PEOPLE + 1]:
-        numbers = (cell.rjust(max(width, 5)) for cell, width in zip(cells, widths[1:], strict=True))
-        yield f"  {name:<{widths[0]}}  " + "  ".join(numbers)
+    import pandas as pd
+
+    people, classes = [_short(str(who), 20) for who in study.people], [_short(str(name), 12) for name in study.classes]
+    table = pd.DataFrame(study.counts, people, classes).head(MOST_PEOPLE)
+    yield from table.to_string(col_space=7).splitlines()
     if len(people) > MOST_PEOPLE:
-        yield f"  … and {len(people) - MOST_PEOPLE} more"
+        yield f"… and {len(people) - MOST_PEOPLE} more"
 
 
 def _listed(names: list[str]) -> str:

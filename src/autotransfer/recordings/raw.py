@@ -33,7 +33,6 @@ class Raw:
     filter: object = None  # how the signals were filtered (see filters.py)
     hints: Mapping[str, str] = field(default_factory=dict)  # by "y" or "subject": what to do if it is missing
     notes: tuple[str, ...] = ()  # what a reader decided, such as which columns are no channels
-    checked: bool = False  # whether it comes from Recordings, which have given their warnings
 
     def labelled(self) -> dict[str, Any]:
         """Return the arguments of Recordings; y and subject are required."""
@@ -45,4 +44,4 @@ class Raw:
 
 
 # The fields that Recordings have too.
-STORED = tuple(name for name in Raw.__dataclass_fields__ if name not in ("hints", "notes", "checked"))
+STORED = tuple(name for name in Raw.__dataclass_fields__ if name not in ("hints", "notes"))

@@ -32,7 +32,7 @@ from ..folds import (
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..recordings import Recordings, absolute
-from ..recordings.concerns import concerns
+from ..recordings.concerns import Study, concerns
 from ..settings import Setting
 from ..training.packing import pack
 from ..training.progress import Progress
@@ -132,7 +132,7 @@ class Run:
 
     def warn_of_recordings(self) -> None:
         """Warn of what looks wrong in the recordings."""
-        for line in concerns(whole_people(self.recordings).raw()):
+        for line in concerns(Study.of(whole_people(self.recordings).raw())):
             warnings.warn(line, stacklevel=users_line())
 
     # jobs
