@@ -47,20 +47,20 @@ from autotransfer.runs.predictions import predictions
 from ensembles import weighted
 from fuzz_runs import RunTargets, unchanged_outside
 from mutations import NASTY, damaged, name, twisted
-from test_formats import bdf_file, edf_file, mne_raw, wfdb_record, xdf_file
+from test_formats import edf_file, wfdb_record, xdf_file
 from test_schema import KINDS, changed
 from tiny import described, save_folder, tiny
 
 # Shares of the cases.
 READERS = {
-    "npz": 600, "folder": 200, "names": 200, "columns": 200, "xdf": 60, "edf": 20, "bdf": 20, "wfdb": 20,
-    "raw": 10, "fif": 10, "bids": 2,
+    "npz": 600, "folder": 200, "names": 200, "columns": 200, "xdf": 60, "edf": 40, "wfdb": 20,
+    "fif": 20,
 }  # fmt: skip
 SOME = READERS | {
     "setting": 1000, "options": 300, "record": 2600, "model": 120, "mixture": 80, "predict": 60, "run": 4, "report": 4,
 }  # fmt: skip
 LEAST = 40  # cases of a target, where there are thousands
-OTHERS = ("xdf", "edf", "bdf", "wfdb", "raw", "fif", "bids")  # read by other libraries, which hang and crash
+OTHERS = ("xdf", "edf", "wfdb", "fif")  # read by other libraries, which hang and crash
 LIMIT = 60  # seconds of a core that a case may take
 LIMIT_OF_OTHERS = 5
 PIECE = 20.0  # seconds about, of cases of one target at a time
@@ -182,7 +182,6 @@ class Fuzz(RunTargets):
         self.files = {path.name: path.read_bytes() for path in (folder / "good").iterdir()}
         self.fif = self._fif(recordings)
         self.xdf = xdf_file(folder / "good.xdf").read_bytes()
-        self.bdf = bdf_file(folder / "good.bdf").read_bytes()
         fold = at.leave_one_subject_out(recordings)[0]
         setting = at.Setting(max_epochs=1, batch_size=16)
         (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu")
@@ -208,21 +207,6 @@ class Fuzz(RunTargets):
         )  # fmt: skip
         epochs.save(self.folder / "good-epo.fif", verbose="ERROR")
         return (self.folder / "good-epo.fif").read_bytes()
-
-    @cached_property
-    def bids(self) -> Path | None:
-        """Made when asked for: what writes it takes seconds to import."""
-        try:
-            import edfio  # noqa: F401 - writes the files
-            import mne_bids
-        except ImportError:
-            return None
-        raw = mne_raw(unit=1e-8)
-        raw.info["line_freq"] = 50
-        for person in ("01", "02", "03"):
-            place = mne_bids.BIDSPath(subject=person, task="move", root=self.folder / "bids", datatype="eeg")
-            mne_bids.write_raw_bids(raw, place, format="EDF", allow_preload=True, verbose=False)
-        return self.folder / "bids"
 
     # targets: each does what a user would with something bad
 
@@ -301,18 +285,6 @@ class Fuzz(RunTargets):
         self._three(".edf", self.edf, draw)
         return self._cut(draw)
 
-    def run_bdf(self, draw: random.Random) -> at.Recordings | None:
-        if self.fif is None:
-            return None
-        self._three(".bdf", self.bdf, draw)
-        return self._cut(draw, "1=left,2=right")
-
-    def run_raw(self, draw: random.Random) -> at.Recordings | None:
-        if self.fif is None:
-            return None
-        self._three("_raw.fif", self.raw, draw)
-        return self._cut(draw)
-
     def run_wfdb(self, draw: random.Random) -> at.Recordings | None:
         """A header, its samples and its annotations: some of them damaged."""
         if self.wfdb is None:
@@ -332,11 +304,6 @@ class Fuzz(RunTargets):
         return edf_file(self.folder / "good.edf").read_bytes()
 
     @cached_property
-    def raw(self) -> bytes:
-        mne_raw().save(self.folder / "good_raw.fif", verbose=False)
-        return (self.folder / "good_raw.fif").read_bytes()
-
-    @cached_property
     def wfdb(self) -> dict[tuple[str, str], bytes] | None:
         try:
             import wfdb  # noqa: F401 - writes the files
@@ -345,19 +312,6 @@ class Fuzz(RunTargets):
         for person in "abc":
             wfdb_record(self.folder / "wfdb", person)
         return {(path.stem, path.suffix): path.read_bytes() for path in sorted((self.folder / "wfdb").iterdir())}
-
-    def run_bids(self, draw: random.Random) -> at.Recordings | None:
-        if self.bids is None:
-            return None
-        path = self.work / "study"
-        shutil.copytree(self.bids, path)
-        for _ in range(draw.choice((1, 2))):
-            file = draw.choice(sorted(one for one in path.rglob("*") if one.is_file()))
-            if file.suffix == ".json" and draw.random() < 0.7:
-                file.write_text(json.dumps(twisted(json.loads(file.read_text(errors="replace") or "{}"), draw)))
-            else:
-                file.write_bytes(damaged(file.read_bytes(), draw))
-        return load(path, window=1.0, events="T1,T2")
 
     def run_names(self, draw: random.Random) -> at.Recordings:
         """Labels and people that are texts, some of them odd; of more than one kind, or too many."""
@@ -505,7 +459,7 @@ class Fuzz(RunTargets):
     def _prepare(self, target: str) -> None:
         """Files and libraries of a target: what is forked shares them."""
         getattr(self, target, None)
-        for library in ("scipy.io", "pyxdf", "wfdb", "mne", "mne_bids"):
+        for library in ("scipy.io", "pyxdf", "wfdb", "mne"):
             with contextlib.suppress(ImportError):
                 import_module(library)
 

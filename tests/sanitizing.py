@@ -114,7 +114,6 @@ class Driver:
         self.path = path
         self.short: tuple[str, int] | None = None
         self.calls: Counter[str] = Counter()
-        self.buffers: dict[str, int] = {}  # of each function, the most
         self._begin()
 
     def _begin(self) -> None:
@@ -130,7 +129,6 @@ class Driver:
         """given: places in `words` where addresses belong, and of which tensors. The tensors change as the function
         changes them."""
         self.calls[name] += 1
-        self.buffers[name] = max(self.buffers.get(name, 0), len(given))
         content = [tensor.numpy().tobytes() for _, tensor in given]
         if self.short is not None and self.short[0] == name and self.short[1] < len(given):
             which = self.short[1]

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from benchmarks.csv_rows import append, command, known_rows, measure_datasets
 
 import autotransfer as at
@@ -43,10 +42,3 @@ def test_rows_are_appended_and_come_back(tmp_path: Path) -> None:
     assert known_rows(out) == [{"name": "=1+1", "score": "0.5"}, {"name": "=1+1", "score": "0.75"}]
     assert out.read_text().count("name,score") == 1
     assert "'=1+1" in out.read_text()
-
-
-def test_out_is_needed_where_it_has_no_default(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        command("about", None).parse_args(["data.npz"])
-    assert "--out" in capsys.readouterr().err
-    assert command("about", None).parse_args(["data.npz", "--out", "a.csv"]).out == Path("a.csv")

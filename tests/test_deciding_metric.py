@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score, roc_auc_score
+from sklearn.metrics import roc_auc_score
 
 import autotransfer as at
 from autotransfer.censoring import CENSORS
@@ -16,9 +14,8 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.run import Run
 from autotransfer.search.evaluation import delivered_log_probs
 from autotransfer.search.evidence import Evidence
-from autotransfer.search.held_out import probabilities_of
 from autotransfer.search.procedure import conduct
-from autotransfer.search.validation import finished_entries, honest_scores, measured_scores
+from autotransfer.search.validation import finished_entries
 from tiny import create_run, described, tiny_file
 
 
@@ -53,23 +50,3 @@ def test_people_are_scored_by_it_everywhere(run: Run) -> None:
     assert "nested" in names
     assert not names & set(CENSORS)
     assert "pyRiemann tangent space + LDA" in choice.baselines
-
-
-def test_candidates_are_chosen_by_it(run: Run) -> None:
-    choice = read_choice(run.folder)
-    entries = finished_entries(run, candidates(run, choice), run.folds())
-    other = replace(run.options, metric="f1_macro")
-    run.options = other
-    try:
-        found = measured_scores(run, entries)
-        assert len(found) == len(honest_scores(entries, run.groups))
-        first = entries[0]
-        person = first.validation
-        y = run.recordings.y.numpy()[run.recordings.subject.numpy() == person]
-        expected = f1_score(y, probabilities_of(run, first)[person].argmax(1), average="macro")
-        own = [score for score in found if score.setting == first.setting.key and score.subject == person]
-        assert expected in [pytest.approx(score.value) for score in own]
-        run.options = replace(other, metric="balanced_accuracy")
-        assert measured_scores(run, entries) == honest_scores(entries, run.groups)
-    finally:
-        run.options = replace(other, metric="roc_auc")

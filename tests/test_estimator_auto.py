@@ -153,19 +153,6 @@ def test_a_folder_with_another_run_is_refused(fitted: at.AutoTransferClassifier)
         clone(fitted).set_params(random_state=1).fit(X, Y, subjects=SUBJECTS)
 
 
-def test_a_folder_with_a_run_on_another_column_is_refused(tmp_path: Path) -> None:
-    def with_ages(*ages: int) -> at.Recordings:
-        columns = {"age": np.array(ages)[RECORDINGS.subject.numpy()]} if ages else None
-        return at.Recordings(X, Y, SUBJECTS, sfreq=16, columns=columns)
-
-    options = described(source=str(tiny_file(tmp_path)), max_epochs=2, device="cpu")
-    run = create_run(tmp_path / "run", options, recordings=with_ages(20, 30, 40, 50))
-    for same in (with_ages(20, 30, 40, 50), with_ages()):  # those left out are the run's
-        module._check_same(run, same, options)
-    with pytest.raises(UserError, match="holds a run on data with another column 'age'; choose another run_folder"):
-        module._check_same(run, with_ages(20, 30, 40, 51), options)
-
-
 def test_codes_of_the_members_stand_side_by_side(fitted: at.AutoTransferClassifier) -> None:
     z = fitted.transform(X)
     latents = [member for stack in fitted.model_.ensemble.codes(RECORDINGS.X) for member in stack.numpy()]

@@ -29,7 +29,6 @@ from autotransfer.errors import UserError
 from autotransfer.runs import executor
 from autotransfer.runs.checkpoint import load_checkpoint
 from autotransfer.runs.ledger import Ledger
-from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import status_lines
 from autotransfer.runs.run import begin_ledger
@@ -81,24 +80,6 @@ def begun(tmp_path: Path, interrupted: Path) -> Path:
 
 
 # kills
-
-
-def test_a_kill_while_the_folder_is_made_leaves_no_run(tmp_path: Path, source: Path, undisturbed: Path) -> None:
-    """The ledger appears only when it says what is to be done."""
-    folder = tmp_path / "run"
-
-    def killed(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ledger, "remember", killed)
-        patch.setattr(Path, "unlink", lambda *_, **__: None)
-        with pytest.raises(KeyboardInterrupt):
-            make_run(folder, source)
-    assert [path.name for path in folder.iterdir() if path.name.endswith(".part")]
-    assert_one_line(call("resume", folder), 2, "is not a run")
-    assert call("run", source, *ARGUMENTS, "--out", folder).code == 0
-    assert_same_run(folder, undisturbed)
 
 
 # a cluster
@@ -292,29 +273,9 @@ def test_folders_that_cannot_be_written(source: Path, interrupted: Path) -> None
 # two writers
 
 
-def test_the_second_writer_leaves_and_a_dead_one_does_not_block(
-    tmp_path: Path, source: Path, undisturbed: Path
-) -> None:
+def test_of_three_that_begin_a_run_one_does(tmp_path: Path, source: Path, undisturbed: Path) -> None:
     folder = tmp_path / "run"
     arguments = [*ARGUMENTS, "--out", folder]
-    first = Command("run", source, *words_of(max_epochs=3000), "--out", folder, log=tmp_path / "first")
-    while not list(folder.glob("*.checkpoint")):
-        assert first.running(), first.said()
-        time.sleep(0.01)
-    for command, words in ((["resume", folder], "in use by"), (["run", source, *arguments], "already holds a run")):
-        second = Command(*command, log=tmp_path / "second")
-        try:
-            assert second.wait(60) == 2
-        finally:
-            second.kill()
-        (line,) = second.said().splitlines()
-        assert words in line
-    assert first.running()
-    first.kill()
-    assert (folder / "lock").read_text() == f"pid {first.process.pid}"
-    with Lock(folder):
-        pass
-    shutil.rmtree(folder)
     both = [Command("run", source, *arguments, log=tmp_path / f"log{n}") for n in range(3)]
     codes = sorted(command.wait() for command in both)
     assert codes == [0, 2, 2], [command.said() for command in both]

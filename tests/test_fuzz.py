@@ -38,15 +38,6 @@ def test_bad_input_gives_a_result_or_one_line(fuzz: Fuzz, target: str) -> None:
     assert not fuzz.trap.exists()
 
 
-@pytest.mark.parametrize(("name", "value"), [("members", 0), ("channels", []), ("classes", [])])
-def test_a_model_of_nothing_is_refused(fuzz: Fuzz, tmp_path: Path, name: str, value: object) -> None:
-    """The right types, but nothing to divide by."""
-    (tmp_path / "model.json").write_text(json.dumps(json.loads(fuzz.card) | {name: value}))
-    (tmp_path / "model.safetensors").write_bytes(fuzz.weights)
-    with pytest.raises(UserError, match=name):
-        load_model(tmp_path)
-
-
 @pytest.mark.parametrize(("name", "value"), [("sfreq", math.inf), ("sfreq", 0), ("sfreq", math.nan), ("n_times", -5)])
 def test_a_model_of_impossible_windows_is_refused(fuzz: Fuzz, tmp_path: Path, name: str, value: float) -> None:
     values = json.loads(fuzz.card) | {name: value}

@@ -24,7 +24,7 @@ from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.options import CUTTING, DEFAULTS, RunOptions, describe_run, resolved
 from autotransfer.runs.preparation import Preparation
 from autotransfer.runs.study import read_study
-from autotransfer.search.kinds import candidates_of, family_of
+from autotransfer.search.kinds import candidates_of
 from test_registries import with_transform
 from tiny import auto_classifier, tiny, tiny_file
 
@@ -125,17 +125,6 @@ def test_every_option_changes_what_it_names_and_nothing_else() -> None:
     for name, (changed, fitted) in table.items():
         print(f"| {name} | {', '.join(sorted(changed))} | {', '.join(sorted(fitted))} |")
     assert not unknown
-
-
-def test_families_that_are_not_asked_for_are_not_trained() -> None:
-    def families(**given: Any) -> set[str]:
-        return {family_of(at.Setting(**values)) for values in facts({"kinds": "statistics"} | given)["settings"]}
-
-    assert families() == {"linear", "networks"}
-    assert families(kinds="wearable") == {"linear", "trees", "networks"}
-    assert families(kinds="wearable", networks="none") == {"linear", "trees"}
-    assert families(kinds="wearable,linear") == families(kinds="linear") == {"linear"}
-    assert families(kinds="networks") == {"networks"}
 
 
 def test_constants_reach_every_network_and_only_what_reads_them() -> None:

@@ -23,7 +23,6 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.person.stream.cutter import Cutter, Gap
-from autotransfer.person.stream.sink import CsvSink
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
 from autotransfer.recordings.filters import Causal
 from autotransfer.recordings.pace import Pace
@@ -197,14 +196,6 @@ def test_channels_are_found_by_name(tmp_path: Path) -> None:
     assert match_channels(source, model()).places == [1, 3, 0]
     named = NpzSource(person_file(tmp_path / "other.npz", X, channels=["a", "b", "c"]))
     assert match_channels(named, model(), by_position=True).places == [0, 1, 2]
-
-
-def test_names_of_classes_are_no_formulas() -> None:
-    file = io.StringIO()
-    sink = CsvSink(file, ["=cmd()", "b,c"])
-    sink.send(1.0, 0, np.array([0.7, 0.3]))
-    sink.send(2.0, 1, np.array([0.2, 0.8]))
-    assert [line.split(",")[2] for line in file.getvalue().splitlines()[1:]] == ["'=cmd()", '"b']
 
 
 # .xdf
