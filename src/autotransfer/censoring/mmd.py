@@ -88,12 +88,7 @@ class MMD(KernelMethod):
         if gpu.available(term.z):
             d2, beta, paired = self.unpaired(term.z, groups.context)
             return pairs.groups_against_contexts(d2, beta, *groups, paired=paired)
-        return groups_against_contexts(*self.distances(term.z, groups.context), groups)
-
-
-def groups_against_contexts(d2: Tensor, beta: Tensor, groups: Groups) -> Tensor:
-    """Return the estimate of MMD (P,) from distances (P, B, B) and inverse scales of pairs."""
-    return mean_discrepancy(other_rows_kernel(d2, beta), groups)
+        return mean_discrepancy(other_rows_kernel(*self.distances(term.z, groups.context)), groups)
 
 
 def mean_discrepancy(kernel: Tensor, groups: Groups) -> Tensor:
