@@ -53,24 +53,17 @@ def padding(kernel: int) -> tuple[int, int]:
     return left, kernel - 1 - left
 
 
-def lag_sums(x: Tensor, kernel: int, n_constant: int = 0) -> Tensor:
+def lag_sums(x: Tensor, kernel: int) -> Tensor:
     """Map x (..., rows, times) to (..., 1 + K), sums over rows and times of x[t] and of x[t] x[t + lag]. By FFT: one
-    transform instead of K products; in float32 on a CPU by a kernel, which takes a quarter of the time.
-    n_constant: so many rows, the last ones, have one value each, and need none."""
-    times, signals = x.shape[-1], x[..., : x.shape[-2] - n_constant, :]
-    if not x.requires_grad and cpu.available(signals, taps=kernel):
-        rows = math.gcd(signals.shape[-2], PIECE)
-        pieces = signals.reshape(-1, rows, times)
-        lags = cpu.correlate_gradient(pieces, pieces, kernel, 0).view(*signals.shape[:-2], -1, kernel).sum(-2)
+    transform instead of K products; in float32 on a CPU by a kernel, which takes a quarter of the time."""
+    times = x.shape[-1]
+    if not x.requires_grad and cpu.available(x, taps=kernel):
+        pieces = x.reshape(-1, math.gcd(x.shape[-2], PIECE), times)
+        lags = cpu.correlate_gradient(pieces, pieces, kernel, 0).view(*x.shape[:-2], -1, kernel).sum(-2)
     else:
         n = next_fast_len(times + kernel - 1, real=True)
-        lags = torch.fft.irfft(torch.fft.rfft(signals, n=n).abs().square().sum(-2), n=n)[..., :kernel]
-    sums = torch.cat([signals.sum((-2, -1))[..., None], lags], -1)
-    if n_constant:
-        level = x[..., x.shape[-2] - n_constant :, 0]
-        pairs = torch.arange(times, times - kernel, -1, dtype=x.dtype, device=x.device).clamp(min=0)  # of samples
-        sums = sums + torch.cat([times * level.sum(-1)[..., None], level.square().sum(-1)[..., None] * pairs], -1)
-    return sums
+        lags = torch.fft.irfft(torch.fft.rfft(x, n=n).abs().square().sum(-2), n=n)[..., :kernel]
+    return torch.cat([x.sum((-2, -1))[..., None], lags], -1)
 
 
 def edge_sums(x: Tensor, kernel: int) -> Tensor:

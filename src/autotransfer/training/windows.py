@@ -19,7 +19,7 @@ from .. import gpu
 from ..augment import Scaling
 from ..folds import Rows
 from ..jobs import Job
-from ..model.moments import edge_sums, lag_sums, n_sums
+from ..model.moments import edge_sums, lag_sums, level_sums, n_sums
 from ..preprocessing import FittedPreprocessing, Preprocessing
 from ..preprocessing.append_scale import AppendScale
 from ..preprocessing.standardize import Standardize
@@ -78,7 +78,11 @@ class Windows:
         n_constant = self.preprocessing.n_constant(recordings.n_channels, recordings.n_times)
         for rows in self.chunks:
             x = windows(rows)
-            sums = lag_sums(x.double(), self.kernel, n_constant).to(self.dtype)
+            signals, levels = x.double().split([x.shape[-2] - n_constant, n_constant], -2)
+            sums = lag_sums(signals, self.kernel)
+            if n_constant:  # rows of one value each need no transform
+                sums = sums + level_sums(levels[..., 0], x.shape[-1], self.kernel)[..., : 1 + self.kernel]
+            sums = sums.to(self.dtype)
             parts.append(torch.cat([sums, edge_sums(x, self.kernel)], -1) if edges else sums)
         return torch.cat(parts)
 
