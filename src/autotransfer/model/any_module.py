@@ -54,12 +54,7 @@ def build(factory: Factory, size: Size) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise UserError(f"the encoder's factory returned {type(module).__name__}; it must return a torch.nn.Module")
     if isinstance(getattr(module, "final_layer", None), nn.Module):
-        try:
-            module = copy.deepcopy(module)
-        except RuntimeError as error:  # it keeps what it has computed
-            raise UserError(
-                f"{type(module).__name__} cannot be copied for several members ({one_line(error)})"
-            ) from None
+        module = copy.deepcopy(module)
         module.final_layer = nn.Identity()
     return module
 

@@ -31,9 +31,7 @@ from .stack import Size, Stack
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
 SECOND_KERNEL = 16
-MIXED_AGAIN = (
-    40  # channels, at most: one block mixes them once more on its way back, kernels one after the other do not
-)
+MIXED_AGAIN = 40  # channels, at most: a block mixes them once more on its way back, single kernels do not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,9 +253,9 @@ class EEGNet(Stack):
         self, w: Tensor, x: Tensor | Levelled, group: Tensor | None, moments: Moments | None, active: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return the normalization after the temporal filters w (P, F1, K) as (P, F1) scale and shift."""
-        norm, size = self.norm1, w.shape[:2]
+        norm = self.norm1
         if not norm.training:
-            return norm.affine(norm.running_mean.view(size), norm.running_var.view(size))
+            return norm.stored(w.shape[:2])
         if moments is None:
             if isinstance(x, Levelled):
                 moments = levelled_moments(x, self.kernel)
@@ -326,9 +324,9 @@ def folded(net: EEGNet) -> dict[str, Tensor]:
     """Return the tensors of the graph, float64. P members, W filters each, of C channels."""
     members, wide, channels = net.spatial.reshape(-1, *net.spatial.shape[-2:]).shape
     spatial = net.spatial.double().reshape(members, wide, channels)
-    scale1, shift1 = _affine(net.norm1, members)  # (P, F1); every temporal filter serves `depth` spatial ones
-    scale2, shift2 = _affine(net.norm2, members)
-    scale3, shift3 = _affine(net.norm3, members)
+    scale1, shift1 = net.norm1.folded(members)  # (P, F1); every temporal filter serves `depth` spatial ones
+    scale2, shift2 = net.norm2.folded(members)
+    scale3, shift3 = net.norm3.folded(members)
     temporal = net.temporal.double().reshape(members, -1, net.kernel) * scale1[..., None]
     temporal = temporal.repeat_interleave(net.depth, 1)
     powers = {}
@@ -336,7 +334,7 @@ def folded(net: EEGNet) -> dict[str, Tensor]:
         temporal = temporal * scale2[..., None]
     else:  # power is that of signals before they are normalised
         names = ("scale", "power_scale", "power_shift")
-        affine = _affine(net.power_norm, members)
+        affine = net.power_norm.folded(members)
         powers = dict(zip(names, (t.reshape(-1, 1) for t in (scale2, *affine)), strict=True))
     offset = shift1.repeat_interleave(net.depth, 1) * spatial.sum(-1)
     return {
@@ -348,9 +346,3 @@ def folded(net: EEGNet) -> dict[str, Tensor]:
         "pointwise": (net.pointwise.double().reshape(members, -1, wide) * scale3[..., None]).reshape(-1, wide, 1),
         "pointwise_bias": shift3.flatten(),
     }
-
-
-def _affine(norm: BatchNorm, members: int) -> tuple[Tensor, Tensor]:
-    """Return the stored normalisation as scale and shift (P, F), float64."""
-    scale, shift = norm.folded()
-    return scale.reshape(members, -1), shift.reshape(members, -1)

@@ -206,10 +206,11 @@ class BatchNorm(nn.Module):
         scale = self.weight.reshape(mean.shape) * (var + self.eps).rsqrt()
         return scale, self.bias.reshape(mean.shape) - mean * scale
 
-    def folded(self) -> tuple[Tensor, Tensor]:
-        """Return the normalisation by stored statistics as scale and shift, float64, for export."""
+    def folded(self, members: int) -> tuple[Tensor, Tensor]:
+        """Return the normalization by stored statistics as scale and shift (P, F), float64, for export."""
         scale = self.weight.double() * (self.running_var.double() + self.eps).rsqrt()
-        return scale, self.bias.double() - self.running_mean.double() * scale
+        shift = self.bias.double() - self.running_mean.double() * scale
+        return scale.reshape(members, -1), shift.reshape(members, -1)
 
     def forward(self, v: Tensor, offset: Tensor | None = None, active: Tensor | None = None) -> Tensor:
         """Normalize v (P, F, n). `offset` (P, F) is a constant that belongs to v but was never added to it."""
@@ -223,7 +224,7 @@ class BatchNorm(nn.Module):
         scale, shift = self.stored(size, offset)
         return torch.addcmul(shift[..., None], v, scale[..., None])
 
-    def stored(self, size: Sequence[int], offset: Tensor | None) -> tuple[Tensor, Tensor]:
+    def stored(self, size: Sequence[int], offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the normalisation by stored statistics of signals (P, F) to which `offset` was never added."""
         scale, shift = self.affine(self.running_mean.view(size), self.running_var.view(size))
         return scale, shift if offset is None else shift + offset * scale

@@ -183,7 +183,7 @@ class Shallow(Stack):
         v = filter_times(u, self.temporal.reshape(members * self.filters, self.kernel))
         norm, shape = self.norm, (-1, self.filters, v.shape[1], self.stretches)
         if not self.training:
-            scale, shift = norm.affine(norm.running_mean, norm.running_var)
+            scale, shift = norm.stored(norm.running_mean.shape)
             normalised = torch.addcmul(shift.view(-1, 1, 1, 1), self._cut(v), scale.view(-1, 1, 1, 1))
             return normalised.square().mean(-1).view(shape)
         if gpu.available(v):
@@ -222,8 +222,8 @@ class ShallowGraph(nn.Module):
     def __init__(self, net: Shallow) -> None:
         super().__init__()
         self.members, self.length, self.padding = net.members, net.length, padding(net.kernel)
-        scale, shift = net.norm.folded()
-        power_scale, power_shift = net.power_norm.folded()
+        scale, shift = net.norm.folded(net.members)
+        power_scale, power_shift = net.power_norm.folded(net.members)
         tensors = {
             "spatial": net.spatial.flatten(0, 1)[..., None],
             "temporal": (net.temporal.double() * scale[..., None]).flatten(0, 1)[:, None],
