@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .critics import PrintedCriticOptions, SubjectCritic, with_labels
 from .groups import equal_shares, find_groups
-from .printed import row_sums
+from .printed import find_sets
 from .terms import Term
 
 
@@ -40,6 +40,7 @@ class Adversary(SubjectCritic):
     def weights(self, term: Term) -> Tensor:
         """Return weights of rows, (P, B)."""
         if self.options.as_printed:
-            return row_sums(term, self.contexts)
+            sets = find_sets(term)  # rows weigh 1 each, or 1/|S_c| where there is a set for every class
+            return sets.present if self.contexts == 1 else sets.present / sets.context_rows
         groups = find_groups(term, self.min_rows)
         return term.once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))

@@ -110,15 +110,13 @@ class BEGAN(Method):
 
     def losses(self, term: Term, z: Tensor, key: Tensor, *, frozen: bool) -> tuple[Tensor, Tensor]:
         """Return the losses of real and fake, (P,) each."""
-        if self.options.as_printed:
-            error = self.errors(z, z, frozen=frozen)
-            per_context, per_group = shares(find_sets(term), self.nuisances)
-            return (per_context * error).sum(-1), (per_group * error).sum(-1)
         groups = find_groups(term, self.min_rows)
         per_group = term.once("equal groups", lambda: equal_shares(groups.counts, groups.group_rows))
         if not self.labelled:
             error = self.errors(z, z, frozen=frozen)
             per_context = term.once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))
+            if self.options.as_printed:
+                per_context, per_group = shares(find_sets(term), self.nuisances)
             return (per_context * error).sum(-1), (per_group * error).sum(-1)
 
         # Both samples in one pass through the critic: rows with their own subject, then the same rows with another's.

@@ -56,12 +56,6 @@ def find_sets(term: Term) -> Sets:
     return term.once("sets", find)
 
 
-def row_sums(term: Term, contexts: int) -> Tensor:
-    """Return weights (P, B) of the adversary's rows: 1 each, or 1/|S_c| where there is a set for every class."""
-    sets = find_sets(term)
-    return sets.present if contexts == 1 else sets.present / sets.context_rows
-
-
 def shares(sets: Sets, nuisances: int) -> tuple[Tensor, Tensor]:
     """Return weights of rows in Σ_c mean over S_c, and in Σ_c Σ_m 1/M mean over S_cm: two (P, B)."""
     return sets.present / sets.context_rows, sets.present / (nuisances * sets.group_rows)
