@@ -39,10 +39,10 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
-    """A record from text; UserError says which field is invalid."""
+    """Read a record from text; UserError says which field is invalid."""
     try:
-        values = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
+        values = parse_json(text)
+    except (ValueError, TypeError):
         raise UserError("it is not JSON") from None
     try:
         record: T = from_values(kind, values)
@@ -52,7 +52,7 @@ def from_json(kind: type[T], text: str | bytes) -> T:
 
 
 def to_values(value: Any) -> Any:
-    """A record, or a list or dict of records, as values of JSON."""
+    """Return a record, or a list or dict of records, as values of JSON."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value) and not isinstance(value, type):
@@ -67,7 +67,7 @@ def to_values(value: Any) -> Any:
 
 
 def from_values(kind: Any, value: Any, where: str = "") -> Any:
-    """A value of a type from values of JSON. where: the path to it, for messages."""
+    """Read a value of a type from values of JSON. where: the path to it, for messages."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return _one_of(arguments, value, where)
@@ -97,7 +97,7 @@ def from_values(kind: Any, value: Any, where: str = "") -> Any:
 
 
 def _only_floats(values: Sequence[Any]) -> bool:
-    """Whether a list needs no look at its entries. Learning curves are long, and hold floats alone."""
+    """Tell whether a list needs no look at its entries. Learning curves are long, and hold floats alone."""
     return set(map(type, values)) <= {float}
 
 
@@ -129,7 +129,7 @@ def _record(kind: Any, values: Any, where: str) -> Any:
 
 
 def _counts(value: Any, where: str) -> Counts:
-    """A matrix of counts (C, C)."""
+    """Read a matrix of counts (C, C)."""
     square = isinstance(value, list) and all(isinstance(row, list) and len(row) == len(value) for row in value)
     _require(square and all(type(n) is int and 0 <= n < 2**63 for row in value for n in row), where, value)
     return np.array(value, dtype=np.int64).reshape(len(value), len(value))

@@ -62,7 +62,7 @@ for _command in COMMANDS:
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one line on standard error and exit code 2."""
+    """Run the command line: a user's mistake is one line on standard error and exit code 2."""
     # torch for ARM brings an allocator that hands freed memory back to the system after 10 ms, and a training step has
     # it again page by page (training/allocator.py). It reads this once, when torch is loaded: milliseconds to wait.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")

@@ -35,7 +35,7 @@ def writing_events(folder: Path, tensorboard: Path | None) -> Iterator[None]:
 
 @contextmanager
 def workers(address: str | None) -> Iterator[Executor | None]:
-    """The workers that --cluster names; None: this process."""
+    """Yield the workers that --cluster names; None: this process."""
     if address is None:
         yield None
         return
@@ -59,7 +59,7 @@ def check_end(tensorboard: Path | None = None) -> None:
 
 
 def carry_through(opened: Run, executor: Executor | None) -> None:
-    """The procedure, a report after every answer, and the last answer in a few lines."""
+    """Carry out the procedure, draw a report after every interim result, and print the last one in a few lines."""
     from ..cpu.boundary import library
     from ..search.procedure import conduct
 
@@ -101,7 +101,7 @@ def stoppable(folder: Path | None) -> Iterator[None]:
 
 
 def _try_report(opened: Run) -> bool:
-    """Whether the page could be drawn. A failure is reported and does not end the run."""
+    """Tell whether the page could be drawn. A failure is reported and does not end the run."""
     try:
         write_report(opened)
     except (OSError, MemoryError):  # as anywhere in a run: make room, and go on

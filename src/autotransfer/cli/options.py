@@ -131,7 +131,7 @@ def read_for(model: Model, data: str, cutting: dict[str, Any]) -> Raw:
 
 
 def own_encoders(text: str) -> dict[str, Any] | None:
-    """The user's own factory, which is imported only because the command line names it."""
+    """Import the user's own factory, which the command line names."""
     from ..model.encoders import ENCODERS
 
     if text in ENCODERS:

@@ -24,7 +24,7 @@ def plan_study(
     cutting: dict[str, Any],
     people: Annotated[int, Option(help="How many more people to expect the gain of.")] = 10,
 ) -> None:
-    """What more people, and more windows of each, would gain: learning curves of models in closed form."""
+    """Estimate what more people, and more windows of each, would gain, by learning curves of linear models."""
     from ..recordings import Recordings
     from ..search.study_size import check_more_people
     from ..search.study_size import plan_study as plan
@@ -35,7 +35,7 @@ def plan_study(
 
 
 def datasets() -> None:
-    """What can be loaded by name, and how."""
+    """List what can be loaded by name, and how."""
     from ..recordings.sources import catalogue
 
     say(*catalogue())

@@ -60,7 +60,7 @@ def report(
 
 
 def _worst_lines(folder: Path, at_least: float | None) -> list[str]:
-    """Who scores lowest and who is below the score that is asked for, where there is an answer."""
+    """Say who scores lowest and who is below the score that is asked for, if there is a result."""
     if at_least is None or not (folder / "choice.json").exists():
         return []
     from ..report.findings import named_metric, worst_words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -171,6 +171,7 @@ def _dry_run(options: RunOptions, out: Path | None, encoders: dict[str, Any] | N
     from ..folds import describe, whole_people
     from ..recordings.concerns import Study, concerns
     from ..runs.preparation import prepare
+    from ..runs.study import study_text
     from ..search.plan_words import limit_words, stage_lines, why_folds, work_words
     from ..search.planning import plan_of
 
@@ -180,14 +181,8 @@ def _dry_run(options: RunOptions, out: Path | None, encoders: dict[str, Any] | N
     lines = [repr(recordings), describe(prepared.folds), *concerns(Study.of(whole_people(recordings).raw()))]
     lines += why_folds(recordings, options.folds, plan)
     lines += [work_words(plan), *stage_lines(plan), *(limit_words(options) if again is None else [])]
-    _say_described(plan.options, lines)
-
-
-def _say_described(options: RunOptions, lines: Iterable[str]) -> None:
-    """Print a description that --config reads back, below what is to be known of it as comments."""
-    from ..runs.study import study_text
-
-    say(*(f"# {line}" for text in lines for line in text.splitlines()), study_text(options).rstrip())
+    # --config reads the options back: what is to be known of them are comments.
+    say(*(f"# {line}" for text in lines for line in text.splitlines()), study_text(plan.options).rstrip())
 
 
 def resume(
@@ -231,7 +226,7 @@ def resume(
 
 
 def status(folder: Folder) -> None:
-    """How far a run is: jobs done, running, failed, time left."""
+    """Show how far a run is: jobs done, running, failed, time left."""
     from ..runs.progress import status_lines
 
     say(*status_lines(folder))
@@ -246,7 +241,7 @@ def demo(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """AutoTransfer end to end on real smartwatch recordings, in two minutes; continues what was begun."""
+    """Show AutoTransfer end to end on real smartwatch recordings, in two minutes; continue what was begun."""
     from ..runs.run import is_run
 
     if is_run(out):
