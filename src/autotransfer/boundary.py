@@ -16,7 +16,7 @@ from torch import Tensor
 def refusal(
     operation: str, name: str, tensor: Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device | str
 ) -> RuntimeError:
-    """Of a tensor that is not what a kernel expects of it; it expects a contiguous one."""
+    """Return the error for a tensor that is not the contiguous one that a kernel expects."""
     is_given = f"{_words(tensor.dtype, tensor.shape)} on {tensor.device}"
     is_there = tensor.device.type == torch.device(device).type
     if is_there and tensor.layout is torch.strided and not tensor.is_contiguous():

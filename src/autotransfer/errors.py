@@ -34,8 +34,8 @@ def one_line(error: BaseException, most: int = 200) -> str:
 
 
 def users_line() -> int:
-    """The `stacklevel` with which a warning of the calling function points to the line of the user's program that led
-    to it, whichever door that came through."""
+    """Return the `stacklevel` with which a warning of the calling function points to the line of the user's program
+    that led to it."""
     package, outermost, level = __name__.partition(".")[0], 0, 0
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -47,18 +47,18 @@ def users_line() -> int:
 
 
 def plain_value(value: Any) -> Any:
-    """NumPy's scalars as Python's; anything else unchanged."""
+    """Return a scalar of NumPy as a number of Python, and anything else unchanged."""
     scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
     return value.item() if scalar else value
 
 
 def is_off(value: Any) -> bool:
-    """Whether a value switches a transform or an augmentation off. 0 does not: it is an invalid value."""
+    """Tell whether a value switches a transform or an augmentation off. 0 does not: it is an invalid value."""
     return value is None or value is False or (isinstance(value, str) and value == "none")
 
 
 def number(value: float) -> str:
-    """Short, and different for different numbers: 0.3, 1, 1e-05."""
+    """Write a number in few digits, but different numbers differently: 0.3, 1, 1e-05."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
@@ -101,7 +101,7 @@ def check_types(record: Any, **called: str) -> None:
 
 @cache
 def _plain_fields(kind: type) -> list[tuple[str, str, list[str], tuple[type, ...]]]:
-    """Name, annotation, the names in it and their types, of each field that is not a record: those check themselves."""
+    """Return name, annotation, the names in it and their types of each field that is not a record of its own."""
     plain = []
     for field in fields(kind):
         annotation = str(field.type)
@@ -137,7 +137,7 @@ def check_at_most(record: Any, **limits: int) -> None:
 
 
 def machine_trouble(error: OSError | MemoryError) -> str:
-    """What the machine lacks, in a few words: room on the disk, memory, a permission."""
+    """Say in a few words what the machine lacks: room on the disk, memory, a permission."""
     if isinstance(error, MemoryError):
         return "out of memory"
     reason = error.strerror or str(error) or type(error).__name__

@@ -13,8 +13,8 @@ NAME_KEPT = 50  # letters, of up to four bytes each
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write beside the target and rename: a reader sees the old file or the new one, never half of one. OSError names
-    the target."""
+    """Write a new file and give it the name of the target: a reader sees the old content or the new one, never half of
+    it. OSError names the target."""
     # Names of files and people may hold lone surrogates, which have no UTF-8.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     try:
@@ -39,7 +39,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def read_plain(path: Path) -> bytes:
-    """The content of a plain file. OSError for a pipe or a device: it may never begin, or never end."""
+    """Read a plain file. A pipe or a device, which may never end, raises OSError."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         check_plain(os.fstat(handle), path)

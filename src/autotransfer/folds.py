@@ -33,7 +33,7 @@ MOST_NAMES = 5  # in a message
 
 
 def name_of(subject: Hashable) -> str:
-    """Of one subject, or of several."""
+    """Write the name of one subject, or of several."""
     return ", ".join(map(str, subject)) if isinstance(subject, tuple) else str(subject)
 
 
@@ -52,23 +52,23 @@ class Fold:
 
     @property
     def held_out(self) -> tuple[Rows, Rows]:
-        """The held-out sets in an order that a fold shares with its swapped twin: by first row, an empty one last."""
+        """Return the held-out sets in an order that is the same for the swapped fold: by first row, empty ones last."""
         sets = (self.validation, self.test)
         first, second = sorted(sets, key=lambda rows: (len(rows) == 0, rows[0] if len(rows) else 0))
         return first, second
 
     @property
     def held_out_rows(self) -> Rows:
-        """Both held-out sets, in the order of the data."""
+        """Return the rows of both held-out sets, in the order of the data."""
         return np.union1d(self.validation, self.test).astype(np.int64)
 
     def swapped(self) -> Fold:
-        """The same training rows, with the validation and the test subject exchanged."""
+        """Return the fold with the validation and the test subject exchanged."""
         return Fold(self.train, self.test, self.validation, self.test_subject, self.validation_subject)
 
     @cached_property
     def trajectory(self) -> str:
-        """Identifies the training rows: all that weights and minibatches may depend on.
+        """Return a digest of the training rows, which are all that weights and minibatches may depend on.
 
         A fold and its swapped twin agree in it, so that one training serves both.
         """
@@ -76,7 +76,7 @@ class Fold:
 
     @cached_property
     def key(self) -> str:
-        """Identifies all three sets of rows."""
+        """Return a digest of all three sets of rows."""
         digest = hashlib.blake2b(digest_size=8)
         for rows in (self.train, self.validation, self.test):
             digest.update(len(rows).to_bytes(8, "little"))
@@ -111,27 +111,27 @@ def make_fold(recordings: Recordings, validation: int | Sequence[int], test: int
 
 
 def _named(recordings: Recordings, people: Sequence[int]) -> Hashable:
-    """The name of a subject, or those of several."""
+    """Return the name of a subject, or those of several."""
     names = tuple(recordings.subjects[person] for person in people)
     return names[0] if len(names) == 1 else names
 
 
 def divide(n_subjects: int, folds: int | None = None) -> list[list[int]]:
-    """Positions of people in groups that are held out together: everybody alone or, with `folds`, every folds-th one.
-    So neighbours in a list of people, who may share a place or a device, are in different groups."""
+    """Return positions of people in groups that are held out together: everybody alone or, with `folds`, every
+    folds-th one. So neighbours in a list of people, who may share a place or a device, are in different groups."""
     folds = n_subjects if folds is None else min(folds, n_subjects)
     return [list(range(first, n_subjects, folds)) for first in range(folds)]
 
 
 def turns(recordings: Recordings) -> int:
-    """The largest number of folds, each of which leaves out one person, one session of each, or one value; twice as
-    many for sessions, as `held_out_groups` says."""
+    """Return the largest number of folds, each of which leaves out one person, one session of each, or one value; twice
+    as many for sessions, as `held_out_groups` says."""
     return recordings.n_subjects if recordings.units is None else recordings.units.n_parts
 
 
 def held_out_groups(n_subjects: int, units: Units | None, folds: int | None = None) -> list[list[int]]:
-    """Positions in recordings.subjects of those that are held out together: each group tests once, and the group before
-    it validates.
+    """Return positions in recordings.subjects of those that are held out together: each group tests once, and the group
+    before it validates.
 
     Sessions: those of one part, once of every second person and once of the others. So a fold leaves out one session of
     everybody, half of them to validate and half to test, and trains on everybody's other sessions.
@@ -154,8 +154,8 @@ def groups_of(recordings: Recordings, folds: int | None = None) -> list[list[int
 
 
 def in_units(recordings: Recordings, hold_out: str) -> Recordings:
-    """Recordings whose `subject` is the unit that is held out: each person's sessions, or their windows of each value
-    of a column. To hold out people, they stay as they are.
+    """Return recordings whose `subject` is the unit that is held out: each person's sessions, or their windows of each
+    value of a column. To hold out people, they stay as they are.
 
     Everything that is fitted to a person, or must not know who is tested, then works on units without a change.
     """
@@ -176,7 +176,7 @@ def in_units(recordings: Recordings, hold_out: str) -> Recordings:
 
 
 def whole_people(recordings: Recordings) -> Recordings:
-    """The same recordings with people in `subject` again."""
+    """Return the recordings with people in `subject` again."""
     units = recordings.units
     if units is None:
         return recordings
@@ -203,8 +203,8 @@ def _sessions(recordings: Recordings) -> tuple[Rows, list[str]]:
 
 
 def _session_parts(recordings: Recordings, people: Rows) -> list[int]:
-    """The part of each unit, in the order of people (n,) and their sessions: everybody's first sessions are one part,
-    and so on; people with more sessions than others have several in a part."""
+    """Return the part of each unit, in the order of people (n,) and their sessions: everybody's first sessions are one
+    part, and so on; people with more sessions than others have several in a part."""
     counts = np.bincount(people, minlength=recordings.n_subjects)
     single = [str(recordings.subjects[person]) for person in np.flatnonzero(counts < 2).tolist()]
     if single:
@@ -238,7 +238,7 @@ def _values(recordings: Recordings, name: str) -> tuple[Rows, list[str]]:
 
 
 def leave_groups_out(recordings: Recordings, folds: int | None = None) -> list[Fold]:
-    """As `leave_one_subject_out`, with groups of people: each tests once, and the group before it validates."""
+    """Make one fold per group of people: each group tests once, and the group before it validates."""
     groups = groups_of(recordings, folds)
     return [make_fold(recordings, groups[place - 1], group) for place, group in enumerate(groups)]
 
@@ -251,14 +251,14 @@ def leave_one_subject_out(recordings: Recordings) -> list[Fold]:
 
 
 def scorable(recordings: Recordings) -> list[int]:
-    """Positions in recordings.subjects of the people who can have a score: those with trials of two classes,
-    or with different numbers."""
+    """Return positions in recordings.subjects of the people who can have a score: those with trials of two classes, or
+    with different numbers."""
     subject, y = recordings.subject.numpy(), recordings.truth.numpy()
     return [person for person in range(recordings.n_subjects) if len(np.unique(y[subject == person])) > 1]
 
 
 def not_scored(recordings: Recordings) -> list[str]:
-    """Names of the people who cannot have a score."""
+    """Return names of the people who cannot have a score."""
     known = set(scorable(recordings))
     return [str(name) for person, name in enumerate(recordings.subjects) if person not in known]
 
@@ -280,5 +280,5 @@ def check_scorable(recordings: Recordings) -> None:
 
 
 def describe(folds: list[Fold]) -> str:
-    """The split as text, a line per fold."""
+    """Describe each fold in a line."""
     return "\n".join(f"fold {index}: {fold}" for index, fold in enumerate(folds))

@@ -31,24 +31,24 @@ def _paper() -> list[Setting]:
 
 
 def _few() -> list[Setting]:
-    """What has gained something on people left out before: the penalties of networks that are averaged."""
+    """Return penalties that have gained something on people left out: those of networks that are averaged."""
     return [Setting(), *_penalties({method: kind.few for method, kind in CENSORS.items()})]
 
 
 def _quick() -> list[Setting]:
-    """Every method that names strengths for it, and the network without a penalty in the batches of each."""
+    """Return every method that names strengths for it, and the network without a penalty in the batches of each."""
     plain = [Setting(), *(Setting(batches=kind) for kind in BALANCED)]
     return plain + _penalties({method: kind.quick for method, kind in CENSORS.items()})
 
 
 def _penalties(strengths: dict[str, dict[str, float]]) -> list[Setting]:
-    """strengths: by method and mode."""
+    """Return settings of penalties. strengths: by method and mode."""
     pairs = [(method, mode, strength) for method, modes in strengths.items() for mode, strength in modes.items()]
     return [Setting(method=method, mode=mode, strength=strength) for method, mode, strength in pairs]
 
 
 def _uncensored() -> list[Setting]:
-    """For a run that only finds out how windows are best preprocessed."""
+    """Return the settings of a run that only finds out how windows are best preprocessed."""
     return [setting for setting in _few() if setting.penalty is None]
 
 
@@ -56,13 +56,13 @@ GRIDS = {"paper": _paper, "quick": _quick, "few": _few, "uncensored": _uncensore
 
 
 def grid(name: str) -> list[Setting]:
-    """Settings of a named grid, the network without a penalty first."""
+    """Return the settings of a named grid, the network without a penalty first."""
     check_choice("grid", name, GRIDS)
     return GRIDS[name]()
 
 
 def grid_text(grid: object) -> str:
-    """A grid as options store it: its name or, where the user lists settings or names a .json file of them, those
+    """Write a grid as options store it: its name or, if the user lists settings or names a .json file of them, those
     settings as canonical JSON text."""
     if isinstance(grid, str) and grid in GRIDS:
         return grid
@@ -83,7 +83,7 @@ def grid_text(grid: object) -> str:
 
 
 def settings_of(text: str) -> list[Setting]:
-    """The settings in a JSON list of their keywords."""
+    """Read settings from a JSON list of their keywords."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):

@@ -20,7 +20,7 @@ HISTORY = ("train_loss", "penalty", "validation_loss", "validation_score")
 
 
 def check_seed(seed: Any) -> int:
-    """A seed as generators and the ledger can take it."""
+    """Return a seed as generators and the ledger can take it; refuse anything else."""
     try:
         value = -1 if isinstance(seed, bool) else operator.index(seed)
     except TypeError:
@@ -53,7 +53,7 @@ class Job:
 
     @cached_property
     def trajectory(self) -> tuple[str, str, frozenset[bytes], int]:
-        """Jobs that agree in this are one training: twins with validation and test subject exchanged."""
+        """Return what jobs that are one training agree in: twins with validation and test subject exchanged."""
         held_out = frozenset((self.fold.validation.tobytes(), self.fold.test.tobytes()))
         return self.setting.key, self.fold.trajectory, held_out, self.seed
 
@@ -84,7 +84,7 @@ class Record:
     swapped: Record | None = field(default=None, repr=False)
 
     def score_on(self, person: int) -> float:
-        """Of one of the test subjects."""
+        """Return the score of one of the test subjects."""
         return self.test_scores.get(str(person), self.test_score)
 
     def __post_init__(self) -> None:
@@ -127,7 +127,7 @@ class Outcome(Record):
         )
 
     def record(self) -> Record:
-        """The record, without the weights."""
+        """Return the record without the weights."""
         values = {f.name: getattr(self, f.name) for f in fields(Record)}
         swapped = None if self.swapped is None else self.swapped.record()
         return Record(**values | {"swapped": swapped})

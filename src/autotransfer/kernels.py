@@ -37,7 +37,7 @@ def description() -> str:
 
 
 def kernels_for(signal: Tensor, *, pool: int = 1, taps: int = 1) -> Kernels | None:
-    """pool: neighbours that are averaged; taps: of filters."""
+    """Return the kernels for a signal; None: there are none. pool: neighbors that are averaged; taps: of filters."""
     if gpu.available(signal):
         return gpu
     return cpu if cpu.available(signal, pool=pool, taps=taps) else None

@@ -12,7 +12,7 @@ FEW = 2  # threads for small products: more of them wait for each other, and the
 
 
 def cores() -> int:
-    """Threads to use: as the user or a scheduler says, at most the cores that this process may run on."""
+    """Return the number of threads to use: as the user or a scheduler says, at most the cores of this process."""
     asked = [_number(os.environ.get(name)) for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")]
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota()
@@ -21,7 +21,7 @@ def cores() -> int:
 
 
 def memory_left() -> int | None:
-    """Bytes that a container leaves to this process; None without such a limit."""
+    """Return the bytes that a container leaves to this process; None without such a limit."""
     pairs = [("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")]
     left = []
     for folder in _groups():
@@ -34,7 +34,7 @@ def memory_left() -> int | None:
 
 @contextmanager
 def threads(n: int) -> Iterator[None]:
-    """Inside, torch and the libraries of NumPy and SciPy use n threads."""
+    """Let torch and the libraries of NumPy and SciPy use n threads inside this context."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -48,7 +48,7 @@ def threads(n: int) -> Iterator[None]:
 
 
 def _quota() -> float | None:
-    """Cores that a container may use."""
+    """Return the cores that a container may use."""
     quotas = []
     for folder in _groups():
         quota, _, period = (_read(folder / "cpu.max") or "").partition(" ")
@@ -61,7 +61,7 @@ def _quota() -> float | None:
 
 
 def _groups() -> list[Path]:
-    """Folders of the control groups that this process is in, the outermost first."""
+    """Return the folders of the control groups that this process is in, the outermost first."""
     lines = (_read(Path("/proc/self/cgroup")) or "").splitlines()
     unified = next((line for line in lines if line.startswith("0::")), "")
     inner = CGROUP / unified.removeprefix("0::").lstrip("/")

@@ -17,7 +17,7 @@ from .gpu import elementwise
 
 
 def key_of(*parts: object) -> int:
-    """A 32-bit key, stable across processes and machines, from anything with a stable repr or bytes."""
+    """Return a 32-bit key, stable across processes and machines, of anything with a stable repr or bytes."""
     digest = hashlib.blake2b(digest_size=4)
     for part in parts:
         digest.update(part if isinstance(part, bytes) else repr(part).encode())
@@ -26,12 +26,12 @@ def key_of(*parts: object) -> int:
 
 
 def as_keys(keys: list[int], device: torch.device | str = "cpu") -> Tensor:
-    """Host keys as an int32 tensor (n,): the bit patterns are kept, the sign means nothing."""
+    """Return host keys as an int32 tensor (n,): the bit patterns are kept, the sign means nothing."""
     return torch.tensor([key - 2**32 if key >= 2**31 else key for key in keys], dtype=torch.int32, device=device)
 
 
 def mix(h: Tensor) -> Tensor:
-    """A bijection of 32-bit words that flips half of the output bits when one input bit changes (int32)."""
+    """Map 32-bit words one to one, so that one changed input bit flips half of the output bits (int32)."""
     if cpu.available(h, dtype=torch.int32):
         return cpu.mix(h)
     # Shifts of int32 copy the sign bit, so each is masked to the bits a logical shift would keep.
@@ -41,7 +41,7 @@ def mix(h: Tensor) -> Tensor:
 
 
 def fold_in(key: Tensor, value: Tensor | int) -> Tensor:
-    """A new key from a key and a number (int32, broadcast): a step, an epoch, a layer."""
+    """Make a new key from a key and a number (int32, broadcast): a step, an epoch, a layer."""
     if elementwise.available(key, torch.int32):
         return elementwise.fold_in(key, value)
     if isinstance(value, int):
@@ -50,7 +50,7 @@ def fold_in(key: Tensor, value: Tensor | int) -> Tensor:
 
 
 def bits(key: Tensor, n: int) -> Tensor:
-    """n words of 32 random bits for every key: (...,) -> (..., n) int32."""
+    """Draw n words of 32 random bits for every key: (...,) -> (..., n) int32."""
     return elementwise.bits(key, n) if elementwise.available(key, torch.int32) else _bits(key, n)
 
 
@@ -60,5 +60,5 @@ def _bits(key: Tensor, n: int) -> Tensor:
 
 
 def uniform(key: Tensor, n: int) -> Tensor:
-    """n numbers in [0, 1) for every key: (...,) -> (..., n) float32, 24 bits each."""
+    """Draw n numbers in [0, 1) for every key: (...,) -> (..., n) float32, 24 bits each."""
     return ((bits(key, n) >> 8) & 0xFFFFFF).to(torch.float32) * 2.0**-24

@@ -10,7 +10,7 @@ from . import kernels
 
 
 def versions() -> dict[str, str]:
-    """By name."""
+    """Return the versions of Python and packages by name, and what computes on a CPU."""
     installed = {"python": platform.python_version(), "kernels": kernels.description()}
     packages = ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas")
     return installed | {package: _version(package) for package in packages}

@@ -6,7 +6,7 @@ import math
 
 
 def range_words(limits: tuple[float, ...] | None) -> str:
-    """An interval of a difference."""
+    """Write an interval of a difference."""
     return "–" if limits is None else f"{signed(limits[0])} to {signed(limits[1])}"
 
 
@@ -15,7 +15,7 @@ def score(value: float | None) -> str:
 
 
 def signed(value: float) -> str:
-    """With a true minus, and without a sign where it rounds to zero."""
+    """Write a number with its sign and a true minus, without a sign if it rounds to zero."""
     text = f"{abs(value):.3f}"
     return text if float(text) == 0 else ("+" if value > 0 else "−") + text
 
@@ -25,12 +25,12 @@ def count(n: int, one: str, many: str | None = None) -> str:
 
 
 def printable(text: str) -> str:
-    """Without characters that would control a terminal."""
+    """Replace characters that would control a terminal by question marks."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def clock(seconds: float) -> str:
-    """1:02:03 or 2:03."""
+    """Write a duration as 1:02:03 or 2:03."""
     if not math.isfinite(seconds):
         return "?"
     seconds = max(0.0, seconds)
@@ -40,5 +40,5 @@ def clock(seconds: float) -> str:
 
 
 def trainings_words(done: int, total: int, failed: int = 0) -> str:
-    """'8 of 120 trainings done'."""
+    """Write how far trainings are, such as '8 of 120 trainings done'."""
     return f"{done} of {total} training{'s' * (total != 1)} done" + (f", {failed} failed" if failed else "")

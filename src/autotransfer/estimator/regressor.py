@@ -63,7 +63,8 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
     __metadata_request__score = {"subjects": True}  # noqa: RUF012
 
     def fit(self, X: object, y: object, *, subjects: object = None, groups: object = None) -> Self:
-        """X: array, tensor (N, channels, times) or mne.Epochs; y (N,): numbers, NaN where one is missing.
+        """Fit to windows X, an array or tensor (N, channels, times) or mne.Epochs, and numbers y (N,), NaN where one is
+        missing.
 
         subjects (N,): the subject of each window; `groups` is another name for it. Epochs whose metadata have a column
         "subject" need neither.

@@ -106,7 +106,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         X_target_labeled: object = None,
         y_target_labeled: object = None,
     ) -> Self:
-        """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
+        """Fit to windows X, an array or tensor (N, channels, times) or mne.Epochs, of classes y (N,).
 
         subjects (N,): the subject of each trial; `groups` is another name for it. Epochs whose metadata have a column
         "subject" need neither.

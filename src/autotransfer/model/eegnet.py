@@ -218,7 +218,7 @@ class EEGNet(Stack):
         return h.transpose(1, 2).flatten(2)
 
     def _power_codes(self, norm: BatchNorm, power: Tensor, draws: Draws | None, active: Tensor | None) -> Tensor:
-        """Log power, normalised and with dropout: (P, F, B, S) -> (P, B, F·S)."""
+        """Map power to its logarithm, normalized and with dropout: (P, F, B, S) -> (P, B, F·S)."""
         if draws is not None:
             codes = codes_of_power(norm, power, draws.of_layer(3, power[0].numel()), active)
             if codes is not None:
