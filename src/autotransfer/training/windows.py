@@ -78,7 +78,7 @@ class Windows:
         n_constant = self.preprocessing.n_constant(recordings.n_channels, recordings.n_times)
         for rows in self.chunks:
             x = windows(rows)
-            signals, levels = x.double().split([x.shape[-2] - n_constant, n_constant], -2)
+            signals, levels = torch.split(x.double(), [x.shape[-2] - n_constant, n_constant], -2)
             sums = lag_sums(signals, self.kernel)
             if n_constant:  # rows of one value each need no transform
                 sums = sums + level_sums(levels[..., 0], x.shape[-1], self.kernel)[..., : 1 + self.kernel]
