@@ -23,7 +23,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.runs import executor
 from autotransfer.runs import options as options_module
-from autotransfer.runs.ledger import FINISHED, Entry, Ledger
+from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.run import Run
 from autotransfer.search import kinds
 from autotransfer.search.procedure import conduct
@@ -239,17 +239,6 @@ def entries_of(folder: Path, elsewhere: Path) -> list[Entry]:
     ledger.check()
     ledger.close()
     return entries
-
-
-def stage_of(folder: Path, statuses: list[tuple[str, str]]) -> str:
-    """What was going on, by (stage, status) of the known jobs."""
-    if not statuses:
-        return "before the first job"
-    if any(status not in FINISHED for _, status in statuses):
-        return "stage two" if any(stage == "folds" for stage, _ in statuses) else "stage one"
-    if (folder / "choice.json").exists():
-        return "report"
-    return "choice and model" if any(stage == "folds" for stage, _ in statuses) else "shortlist"
 
 
 # what can go wrong with a ledger

@@ -16,24 +16,22 @@ from failing_writes import FAULTS, Ending, Fault, Layer
 KINDS = [kind for kind in FAULTS if kind.startswith("killed")]
 # Parts of paths: what is written where a stage ends, and how many writes of it the run makes.
 ANSWERS = {"choice.json": 3, "plan.json": 3, "model": 12, "results.csv": 6, "report.html": 3}
-Row = list[str | int | bool]
 
 
-def killed(layer: Layer, seed: int, first: Ending) -> tuple[list[Row], str]:
-    """A row for every kill of a run, without its outcome, and that: `same` or what is wrong. first: the undisturbed
-    run."""
+def killed(layer: Layer, seed: int, first: Ending) -> tuple[int, str]:
+    """How often a run was killed, and its outcome: `same` or what is wrong. first: the undisturbed run."""
     from autotransfer.runs.ledger import FINISHED
-    from faults import entries_of, stage_of
+    from faults import entries_of
 
     draw = random.Random(f"kills {seed}")
     shutil.rmtree(layer.run, ignore_errors=True)
     most = draw.choice((1, 2, 2, 4, 8))
-    rows: list[Row] = []
+    kills = 0
     starts: dict[str, int] = {}  # of the finished jobs: how often each was begun
     known: set[str] = set()
     try:
         while True:
-            fault, until = _next_fault(draw, first) if len(rows) < most else (Fault(), float("inf"))
+            fault, until = _next_fault(draw, first) if kills < most else (Fault(), float("inf"))
             ended = layer.command(*layer.begin(), fault=fault, until=until)
             entries = entries_of(layer.run, layer.folder / "copy")
             assert known <= {entry.key for entry in entries}, "a job was lost"
@@ -44,15 +42,13 @@ def killed(layer: Layer, seed: int, first: Ending) -> tuple[list[Row], str]:
             if ended.code != -9:
                 assert ended.code == 0, f"exit code {ended.code}: {ended.said[-500:]}"
                 break
-            how = fault.kind if fault.number else f"after {until:.2f} s"
-            stage = stage_of(layer.run, [(entry.stage, entry.status) for entry in entries])
-            rows.append([fault.part or "any", fault.number, how, stage, len(entries), len(done)])
-            rows[-1].append(_predicts(layer))
+            kills += 1
+            _check_predicts(layer)
         layer.check()
         assert (layer.run / "report.html").exists(), "no report"
     except AssertionError as wrong:
-        return rows, f"wrong: {wrong}"
-    return rows, "same"
+        return kills, f"wrong: {wrong}"
+    return kills, "same"
 
 
 def _next_fault(draw: random.Random, first: Ending) -> tuple[Fault, float]:
@@ -66,15 +62,14 @@ def _next_fault(draw: random.Random, first: Ending) -> tuple[Fault, float]:
     return Fault(), draw.random() * first.seconds
 
 
-def _predicts(layer: Layer) -> bool:
-    """Whether a run that was killed predicts. If not, one line says why, and there is no model."""
+def _check_predicts(layer: Layer) -> None:
+    """A run that was killed predicts, or one line says why not, and there is no model."""
     out = layer.folder / "predicted.csv"
     out.unlink(missing_ok=True)
     ended = layer.command("predict", layer.run, layer.source, "--out", out)
     if ended.code == 0:
         assert out.read_text().count("\n") > 10, "no predictions"
-        return True
+        return
     assert ended.code == 2, f"predict: exit code {ended.code}: {ended.said[-500:]}"
     assert len(ended.lines) == 1, f"predict: not one line: {ended.said[-500:]}"
     assert not (layer.run / "model" / "model.json").exists(), f"there is a model: {ended.said}"
-    return False
