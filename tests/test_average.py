@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from autotransfer.runs.choice import Calibration, Ensemble, NamedSetting, Weighted
-from autotransfer.search import average
-from autotransfer.search.average import blocks, find_weights
+from autotransfer.search import evidence
+from autotransfer.search.average import find_weights
 from autotransfer.search.diagnosis import calibration
 from autotransfer.search.evidence import Evidence
 from autotransfer.search.selection import select
@@ -102,9 +102,9 @@ def test_the_better_weighs_more_and_the_average_beats_the_best_alone() -> None:
 
 
 def test_many_people_are_left_out_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(average, "BLOCKS", 3)
-    assert blocks([[n] for n in range(7)]) == [[0, 1, 2], [3, 4], [5, 6]]
+    monkeypatch.setattr(evidence, "BLOCKS", 3)
     held_out = held_out_of(people=7)
+    assert held_out.blocks == [[0, 1, 2], [3, 4], [5, 6]]
     ensemble = select(held_out, "average").ensemble
     assert ensemble is not None
     assert set(ensemble.nested) == set(map(str, range(7)))

@@ -12,7 +12,7 @@ from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.run import Run
-from autotransfer.search.evaluation import delivered_log_probs
+from autotransfer.search.evaluation import delivered_predictions
 from autotransfer.search.evidence import Evidence
 from autotransfer.search.procedure import conduct
 from autotransfer.search.validation import finished_entries
@@ -43,7 +43,7 @@ def test_people_are_scored_by_it_everywhere(run: Run) -> None:
     settings = candidates(run, choice)
     entries = finished_entries(run, settings, run.folds())
     evidence = Evidence.of(run, choice.shortlist, entries)
-    for person, log_p in delivered_log_probs(choice, evidence).items():
+    for person, log_p in delivered_predictions(choice, evidence).items():
         expected = np.mean([roc_auc_score(evidence.y[person] == k, np.exp(log_p[:, k])) for k in (0, 1)])
         assert choice.nested_test_scores[str(person)] == pytest.approx(expected)
     names = {row.key for row in contenders(collect(run, weights=False))}

@@ -15,7 +15,7 @@ from autotransfer.models.assembly import Part, assemble
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.executor import LOG_PROBS
 from autotransfer.runs.run import Run
-from autotransfer.search.evaluation import delivered_log_probs, scores_of
+from autotransfer.search.evaluation import delivered_predictions
 from autotransfer.search.evidence import Evidence
 from autotransfer.search.held_out import held_out_log_probs
 from autotransfer.search.procedure import conduct
@@ -47,7 +47,7 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
     X, y, subject = recordings.X, recordings.y.numpy(), recordings.subject.numpy()
     settings = {run.options.name_of(setting): setting for setting in run.options.settings()}
     evidence = evidence_of(run, choice)
-    delivered = scores_of(run, evidence, delivered_log_probs(choice, evidence))
+    delivered = evidence.scores_of(run.options.scoring, delivered_predictions(choice, evidence))
     differ = 0
     for test in range(recordings.n_subjects):
         person, own = str(recordings.subjects[test]), subject == test

@@ -23,7 +23,7 @@ from autotransfer.search.evidence import Evidence
 from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
 from autotransfer.search.selection import select
-from autotransfer.search.stages import Score, best_mean
+from autotransfer.search.stages import Score
 from autotransfer.search.validation import finished_entries
 from autotransfer.settings import Setting
 from faults import quiet
@@ -164,7 +164,7 @@ def test_a_rule_that_looks_at_the_subject_is_caught(
         """Weigh candidates by all scores, also those that the rule is not given."""
         return np.array([np.mean([s.value for s in stolen if s.setting == c.setting.key]) for c in known.candidates])
 
-    monkeypatch.setitem(selection.RULES, "cheat", selection.Rule(best_mean, peek))
+    monkeypatch.setitem(selection.RULES, "cheat", selection.Rule(selection.RULES["average"].best, peek))
     real = selection.select
 
     def steal(known: Evidence, rule: str) -> Selection:

@@ -30,9 +30,10 @@ from autotransfer.runs.choice import Choice, NamedSetting, read_choice
 from autotransfer.runs.options import RunOptions, describe_run
 from autotransfer.runs.run import Run
 from autotransfer.search.kinds import candidates_of
+from autotransfer.search.number_evidence import NumberEvidence, average_shares, errors_of
 from autotransfer.search.planning import begin
 from autotransfer.search.procedure import conduct
-from autotransfer.search.regression import NumberEvidence, average_shares
+from autotransfer.tasks.regression import METRICS, R2
 from autotransfer.training.conformal import Intervals, held_out_coverage, interval_radius
 from autotransfer.training.represented import represented
 from autotransfer.training.ridge import STRENGTHS, ridge
@@ -138,8 +139,12 @@ def test_a_persons_gain_is_taken_away_where_their_windows_may_be_used(tmp_path: 
 
 def evidence(y: Array, predicted: Array, rows: list[Array]) -> NumberEvidence:
     """Return the evidence of one candidate with predictions (S, N)."""
-    candidate = NamedSetting("one", at.Setting())
-    return NumberEvidence((candidate,), tuple(rows), y, np.zeros(len(y)), predicted[None])
+    people = tuple(range(len(rows)))
+    return NumberEvidence(
+        candidates=(NamedSetting("one", at.Setting()),), subjects=tuple(map(str, people)), metric=METRICS[R2],
+        rows=tuple(rows), y=y, constant=np.zeros(len(y)), predicted=predicted[None],
+        errors=errors_of(predicted[None], y, rows), scored=frozenset(people), deciding=people,
+    )  # fmt: skip
 
 
 def test_nobody_decides_about_themselves() -> None:
@@ -150,10 +155,12 @@ def test_nobody_decides_about_themselves() -> None:
     predicted = y + rng.normal(size=(len(STRENGTHS), 40))
     other, changed = y.copy(), predicted.copy()
     other[rows[0]], changed[:, rows[0]] = -50, 1e3
-    first, second = evidence(y, predicted, rows).nested, evidence(other, changed, rows).nested
-    assert first[0].strengths == second[0].strengths
-    np.testing.assert_array_equal(first[0].shares, second[0].shares)
-    assert not np.array_equal(first[1].shares, second[1].shares), "it is evidence about the other subjects"
+    every = evidence(y, predicted, rows), evidence(other, changed, rows)
+    first, second = (of_all.without([0]) for of_all in every)
+    assert first.strengths == second.strengths
+    np.testing.assert_array_equal(first.weights([0]), second.weights([0]))
+    of_another = [of_all.without([1]).weights([0]) for of_all in every]
+    assert not np.array_equal(*of_another), "it is evidence about the other subjects"
 
 
 def test_what_is_said_of_held_out_people_comes_from_trainings_without_them(tmp_path: Path) -> None:

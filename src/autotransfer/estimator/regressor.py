@@ -16,7 +16,8 @@ from ..recordings.targets import numbers, recordings_with_targets
 from ..runs.choice import Choice
 from ..runs.options import describe_run
 from ..runs.run import Run
-from ..search.regression import NumberEvidence
+from ..search.evaluation import delivered_predictions
+from ..search.number_evidence import NumberEvidence
 from ..tasks.regression import REGRESSION
 from ..training.conformal import around, interval_radius
 from .inputs import agreed_rate, column_of, ids_of, raw_windows
@@ -89,7 +90,10 @@ class AutoTransferRegressor(RegressorMixin, RunEstimator):  # type: ignore[misc]
         return self
 
     def _keep(self, run: Run, choice: Choice) -> None:
-        self.held_out_ = NumberEvidence.of(run, choice.shortlist).delivered()
+        evidence = NumberEvidence.of(run, choice.shortlist)
+        self.held_out_ = np.empty(len(evidence.y))
+        for subject, predicted in delivered_predictions(choice, evidence).items():
+            self.held_out_[evidence.rows[subject]] = predicted
 
     def predict(self, X: object, subjects: object = None) -> Floats:
         """Return the target of each window (N,).

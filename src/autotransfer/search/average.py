@@ -17,7 +17,6 @@ from .weights import Floats, combine_log_probs, equal_classes, fit, sharpness_fo
 
 MOST = 12  # candidates that are delivered: a prediction waits for all of them
 LEAST = 0.01  # share of the weights below which a candidate is not worth waiting for
-BLOCKS = 40  # how often weights are fitted again: of more people, some are left out together
 
 
 def find_weights(evidence: Evidence, among: Sequence[int]) -> Floats:
@@ -56,12 +55,6 @@ def _rows(evidence: Evidence) -> tuple[NDArray[np.float32], NDArray[np.int64], F
     return np.concatenate(parts, 1), np.concatenate(labels), np.concatenate(weights)
 
 
-def blocks(groups: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return people to leave out together, in at most BLOCKS blocks of whole groups, which the same fits held out."""
-    parts = np.array_split(np.arange(len(groups)), min(len(groups), BLOCKS))
-    return [[person for place in part.tolist() for person in groups[place]] for part in parts]
-
-
 class OnlineWeights(NamedTuple):
     """The ensemble for online sessions: candidates, and linear models that center subjects as windows come."""
 
@@ -85,6 +78,6 @@ def find_online(run: Run, candidates: Sequence[Setting], centred: Sequence[Setti
     if exponents.keys().isdisjoint(centred):
         return None
     nested: dict[int, dict[Setting, float]] = {}
-    for block in blocks(evidence.together):
+    for block in evidence.blocks:
         nested |= dict.fromkeys(block, found(evidence.without(block)))
     return OnlineWeights(exponents, nested)

@@ -7,46 +7,62 @@ from numpy.typing import NDArray
 
 from ..folds import whole_people
 from ..recordings import Recordings
-from ..runs.choice import Calibration, Diagnosis, Ensemble, Reliability, Scores, Selection
+from ..runs.choice import Calibration, Diagnosis, Ensemble, IntervalCheck, Reliability, Scores, Selection
 from ..runs.run import Run
+from ..training.conformal import REPORTED, Intervals, held_out_coverage
 from .answering import answering
-from .evaluation import LogProbs, delivered_log_probs, nested_exponents, scores_of
+from .evaluation import AnyEvidence, Predictions, delivered_predictions, nested_exponents
 from .evidence import Evidence
+from .number_evidence import NumberEvidence
 from .weights import Floats, combine_log_probs, equal_classes
 
 BINS = 10  # of confidence
 
 
-def diagnose(run: Run, selection: Selection, evidence: Evidence) -> Diagnosis:
+def diagnose(run: Run, selection: Selection, evidence: AnyEvidence) -> Diagnosis:
     """Describe predictions of each subject by what was selected without them."""
-    log_probs, ensemble = delivered_log_probs(selection, evidence), selection.ensemble
-    whole, of_people = whole_people(run.recordings), of_whole_people(run.recordings, log_probs)
+    predictions, ensemble = delivered_predictions(selection, evidence), selection.ensemble
+    whole, of_people = whole_people(run.recordings), of_whole_people(run.recordings, predictions)
+    if isinstance(evidence, NumberEvidence):
+        return Diagnosis(intervals=check_intervals(whole, of_people))
     who, y = whole.subject.numpy(), whole.y.numpy()
     people = {str(whole.subjects[person]): (y[who == person], log_p) for person, log_p in of_people.items()}
     return Diagnosis(
         confusions={name: confusion(*y_and_log_p) for name, y_and_log_p in people.items()},
         reliability={name: reliability(*y_and_log_p) for name, y_and_log_p in people.items()},
         answering=answering({name: (y, np.exp(log_p)) for name, (y, log_p) in people.items()}),
-        calibration=None if ensemble is None else calibration(ensemble, evidence, log_probs),
+        calibration=None if ensemble is None else calibration(ensemble, evidence, predictions),
         without_kind={} if ensemble is None else without_kinds(run, ensemble, evidence),
     )
 
 
-def of_whole_people(recordings: Recordings, log_probs: LogProbs) -> dict[int, NDArray[np.floating]]:
-    """Return log-probabilities (n, C) of all windows of each person, in their order, from those of the units that were
+def check_intervals(whole: Recordings, predicted: Predictions) -> IntervalCheck | None:
+    """Return intervals about predicted numbers (n,) of people; None if there are too few."""
+    who, y = whole.subject.numpy(), whole.truth.numpy()
+    residuals = [np.abs(y[who == person] - numbers) for person, numbers in predicted.items()]
+    intervals, held = Intervals.of(residuals), list[float]()
+    if intervals is not None and np.isfinite(intervals.radius(REPORTED)):  # fewer people may have finite ones
+        held = held_out_coverage(residuals, REPORTED)
+    shares = {str(whole.subjects[person]): share for person, share in zip(predicted, held, strict=False)}
+    return None if intervals is None else IntervalCheck(intervals, shares)
+
+
+def of_whole_people(recordings: Recordings, predictions: Predictions) -> dict[int, NDArray[np.floating]]:
+    """Return predictions (n, ...) of all windows of each person, in their order, from those of the units that were
     held out. People with a unit that was not scored are left out."""
     if recordings.units is None:
-        return dict(log_probs)
+        return dict(predictions)
     units, people = recordings.subject.numpy(), whole_people(recordings).subject.numpy()
-    known = np.isin(units, list(log_probs))
+    known = np.isin(units, list(predictions))
     whole: dict[int, NDArray[np.floating]] = {}
     for person in np.unique(people):
         rows = np.flatnonzero(people == person)
         if known[rows].all():
-            log_p = np.empty((len(rows), recordings.n_classes))
+            first = predictions[int(units[rows[0]])]
+            merged = np.empty((len(rows), *first.shape[1:]))
             for unit in np.unique(units[rows]):
-                log_p[units[rows] == unit] = log_probs[unit]
-            whole[int(person)] = log_p
+                merged[units[rows] == unit] = predictions[unit]
+            whole[int(person)] = merged
     return whole
 
 
@@ -55,15 +71,12 @@ def without_kinds(run: Run, ensemble: Ensemble, evidence: Evidence) -> dict[str,
     scores: dict[str, Scores] = {}
     for kind in dict.fromkeys(named.setting.kind for named in evidence.candidates):
         stay = np.array([named.setting.kind != kind for named in evidence.candidates])
-        log_probs = {
-            who: combine_log_probs(stay * nested_exponents(ensemble, evidence, who), evidence.pool(who))
-            for who in evidence.people
-        }
-        scores[kind] = run.by_person(scores_of(run, evidence, log_probs))
+        left = {who: evidence.combine(stay * nested_exponents(ensemble, evidence, who), who) for who in evidence.people}
+        scores[kind] = run.by_person(evidence.scores_of(run.options.scoring, left))
     return scores
 
 
-def calibration(ensemble: Ensemble, evidence: Evidence, log_probs: LogProbs) -> Calibration:
+def calibration(ensemble: Ensemble, evidence: Evidence, log_probs: Predictions) -> Calibration:
     """Compare confidence with accuracy, with the same weight for every person and class."""
     confidence, right, weight, before = [], [], [], []
     for person, log_p in log_probs.items():

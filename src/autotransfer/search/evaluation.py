@@ -12,53 +12,58 @@ from ..folds import not_scored
 from ..runs.choice import Ensemble, Evaluation, Scores, Selection
 from ..runs.ledger import Entry
 from ..runs.run import Run
+from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY
 from .evidence import Evidence
-from .held_out import person_score
+from .number_evidence import NumberEvidence
 from .validation import measured_scores
-from .weights import Floats, combine_log_probs
+from .weights import Floats
 
-LogProbs = Mapping[int, NDArray[np.floating]]  # by subject: (n, classes)
+AnyEvidence = Evidence | NumberEvidence
+Predictions = Mapping[int, NDArray[np.floating]]  # by subject: log-probabilities (n, classes), or numbers (n,)
 
 
-def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequence[Entry]) -> Evaluation:
+def evaluate(run: Run, selection: Selection, evidence: AnyEvidence, entries: Sequence[Entry]) -> Evaluation:
     """Score the selection for each subject on the subject, with the alternatives that the run had."""
-    options, metric, log_probs = run.options, run.options.scoring, delivered_log_probs(selection, evidence)
+    options, metric, delivered = run.options, run.options.scoring, delivered_predictions(selection, evidence)
 
-    def scored(log_p: LogProbs) -> Scores:
-        return run.by_person(scores_of(run, evidence, log_p))
+    def scored(predictions: Predictions, by: Metric = metric) -> Scores:
+        return run.by_person(evidence.scores_of(by, predictions))
 
-    roles = {"chosen": selection.chosen, "best_uncensored": selection.best_uncensored}
-    if selection.paper_network is not None:
-        roles["paper_network"] = selection.paper_network
-    single = scores_on_test(run, entries)
+    guessing = Scores()
+    if isinstance(evidence, NumberEvidence):
+        single, guessing = evidence.single_scores, run.by_person(evidence.guessing)
+        chance = float(np.mean(list(guessing.values())))
+    else:
+        single = scores_on_test(run, entries)
+        chance = metric.chance([evidence.y[who] for who in delivered], run.recordings.n_classes)
 
     def alone(names: Mapping[str, str]) -> Scores:
-        """Mean scores of single networks, by the candidate that each subject has."""
-        return run.by_person({subject: single[name, subject] for subject, name in names.items()})
+        """Mean scores of single fits, by the candidate that each subject has."""
+        return run.by_person({who: single[name][who] for who, name in names.items() if who in single[name]})
 
     nested, subjects = selection.nested_choices, list(selection.nested_choices)
+    roles = {"chosen": selection.chosen, "best_uncensored": selection.best_uncensored}
     alternatives = {"uncensored": alone(selection.nested_uncensored_choices)}
     if (ensemble := selection.ensemble) is not None:
-        free = delivered_log_probs(selection, evidence, uncensored=True)
         alternatives = {
             "best_single": scored(_by_candidate(evidence, nested)),
-            "equal_weights": scored({who: evidence.pool(who).mean(0) for who in log_probs}),
-            "uncensored": scored(free),
+            "equal_weights": scored({who: evidence.pool(who).mean(0) for who in delivered}),
+            "uncensored": scored(delivered_predictions(selection, evidence, uncensored=True)),
         }
     if selection.paper_network is not None:
+        roles["paper_network"] = selection.paper_network
         paper = dict.fromkeys(subjects, selection.paper_network.name)
         alternatives["paper_network"] = scored(_by_candidate(evidence, paper))
     return Evaluation(
         test_scores={role: alone(dict.fromkeys(subjects, named.name)) for role, named in roles.items()},
-        nested_test_scores=alone(nested) if ensemble is None else scored(log_probs),
+        nested_test_scores=alone(nested) if ensemble is None else scored(delivered),
         alternatives=alternatives,
         metric=options.metric,
-        chance=metric.chance([evidence.y[who] for who in log_probs], run.recordings.n_classes),
+        chance=chance,
+        guessing=guessing,
         other_metrics={
-            name: run.by_person(
-                {evidence.subjects[w]: other.score(evidence.y[w], np.exp(log_p)) for w, log_p in log_probs.items()}
-            )
+            name: scored(delivered, other)
             for name, other in options.task.metrics.items()
             if other is not metric and name != "accuracy"
         },
@@ -66,40 +71,31 @@ def evaluate(run: Run, selection: Selection, evidence: Evidence, entries: Sequen
     )
 
 
-def delivered_log_probs(selection: Selection, evidence: Evidence, *, uncensored: bool = False) -> LogProbs:
-    """Return log-probabilities of each subject by what was selected without them."""
+def delivered_predictions(selection: Selection, evidence: AnyEvidence, *, uncensored: bool = False) -> Predictions:
+    """Return predictions of each subject by what was selected without them."""
     if (ensemble := selection.ensemble) is None:
         return _by_candidate(evidence, selection.nested_choices)
     return {
-        who: combine_log_probs(nested_exponents(ensemble, evidence, who, uncensored), evidence.pool(who))
-        for who in evidence.people
+        who: evidence.combine(nested_exponents(ensemble, evidence, who, uncensored), who) for who in evidence.people
     }
 
 
-def nested_exponents(ensemble: Ensemble, evidence: Evidence, who: int, uncensored: bool = False) -> Floats:
+def nested_exponents(ensemble: Ensemble, evidence: AnyEvidence, who: int, uncensored: bool = False) -> Floats:
     """Return exponents (K,) of all candidates that were found without a subject."""
     nested = (ensemble.nested_uncensored if uncensored else {}) or ensemble.nested
     weights = nested[evidence.subjects[who]]
     return np.array([weights.get(named.name, 0.0) for named in evidence.candidates])
 
 
-def scores_of(run: Run, evidence: Evidence, log_probs: LogProbs) -> Scores:
-    """Score log-probabilities by the run's metric."""
-    metric = run.options.scoring
-    return {
-        evidence.subjects[who]: person_score(metric, evidence.y[who], np.exp(log_p)) for who, log_p in log_probs.items()
-    }
-
-
-def _by_candidate(evidence: Evidence, names: Mapping[str, str]) -> LogProbs:
-    """Return log-probabilities of each subject by the candidate of that name."""
+def _by_candidate(evidence: AnyEvidence, names: Mapping[str, str]) -> Predictions:
+    """Return predictions of each subject by the candidate of that name."""
     place = {named.name: k for k, named in enumerate(evidence.candidates)}
     return {who: evidence.pool(who)[place[names[evidence.subjects[who]]]] for who in evidence.people}
 
 
-def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[tuple[str, str], float]:
+def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[str, Scores]:
     """Return the mean test score over seeds, by name of a setting and subject."""
-    values: dict[tuple[str, str], list[float]] = {}
+    values: dict[str, dict[str, list[float]]] = {}
     subjects, usual = run.recordings.subjects, run.options.metric == BALANCED_ACCURACY
     for entry in entries:
         tests = run.groups[entry.test]
@@ -111,10 +107,10 @@ def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[tuple[str, str], 
             scores = {score.subject: score.value for score in measured_scores(run, [entry]) if score.subject in tests}
         else:
             scores = dict.fromkeys(tests, math.nan)
-        name = run.options.name_of(entry.setting)
+        by_subject = values.setdefault(run.options.name_of(entry.setting), {})
         for person, value in scores.items():
-            values.setdefault((name, str(subjects[person])), []).append(value)
-    return {key: _mean(scores) for key, scores in values.items()}
+            by_subject.setdefault(str(subjects[person]), []).append(value)
+    return {name: {who: _mean(scores) for who, scores in found.items()} for name, found in values.items()}
 
 
 def _mean(scores: Sequence[float]) -> float:

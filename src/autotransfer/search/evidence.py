@@ -1,4 +1,7 @@
-"""Evidence: what a run may read to select, and the part of it that a subject had nothing to do with."""
+"""Evidence: what a run may read to select, and the part of it that a subject had nothing to do with.
+
+`Evidence` is that of classification, and `NumberEvidence` has the same interface for regression.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..folds import scorable
-from ..runs.choice import NamedSetting
+from ..runs.choice import NamedSetting, Scores
 from ..runs.ledger import Entry
 from ..runs.run import Run
+from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY
-from .held_out import Array, FitKey, held_out_log_probs, logarithm
-from .stages import Score
+from .held_out import Array, FitKey, held_out_log_probs, logarithm, person_score
+from .stages import Score, by_subject
 from .validation import measured_scores, validation_scores
+from .weights import Floats, combine_log_probs
 
 ROWS = 100  # windows of a subject and fit that weights are fitted on
 MOST_ROWS = 20_000  # of all of them together
+BLOCKS = 40  # how often weights are fitted again: of more subjects, some are left out together
 
 
 @dataclass(frozen=True)
@@ -95,12 +101,34 @@ class Evidence:
             groups.setdefault(frozenset(fold for fold, who in self.log_probs if who == person), []).append(person)
         return list(groups.values())
 
+    @property
+    def blocks(self) -> list[list[int]]:
+        """Subjects to leave out together, in at most BLOCKS blocks of whole groups, which the same fits held out."""
+        groups = self.together
+        parts = np.array_split(np.arange(len(groups)), min(len(groups), BLOCKS))
+        return [[person for place in part.tolist() for person in groups[place]] for part in parts]
+
     def pool(self, subject: int) -> Array:
         """Return log-probabilities (candidates, n, classes): the mean probability over the fits that held them out."""
         if subject not in self.pools:
             fits = [np.exp(log_p) for (_, who), log_p in self.log_probs.items() if who == subject]
             self.pools[subject] = logarithm(np.mean(fits, 0))
         return self.pools[subject]
+
+    def combine(self, exponents: Floats, subject: int) -> Floats:
+        """Return log-probabilities (n, classes) of a subject by the candidates with these exponents (K,)."""
+        return combine_log_probs(exponents, self.pool(subject))
+
+    def scores_of(self, metric: Metric, log_probs: Mapping[int, NDArray[np.floating]]) -> Scores:
+        """Score log-probabilities (n, classes) by subject."""
+        return {self.subjects[w]: person_score(metric, self.y[w], np.exp(log_p)) for w, log_p in log_probs.items()}
+
+    def validation(self, candidate: int) -> Floats:
+        """Return a candidate's mean validation score on each subject."""
+        return by_subject(self.scores, self.candidates[candidate].setting.key)
+
+    def strength(self, candidate: int) -> float | None:
+        """Return the strength of a ridge regression, which no classifier has."""
 
     def uncensored(self, among: Iterable[int]) -> list[int]:
         return [k for k in among if self.candidates[k].setting.penalty is None]

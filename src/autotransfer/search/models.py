@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..errors import UserError
@@ -19,9 +20,9 @@ from ..runs.choice import Choice
 from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
+from ..training.ridge import fit_ridge
 from ..training.train import train
 from ..versions import versions
-from .regression import number_part
 
 # Trained networks that an average holds; a prediction waits for all of them. On thirteen sets averages of 14 networks
 # scored as those of 42 did.
@@ -32,10 +33,8 @@ State = dict[str, Tensor]
 def build_models(run: Run, choice: Choice, online: Mapping[Setting, float] | None = None) -> None:
     """Write RUN/model. online: exponents of the ensemble for online sessions."""
     if choice.task.is_numeric and choice.ensemble is not None:
-        settings = choice.settings
-        parts = [
-            number_part(run, settings[one.name], one.strength or 1.0, one.exponent) for one in choice.ensemble.weights
-        ]
+        fits = [(choice.settings[one.name], one.strength or 1.0, one.exponent) for one in choice.ensemble.weights]
+        parts = [Part(setting, *_ridge_on_everybody(run, setting, size), weight) for setting, size, weight in fits]
         _save(run, parts, choice, None)
         return
     exponents = choice.delivered
@@ -123,4 +122,17 @@ def _solve_on_everybody(run: Run, setting: Setting) -> tuple[list[State], list[F
     job = Job(setting, fold, run.options.seed)
     (outcome,) = train(run.recordings, [job], run.options.device, progress=False, encoders=run.encoders)
     state = {k: t for k, t in outcome.final_state.items() if not k.startswith("censor.")}
+    return [state], [fold]
+
+
+def _ridge_on_everybody(run: Run, setting: Setting, strength: float) -> tuple[list[State], list[Fold]]:
+    """Fit a ridge regression on everybody."""
+    fold = Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
+    _, head = fit_ridge(run.recordings, setting, fold.train, (strength,))
+    weights, bias = torch.from_numpy(head.weight), torch.from_numpy(head.bias)
+    zero = torch.zeros(weights.shape[1], dtype=torch.float64)  # the ridge takes latents as they are
+    state = {
+        "encoder.shift": zero, "encoder.inv_std": torch.ones_like(zero),
+        "classifier.weight": weights, "classifier.bias": bias,
+    }  # fmt: skip
     return [state], [fold]

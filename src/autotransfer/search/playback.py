@@ -31,7 +31,7 @@ from ..tasks.classification import BALANCED_ACCURACY, METRICS
 from ..training.centring import CentringRule
 from . import following
 from .average import OnlineWeights
-from .evaluation import LogProbs
+from .evaluation import Predictions
 from .labels import (
     SHARES,
     SHARPNESS,
@@ -51,7 +51,7 @@ ORDERS = ("recorded", "balanced", "one-sided", "one class first")
 
 
 def play_back(
-    run: Run, selection: Selection, log_probs: LogProbs, online: OnlineWeights | None = None
+    run: Run, selection: Selection, log_probs: Predictions, online: OnlineWeights | None = None
 ) -> Playback | None:
     """Return what held-out subjects gain; None if their windows cannot be replayed.
 

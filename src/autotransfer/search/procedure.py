@@ -32,14 +32,14 @@ from ..words import clock
 from .average import find_online
 from .baselines import baseline_scores
 from .diagnosis import diagnose
-from .evaluation import LogProbs, delivered_log_probs, evaluate, scores_of
+from .evaluation import AnyEvidence, Predictions, delivered_predictions, evaluate
 from .evidence import Evidence
 from .kinds import candidates_of, list_of
 from .models import build_models
+from .number_evidence import NumberEvidence
 from .plan import Plan, write_plan
 from .planning import plan_of, with_candidate_stages
 from .playback import play_back
-from .regression import candidate_scores, choose_numbers
 from .selection import select
 from .stages import shortlist
 from .stopping import expects_gain, stopped_at
@@ -199,21 +199,20 @@ class Conductor:
         run, staged = self.run, self.run.options.staged
         candidates = self._candidates(self.delivered)
         with working("weights and estimates", shown=self.shown):
-            choice, log_probs = self._chosen(since, candidates)
+            choice, predictions = self._chosen(since, candidates)
         ended = self._ended(since) if staged else None
         write_results(run)
         last, online = ended is not None or not staged, None
-        if not run.options.task.is_numeric:
-            with working("scoring simple models", shown=self.shown):
-                scored, skipped = baseline_scores(run, every=self._has_network)
-            baselines = {name: run.by_person(scores) for name, scores in scored.items()}
-            choice = replace(choice, baselines=baselines, skipped_baselines=skipped)
+        with working("scoring simple models", shown=self.shown):
+            scored, skipped = baseline_scores(run, every=self._has_network)
+        baselines = {name: run.by_person(scores) for name, scores in scored.items()}
+        choice = replace(choice, baselines=baselines, skipped_baselines=skipped)
         if choice.ensemble is not None and last and not run.options.task.is_numeric:
             centred = [setting for stage in self.plan.stages[: self.delivered] for setting, _ in stage.online]
             with working("weights for sessions", shown=self.shown):
                 online = find_online(run, candidates, list(dict.fromkeys(centred)))
             with working("held-out people use the model", shown=self.shown):
-                choice = replace(choice, playback=play_back(run, choice, log_probs, online))
+                choice = replace(choice, playback=play_back(run, choice, predictions, online))
         if ended == OVER or not staged:
             choice = replace(choice, left_out=[stage.name for stage in self.plan.stages[self.delivered :]])
         if staged:
@@ -247,19 +246,21 @@ class Conductor:
         always = self.plan.stages[self.delivered].always
         return OVER if self.seconds_left <= 0 and not always else None
 
-    def _chosen(self, since: float | None, candidates: Sequence[Setting]) -> tuple[Choice, LogProbs]:
+    def _chosen(self, since: float | None, candidates: Sequence[Setting]) -> tuple[Choice, Predictions]:
         """Select from the candidates, then evaluate and diagnose what was selected. Return its predictions, too."""
         run, name_of = self.run, self.run.options.name_of
         named = [NamedSetting(name_of(setting), setting) for setting in candidates]
-        if run.options.task.is_numeric:
-            run.ledger.remember(scores=candidate_scores(run, named))
-            return choose_numbers(run, named), {}
         paper = next((one for one in named if one.setting == run.options.plain), None)
         entries = finished_entries(run, candidates, run.folds())
-        evidence = Evidence.of(run, named, entries)
-        selection = select(evidence, run.options.rule, paper)
+        evidence: AnyEvidence
+        if run.options.task.is_numeric:
+            evidence = NumberEvidence.of(run, named)
+            run.ledger.remember(scores=evidence.single_scores)  # which records of fits have not
+        else:
+            evidence = Evidence.of(run, named, entries)
+        selection = select(evidence, run.options.task.rule or run.options.rule, paper)
         if run.options.staged and selection.ensemble is not None:
-            scores = scores_of(run, evidence, delivered_log_probs(selection, evidence))
+            scores = evidence.scores_of(run.options.scoring, delivered_predictions(selection, evidence))
             number, seconds = self.delivered - 1, self.spent if since is None else since
             name, by_person = self.plan.stages[number].name, run.by_person(scores)
             self.answers.append(StageScore.of(name, number, seconds, scores, by_person))
@@ -269,7 +270,7 @@ class Conductor:
         evaluation = evaluate(run, selection, evidence, entries)
         facts = {name: getattr(run.options, name) for name in ("target", "at_least", "hold_out")}
         choice = Choice.of(selection, evaluation, diagnose(run, selection, evidence), **facts)
-        return choice, delivered_log_probs(selection, evidence)
+        return choice, delivered_predictions(selection, evidence)
 
     def _as_stopped(self, selection: Selection, ensemble: Ensemble) -> Selection:
         """Give each person, without whom the run would have stopped earlier, the weights of that time."""

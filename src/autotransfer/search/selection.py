@@ -8,51 +8,66 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..preprocessing import strongest
 from ..runs.choice import Ensemble, NamedSetting, Selection, Weighted
-from .average import blocks, find_weights
+from .average import find_weights
 from .evidence import Evidence
-from .stages import Score, best_mean, choose, lower_quartile, mean_score
+from .number_evidence import NumberEvidence
+from .stages import Score, best_mean, choose, lower_quartile_of, mean_of
 from .weights import Floats
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How a run selects from evidence."""
+    """How a run selects from evidence among some candidates."""
 
-    rank: Callable[[Sequence[Score], Sequence[str]], str]  # the key of the best candidate, by validation scores
-    weigh: Callable[[Evidence, Sequence[int]], Floats] | None = None  # exponents; None: the best is delivered alone
-
-
-RULES = {"average": Rule(best_mean, find_weights), "published": Rule(choose)}
+    best: Callable[[Any, Sequence[int]], int]  # the best candidate
+    weigh: Callable[[Any, Sequence[int]], Floats] | None = None  # exponents; None: the best is delivered alone
 
 
-def select(evidence: Evidence, rule: str, paper_network: NamedSetting | None = None) -> Selection:
+def _by_scores(rank: Callable[[Sequence[Score], Sequence[str]], str]) -> Callable[[Evidence, Sequence[int]], int]:
+    """Return the best candidate by validation scores. rank: from scores and keys to the best key."""
+
+    def best(evidence: Evidence, among: Sequence[int]) -> int:
+        keys = [evidence.candidates[k].setting.key for k in among]
+        return among[keys.index(rank(evidence.scores, keys))]
+
+    return best
+
+
+RULES = {
+    "average": Rule(_by_scores(best_mean), find_weights),
+    "published": Rule(_by_scores(choose)),
+    "least squares": Rule(NumberEvidence.best, NumberEvidence.weights),
+}
+
+
+def select(
+    evidence: Evidence | NumberEvidence, rule: str, paper_network: NamedSetting | None = None
+) -> Selection:
     """Select for a new subject, and for each subject from the evidence without them. paper_network: the candidate that
     scores are compared with, if it was trained."""
-    selected, candidates = RULES[rule], evidence.candidates
+    best, weigh, candidates = RULES[rule].best, RULES[rule].weigh, evidence.candidates
     without = {person: evidence.without([person]) for person in evidence.people}
     everything = list(range(len(candidates)))
     uncensored = evidence.uncensored(everything)
-
-    def best(known: Evidence, among: Sequence[int]) -> int:
-        keys = [candidates[k].setting.key for k in among]
-        return among[keys.index(selected.rank(known.scores, keys))]
 
     def by_name(among: Sequence[int]) -> dict[str, str]:
         return {evidence.subjects[person]: candidates[best(own, among)].name for person, own in without.items()}
 
     chosen = candidates[best(evidence, everything)]
-    ensemble = None if selected.weigh is None else _ensemble(evidence, selected.weigh)
+    ensemble = None if weigh is None else _ensemble(evidence, chosen, weigh)
+    validation = {named.name: evidence.validation(k) for k, named in enumerate(candidates)}
     used = [chosen] if ensemble is None else [named for named in candidates if named.name in ensemble.exponents]
     return Selection(
         shortlist=list(candidates),
         chosen=chosen,
         best_uncensored=candidates[best(evidence, uncensored)],
         paper_network=paper_network,
-        validation_q25={named.name: lower_quartile(evidence.scores, named.setting.key) for named in candidates},
-        validation_mean={named.name: mean_score(evidence.scores, named.setting.key) for named in candidates},
+        validation_q25={name: lower_quartile_of(values) for name, values in validation.items()},
+        validation_mean={name: mean_of(values) for name, values in validation.items()},
         nested_choices=by_name(everything),
         nested_uncensored_choices=by_name(uncensored),
         adaptation=strongest([named.setting.adaptation for named in used]),
@@ -60,8 +75,10 @@ def select(evidence: Evidence, rule: str, paper_network: NamedSetting | None = N
     )
 
 
-def _ensemble(evidence: Evidence, weigh: Callable[[Evidence, Sequence[int]], Floats]) -> Ensemble:
-    """Weigh the candidates that were trained, and again those without a penalty."""
+def _ensemble(
+    evidence: Evidence | NumberEvidence, best: NamedSetting, weigh: Callable[[Any, Sequence[int]], Floats]
+) -> Ensemble:
+    """Weigh the candidates that were trained, and again those without a penalty. best: listed if none has a weight."""
     candidates, among = evidence.candidates, list(evidence.trained)
     uncensored = evidence.uncensored(among) or among
 
@@ -69,16 +86,20 @@ def _ensemble(evidence: Evidence, weigh: Callable[[Evidence, Sequence[int]], Flo
         return {candidate.name: beta for candidate, beta in zip(candidates, exponents.tolist(), strict=True) if beta}
 
     nested, nested_uncensored = dict[str, dict[str, float]](), dict[str, dict[str, float]]()
-    for block in blocks(evidence.together):
+    for block in evidence.blocks:
         rest, names = evidence.without(block), [evidence.subjects[person] for person in block]
         nested |= dict.fromkeys(names, named(weigh(rest, among)))
         if uncensored != among:
             nested_uncensored |= dict.fromkeys(names, named(weigh(rest, uncensored)))
-    exponents = named(weigh(evidence, among))
-    heaviest, total = sorted(exponents, key=lambda name: -exponents[name]), sum(exponents.values())
-    kinds = {candidate.name: candidate.setting.kind for candidate in candidates}
+    exponents = named(weigh(evidence, among)) or {best.name: 0.0}
+    total = sum(exponents.values()) or 1.0
+    weights = [
+        Weighted(one.name, one.setting.kind, exponents[one.name] / total, exponents[one.name], evidence.strength(k))
+        for k, one in enumerate(candidates)
+        if one.name in exponents
+    ]
     return Ensemble(
-        weights=[Weighted(name, kinds[name], exponents[name] / total, exponents[name]) for name in heaviest],
+        weights=sorted(weights, key=lambda weighted: -weighted.exponent),
         nested=nested,
         nested_uncensored=nested_uncensored,
     )

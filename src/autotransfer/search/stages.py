@@ -34,15 +34,21 @@ def by_subject(scores: Iterable[Score], setting: str) -> NDArray[np.float64]:
     return np.array([np.mean(values[subject]) for subject in sorted(values)])
 
 
-def lower_quartile(scores: Sequence[Score], setting: str) -> float:
-    """The 25th percentile over subjects; -inf without any score."""
-    values = by_subject(scores, setting)
+def lower_quartile_of(values: NDArray[np.float64]) -> float:
+    """Return the 25th percentile over subjects; -inf without any score."""
     return float(np.percentile(values, 25)) if len(values) else float("-inf")
 
 
-def mean_score(scores: Sequence[Score], setting: str) -> float:
-    values = by_subject(scores, setting)
+def mean_of(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if len(values) else float("-inf")
+
+
+def lower_quartile(scores: Sequence[Score], setting: str) -> float:
+    return lower_quartile_of(by_subject(scores, setting))
+
+
+def mean_score(scores: Sequence[Score], setting: str) -> float:
+    return mean_of(by_subject(scores, setting))
 
 
 def shortlist(scores: Sequence[Score], methods: Mapping[str, str | None]) -> list[str]:

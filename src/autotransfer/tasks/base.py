@@ -57,6 +57,7 @@ class Task:
     row_loss: RowLoss | None = None  # what networks are trained with; None: there are linear models and trees alone
     is_numeric = False  # whether a number is predicted; otherwise probabilities of classes
     has_columns = False  # whether a target may be a column or a channel, such as continuous:force
+    rule: str | None = None  # how a run selects; None: as its options say
     options: tuple[str, ...] | None = None  # fields of RunOptions that have an effect; None: all
 
     def load(self, source: str, column: str | None, **how: Any) -> Recordings:

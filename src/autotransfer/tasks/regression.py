@@ -57,6 +57,7 @@ class Regression(Task):
         "Intervals are calibrated by person: errors on other held-out people give their half-width.",
     )
     is_numeric = True
+    rule = "least squares"
     has_columns = True
 
     def load(self, source: str, column: str | None, **how: Any) -> Recordings:
