@@ -67,8 +67,7 @@ LABELS = [
     ["left", "right", "naïve\n"],
     [5, 7, 9],
     [2.5, 1, float("inf")],
-    [("a", 1), ("a", 2), ("b", (1, 2))],
-    ["mixed", 1, ("t",)],
+    ["mixed", 1, 2.5],
 ]
 
 
@@ -103,7 +102,7 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, monk
 def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"does not end in \.npz"):
         save_npz(tmp_path / "a.zip", Recordings(**ARRAYS))
-    with pytest.raises(UserError, match=r"y holds the class frozenset\(\{0\}\), which no model can store"):
+    with pytest.raises(UserError, match=r"y\[0\] is frozenset\(\{0\}\); .* number or text"):
         Recordings(X, [frozenset([k]) for k in ARRAYS["y"].tolist()], ARRAYS["subject"])
     with pytest.raises(UserError, match="cannot write"):
         save_npz(tmp_path / "nowhere" / "a.npz", Recordings(**ARRAYS))

@@ -7,7 +7,6 @@ import pickle
 import warnings
 from dataclasses import FrozenInstanceError, replace
 from decimal import Decimal
-from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -90,9 +89,7 @@ def test_is_frozen_copied_and_pickled() -> None:
     [
         (["b", "a", "c"], ("a", "b", "c")),
         ([10, 9, -1], (-1, 9, 10)),
-        ([("x", 2), ("x", 1), ("a", 5)], (("a", 5), ("x", 1), ("x", 2))),
-        (["b", 1, ("t",)], ("b", 1, ("t",))),  # cannot be sorted: as they appear
-        ([2.5, 1, Fraction(3, 2)], (1, Fraction(3, 2), 2.5)),
+        (["b", 1, 2.5], ("b", 1, 2.5)),  # cannot be sorted: as they appear
         (np.array([b"b", b"a", b"c"]), ("a", "b", "c")),
         (np.array([3, 1, 2], dtype=np.uint8), (1, 2, 3)),
         (pd.Series(["q", "p", "r"], index=[5, 6, 7]), ("p", "q", "r")),
@@ -167,7 +164,7 @@ def test_wrong_labels_and_names_are_refused_in_one_line(changes: dict[str, objec
 
 
 @pytest.mark.parametrize(
-    "missing", [float("nan"), None, pd.NA, pd.NaT, Decimal("nan"), (1, float("nan")), "", "  "], ids=repr
+    "missing", [float("nan"), None, pd.NA, pd.NaT, Decimal("nan"), "", "  "], ids=repr
 )
 def test_windows_without_a_label_are_left_out_and_said(missing: object) -> None:
     y = [missing, *(["left", "right"] * 6)[1:]]
@@ -294,7 +291,7 @@ def nearly_valid(draw: st.DrawFn) -> dict[str, object]:
     n = draw(st.integers(3, 9))
     shape = (n, draw(st.integers(1, 3)), draw(st.integers(7, 9)))
     dtype = draw(st.sampled_from(["float16", "float32", "float64", "int16", "bool"]))
-    label = st.sampled_from([0, 1, 2, "a", "b", (1, 2), 2.5, True, float("nan")][: draw(st.integers(2, 9))])
+    label = st.sampled_from([0, 1, 2, "a", "b", 2.5, True, float("nan")][: draw(st.integers(2, 8))])
     return {
         "X": draw(hnp.arrays(dtype, shape)),
         "y": draw(st.lists(label, min_size=n, max_size=n)),
@@ -312,9 +309,9 @@ def test_nearly_valid_arguments_give_valid_recordings_or_user_errors(arguments: 
 
 
 @pytest.mark.parametrize(
-    "classes", [np.array(["2020-01-01", "2021-01-01"], "M8[D]"), np.array([1, 2], np.longdouble), [b"\xff", b"\xfe"]]
+    "classes", [np.array(["2020-01-01", "2021-01-01"], "M8[D]"), np.array([1, 2], np.longdouble), [("a", 1), ("a", 2)]]
 )
-def test_classes_that_no_model_can_store_are_refused(classes: list[object]) -> None:
+def test_classes_that_are_no_numbers_or_text_are_refused(classes: list[object]) -> None:
     X, y, who = np.ones((12, 2, 8)), [classes[k % 2] for k in range(12)], np.repeat(np.arange(3), 4)
-    with pytest.raises(UserError, match="which no model can store; give numbers or text"):
+    with pytest.raises(UserError, match="give them a number or text"):
         at.Recordings(X, y, who)

@@ -29,9 +29,9 @@ MOST_FRACTIONS = 20  # different labels that are no whole numbers: more of them 
 class Recordings:
     """Windows of biosignals with class and subject labels. X holds raw values: standardizing is part of a Setting.
 
-    `subject` may hold anything hashable, `y` numbers and text; what is equal in Python, such as 1, 1.0 and True, is one
-    label. They are stored as contiguous integers, and `classes` and `subjects` as the labels that these stand for;
-    `classes` and `subjects` may also name integers 0, 1, ... (see labels.encode).
+    `y` and `subject` hold numbers or text; what is equal in Python, such as 1, 1.0 and True, is one label. They are
+    stored as contiguous integers, and `classes` and `subjects` as the labels that these stand for; `classes` and
+    `subjects` may also name integers 0, 1, ... (see labels.encode).
     `columns` are further values of every trial by name, from a dict or a DataFrame: whole numbers and text name groups,
     other numbers are continuous; None, NaN and empty text are missing. Windows whose `y` is missing are left out, with
     a warning; where `classes` name what y counts into, -1 is missing too.
@@ -88,8 +88,6 @@ class Recordings:
                 f"y holds {len(class_names)} different numbers such as {fraction:g}: measurements, and this is for "
                 "classes only; to predict numbers: autotransfer run --target continuous (AutoTransferRegressor)"
             )
-        if (strange := next((name for name in class_names if not storable(name)), None)) is not None:
-            raise UserError(f"y holds the class {shown(strange)}, which no model can store; give numbers or text")
         subject_codes, subject_names = encode(subject, n_trials, "subject", subjects)
         _check_enough(class_names, subject_names)
         for warning in (warning for warning in warned if warning is not None):
@@ -228,11 +226,6 @@ def measurement_in(classes: tuple[Label, ...]) -> float | None:
     """Return a label that shows that labels are measurements, and no classes; None if they may be classes."""
     fraction = next((label for label in classes if isinstance(label, float) and not label.is_integer()), None)
     return fraction if len(classes) > MOST_FRACTIONS else None
-
-
-def storable(label: Label) -> bool:
-    """Tell whether JSON, as in a model's card or in meta of a file, can hold a label: dates and bytes it cannot."""
-    return all(map(storable, label)) if type(label) is tuple else isinstance(label, (str, int, float))
 
 
 def check_recordings(recordings: object, what: str) -> None:

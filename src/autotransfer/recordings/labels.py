@@ -1,4 +1,4 @@
-"""Labels of any hashable kind to contiguous integers and back, and columns: further values of every trial, such as the
+"""Labels, numbers or text, to contiguous integers and back, and columns: further values of every trial, such as the
 position of an electrode, an age or the time of day."""
 
 from __future__ import annotations
@@ -74,9 +74,7 @@ def plain_columns(columns: Mapping[Any, Iterable[Any]]) -> dict[str, list[Value]
 
 
 def is_missing(value: Any) -> bool:
-    """Tell whether a value is None, NaN, NaT or NA, also within a tuple."""
-    if type(value) is tuple:
-        return any(map(is_missing, value))
+    """Tell whether a value is None, NaN, NaT or NA."""
     try:
         return value is None or not bool(value == value)
     except (TypeError, ValueError):  # pandas.NA refuses to be a truth value
@@ -91,20 +89,19 @@ def is_empty(value: Any) -> bool:
 def encode(values: object, n_trials: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:
     """Return integers 0..K-1, (N,) int64, and the K labels they stand for.
 
-    Labels are in sorted order where they can be sorted, else in the order of their first appearance.
+    Labels are in sorted order, or in the order of their first appearance where there are numbers and text.
     With `names`, values that are integers in range(len(names)) are indices into them; values that are
     themselves among the names keep the names' order. Names that do not occur are left out.
     """
     labels = as_list(values, what, n_trials)
-    try:
-        unique = list(dict.fromkeys(labels))
-    except TypeError:
-        raise UserError(f"{what} holds values that cannot be hashed; give one string or number per trial") from None
-    if any(map(is_missing, unique)):
-        first = next(n for n, label in enumerate(labels) if is_missing(label))
-        raise UserError(f"{what}[{first}] is {shown(labels[first])}; drop trials without a label or give them one")
+    strange = (n for n, label in enumerate(labels) if not isinstance(label, (str, int, float)) or label != label)
+    if (first := next(strange, None)) is not None:
+        wrong = shown(labels[first])
+        raise UserError(f"{what}[{first}] is {wrong}; drop trials without a label or give them a number or text")
+    unique = list(dict.fromkeys(labels))
     if names is None:
-        ordered = _in_order(unique)
+        is_mixed = len({isinstance(label, str) for label in unique}) > 1
+        ordered = unique if is_mixed else sorted(unique)
         known: tuple[Label, ...] = tuple(ordered)
     else:
         ordered, known = _named(unique, names, what)
@@ -188,16 +185,7 @@ def _plain(value: Label) -> Label:
         return value.strip()
     if isinstance(value, (np.generic, np.ndarray, Tensor)) and value.ndim == 0:
         return value.item()
-    if type(value) is tuple:
-        return tuple(_plain(part) for part in value)
     return value
-
-
-def _in_order(unique: list[Label]) -> list[Label]:
-    try:
-        return sorted(unique)
-    except (TypeError, ValueError, ArithmeticError):  # such as strings among numbers
-        return unique
 
 
 def _named(unique: list[Label], names: object, what: str) -> tuple[list[Label], tuple[Label, ...]]:
@@ -225,13 +213,13 @@ def _named(unique: list[Label], names: object, what: str) -> tuple[list[Label], 
 
 
 def check_distinct(values: list[Label], what: str) -> None:
-    try:
-        repeated = len(set(values)) < len(values)
-    except TypeError:
-        raise UserError(f"{what} hold values that cannot be hashed; use strings or numbers") from None
-    if repeated:
-        twice = next(value for n, value in enumerate(values) if value in values[:n])
-        raise UserError(f"{what} hold {shown(twice)} twice; make them distinct")
+    known: set[Label] = set()
+    for value in values:
+        if not isinstance(value, (str, int, float)):
+            raise UserError(f"{what} hold {shown(value)}; give numbers or text")
+        if value in known:
+            raise UserError(f"{what} hold {shown(value)} twice; make them distinct")
+        known.add(value)
 
 
 def without_unlabelled(raw: Raw) -> tuple[Raw, int]:

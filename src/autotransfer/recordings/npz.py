@@ -20,10 +20,10 @@ import numpy as np
 
 from ..errors import UserError, one_line, shown
 from .chunks import window_chunks
-from .container import Recordings, check_sfreq, storable
+from .container import Recordings, check_sfreq
 from .labels import KINDS, as_list, check_length, is_column_name, plain_columns
 from .npy import Header, check_memory, member_header, npy_header, read_member, read_npy, readable
-from .raw import Array, Label, Raw
+from .raw import Array, Raw
 
 ARRAYS = ("X", "y", "subject", "session", "scale", "channels", "sfreq", "meta")
 META_BYTES = 2**26
@@ -91,7 +91,7 @@ def _raw(path: Path, arrays: dict[str, Array], meta_text: str | None) -> Raw:
     for name in ("channels", "sfreq"):
         if (array := arrays.get(name)) is not None:
             one = array.item() if array.size == 1 else array.tolist()
-            stated = tuple(as_list(array, name)) if name == "channels" else check_sfreq(one)
+            stated = as_list(array, name) if name == "channels" else check_sfreq(one)
             if meta.setdefault(name, stated) != stated:
                 raise UserError(
                     f"{name} of {str(path)!r} is {shown(stated)}, and meta says {shown(meta[name])}; leave one out"
@@ -130,7 +130,7 @@ def _text(array: Array) -> str:
 
 
 def _meta(text: str, path: Path) -> dict[str, Any]:
-    """Return the known entries, with lists as tuples. Their values are checked when they are used."""
+    """Return the known entries. Their values are checked when they are used."""
     where = f"meta of {str(path)!r}"
     try:
         meta = json.loads(text)
@@ -139,17 +139,13 @@ def _meta(text: str, path: Path) -> dict[str, Any]:
     if not isinstance(meta, dict):
         raise UserError(f"{where} is {shown(meta)}; it must be a JSON object such as {{'sfreq': 200}}")
     entries = ("sfreq", "name", "filter", "channels", "classes", "subjects")
-    known = {key: _tuples(meta[key]) for key in entries if meta.get(key) is not None}
+    known = {key: meta[key] for key in entries if meta.get(key) is not None}
     if not isinstance(known.get("filter"), dict):  # text describes it to readers
         known.pop("filter", None)
     if not isinstance(known.get("name", ""), str):
         raise UserError(f"name in {where} is {shown(known['name'])}; it must be a string")
     check_sfreq(known.get("sfreq"))
     return known
-
-
-def _tuples(value: Label) -> Label:
-    return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value
 
 
 def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
@@ -175,10 +171,6 @@ def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
 def _meta_text(recordings: Recordings) -> str:
     fields = ("sfreq", "channels", *(("classes",) * (recordings.targets is None)), "subjects", "name")
     meta = {field: getattr(recordings, field) for field in fields}
-    for field in ("classes", "subjects"):
-        for label in meta.get(field, ()):
-            if not storable(label):
-                raise UserError(f"{field} holds {shown(label)}, which cannot be saved; use strings or numbers")
     if recordings.filter is not None:
         meta["filter"] = recordings.filter.as_dict()
     return json.dumps(meta)

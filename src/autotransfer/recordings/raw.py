@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import UserError
 
 Array = np.ndarray[Any, Any]
-Label = Any  # hashable: str, int, float, tuple, ...
+Label = Any  # str, int or float
 # Training squares and sums values in float32, which ends at 3e38; no unit of a biosignal comes near this.
 LARGEST = 1e15
 
