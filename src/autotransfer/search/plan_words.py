@@ -36,10 +36,13 @@ def work_words(plan: Plan) -> str:
         )
     settings = list(dict.fromkeys(s for stage in plan.stages for s in stage.settings))
     solved = sum(s.network.closed_form for s in settings)
-    more = f", and {solved} model{'s' * (solved != 1)} in closed form" if solved else ""
+    closed = f"{solved} model{'s' * (solved != 1)} in closed form"
     again = len({s for stage in plan.stages for s, _ in stage.online})  # centred, and counted in a stage's trainings
-    more += f", {again} of them once more for sessions" if again else ""
+    online = f", {again} of them once more for sessions" if again else ""
     n = len(settings) - solved
+    if not n:
+        return f"{closed} on {plan.folds} folds{online}"
+    more = f", and {closed}{online}" if solved else ""
     return (
         f"{plan.trainings} training{'s' * (plan.trainings != 1)} of up to {options.max_epochs} epochs: {n} "
         f"candidate{'s' * (n != 1)} on {plan.folds} folds with {seeds}{more}"
