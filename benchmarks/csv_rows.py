@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ import pandas as pd
 import torch
 
 import autotransfer as at
+from autotransfer.csv_tables import changed, csv_of, harmless
 from autotransfer.files import write_atomically
-from autotransfer.runs.csv_tables import as_it_was, changed, csv_of, harmless
 
 COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")  # of baselines
 Rows = Sequence[Sequence[Any]]  # in the order of the columns
 Known = dict[str, str]  # a row that the CSV has
+MARKED = re.compile(r"'+[=+\-@\t\r\n＝＋－＠]")  # text with the apostrophe of `harmless`
 TEXTS = dict.fromkeys(("data", "dataset", "subject", "test_subject", "person", "case"), str)
 
 
@@ -34,6 +36,11 @@ def command(description: str | None, out: str | None, *names: str, files: str = 
     for name in names:
         parser.add_argument(f"--{name}", **options[name])
     return parser
+
+
+def as_it_was(value: Any) -> Any:
+    """Return what `harmless` was given."""
+    return value[1:] if isinstance(value, str) and MARKED.match(value) else value
 
 
 def read_table(path: Path, dtype: dict[str, type[str]] = TEXTS) -> pd.DataFrame:

@@ -19,10 +19,10 @@ from statistics import fmean
 
 import pandas as pd
 
+from autotransfer.csv_tables import csv_of
 from autotransfer.errors import UserError
 from autotransfer.files import write_atomically
 from autotransfer.report.wording import score
-from autotransfer.runs.csv_tables import csv_of
 
 from .confirmation import Confirmed
 from .csv_rows import read_table

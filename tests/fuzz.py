@@ -41,9 +41,9 @@ from autotransfer.models.binding import model_digests
 from autotransfer.models.card import DIGEST
 from autotransfer.models.loading import load_model
 from autotransfer.models.saving import write_model
+from autotransfer.person.predictions import predictions
 from autotransfer.recordings import Raw, load, npy, read, save_npz
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.predictions import predictions
 from ensembles import weighted
 from fuzz_runs import RunTargets, unchanged_outside
 from mutations import NASTY, damaged, name, twisted

@@ -10,8 +10,8 @@ from autotransfer.errors import UserError
 from autotransfer.jobs import Outcome
 from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.model import Model
+from autotransfer.person.predictions import predictions
 from autotransfer.recordings import Raw
-from autotransfer.runs.predictions import predictions
 from test_align import MIXED
 from tiny import people
 

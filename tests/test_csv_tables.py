@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from benchmarks.csv_rows import read_table
+from benchmarks.csv_rows import as_it_was, read_table
 from hypothesis import given
 from hypothesis import strategies as st
 
 import autotransfer as at
+from autotransfer.csv_tables import csv_of, harmless
 from autotransfer.recordings import save_npz
-from autotransfer.runs.csv_tables import as_it_was, csv_of, harmless
 from faults import call, few_settings
 from tiny import tiny
 

@@ -19,9 +19,9 @@ from autotransfer.export.formats import to_safetensors
 from autotransfer.models.assembly import effects_of
 from autotransfer.models.model import Model
 from autotransfer.person.calibration import calibrated_with
+from autotransfer.person.predictions import probabilities
 from autotransfer.person.stream.source import NpzSource
 from autotransfer.recordings.raw import Raw
-from autotransfer.runs.predictions import probabilities
 from ensembles import weighted, with_known
 from test_session import REC, TRAINING, model
 

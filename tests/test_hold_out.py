@@ -171,7 +171,7 @@ def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_pat
     fresh.ledger.close()
     opened = Run.open(tmp_path / "run", lazy=True)
     assert opened.groups == run.groups, "known without the data"
-    opened.add(opened.entry("folds", choice.shortlist[0].setting, *opened.folds()[0], 0) for _ in range(1))
+    opened.ledger.add(opened.entry("folds", choice.shortlist[0].setting, *opened.folds()[0], 0) for _ in range(1))
     opened.work(shown=False)
     opened.ledger.close()
     again = conduct(Run.open(tmp_path / "run"), quiet, shown=False)

@@ -312,10 +312,10 @@ def test_a_damaged_run_database_is_refused_and_the_model_still_predicts(tmp_path
     assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + len(tiny().y)
 
 
-def test_the_status_of_a_job_without_numbers_is_one_line(tmp_path: Path) -> None:
+def test_the_status_of_a_failed_job_without_a_reason_is_one_line(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "ledger.sqlite", create=True)) as ledger:
         ledger.add([entry(0)])
-        ledger.connection.execute("UPDATE jobs SET status = 'done', record = '{}'")
+        ledger.connection.execute("UPDATE jobs SET status = 'failed', record = '{}'")
     assert_one_line(call("status", tmp_path), 2, "ledger.sqlite is damaged")
 
 

@@ -20,9 +20,9 @@ from autotransfer.models.assembly import Part, assemble
 from autotransfer.models.model import Model
 from autotransfer.models.seen import MOST, SIZE, seen_words, training_seen, window_digests
 from autotransfer.person.calibration import calibrated_with, training_words
+from autotransfer.person.predictions import probabilities
 from autotransfer.recordings import Raw
 from autotransfer.report.person_scores import PersonScores, card_words
-from autotransfer.runs.predictions import probabilities
 from autotransfer.tasks.classification import METRICS
 
 REC = at.synthetic(n_subjects=6, trials_per_class=12, n_channels=4, n_times=32)

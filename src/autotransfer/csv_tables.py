@@ -1,8 +1,8 @@
 """Tables as CSV in which no spreadsheet finds a formula.
 
 Names of people, classes and data sets may begin with = + - @, a tab or a line break, and a spreadsheet computes such
-text, or runs it. Every CSV that we write has an apostrophe before it, after which spreadsheets show plain text.
-Reading removes one apostrophe again: text that already begins so got one more. Numbers stay numbers.
+text, or runs it. Every CSV that we write has an apostrophe before it, after which spreadsheets show plain text. Text
+that already begins so gets one more. Numbers stay numbers.
 """
 
 from __future__ import annotations
@@ -14,31 +14,25 @@ if TYPE_CHECKING:  # cells need no pandas, only tables do
     import pandas as pd
 
 FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")  # wide letters count in some spreadsheets
-MARKED = re.compile(r"'+[=+\-@\t\r\n＝＋－＠]")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def harmless(value: Any) -> Any:
-    """Text that a spreadsheet would compute, with an apostrophe before it; anything else as it is."""
+    """Return text that a spreadsheet would compute with an apostrophe before it, anything else as it is."""
     if not isinstance(value, str) or not FORMULA.match(value) or NUMBER.fullmatch(value):
         return value
     return f"'{value}"
 
 
-def as_it_was(value: Any) -> Any:
-    """What `harmless` was given."""
-    return value[1:] if isinstance(value, str) and MARKED.match(value) else value
-
-
 def csv_of(table: pd.DataFrame, **options: Any) -> str:
-    """The text of a CSV file without an index; options of pandas' `to_csv`."""
+    """Return a table as CSV without an index. options: of pandas' `to_csv`"""
     table = changed(table, harmless)
     text: str = table.to_csv(index=False, **options)
     return text
 
 
 def changed(table: pd.DataFrame, change: Any) -> pd.DataFrame:
-    """Every text and every name of a column."""
+    """Return a table with every text and every name of a column changed."""
     table = table.copy()
     for place in range(table.shape[1]):  # by position: names of columns may be equal
         column = table.iloc[:, place]

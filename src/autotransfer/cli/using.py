@@ -71,7 +71,7 @@ def predict_numbers(
     model: Model, raw: Raw, out: Path | None, scores: Path | None, coverage: float | None, *, quiet: bool
 ) -> None:
     """Predict numbers, and score those that are known."""
-    from ..runs.predictions import number_predictions
+    from ..person.predictions import number_predictions
 
     table, people, notes = number_predictions(model, raw, coverage)
     if scores is not None and people is None:
@@ -85,8 +85,8 @@ def give_predictions(
 ) -> None:  # fmt: skip
     """Write predictions as CSV to the file `out`, or to standard output, scores of `people` to a file if one is asked
     for, and notes to standard error."""
+    from ..csv_tables import csv_of
     from ..files import write_atomically
-    from ..runs.csv_tables import csv_of
 
     if out is None:
         print(csv_of(table), end="", flush=True)
@@ -109,8 +109,8 @@ def _predict_classes(
 
     must_score: raise if the classes are not those of the model; otherwise a note says so
     """
+    from ..person.predictions import predictions, probabilities
     from ..report.person_scores import PersonScores, card_words
-    from ..runs.predictions import predictions, probabilities
 
     X = model.read(raw)
     probability = probabilities(model, raw, None if adapt == "none" else adapt, X=X)

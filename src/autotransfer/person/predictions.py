@@ -14,9 +14,9 @@ from ..recordings import Raw
 from ..recordings.labels import named
 from ..recordings.targets import with_target
 from ..recordings.windows import people_of_windows
+from ..runs.verdict import measured_words
 from ..training.conformal import decisions, interval_radius, least_confidence, least_probability, sets_at
 from ..words import count, score
-from .verdict import measured_words
 
 
 def probabilities(model: Model, raw: Raw, adapt: str | None = None, *, X: Tensor | None = None) -> NDArray[np.float64]:

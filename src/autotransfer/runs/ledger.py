@@ -89,11 +89,6 @@ def _in_words(path: Path, error: sqlite3.DatabaseError) -> Exception | None:
     return None
 
 
-def stage_name(stage: str, *, staged: bool) -> str:
-    """In words. staged: settings were tried on one split first, so there is a stage one."""
-    return "every fold" if stage == "folds" and not staged else STAGES.get(stage, stage)
-
-
 @dataclass(frozen=True)
 class Entry:
     """A job as the ledger knows it. Who is held out are positions of the run's groups: of subjects, where everybody is
@@ -281,20 +276,16 @@ class Ledger:
         ((text,),) = self._ask("SELECT record FROM jobs WHERE key = ?", (key,))
         return None if text is None else self._record(text)
 
-    def job_numbers(self) -> list[tuple[str, str, str | None]]:
-        """Return (setting, status, values) of every job, as text.
-
-        values: JSON of epochs, seconds and failure of a finished job, which SQLite finds faster than Python
-        """
-        record = "record"
-        for value in ("-Infinity", "Infinity", "NaN"):  # which are no JSON
-            record = f"replace({record}, '{value}', 'null')"
-        values = f"json_extract({record}, '$.epochs', '$.seconds', '$.failure')"
-        return self._ask(
-            f"SELECT setting, status, CASE WHEN record IS NOT NULL THEN {values} END FROM jobs WHERE stage != ? "
-            "ORDER BY number, key",
+    def failures(self) -> list[tuple[dict[str, Any], str]]:
+        """Return setting and reason of every failed job, read without the types of either: torch takes seconds."""
+        rows = self._ask(
+            "SELECT setting, record FROM jobs WHERE status = 'failed' AND stage != ? ORDER BY number, key",
             (UNDELIVERED,),
         )
+        try:
+            return [(json.loads(setting), str(json.loads(record)["failure"])) for setting, record in rows]
+        except (ValueError, LookupError, TypeError) as error:
+            raise DamagedLedger(self.path, f"a failed job has no {error}") from None
 
     def statuses(self) -> dict[str, str]:
         return dict(self._ask("SELECT key, status FROM jobs"))
@@ -303,10 +294,11 @@ class Ledger:
         return dict(self._ask("SELECT status, count(*) FROM jobs WHERE stage != ? GROUP BY status", (UNDELIVERED,)))
 
     def stage_words(self) -> str:
-        """The stages that jobs are left of, as progress and status call them."""
+        """Return the stages that jobs are left of, as progress and status call them."""
         left = "SELECT stage, sum(status NOT IN ('done', 'failed')) FROM jobs GROUP BY stage ORDER BY min(number)"
         stages = dict(self._ask(left))
-        return ", ".join(stage_name(str(stage), staged="search" in stages) for stage, n in stages.items() if n)
+        words = STAGES if "search" in stages else STAGES | {"folds": "every fold"}
+        return ", ".join(words.get(str(stage), str(stage)) for stage, n in stages.items() if n)
 
     def begin(self, keys: Sequence[str]) -> None:
         """These jobs start from their first epoch."""

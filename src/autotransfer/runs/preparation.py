@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..folds import Fold, check_scorable, groups_of, in_units, leave_groups_out, turns
+from ..folds import Fold, check_scorable, groups_of, in_units, leave_groups_out
 from ..jobs import Job
 from ..model.any_module import latent_dim
 from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
@@ -37,15 +37,6 @@ class Preparation:
     @property
     def folds(self) -> list[Fold]:
         return leave_groups_out(self.recordings, self.options.n_folds)
-
-    @property
-    def turns(self) -> int:
-        """How many folds there are, those of sessions counted once."""
-        return self.options.n_folds or turns(self.recordings)
-
-    @property
-    def device(self) -> torch.device:
-        return resolve_device(self.options.device)
 
     def check_settings(self, settings: Sequence[Setting]) -> None:
         """Raise if windows are too short for a setting, or have another sampling rate, or if a user's encoder is not

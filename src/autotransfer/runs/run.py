@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -184,9 +184,6 @@ class Run:
         if log_probs is None or log_probs.shape != (n, self.recordings.n_classes) or not log_probs.isfinite().all():
             raise UserError(f"the ledger {self.ledger.path} has damaged predictions (key {entry.key!r}); {REMEDY}")
         return log_probs
-
-    def add(self, entries: Iterable[Entry]) -> None:
-        self.ledger.add(entries)
 
     # work
 

@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 
 from .. import schema
+from ..csv_tables import csv_of
 from ..files import write_atomically
 from ..machine import FEW, cores, threads
 from ..runs.choice import Choice, Ensemble, NamedSetting, Scores, Selection, StageScore
-from ..runs.csv_tables import csv_of
 from ..runs.executor import LocalExecutor, OutOfTime
 from ..runs.ledger import FINISHED, Entry
 from ..runs.preparation import check_packages
@@ -72,7 +72,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         settings = tpe_search(run, tell, shown=shown)
     else:
         settings = candidates_of(run.prepared).networks
-        run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
+        run.ledger.add(run.entry("search", setting, *split, options.seed) for setting in settings)
         tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
         run.work(shown=shown)
     first = [entry for entry in finished_entries(run, settings, [split]) if entry.seed == options.seed]
@@ -117,7 +117,7 @@ class Conductor:
         staged, stages = self.run.options.staged, self.plan.stages
         for number in range(len(stages)):
             if number < self.delivered:
-                self.run.add(self._entries(number))  # jobs are numbered in the order in which they are added
+                self.run.ledger.add(self._entries(number))  # jobs are numbered in the order in which they are added
                 continue
             if not self._train(number):
                 break
@@ -149,7 +149,7 @@ class Conductor:
         if not (always or is_trained) and self.seconds_left <= 0:
             self._set_aside(number)
             return False
-        run.add(entries)
+        run.ledger.add(entries)
         until = math.inf if always else time.monotonic() + self.seconds_left
         run.ledger.remember(limit=[until - time.monotonic(), time.time()] if math.isfinite(until) else [])
         self.tell(f"stage {number + 1} of {len(self.plan.stages)}: {stage.name} on {len(run.folds())} folds")

@@ -35,7 +35,7 @@ def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     study = optuna.create_study(direction="maximize")
     options, fold = run.options, run.scored_split()
     settings = [options.apply(Setting())]
-    run.add([run.entry("search", settings[0], *fold, options.seed)])
+    run.ledger.add([run.entry("search", settings[0], *fold, options.seed)])
     for number, first in enumerate(range(0, options.trials, BATCH)):
         study.sampler = optuna.samplers.TPESampler(
             seed=options.seed * 10_007 + number, constant_liar=True, multivariate=True
@@ -44,7 +44,7 @@ def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         batch = [options.apply(suggest(trial)) for trial in trials]
         tell(f"stage one: batch {number + 1} of the tpe search, {len(batch)} settings")
         keys = [run.entry("search", setting, *fold, options.seed).key for setting in batch]
-        run.add(run.entry("search", setting, *fold, options.seed) for setting in batch)
+        run.ledger.add(run.entry("search", setting, *fold, options.seed) for setting in batch)
         run.work(shown=shown)
         known = {entry.key: entry.record for entry in run.ledger.entries()}
         for trial, key in zip(trials, keys, strict=True):
