@@ -30,7 +30,7 @@ from autotransfer.runs.choice import (
 )
 from autotransfer.runs.data_facts import Data
 from autotransfer.runs.results import Trained
-from autotransfer.search.answering import answering
+from autotransfer.search.diagnosis import answering
 from autotransfer.training.centring import CentringRule
 from tiny import described
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import autotransfer as at
 from autotransfer.models.card import as_array
 from autotransfer.models.loading import load_model
-from autotransfer.search.answering import answering
+from autotransfer.search.diagnosis import answering
 from autotransfer.search.procedure import conduct
 from autotransfer.training.conformal import (
     Thresholds,

@@ -14,8 +14,8 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.run import Run
 from autotransfer.search.evaluation import delivered_predictions
 from autotransfer.search.evidence import Evidence
+from autotransfer.search.held_out import finished_entries
 from autotransfer.search.procedure import conduct
-from autotransfer.search.validation import finished_entries
 from tiny import create_run, described, tiny_file
 
 

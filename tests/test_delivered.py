@@ -17,10 +17,9 @@ from autotransfer.runs.executor import LOG_PROBS
 from autotransfer.runs.run import Run
 from autotransfer.search.evaluation import delivered_predictions
 from autotransfer.search.evidence import Evidence
-from autotransfer.search.held_out import held_out_log_probs
+from autotransfer.search.held_out import finished_entries, held_out_log_probs
 from autotransfer.search.procedure import conduct
 from autotransfer.search.selection import select
-from autotransfer.search.validation import finished_entries
 from tiny import create_run, described, tiny_file
 
 

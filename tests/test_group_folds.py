@@ -13,9 +13,9 @@ from autotransfer.runs.choice import Choice
 from autotransfer.runs.options import resolved
 from autotransfer.runs.run import Run
 from autotransfer.search.evidence import Evidence
+from autotransfer.search.held_out import finished_entries
 from autotransfer.search.playback import model_without
 from autotransfer.search.procedure import conduct
-from autotransfer.search.validation import finished_entries
 from autotransfer.training.metrics import balanced_accuracy_of
 from faults import few_closed_forms, quiet
 from tiny import create_run, described, tiny, tiny_file

@@ -20,11 +20,11 @@ from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.run import Run
 from autotransfer.search import selection
 from autotransfer.search.evidence import Evidence
+from autotransfer.search.held_out import finished_entries
 from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
 from autotransfer.search.selection import select
 from autotransfer.search.stages import Score
-from autotransfer.search.validation import finished_entries
 from autotransfer.settings import Setting
 from faults import quiet
 from tiny import create_run, described, tiny_file

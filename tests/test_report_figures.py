@@ -22,7 +22,7 @@ from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Leak, Summary
 from autotransfer.runs.ledger import Entry
 from autotransfer.search import stages
-from autotransfer.search.validation import validation_scores
+from autotransfer.search.held_out import validation_scores
 from report_example import EXAMPLES, averaged, failing, finished, in_stages, paper_network_won
 from report_outline import example, figure_data
 

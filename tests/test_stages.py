@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autotransfer.search.stages import (
     Score,
@@ -12,7 +10,6 @@ from autotransfer.search.stages import (
     choose,
     lower_quartile,
     shortlist,
-    without_subject,
 )
 
 
@@ -40,34 +37,7 @@ def test_the_mean_decides_and_the_lower_quartile_breaks_near_ties() -> None:
     assert best_mean(found, ["bold", "low"]) == "bold", "0.006 below"
 
 
-def test_what_a_subject_picked_is_left_aside_too() -> None:
-    found = [
-        Score("a", 0, 0.5, others=frozenset({1})),
-        Score("a", 1, 0.6, others=frozenset({0})),
-        Score("a", 2, 0.7, others=frozenset({3})),
-    ]
-    assert without_subject(found, 0) == found[2:]
-    assert without_subject(found, 2) == found[:2]
-
-
 def test_the_shortlist_keeps_three_of_each_method_and_the_baseline() -> None:
     methods = {"base": None, **{f"mmd{i}": "mmd" for i in range(5)}, "adv0": "adversary"}
     found = scores(base=[0.1], mmd0=[0.5], mmd1=[0.9], mmd2=[0.7], mmd3=[0.8], mmd4=[0.6], adv0=[0.2])
     assert shortlist(found, methods) == ["base", "mmd1", "mmd2", "mmd3", "adv0"]
-
-
-@given(
-    st.lists(st.floats(0, 1), min_size=12, max_size=12),
-    st.integers(0, 3),
-    st.lists(st.floats(0, 1), min_size=3, max_size=3),
-)
-def test_scores_measured_on_a_subject_do_not_reach_the_choice_for_them(
-    values: list[float], subject: int, corrupted: list[float]
-) -> None:
-    names = ["a", "b", "c"]
-    found = [Score(names[i // 4], i % 4, value) for i, value in enumerate(values)]
-    changed = [
-        score._replace(value=corrupted[names.index(score.setting)]) if score.subject == subject else score
-        for score in found
-    ]
-    assert choose(without_subject(found, subject), names) == choose(without_subject(changed, subject), names)

@@ -172,7 +172,7 @@ def _dry_run(options: RunOptions, out: Path | None, encoders: dict[str, Any] | N
     from ..recordings.concerns import Study, concerns
     from ..runs.preparation import prepare
     from ..runs.study import study_text
-    from ..search.plan_words import limit_words, stage_lines, why_folds, work_words
+    from ..search.plan import limit_words, stage_lines, why_folds, work_words
     from ..search.planning import plan_of
 
     prepared = prepare(options, encoders)

@@ -12,7 +12,7 @@ from ..runs.choice import NamedSetting
 from ..runs.run import Run
 from ..settings import Setting
 from .evidence import Evidence
-from .validation import finished_entries
+from .held_out import finished_entries
 from .weights import Floats, combine_log_probs, equal_classes, fit, sharpness_for_others
 
 MOST = 12  # candidates that are delivered: a prediction waits for all of them

@@ -15,8 +15,8 @@ from ..runs.run import Run
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY
 from .evidence import Evidence
+from .held_out import measured_scores
 from .number_evidence import NumberEvidence
-from .validation import measured_scores
 from .weights import Floats
 
 AnyEvidence = Evidence | NumberEvidence

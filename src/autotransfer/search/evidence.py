@@ -18,9 +18,8 @@ from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..tasks import Metric
 from ..tasks.classification import BALANCED_ACCURACY
-from .held_out import Array, FitKey, held_out_log_probs, logarithm, person_score
+from .held_out import Array, FitKey, held_out_log_probs, logarithm, measured_scores, person_score, validation_scores
 from .stages import Score, by_subject
-from .validation import measured_scores, validation_scores
 from .weights import Floats, combine_log_probs
 
 ROWS = 100  # windows of a subject and fit that weights are fitted on

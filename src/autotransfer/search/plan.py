@@ -9,7 +9,7 @@ further seeds, and last penalties, which gain least.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,9 +19,11 @@ from ..errors import UserError, shown
 from ..files import read_plain, write_atomically
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS
+from ..recordings import Recordings
 from ..runs.options import RunOptions
 from ..runs.preparation import Preparation
 from ..settings import Setting
+from ..words import clock, count
 
 PLAN = "plan.json"
 
@@ -139,3 +141,55 @@ def read_plan(path: Path) -> Plan:
     if not plan.stages or not all(stage.trainings for stage in plan.stages):
         raise UserError(f"{path} has no stages to perform; give the {PLAN} that a run has left")
     return plan.as_performed(len(plan.stages))
+
+
+def limit_words(options: RunOptions) -> list[str]:
+    """Return when a run ends, if it has a limit."""
+    if options.seconds is None:
+        return []
+    sooner = ", or sooner if no more gain is expected" if options.staged else ""
+    return [f"it ends after {clock(options.seconds)}{sooner}, but not before its first result (--time none: never)"]
+
+
+def stage_lines(plan: Plan) -> Iterator[str]:
+    """Yield a line for each stage."""
+    for number, stage in enumerate(plan.stages, 1):
+        fits = plan.folds * (len(stage.trainings) + len(stage.online))
+        yield f"  {number}. {stage.name}: {count(fits, 'fit')}"
+
+
+def work_words(plan: Plan) -> str:
+    """How many trainings of what."""
+    options = plan.options
+    seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
+    if plan.searched:
+        return (
+            f"{plan.trainings} trainings of up to {options.max_epochs} epochs: {plan.searched} settings on one split, "
+            f"then at most {plan.candidates} candidates on {plan.folds} folds with {seeds}"
+        )
+    settings = list(dict.fromkeys(s for stage in plan.stages for s in stage.settings))
+    solved = sum(s.network.closed_form for s in settings)
+    closed = f"{solved} model{'s' * (solved != 1)} in closed form"
+    again = len({s for stage in plan.stages for s, _ in stage.online})  # centred, and counted in a stage's trainings
+    online = f", {again} of them once more for sessions" if again else ""
+    n = len(settings) - solved
+    if not n:
+        return f"{closed} on {plan.folds} folds{online}"
+    more = f", and {closed}{online}" if solved else ""
+    return (
+        f"{plan.trainings} training{'s' * (plan.trainings != 1)} of up to {options.max_epochs} epochs: {n} "
+        f"candidate{'s' * (n != 1)} on {plan.folds} folds with {seeds}{more}"
+    )
+
+
+def why_folds(recordings: Recordings, asked: int | str | None, plan: Plan) -> list[str]:
+    """Return why there are fewer folds than subjects, if nobody asked for it."""
+    people, folds = recordings.n_subjects, plan.folds
+    if recordings.units is not None:
+        return []
+    if isinstance(asked, int) or folds >= people:
+        return []
+    return [
+        f"{folds} folds, because there are {people} people: leaving out each alone would take {people / folds:.1f} "
+        "times as long; everybody is tested once all the same (--folds all: each alone)"
+    ]

@@ -18,8 +18,7 @@ from ..runs.preparation import Preparation, prepare
 from ..runs.run import Run, Tell, check_unused
 from ..settings import Setting
 from .kinds import Candidates, candidates_of, list_of
-from .plan import Plan, PlannedTraining, Stage
-from .plan_words import limit_words, why_folds
+from .plan import Plan, PlannedTraining, Stage, limit_words, why_folds
 from .stages import SHORTLIST_PER_METHOD
 
 

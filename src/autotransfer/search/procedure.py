@@ -34,6 +34,7 @@ from .baselines import baseline_scores
 from .diagnosis import diagnose
 from .evaluation import AnyEvidence, Predictions, delivered_predictions, evaluate
 from .evidence import Evidence
+from .held_out import finished_entries, measured_scores, validation_scores
 from .kinds import candidates_of, list_of
 from .models import build_models
 from .number_evidence import NumberEvidence
@@ -43,7 +44,6 @@ from .playback import play_back
 from .selection import select
 from .stages import shortlist
 from .stopping import expects_gain, stopped_at
-from .validation import finished_entries, measured_scores, validation_scores
 
 Answered = Callable[[Run, Choice], None]
 

@@ -73,8 +73,3 @@ def best_mean(scores: Sequence[Score], candidates: Sequence[str]) -> str:
     most = max(mean_score(scores, setting) for setting in candidates)
     near = [setting for setting in candidates if mean_score(scores, setting) >= most - NEAR]
     return choose(scores, near)
-
-
-def without_subject(scores: Iterable[Score], subject: int) -> list[Score]:
-    """Scores that may decide for a subject: none that was measured on them, or on a snapshot that they chose."""
-    return [score for score in scores if subject != score.subject and subject not in score.others]
