@@ -225,7 +225,7 @@ class EEGNet(Stack):
                 return codes
         power = log_of(power)
         power = norm(power.flatten(2), None, active).view(power.shape)
-        return self._dropped(power, 3, draws).transpose(1, 2).flatten(2)
+        return dropped(power, 3, draws, self.dropout, self.training).transpose(1, 2).flatten(2)
 
     def _block(
         self, norm: BatchNorm, v: Tensor, batch: int, pool: int, offset: Tensor | None, draws: Draws | None,
@@ -244,10 +244,7 @@ class EEGNet(Stack):
             return gpu.elu_pool(v, *norm.stored(v.shape[:2], offset), times, pool, squared)
         signal = v.view(*v.shape[:2], batch, times)
         h = elu_pool(norm(v, offset, active).view(signal.shape), pool)
-        return self._dropped(h, layer, draws), square_pool(signal, pool) if squared else None
-
-    def _dropped(self, h: Tensor, layer: int, draws: Draws | None) -> Tensor:
-        return dropped(h, layer, draws, self.dropout) if self.training else h
+        return dropped(h, layer, draws, self.dropout, self.training), square_pool(signal, pool) if squared else None
 
     def _first_norm(
         self, w: Tensor, x: Tensor | Levelled, group: Tensor | None, moments: Moments | None, active: Tensor | None

@@ -45,10 +45,10 @@ def draws_of(
     return Draws(noise, group, probability)
 
 
-def dropped(h: Tensor, layer: int, draws: Draws | None, usual: float) -> Tensor:
-    """Return units (P, F, B, T) of a network in training, after dropout."""
+def dropped(h: Tensor, layer: int, draws: Draws | None, usual: float, training: bool) -> Tensor:
+    """Return units (P, F, B, T) of a network after dropout; there are draws in training alone."""
     if draws is None:
-        return torch.nn.functional.dropout(h, usual)
+        return torch.nn.functional.dropout(h, usual, training)
     return kept(draws.of_layer(layer, h[0].numel()), h)
 
 

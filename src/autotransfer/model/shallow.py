@@ -170,9 +170,7 @@ class Shallow(Stack):
                 return codes
         power = log_of(power)
         power = self.power_norm(power.flatten(2), None, active).view(power.shape)
-        if self.training:
-            power = dropped(power, 1, draws, self.dropout)
-        return power.transpose(1, 2).flatten(2)
+        return dropped(power, 1, draws, self.dropout, self.training).transpose(1, 2).flatten(2)
 
     def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
         """Map windows (G, B, C, T) to mean squares (P, F, B, S) of the normalised signals."""
