@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .. import schema
@@ -74,7 +75,7 @@ class RunEstimator(WindowEstimator):
         metric, expected = choice.task.metric(choice.metric), choice.next_person
         limits = (metric.lowest, metric.highest)
         self.next_subject_ = limits if expected is None else (expected.low, expected.high)
-        self.best_setting_ = model.heaviest.setting
+        self.best_setting_ = model.parts[int(np.argmax(model.card.exponents))].setting
         return model
 
     def _keep(self, run: Run, choice: Choice) -> None:

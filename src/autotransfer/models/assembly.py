@@ -95,7 +95,7 @@ def with_online(
         session=session,
         all_windows=all_windows,
     )
-    return model.with_online(card, candidates)
+    return Model(replace(model.card, online=card), model.parts, candidates)
 
 
 def candidate_of(recordings: Recordings, part: Part, encoders: Encoders | None = None) -> Candidate:

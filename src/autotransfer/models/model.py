@@ -37,7 +37,7 @@ from ..training.conformal import (
 from ..training.effects import Effects
 from .calibration import check_effects, known_and_unknown, labels_of, lost_with, trust_in
 from .candidate import Candidate, size_of_candidate
-from .card import UNTRIED, ModelCard, OnlineCard, as_array
+from .card import UNTRIED, ModelCard, as_array
 from .ensemble import Ensemble, Floats, Learn, refuse_candidates
 from .graph import Graph
 from .hub import push_to_hub
@@ -76,10 +76,6 @@ class Model:
         if card.online is not None:
             model.online_ensemble(card.online.rule)  # whatever is wrong with it raises now
         return model
-
-    def with_online(self, card: OnlineCard, parts: Sequence[Candidate]) -> Self:
-        """Return the model with an online ensemble; parts: its own candidates."""
-        return type(self)(replace(self.card, online=card), self.parts, parts)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is arranged again when it is first used."""
@@ -158,11 +154,6 @@ class Model:
     def is_calibrated(self) -> bool:
         """Tell whether the model is corrected for one person."""
         return any(part.correction is not None for part in self.parts)
-
-    @property
-    def heaviest(self) -> Candidate:
-        """Return the candidate with the largest exponent; the first of equals."""
-        return self.parts[int(np.argmax(self.card.exponents))]
 
     @property
     def adaptation(self) -> str:
