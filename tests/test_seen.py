@@ -17,9 +17,10 @@ from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble
+from autotransfer.models.card import UNTRIED
 from autotransfer.models.model import Model
 from autotransfer.models.seen import MOST, SIZE, seen_words, training_seen, window_digests
-from autotransfer.person.calibration import calibrated_with, training_words
+from autotransfer.person.calibration import calibrated_with, calibration_words
 from autotransfer.person.predictions import probabilities
 from autotransfer.recordings import Raw
 from autotransfer.report.person_scores import PersonScores, card_words
@@ -59,7 +60,7 @@ def lines(model: Model, raw: Raw) -> list[str]:
 
 
 def of_training(model: Model, raw: Raw) -> list[str]:
-    return training_words(model, raw, model.read(raw))
+    return calibration_words(model, raw, model.read(raw))
 
 
 def test_people_who_were_in_training_are_named(model: Model) -> None:
@@ -69,6 +70,13 @@ def test_people_who_were_in_training_are_named(model: Model) -> None:
     some = np.flatnonzero(NEW | (np.arange(len(REC.y)) == 0))
     assert "1 person ('0')" in lines(model, raw_of(some))[0], "one window is enough, whatever the file is called"
     assert lines(model, raw_of(some, X=REC.X[some].double().numpy())) == lines(model, raw_of(some))
+
+
+def test_labels_that_no_run_tried_are_warned_of(model: Model) -> None:
+    new, untried = raw_of(np.flatnonzero(NEW)), copy(model)
+    assert of_training(model, new) == []
+    untried.card = replace(model.card, follows=UNTRIED)
+    assert "not tried on held-out people" in of_training(untried, new)[0]
 
 
 def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(model: Model) -> None:

@@ -138,9 +138,8 @@ def calibrate(
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
-    from ..models.calibration import untried_words
     from ..models.loading import load_classifier
-    from ..person.calibration import calibrated_with, training_words
+    from ..person.calibration import calibrated_with, calibration_words
     from ..recordings.container import check_sfreq
     from ..runs.lock import refuse_links
     from ..runs.run import holds_run
@@ -160,9 +159,8 @@ def calibrate(
     instead = ", in place of the model that was there" if replaced else ""
     say(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}{instead}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
-    for warning in (*training_words(saved, raw, X), untried_words(saved.card)):
-        if warning:
-            print(warning, file=sys.stderr)
+    for warning in calibration_words(saved, raw, X):
+        print(warning, file=sys.stderr)
 
 
 def export(

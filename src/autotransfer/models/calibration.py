@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import UserError, shown
 from ..recordings.labels import encode
 from .candidate import Candidate
-from .card import UNTRIED, ModelCard
+from .card import ModelCard
 
 LABELS = (1, 2, 5, 10)  # of each class, with which held-out people are calibrated
 
@@ -36,13 +36,6 @@ def trust_in(card: ModelCard, labels: int) -> tuple[float, float]:
 def _tried(labels: int) -> int:
     """Return the largest number of labels, up to this one, with which held-out people were calibrated."""
     return max([number for number in LABELS if number <= labels], default=LABELS[0])
-
-
-def untried_words(card: ModelCard) -> str | None:
-    """Return a warning if the model comes from a run that could not try labels on held-out people."""
-    if card.follows != UNTRIED or card.calibrates is not None:
-        return None
-    return "labels were not tried on held-out people: nobody knows whether they help"
 
 
 def labels_of(classes: Sequence[Any], y: object, n_windows: int, names: object = None) -> Tensor:

@@ -36,10 +36,14 @@ def calibrated_with(model: Model, raw: Raw, X: Tensor) -> tuple[Model, dict[Any,
     return model.calibrate_checked(X, y), {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
 
 
-def training_words(model: Model, raw: Raw, X: Tensor) -> list[str]:
-    """Return a warning if the model was trained on windows of a reader; X: the same, as `model.check` gave them."""
+def calibration_words(model: Model, raw: Raw, X: Tensor) -> list[str]:
+    """Return warnings if the model was trained on windows of a reader, or if its run could not try labels on held-out
+    people. X: the windows, as `model.check` gave them."""
     whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
-    return trained_on_words(model.card.seen, window_digests(X), whose)
+    words = trained_on_words(model.card.seen, window_digests(X), whose)
+    if model.card.follows == UNTRIED and model.card.calibrates is None:
+        words.append("labels were not tried on held-out people: nobody knows whether they help")
+    return words
 
 
 def adapt_model(model: Model, X: Tensor) -> Model:
