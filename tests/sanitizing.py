@@ -277,7 +277,7 @@ def norm_pool(draw: random.Random) -> Compared:
     )
     squared = draw.random() < 0.5
     exact = [tensor.double().requires_grad_() for tensor in (v, gamma, beta)]
-    signal, mean, variance = apply(layers._Normalise, *exact, None, 1e-3)
+    signal, mean, variance = apply(layers._Normalize, *exact, None, 1e-3)
     shape = members, features, batch, times
     wanted = kept(Dropping(halves, group, drop.double()), layers.elu_pool(signal.view(shape), pool))
     power = square_pool(exact[0].view(shape), pool)
@@ -326,7 +326,7 @@ def plain_block(
     power = cut.unflatten(-1, (form.stretches, form.length)).square().mean(-1) if form.stretches else None
     if form.pool == 0 or dropping is None:
         return None, power, mean, variance
-    normal, mean, variance = apply(layers._Normalise, v.flatten(2), weights.gamma, weights.beta, None, form.eps)
+    normal, mean, variance = apply(layers._Normalize, v.flatten(2), weights.gamma, weights.beta, None, form.eps)
     return kept(dropping, layers.elu_pool(normal.view(v.shape), form.pool)), power, mean, variance
 
 
@@ -390,7 +390,7 @@ def plain_second(x: Tensor, weights: Weights, form: Form, dropping: Dropping) ->
     taps = weights.w.shape[-1]
     filtered = F.pad(x, (form.left, taps - 1 - form.left)).unfold(-1, taps, 1) * weights.w[:, :, None, None]
     v = weights.spatial @ filtered.sum(-1).flatten(2)
-    signals, mean, variance = apply(layers._Normalise, v, weights.gamma, weights.beta, None, form.eps)
+    signals, mean, variance = apply(layers._Normalize, v, weights.gamma, weights.beta, None, form.eps)
     units = kept(dropping, layers.elu_pool(signals.unflatten(-1, x.shape[2:]), form.pool))
     return units.transpose(1, 2), mean, variance
 
@@ -426,7 +426,7 @@ def seconds(draw: random.Random) -> Compared:
 def plain_codes(power: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
     """Power (P, F, B, S) -> codes (P, B, F·S), mean and variance of its logarithms, step by step."""
     logs = (power + 1e-2).log()
-    normal, mean, variance = apply(layers._Normalise, logs.flatten(2), gamma, beta, None, 1e-3)
+    normal, mean, variance = apply(layers._Normalize, logs.flatten(2), gamma, beta, None, 1e-3)
     return kept(dropping, normal.view(power.shape)).transpose(1, 2).flatten(2), mean, variance
 
 

@@ -142,7 +142,7 @@ def test_norm_pool(batch: int, times: int, pool: int, shared: bool, squared: boo
     halves = torch.randint(-(2**15), 2**15, (groups, features * batch * (times // pool)), dtype=torch.int16)
     group = torch.tensor([1, 0, 1]) if shared else None
     dropping = Dropping(halves, group, torch.tensor([0.0, 0.25, 0.5]))
-    normal, mean, var = apply(layers._Normalise, v, gamma, beta, None, eps)
+    normal, mean, var = apply(layers._Normalize, v, gamma, beta, None, eps)
     expected = kept(dropping, layers.elu_pool(normal.view(members, features, batch, times), pool))
     power = square_pool(v.view(members, features, batch, times), pool)
     grad, grad_power = torch.randn_like(expected), torch.randn_like(power)

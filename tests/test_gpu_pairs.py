@@ -88,7 +88,7 @@ def test_score_matrices(batch: tuple[int, int, int, int], length_scale: str) -> 
     mask = torch.cat([groups.group, groups.context])
     d2, twice = kernel_matrices.own_distances(z), z.repeat(2, 1, 1)
     beta = kernel_matrices.inverse_scales(d2, mask, length_scale)
-    expected = scores._normalised(twice, d2.repeat(2, 1, 1), kernel_matrices.pair_scales(beta, length_scale), mask)
+    expected = scores._normalized(twice, d2.repeat(2, 1, 1), kernel_matrices.pair_scales(beta, length_scale), mask)
     normal, pull, sums, rows = pairs.score_matrices(
         d2.to(DEVICE), beta.to(DEVICE), mask.to(DEVICE), paired=length_scale == "perplexity"
     )

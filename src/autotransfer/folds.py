@@ -118,7 +118,7 @@ def _named(recordings: Recordings, people: Sequence[int]) -> Hashable:
 
 def divide(n_subjects: int, folds: int | None = None) -> list[list[int]]:
     """Return positions of people in groups that are held out together: everybody alone or, with `folds`, every
-    folds-th one. So neighbours in a list of people, who may share a place or a device, are in different groups."""
+    folds-th one. So neighbors in a list of people, who may share a place or a device, are in different groups."""
     folds = n_subjects if folds is None else min(folds, n_subjects)
     return [list(range(first, n_subjects, folds)) for first in range(folds)]
 

@@ -13,7 +13,7 @@ from .terms import Term
 
 
 class Adversary(SubjectCritic):
-    """dependence = −cross-entropy(critic(z, context), nuisance); the critic minimises the cross-entropy.
+    """dependence = −cross-entropy(critic(z, context), nuisance); the critic minimizes the cross-entropy.
 
     I(z; s | context) ≥ H(s | context) − cross-entropy. Row weights let every context count the same.
     """

@@ -47,7 +47,7 @@ class BEGANOptions(PrintedCriticOptions):
 
 
 class BEGAN(Method):
-    """The critic D minimises real − k·fake; k ← clip(k + β(γ·real − fake), 0, 1) once per main step.
+    """The critic D minimizes real − k·fake; k ← clip(k + β(γ·real − fake), 0, 1) once per main step.
 
     `labelled`: D sees the subject. real = mean |z − D(z, s)| with the row's own subject, fake = the same with
     the subject of another group of the context, every group weighing the same. The two samples have the

@@ -51,7 +51,7 @@ class Censor(nn.Module):
     """penalty = Σ sign · dependence(term), for one model or for P members at once.
 
         penalty = censor(z, y, s)            # to be added to the task's loss, times a strength
-        loss = censor.critic_loss(z, y, s)   # None: no critic; else minimise it with an optimiser of its own
+        loss = censor.critic_loss(z, y, s)   # None: no critic; else minimize it with an optimizer of its own
         censor.after_step()                  # once per main step
 
     z (B, D) and results () for a single model; z (P, B, D) and results (P,) with members; y and s integers,
@@ -113,7 +113,7 @@ class Censor(nn.Module):
         return self._shaped(sum(parts[1:], parts[0]))
 
     def critic_loss(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor | None:
-        """Return what the critics minimise, () or (P,), whatever the sign of their terms."""
+        """Return what the critics minimize, () or (P,), whatever the sign of their terms."""
         terms, key = self._critics_see.of((z, y, s), lambda: self._for_critics(z, y, s)), self._key()
         losses = [self._method(i).critic_loss(term, key) for i, term in enumerate(terms)]
         parts = [loss for loss in losses if loss is not None]

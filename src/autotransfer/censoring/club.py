@@ -15,7 +15,7 @@ class CLUB(ContrastMethod):
 
         I(z; s | context) + KL(product ‖ joint) ≥ I(z; s | context)
 
-    The normaliser of q is the same for every subject and drops out, so the values are the critic's logits. They have no
+    The normalizer of q is the same for every subject and drops out, so the values are the critic's logits. They have no
     bound, unlike log q: an encoder could lower them by shrinking z, or raise them without end in a term that preserves.
     So the critic works on z with mean 0 and variance 1 in every dimension.
     """

@@ -12,7 +12,7 @@ from .terms import Term
 
 
 class DensityRatio(ContrastMethod):
-    """dependence = log 2 − logistic loss of T(z, s, context); the critic minimises the loss.
+    """dependence = log 2 − logistic loss of T(z, s, context); the critic minimizes the loss.
 
         loss = ½ E[softplus(−T)] over the joint distribution + ½ E[softplus(T)] over the product
 

@@ -18,7 +18,7 @@ def ridge_solve_(matrix: Tensor, ridge: Tensor, vectors: Tensor) -> Tensor:
     """Return (matrix + diag(ridge))⁻¹ vectors: (P, N, N), (P, N) or (P, 1), (P, N, D) -> (P, N, D). The matrix is used
     up.
 
-    The ridge is kept above the rounding error of the matrix, so that the factorisation exists.
+    The ridge is kept above the rounding error of the matrix, so that the factorization exists.
     """
     matrix.diagonal(dim1=-2, dim2=-1).add_(ridge.clamp(min=32 * torch.finfo(matrix.dtype).eps))
     return definite_solve_(matrix, vectors)

@@ -43,7 +43,7 @@ _SMALLEST_PERPLEXITY = 1.5  # (n−1)/3 falls to 1 at n = 4, a value that no fin
 _BRACKET = math.log(1e6)  # β is sought within this factor of 1 / (mean squared distance)
 _STEPS = 28  # halvings of the bracket in log β: to 1e-7, far inside the 1e-5 that t-SNE asks of the entropy
 _HALVINGS, _NEWTONS = 6, 5  # the same in fewer steps
-_FAR = 1e30  # a distance at which nobody is a neighbour, and still a number
+_FAR = 1e30  # a distance at which nobody is a neighbor, and still a number
 
 
 class KernelMethod(Method):
@@ -160,21 +160,21 @@ def _median_distances(d2: Tensor, same: Tensor) -> Tensor:
 
 
 def perplexity_scales(d2: Tensor, same: Tensor) -> Tensor:
-    """Return for every row the β_i at which its neighbours' entropy is log(perplexity): -> (P, B).
+    """Return for every row the β_i at which its neighbors' entropy is log(perplexity): -> (P, B).
 
     Neighbours are the other rows of the block, p_ij ∝ exp(−β_i d²_ij). The perplexity is 30, but at
-    most (n−1)/3 and at least 1.5; with one neighbour every β is right, and we take σ = its distance.
+    most (n−1)/3 and at least 1.5; with one neighbor every β is right, and we take σ = its distance.
     """
     others = (same & ~diagonal(d2)).to(d2.dtype)
-    neighbours = others.sum(-1)
-    wanted = (neighbours / 3).clamp(min=_SMALLEST_PERPLEXITY, max=PERPLEXITY).log()
-    mean = (d2 * others).sum(-1) / neighbours.clamp(min=1)
+    neighbors = others.sum(-1)
+    wanted = (neighbors / 3).clamp(min=_SMALLEST_PERPLEXITY, max=PERPLEXITY).log()
+    mean = (d2 * others).sum(-1) / neighbors.clamp(min=1)
     mean = torch.where(mean > 0, mean, torch.ones_like(mean))
     # The entropy does not see a shift of a row's distances; without one all weights could underflow.
     nearest = torch.where(others > 0, d2, math.inf).amin(-1, keepdim=True)
     nearness = torch.where(others > 0, (nearest - d2) / mean[..., None], -_FAR)
     beta = _log_scale(nearness, wanted).exp() / mean
-    return torch.where(neighbours > 1, beta, 0.5 / mean)
+    return torch.where(neighbors > 1, beta, 0.5 / mean)
 
 
 def _log_scale(nearness: Tensor, wanted: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ class Method(nn.Module, ABC):
         """Return the estimate (P,), differentiable in term.z; the critic is frozen."""
 
     def critic_loss(self, term: Term, key: Tensor) -> Tensor | None:
-        """Return what the critic minimises, (P,), term.z held fixed; None: there is no critic."""
+        """Return what the critic minimizes, (P,), term.z held fixed; None: there is no critic."""
         return None
 
     def after_step(self, active: Tensor) -> None:

@@ -1,6 +1,6 @@
 """Score estimators: ∇ log p at the points of a sample, by kernel_matrices.
 
-With the kernel k = exp(−d²/2σ²), b_i = Σ_j ∇_j k(z_i, z_j), block sizes n and the normalised kernel
+With the kernel k = exp(−d²/2σ²), b_i = Σ_j ∇_j k(z_i, z_j), block sizes n and the normalized kernel
 K̃ = D^{-1/2} K D^{-1/2}, D = diag(n), every estimator is one formula with another spectral filter:
 
     score = −D^{-1/2} · filter(K̃) · D^{-1/2} b
@@ -109,12 +109,12 @@ def _estimate(
         zeta = torch.baddbmm(sums[..., None] * sample, pull, sample, alpha=-1)
     else:
         d2 = d2.repeat(masks, 1, 1)
-        normal, zeta, rows = _normalised(sample, d2, kernel_matrices.pair_scales(beta, length_scale), mask)
+        normal, zeta, rows = _normalized(sample, d2, kernel_matrices.pair_scales(beta, length_scale), mask)
     solved = filtered(Fit(normal, zeta, rows, gamma, length_scale != "perplexity"))
     return -(rows.rsqrt()[..., None] * solved).reshape(*leading, *z.shape[-2:])
 
 
-def _normalised(z: Tensor, d2: Tensor, beta: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _normalized(z: Tensor, d2: Tensor, beta: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return K̃ (P, N, N), D^{-1/2} b (P, N, D) and the block sizes n (P, N); b_i = Σ_j W_ij (z_i − z_j), W = 2βK."""
     rows = mask.sum(-1).clamp(min=1).to(z.dtype)
     root = rows.rsqrt()[..., None]

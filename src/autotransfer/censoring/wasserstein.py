@@ -13,7 +13,7 @@ from .terms import Term
 class Wasserstein(ContrastMethod):
     """dependence = E[f(z, s)] over the joint distribution − the same over the product, f 1-Lipschitz in z.
 
-    The critic f maximises it. The largest value is the mean over rows, g their group and c their context, of the
+    The critic f maximizes it. The largest value is the mean over rows, g their group and c their context, of the
     Wasserstein-1 distance W(p(z | g), p(z | c)), and any f gives a lower bound. Distances have the scale of z, so the
     critic works on z with mean 0 and variance 1 in every dimension: an encoder could otherwise shrink z, or inflate it
     in a term that preserves, and keep every subject readable.

@@ -33,7 +33,7 @@ class AutoTransferClassifier(RunEstimator, WindowClassifier):
         the first without a penalty is the paper's network. Give one of the two
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to z
     adaptation: what models may use of a new person: "zero-shot", nothing; "online", the windows so far;
-        "transductive", all windows at once, unlabelled; "none": the settings of the grid as they are
+        "transductive", all windows at once, unlabeled; "none": the settings of the grid as they are
     metric: what the run decides by, and the metric of `score`: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy"
     folds: groups of people who are held out in turn: a number, or "all" for each person alone
     seeds: how many seeds networks are trained with

@@ -127,19 +127,19 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         self._meet(X_target_labeled, y_target_labeled, X_target_unlabeled)
         return self
 
-    def _meet(self, X_labelled: object, y_labelled: object, X_unlabelled: object) -> None:
+    def _meet(self, X_labeled: object, y_labeled: object, X_unlabeled: object) -> None:
         """Calibrate and adapt the model to a person who was not trained on, as far as fit is given their windows."""
-        if X_labelled is None and X_unlabelled is None:
+        if X_labeled is None and X_unlabeled is None:
             return
         try:
             check_effects(self.model_.parts)
         except UserError:  # members may have been trained on one person each
             warnings.warn("too few people: the target's windows are not used; train on more people", stacklevel=3)
             return
-        if X_labelled is not None:
-            self.model_ = self.calibrate(X_labelled, y_labelled).model_
-        if X_unlabelled is not None:
-            self.model_ = self.adapt(X_unlabelled).model_
+        if X_labeled is not None:
+            self.model_ = self.calibrate(X_labeled, y_labeled).model_
+        if X_unlabeled is not None:
+            self.model_ = self.adapt(X_unlabeled).model_
 
     @abstractmethod
     def _check_options(self) -> None:
@@ -226,7 +226,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return self._with(self.model_.calibrate_checked(windows, labels))
 
     def adapt(self, X: object) -> Self:
-        """Return a new estimator for one person, from unlabelled windows X (n, channels, times)."""
+        """Return a new estimator for one person, from unlabeled windows X (n, channels, times)."""
         return self._with(adapt_model(self.model_, self._own_windows(X)))
 
     def _own_windows(self, X: object) -> Tensor:

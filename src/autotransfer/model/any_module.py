@@ -217,7 +217,7 @@ def _stack(modules: Sequence[nn.Module]) -> nn.Module:
                 stacked = torch.stack([_tensor(owner._parameters, name, key, parameter) for owner in owners])
                 if parameter.requires_grad:
                     layer._parameters[key] = nn.Parameter(stacked)
-                else:  # frozen, such as pretrained weights: state that no optimiser may touch
+                else:  # frozen, such as pretrained weights: state that no optimizer may touch
                     del layer._parameters[key]
                     layer.register_buffer(key, stacked)
         for key, buffer in list(layer._buffers.items()):
@@ -228,7 +228,7 @@ def _stack(modules: Sequence[nn.Module]) -> nn.Module:
                 layer._buffers[key] = torch.stack(buffers)
             elif any(not torch.equal(tensor, buffers[0]) for tensor in buffers[1:]):  # one alone may have no values
                 raise UserError(
-                    f"the integer buffer {key!r} of the encoder's layer {name!r} differs from one initialisation to "
+                    f"the integer buffer {key!r} of the encoder's layer {name!r} differs from one initialization to "
                     "the next; make it the same in all, or floating"
                 )
     return skeleton

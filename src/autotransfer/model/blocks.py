@@ -2,7 +2,7 @@
 
 The same as mix_signals or mix_levelled, filter_times, and BatchNorm, elu_pool and `kept`, or Shallow's power, one after
 the other, which are the plain path and its oracle. Signals stay in the cache; of all of them only those that are
-normalised are kept.
+normalized are kept.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Block(Function):
         if form.stretches and grad_power is None:
             grad_power = windows.x.new_zeros(*per_window, form.stretches)
         grads = block_backward(grad, grad_power, windows, weights, form, dropping, kept)
-        no_offset = torch.zeros_like(kept.mean) if ctx.has_offset else None  # it cancels in the normalisation
+        no_offset = torch.zeros_like(kept.mean) if ctx.has_offset else None  # it cancels in the normalization
         return None, None, None, no_offset, *grads
 
 
@@ -131,8 +131,8 @@ class _SecondBlock(Function):
 def second_block(
     norm: BatchNorm, x: Tensor, w: Tensor, spatial: Tensor, pool: int, dropping: Dropping, active: Tensor | None
 ) -> Tensor | None:
-    """Take signals (P, C, B, T), each filtered by its w (P, C, K), mixed by `spatial` (P, F, C), normalised,
-    through ELU, pooled, with dropout: (P, B, F, T // pool). None where no kernel serves, or the normalisation does
+    """Take signals (P, C, B, T), each filtered by its w (P, C, K), mixed by `spatial` (P, F, C), normalized,
+    through ELU, pooled, with dropout: (P, B, F, T // pool). None where no kernel serves, or the normalization does
     not learn."""
     if not norm.training or not cpu.available(x, pool=pool, taps=w.shape[-1]):
         return None

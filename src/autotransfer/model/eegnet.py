@@ -1,7 +1,7 @@
 """EEGNet (Lawhern et al. 2018), P members as one program, in a form that never builds the wide tensor.
 
-The published order is temporal convolution, normalisation, spatial filter. All three are linear in the
-signal once the first normalisation's statistics are known, and those follow from moments of the input
+The published order is temporal convolution, normalization, spatial filter. All three are linear in the
+signal once the first normalization's statistics are known, and those follow from moments of the input
 (moments.py). So the spatial filter goes first and everything works on (P, F1·D, B, times): the same
 outputs, running statistics and gradients, an order of magnitude less arithmetic.
 """
@@ -126,9 +126,9 @@ class EEGNet(Stack):
         self.pointwise = nn.Parameter(torch.empty(*stack, latent_filters, wide))
         self.norm3 = BatchNorm(members, latent_filters)
         self.power_norm = BatchNorm(members, wide) if log_power else None
-        self._initialise(seeds)
+        self._initialize(seeds)
 
-    def _initialise(self, seeds: Sequence[int] | None) -> None:
+    def _initialize(self, seeds: Sequence[int] | None) -> None:
         """Draw torch's default weights; with seeds, each member's are a function of its own seed."""
         if seeds is None:
             seeds = torch.randint(2**62, (1 if self.members is None else self.members,)).tolist()
@@ -231,7 +231,7 @@ class EEGNet(Stack):
         self, norm: BatchNorm, v: Tensor, batch: int, pool: int, offset: Tensor | None, draws: Draws | None,
         active: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """Apply normalisation, ELU, pooling, dropout: (P, F, B·T) -> (P, F, B, T // pool). Where the code has power,
+        """Apply normalization, ELU, pooling, dropout: (P, F, B·T) -> (P, F, B, T // pool). Where the code has power,
         the first block's mean squares of v as well, in the same shape."""
         times, layer = v.shape[-1] // batch, 1 if norm is self.norm2 else 2
         squared = self.power_norm is not None and norm is self.norm2
@@ -273,7 +273,7 @@ class EEGNet(Stack):
 class EEGNetGraph(nn.Module):
     """For deployment, in ordinary operations: windows (P or 1, N, C, T) -> codes (P, N, D).
 
-    All normalisations use stored statistics, so they are folded into the filters next to them, in float64, and all
+    All normalizations use stored statistics, so they are folded into the filters next to them, in float64, and all
     members are one chain of convolutions; axis 1 of every signal is member × filter.
     """
 
@@ -329,7 +329,7 @@ def folded(net: EEGNet) -> dict[str, Tensor]:
     powers = {}
     if net.power_norm is None:
         temporal = temporal * scale2[..., None]
-    else:  # power is that of signals before they are normalised
+    else:  # power is that of signals before they are normalized
         names = ("scale", "power_scale", "power_shift")
         affine = net.power_norm.folded(members)
         powers = dict(zip(names, (t.reshape(-1, 1) for t in (scale2, *affine)), strict=True))

@@ -107,7 +107,7 @@ def mix_levelled(w: Tensor, x: Levelled, group: Tensor | None) -> Tensor:
     return (mixed.view(*level.shape, -1) + level[..., None]).flatten(2)
 
 
-class _Normalise(Function):
+class _Normalize(Function):
     """(P, F, n) -> gamma * (v - mean) / sqrt(var + eps) + beta, with the batch mean and biased variance.
 
     A constant `offset` (P, F) that belongs to v cancels here, so it is never added; its gradient is 0.
@@ -142,7 +142,7 @@ class _Normalise(Function):
 
 
 class _EluPool(Function):
-    """ELU, then the mean over `pool` neighbours in time: (..., times) -> (..., times // pool)."""
+    """ELU, then the mean over `pool` neighbors in time: (..., times) -> (..., times // pool)."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, pool: int) -> Tensor:
@@ -202,7 +202,7 @@ class BatchNorm(nn.Module):
             self.running_var.view(mean.shape).lerp_(var * (count / max(count - 1, 1)), rate)
 
     def affine(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the normalisation by given (P, F) statistics, as scale and shift."""
+        """Return the normalization by given (P, F) statistics, as scale and shift."""
         scale = self.weight.reshape(mean.shape) * (var + self.eps).rsqrt()
         return scale, self.bias.reshape(mean.shape) - mean * scale
 
@@ -218,20 +218,20 @@ class BatchNorm(nn.Module):
         if self.training:
             weight, bias = self.weight.reshape(size), self.bias.reshape(size)
             h: Tensor
-            h, mean, var = apply(_Normalise, v, weight, bias, offset, self.eps)
+            h, mean, var = apply(_Normalize, v, weight, bias, offset, self.eps)
             self.track(mean, var, v.shape[-1], active, offset)
             return h
         scale, shift = self.stored(size, offset)
         return torch.addcmul(shift[..., None], v, scale[..., None])
 
     def stored(self, size: Sequence[int], offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the normalisation by stored statistics of signals (P, F) to which `offset` was never added."""
+        """Return the normalization by stored statistics of signals (P, F) to which `offset` was never added."""
         scale, shift = self.affine(self.running_mean.view(size), self.running_var.view(size))
         return scale, shift if offset is None else shift + offset * scale
 
 
 class Linear(nn.Module):
-    """One linear layer per member: (P, B, n_in) -> (P, B, n_out). Initialised like torch's."""
+    """One linear layer per member: (P, B, n_in) -> (P, B, n_out). Initialized like torch's."""
 
     def __init__(self, members: int, n_in: int, n_out: int, *, seeds: Sequence[int]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""First and second moments of the windows a temporal filter sees: what its batch normalisation needs.
+"""First and second moments of the windows a temporal filter sees: what its batch normalization needs.
 
 A filter w of length K slides over a zero-padded signal ("same", left pad (K-1)//2). Over rows and
 times its output has the mean  w·m  and the variance  wᵀ R w - (w·m)²,  where m (K,) and R (K, K) are

@@ -1,4 +1,4 @@
-"""Batch normalisation, ELU, average pooling and dropout as one step with a backward pass of its own, by kernels.
+"""Batch normalization, ELU, average pooling and dropout as one step with a backward pass of its own, by kernels.
 
 The same as BatchNorm, elu_pool, `kept` and, if wanted, square_pool one after the other, which are the plain path and
 its oracle. The signal is read and its gradient written once; nothing of its size is kept but the signal itself.

@@ -48,7 +48,7 @@ class _SquarePool(Function):
 
 
 def square_pool(v: Tensor, pool: int) -> Tensor:
-    """Average squares over `pool` neighbours: (..., times) to (..., times // pool)."""
+    """Average squares over `pool` neighbors: (..., times) to (..., times // pool)."""
     squares: Tensor = apply(_SquarePool, v, pool)
     return squares
 
@@ -88,8 +88,8 @@ class _Codes(Function):
 
 
 def codes_of_power(norm: BatchNorm, power: Tensor, dropping: Dropping, active: Tensor | None) -> Tensor | None:
-    """Map power (P, F, B, S) to codes (P, B, F·S): logarithms, normalised, with dropout. None where no kernel
-    serves, or the normalisation does not learn."""
+    """Map power (P, F, B, S) to codes (P, B, F·S): logarithms, normalized, with dropout. None where no kernel
+    serves, or the normalization does not learn."""
     if not norm.training or not cpu.available(power):
         return None
     size = power.shape[:2]

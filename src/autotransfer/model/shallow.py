@@ -1,10 +1,10 @@
 """Shallow: log power of filtered signals and nothing else, after ShallowConvNet (Schirrmeister et al. 2017).
 
-Every filter is one mixture of channels and one temporal kernel of its own. Its signal is normalised, squared, averaged
-over about eight stretches of the window and given as a logarithm, once more normalised. No ELU, no second convolution:
+Every filter is one mixture of channels and one temporal kernel of its own. Its signal is normalized, squared, averaged
+over about eight stretches of the window and given as a logarithm, once more normalized. No ELU, no second convolution:
 the code says how strong each signal is and when, and nothing of how it moves.
 
-Both filters are linear, so the mixture goes first and everything works on (P, filters, B, times). The normalised signal
+Both filters are linear, so the mixture goes first and everything works on (P, filters, B, times). The normalized signal
 is never built in training: its mean square over a stretch follows from the mean and the mean square before.
 """
 
@@ -173,7 +173,7 @@ class Shallow(Stack):
         return dropped(power, 1, draws, self.dropout, self.training).transpose(1, 2).flatten(2)
 
     def _plain_power(self, x: Tensor, group: Tensor | None, active: Tensor | None) -> Tensor:
-        """Map windows (G, B, C, T) to mean squares (P, F, B, S) of the normalised signals."""
+        """Map windows (G, B, C, T) to mean squares (P, F, B, S) of the normalized signals."""
         members, batch, times = self.spatial.shape[0], x.shape[1], x.shape[3]
         signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
         data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
@@ -182,8 +182,8 @@ class Shallow(Stack):
         norm, shape = self.norm, (-1, self.filters, v.shape[1], self.stretches)
         if not self.training:
             scale, shift = norm.stored(norm.running_mean.shape)
-            normalised = torch.addcmul(shift.view(-1, 1, 1, 1), self._cut(v), scale.view(-1, 1, 1, 1))
-            return normalised.square().mean(-1).view(shape)
+            normalized = torch.addcmul(shift.view(-1, 1, 1, 1), self._cut(v), scale.view(-1, 1, 1, 1))
+            return normalized.square().mean(-1).view(shape)
         if gpu.available(v):
             level, square, mean = apply(_KernelStretches, v, self.length)
         else:
@@ -208,7 +208,7 @@ class Shallow(Stack):
 class ShallowGraph(nn.Module):
     """For deployment, in ordinary operations: windows (P or 1, N, C, T) -> codes (P, N, D).
 
-    The first normalisation is folded into the temporal filters, in float64; axis 1 of every signal is member × filter.
+    The first normalization is folded into the temporal filters, in float64; axis 1 of every signal is member × filter.
     """
 
     spatial: Tensor

@@ -1,4 +1,4 @@
-"""Encoders without an optimiser: their statistics are computed from the training windows in closed form.
+"""Encoders without an optimizer: their statistics are computed from the training windows in closed form.
 
 A code is a fixed function of the window, every number of it standardized with mean and deviation of the training rows.
 A classifier on such codes has a solution: see training/closed_form.py.

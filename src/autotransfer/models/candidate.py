@@ -53,10 +53,6 @@ class Candidate:
         """Make a candidate from what `tensors()` gave; whatever is wrong raises. size: see `size_of_candidate`."""
         setting = Setting.from_dict(card.setting)
         preprocessing = setting.preprocessing.restore(with_prefix("preprocessing.", tensors))
-        for name, tensor in preprocessing.state_dict().items():  # broadcasting would hide that some are missing
-            if len(tensor) != card.members:
-                shape = tuple(tensor.shape)
-                raise ValueError(f"the tensor preprocessing.{name} has the shape {shape} for {card.members} members")
         head = tensors.get("classifier.weight", torch.empty(0))
         dtype = torch.float64 if head.dtype == torch.float64 else torch.float32  # double if it predicts a number
         members = Members(setting, size, range(card.members), encoders=encoders, dtype=dtype)
