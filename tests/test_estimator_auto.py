@@ -66,7 +66,7 @@ def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tm
     assert [stage["name"] for stage in fitted.choice_["stages"]] == [stage.name for stage in choice.stages]
     assert list(fitted.choice_["test_scores"]["chosen"]) == ["Ada", "Bo", "Cem", "Dora"]
     assert list(fitted.choice_["nested_test_scores"].values()) == list(choice.nested_test_scores.values())
-    assert fitted.best_setting_ == model.heaviest.setting
+    assert fitted.best_setting_ == model.parts[int(np.argmax(model.card.exponents))].setting
     np.testing.assert_array_equal(fitted.predict_proba(X), model.predict_proba(RECORDINGS.X))
     assert fitted.classes_.tolist() == ["left", "right"]
     assert set(fitted.predict(X)) <= {"left", "right"}
