@@ -26,7 +26,7 @@ class Block:
     start: float | None = None  # s, the first sample relative to the event
     name: str  # of the subject or the file, for messages
     events: dict[str, int] = field(default_factory=dict)  # of a continuous recording: how often each name occurs
-    notes: dict[str, int] = field(default_factory=dict)  # what its reader made of the file, and how often
+    notes: tuple[str, ...] = ()  # what its reader made of the file
 
 
 def stacked(

@@ -202,19 +202,13 @@ def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
     raw = stacked(_blocks(labelled, cutting, events, notes), name=labelled.name)
     hint = f"{HOW_TO_MAP}; {_listed(events)}" if events else f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
     n_files = len(labelled.files)
-    raw = replace(raw, hints={"y": hint}, notes=tuple(_note(note, n, n_files) for note, n in notes.items()))
+    told = tuple(note if n == n_files else f"{note} ({n} of {n_files} files)" for note, n in notes.items())
+    raw = replace(raw, hints={"y": hint}, notes=told)
     band = filter_of(cutting.filter)
     if band is None:
         return raw
     assert isinstance(raw.sfreq, float), "without a rate nothing is filtered"
     return replace(raw, filter=band.designed(raw.sfreq).as_dict())
-
-
-def _note(note: str, n: int, n_files: int) -> str:
-    """Write how often a note occurs: a number after a colon, or in how many files."""
-    if note.endswith(":"):
-        return f"{note} {n}"
-    return note if n == n_files else f"{note} ({n} of {n_files} files)"
 
 
 def _blocks(labelled: Files, cutting: Cutting, events: Counter[str], notes: Counter[str]) -> Iterator[Block]:

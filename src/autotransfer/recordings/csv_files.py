@@ -93,9 +93,8 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         for name, rows in groupby(label.strip() for label in columns[roles.label]):
             begin, end = end, end + len(list(rows))
             events += [Event(float(times[begin]), float(times[end - 1] - times[begin] + step), name)] if name else []
-    notes = {_note(table, roles, sfreq, unit, cutting): 1}
-    if clock is not None and clock.breaks:
-        notes["gaps in the times, which no window spans:"] = len(clock.breaks)
+    note = _note(table, roles, sfreq, unit, cutting)
+    gaps = "there are gaps in the times, which no window spans"
     return Continuous(
         read=lambda start, stop: values[start:stop].T,
         n_times=len(values),
@@ -104,7 +103,7 @@ def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
         events=events,
         times=None if clock is None else clock.times,
         breaks=() if clock is None else clock.breaks,
-        notes=notes,
+        notes=(note, gaps) if clock is not None and clock.breaks else (note,),
     )
 
 
@@ -270,20 +269,13 @@ def _rate(stamps: Floats, name: str, sfreq: float | None, where: str) -> tuple[f
                 return sfreq, unit
     elif stated is not None or SLOWEST < 1 / period <= FASTEST:
         unit = stated or 1.0
-        return _round_rate(1 / (period * unit)), unit
+        rate = 1 / (period * unit)  # files of one device have one rate, a round one if that is near
+        near = (whole for whole in (round(rate), round(rate, 1), round(4 * rate) / 4) if whole > 0)
+        return float(f"{next((whole for whole in near if abs(whole - rate) <= ROUND * rate), rate):.6g}"), unit
     raise UserError(
         f"the times of {where} in {shown(name)} are {period:.4g} apart: {1 / period:.4g} Hz if they are seconds, "
         f"{1e3 / period:.4g} Hz if milliseconds; give the rate, --sfreq HZ, or the unit in the name, {name}_ms"
     )
-
-
-def _round_rate(rate: float) -> float:
-    """Return the round number that the rate of a clock stands for, so that files of one device have one rate."""
-    for grid in (1.0, 0.1, 0.25):
-        whole = round(rate / grid) * grid
-        if whole > 0 and abs(whole - rate) <= ROUND * rate:
-            return float(f"{whole:.6g}")
-    return float(f"{rate:.6g}")
 
 
 def _note(table: Table, roles: Roles, sfreq: float | None, unit: float | None, cutting: Cutting) -> str:

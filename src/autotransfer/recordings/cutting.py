@@ -41,7 +41,7 @@ class Continuous:
     bad: list[Event] = field(default_factory=list)  # stretches that no window may touch
     times: Array | None = None  # (n_times,) s, where samples can be missing between two others
     breaks: tuple[int, ...] = ()  # samples before which others are missing, in order
-    notes: dict[str, int] = field(default_factory=dict)  # what a reader made of a file, and how often
+    notes: tuple[str, ...] = ()  # what its reader made of the file
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from .cutting import Continuous, Cutting, Event
 from .epochs import data_channels, quiet
 from .optional import need
 
-EARLY = "annotations begin before the recording, and windows that would begin there are left out:"
+EARLY = "annotations begin before the recording, and windows that would begin there are left out"
 NO_CLASS = ("bad", "edge")  # annotations that begin so mark what is not to be used, as in MNE
 
 
@@ -35,7 +35,7 @@ def continuous_of(raw: Any, notes: Any = None) -> Continuous:
             return raw.get_data(picks=picks, start=start, stop=stop)
 
     events = [*_annotations(raw, raw.annotations if notes is None else notes), *_triggers(mne, raw)]
-    n_early = sum(event.onset < 0 < event.onset + event.duration for event in events)
+    is_early = any(event.onset < 0 < event.onset + event.duration for event in events)
     return Continuous(
         read=read,
         n_times=int(raw.n_times),
@@ -43,7 +43,7 @@ def continuous_of(raw: Any, notes: Any = None) -> Continuous:
         sfreq=float(raw.info["sfreq"]),
         events=[event for event in events if not event.name.lower().startswith(NO_CLASS)],
         bad=[event for event in events if event.name.lower().startswith(NO_CLASS)],
-        notes={EARLY: n_early} if n_early else {},
+        notes=(EARLY,) * is_early,
     )
 
 

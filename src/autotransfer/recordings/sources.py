@@ -33,7 +33,6 @@ from .pattern import Files, split_options
 from .raw import Raw
 from .synthetic import synthetic
 from .targets import recordings_with_targets
-from .windows import BrokenWindows
 
 __all__ = [
     "READERS", "SETS", "Cutting", "EmbeddedSet", "Raw", "Recordings", "absolute", "is_continuous", "load",
@@ -42,7 +41,6 @@ __all__ = [
 
 
 T = TypeVar("T")
-CLEANING = ", or give --clean (in Python clean=True), which leaves out what is broken"
 
 
 class EmbeddedSet(NamedTuple):
@@ -129,10 +127,7 @@ def _for_training(
     if clean:
         raw, left_out = cleaned(raw)
         notes += left_out or ["nothing was left out: nothing is clearly broken"]
-    try:
-        data = checked(raw)  # first: where data are refused, that is the one line
-    except BrokenWindows as error:
-        raise UserError(f"{error}{'' if clean else CLEANING}") from None
+    data = checked(raw)  # first: where data are refused, that is the one line
     for note in notes:
         warnings.warn(note, stacklevel=3)
     return data

@@ -60,7 +60,7 @@ def with_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]:
         return raw, None if y is None else numbers(y, int(X.shape[0]))
     if name in columns:
         column = columns.pop(name)
-        values = column.values if isinstance(column, Column) and column.labels is None else _named(column)
+        values = column.array() if isinstance(column, Column) else column
         return replace(raw, columns=columns), numbers(values, int(X.shape[0]), f"the column {shown(name)}")
     if channels is not None and name in channels:
         place = channels.index(name)
@@ -71,14 +71,6 @@ def with_target(raw: Raw, name: str | None = None) -> tuple[Raw, Floats | None]:
         return replace(raw, X=X[:, rest], channels=[channels[n] for n in rest]), means
     there = ", ".join(map(shown, [*columns, *(channels or ())]))
     raise UserError(f"there is no column and no channel {shown(name)} for the target; there are {there[:400]}")
-
-
-def _named(column: Any) -> Any:
-    """Return the values of a column whose whole numbers or texts are stored as codes."""
-    if not isinstance(column, Column):
-        return column
-    assert column.labels is not None, "codes stand for labels"
-    return [None if code < 0 else column.labels[code] for code in column.values.tolist()]
 
 
 def numbers(y: object, n_trials: int, what: str = "y") -> Floats:

@@ -23,12 +23,9 @@ from .raw import Array
 MIN_TIMES = 8
 UNNAMED = re.compile(r"ch\d+")  # default names of channels
 BLANK = re.compile(r"[\s_]+|\.+$")  # in which two spellings of a name may differ; A'1 and A1 are two electrodes
+CLEANING = ", or load with --clean (in Python clean=True), which leaves out what is broken"
 REAL = "give real numbers, such as float32"
 COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # scikit-learn's check_estimator wants these words
-
-
-class BrokenWindows(UserError):
-    """Values are lost or a channel is dead, which cleaning (cleaning.py) mends."""
 
 
 class MadeFor(Protocol):
@@ -189,12 +186,12 @@ def float32_windows(source: Array | Tensor, names: tuple[str, ...], *, allow_con
             lowest = torch.minimum(lowest, low.amin(0))
             highest = torch.maximum(highest, high.amax(0))
     if unusable:
-        raise _unusable(torch.cat(unusable), source, names)
+        raise _unusable(torch.cat(unusable), source, names, "" if allow_constant else CLEANING)
     dead = (lowest == highest).nonzero().flatten().tolist()
     if dead:
         value = lowest[dead[0]].item()
         others = f" ({len(dead)} such channels)" if len(dead) > 1 else ""
-        raise BrokenWindows(f"channel {names[dead[0]]!r} is {value:g} in all recordings{others}; leave it out")
+        raise UserError(f"channel {names[dead[0]]!r} is {value:g} in all recordings{others}; leave it out{CLEANING}")
     return X
 
 
@@ -215,16 +212,16 @@ def _as_float32(source: Array | Tensor) -> Tensor:
     return X
 
 
-def _unusable(places: Tensor, source: Array | Tensor, names: tuple[str, ...]) -> UserError:
+def _unusable(places: Tensor, source: Array | Tensor, names: tuple[str, ...], cleaning: str) -> UserError:
     """Describe windows that cannot be used. places: (n, 2) trial and channel of windows that hold NaN, infinite or
     too large values."""
     lost = [not np.isfinite(np.asarray(source[t, c], np.float64)).all() for t, c in places.tolist()]
     broken = any(lost)  # otherwise finite as given, so beyond what float32 or training can hold
     places = places[torch.tensor(lost)] if broken else places
     problem = "NaN or infinite values" if broken else f"values beyond ±{LARGEST:g}"
-    remedy = "drop or interpolate them" if broken else "give X in another unit or drop them"
+    remedy = f"drop or interpolate them{cleaning}" if broken else "give X in another unit or drop them"
     trial, channel = places[0].tolist()
-    return (BrokenWindows if broken else UserError)(
+    return UserError(
         f"X has {problem} in {len(set(places[:, 0].tolist()))} of {source.shape[0]} trials, first in trial {trial}, "
         f"channel {names[channel]!r}; {remedy}"
     )
